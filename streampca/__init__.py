@@ -1,0 +1,1 @@
+"""Out-of-core PCA and its relatives."""

@@ -1,0 +1,22 @@
+"""What a pass remembers: mergeable summaries, one statistic per file."""
+
+from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
+from streampca.accumulators.cross_product import CrossProduct
+from streampca.accumulators.gram import Gram
+from streampca.accumulators.moments import Moments
+from streampca.accumulators.r_factor import RFactor
+from streampca.accumulators.reconstruction import Reconstruction
+from streampca.accumulators.scatter import Scatter
+from streampca.accumulators.scatter_imputed import MeanImputedScatter
+
+__all__ = [
+    "OPEN_BLOCKS",
+    "Accumulator",
+    "CrossProduct",
+    "Gram",
+    "MeanImputedScatter",
+    "Moments",
+    "RFactor",
+    "Reconstruction",
+    "Scatter",
+]

@@ -1,0 +1,112 @@
+"""The contract of every accumulator, and what they share.
+
+An accumulator is a summary of the rows seen so far that is far smaller than they are:
+``update`` takes in a block, ``merge`` another accumulator of the same settings, and named
+results are computed when read. To add one, write a class with ``settings`` and ``fields``,
+put it into ``tests/accumulators/test_laws.py``, and every law is checked for it.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, NonFiniteError
+from streampca.kernels import Array
+
+OPEN_BLOCKS = 16  # float32 sums are folded into float64 after at most this many blocks
+
+
+class Accumulator(ABC):
+    """Base class. State is plain attributes named in ``fields``: arrays, numbers or None."""
+
+    settings: ClassVar[tuple[str, ...]] = ()  # constructor arguments
+    fields: ClassVar[tuple[str, ...]] = ()  # what ``state`` saves
+    axis: ClassVar[int | None] = 0  # the streamed axis that it needs; None: either
+
+    @abstractmethod
+    def update(self, block: Any) -> None:
+        """Take in one block. The block is not kept."""
+
+    @abstractmethod
+    def merge(self, other: Self) -> None:
+        """Take in what ``other`` has seen. ``other`` is left as it was."""
+
+    @abstractmethod
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        """Most bytes that one instance holds for a matrix of this shape.
+
+        itemsize : of the working dtype.
+        """
+
+    def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        """Most bytes of an instance that holds one span only."""
+        return self.projected_nbytes(shape, itemsize)
+
+    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
+        """Bytes that ``update`` needs beside the state and one tile."""
+        return 0
+
+    def settle(self) -> None:
+        """Fold what is open (float32 sums of the current span) into the float64 state."""
+
+    def blank(self) -> Self:
+        """An empty accumulator of the same settings."""
+        return type(self)(**{name: getattr(self, name) for name in self.settings})
+
+    def copied(self) -> Self:
+        """A copy that shares no array."""
+        return copy.deepcopy(self)
+
+    def state(self) -> dict[str, Array]:
+        """The state as named arrays, settled; fields that are None are left out."""
+        settled = self.copied()
+        settled.settle()
+        pairs = ((name, getattr(settled, name)) for name in self.fields)
+        return {name: np.asarray(value) for name, value in pairs if value is not None}
+
+    def from_state(self, state: Mapping[str, Array]) -> Self:
+        """An accumulator of these settings with that state."""
+        restored = self.blank()
+        self._check_state(state)
+        for name, value in state.items():
+            array = np.array(value)
+            setattr(restored, name, array[()].item() if array.ndim == 0 else array)
+        return restored
+
+    def _check(self, block: Any) -> None:
+        if self.axis is not None and block.axis != self.axis:
+            wanted = ("samples", "features")[self.axis]
+            raise InvalidInputError(f"{type(self).__name__} needs blocks of {wanted}")
+
+    def _check_state(self, state: Mapping[str, Array]) -> None:
+        if unknown := set(state) - set(self.fields):
+            raise InvalidInputError(f"{type(self).__name__} has no fields {sorted(unknown)}")
+
+    def _check_width(self, mine: Array | None, width: int) -> None:
+        if mine is not None and len(mine) != width:
+            raise InvalidInputError(
+                f"{type(self).__name__} has seen width {len(mine)}, now came {width}"
+            )
+
+
+def refuse_partly_missing(missing: Array, count: int, block: Any = None) -> None:
+    """Raise where a column has both missing and observed cells among the ``count`` rows so far.
+
+    A column without any observation is allowed: it is dropped, and named, when the fit ends.
+    """
+    partly = np.flatnonzero((missing > 0) & (missing < count))
+    if not partly.size:
+        return
+    lost = int(missing[partly].sum())
+    if block is not None:
+        raise block.refuse_missing(partly, lost, count * partly.size - lost)
+    raise NonFiniteError(
+        f"Input X contains NaN: {partly.size} columns (first: column {int(partly[0])}) have {lost} "
+        f"missing cells among {count} rows so far. The policy is missing='raise'; use "
+        "missing='mean' to put each feature's mean in their place."
+    )

@@ -1,0 +1,103 @@
+"""The Gram matrix G = sum over features of z z', n x n, of features standardised as they pass."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array, probe, rank_k_update, symmetrize
+
+
+class Gram(Accumulator):
+    """Gram matrix of streamed features. A block holds whole columns, so their statistics are
+    final when the block arrives: centring and scaling cost no pass of their own.
+
+    standardize : how columns are centred and scaled (:class:`streampca.matrix.Standardize`).
+    missing : "raise", or "mean" (a hole is 0 after centring). A column without any
+    observation contributes nothing.
+    """
+
+    axis = 1
+    settings = ("standardize", "missing")
+    fields = ("g", "z_probe", "n_features", "n_used")
+
+    def __init__(self, *, standardize: Any, missing: str = "raise") -> None:
+        self.standardize = standardize
+        self.missing = missing
+        self.g: Any = None  # (n, n) float64, lower: sum of z z'
+        self.z_probe: Any = None  # (n,) Z h, with h of kernels.probe
+        self.n_features = 0
+        self.n_used = 0  # neither constant nor without observation
+        self._product: Any = None  # (n, n) working dtype, lower, of the open span
+        self._blocks = 0
+
+    def update(self, block: Any) -> None:
+        self._check(block)
+        n = block.shape[0]
+        self._check_width(self.g if self.g is not None else self._product, n)
+        stats = block.stats
+        if self.missing == "raise":
+            partly = np.flatnonzero((stats.missing > 0) & (stats.count > 0))
+            if partly.size:
+                lost = int(stats.missing[partly].sum())
+                raise block.refuse_missing(partly, lost, n * partly.size - lost)
+        dtype = block.work_dtype
+        center, scale, constant = self.standardize.resolve(stats, block.eps)
+        if self._product is not None and self._product.dtype != dtype:
+            self.settle()
+        if self._product is None:
+            self._product = np.zeros((n, n), dtype)
+        if self.z_probe is None:
+            self.z_probe = np.zeros(n)
+        for tile in block.tiles(dtype, center=center, scale=scale):
+            rank_k_update(self._product, tile.values, rows=False)
+            self.z_probe += tile.values @ probe(tile.start, tile.stop).astype(dtype)
+        self.n_features += block.length
+        self.n_used += int(np.count_nonzero(~constant & (stats.count > 0)))
+        self._blocks += 1
+        if self._blocks >= OPEN_BLOCKS:
+            self.settle()
+
+    def settle(self) -> None:
+        if self._product is not None:
+            self.g = np.zeros(self._product.shape) if self.g is None else self.g
+            self.g += self._product
+        self._product, self._blocks = None, 0
+
+    def merge(self, other: Self) -> None:
+        self.settle()
+        for part in (other.g, other._product):
+            if part is not None:
+                self._check_width(self.g, len(part))
+                self.g = np.zeros(part.shape) if self.g is None else self.g
+                self.g += part
+        if other.z_probe is not None:
+            mine = self.z_probe
+            self.z_probe = other.z_probe.copy() if mine is None else mine + other.z_probe
+        self.n_features += other.n_features
+        self.n_used += other.n_used
+
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        n = shape[0]
+        return n * n * 8 + n * 8
+
+    def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        n = shape[0]
+        return n * n * itemsize + n * 8
+
+    # -- results ----------------------------------------------------------------------------
+
+    def lower(self) -> Array:
+        """(n, n) float64 with the lower triangle valid: the state itself, not a copy."""
+        self.settle()
+        if self.g is None:
+            raise InvalidInputError("Gram has seen no block")
+        return self.g
+
+    def gram(self) -> Array:
+        """(n, n) float64 symmetric."""
+        return symmetrize(self.copied().lower())
+

@@ -1,0 +1,84 @@
+"""How much of a matrix the first k components carry, for every k at once."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators.base import Accumulator
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+
+
+class Reconstruction(Accumulator):
+    """Squared norms of the rows' projections and of what is left, summed.
+
+    Operands by name: ``components`` (k, p) orthonormal rows, ``center`` (p,), ``scale`` (p,) or
+    None. What is left is computed as a residual, never as a difference of large sums.
+
+    missing : "mean" counts a hole as its feature's mean; "raise" refuses it, except in the
+    features whose indices are in ``absent``.
+    """
+
+    settings = ("components", "center", "scale", "missing", "absent")
+    fields = ("count", "captured", "residual")
+
+    def __init__(self, *, components: str = "components", center: str | None = "center",
+                 scale: str | None = None, missing: str = "mean",
+                 absent: tuple[int, ...] = ()) -> None:  # fmt: skip
+        self.components, self.center, self.scale = components, center, scale
+        self.missing, self.absent = missing, absent
+        self.count = 0
+        self.captured: Any = None  # (k,) sum of squared scores
+        self.residual: Any = None  # sum of squares outside the components
+
+    def update(self, block: Any) -> None:
+        self._check(block)
+        v = np.asarray(block[self.components])
+        self._check_width(v.T, block.shape[1])
+        self._check_width(self.captured, len(v))
+        center = None if self.center is None else block[self.center]
+        scale = None if self.scale is None else block[self.scale]
+        if self.captured is None:
+            self.captured, self.residual = np.zeros(len(v)), 0.0
+        v = v.astype(block.work_dtype)
+        for tile in block.tiles(block.work_dtype, center=center, scale=scale):
+            if tile.mask is not None and self.missing == "raise":
+                self._refuse(block, tile.mask)
+            scores = tile.values @ v.T
+            left = tile.values - scores @ v
+            self.captured += np.sum(scores.astype(np.float64) ** 2, axis=0)
+            self.residual += float(np.einsum("ij,ij->", left, left, dtype=np.float64))
+        self.count += block.length
+
+    def _refuse(self, block: Any, mask: Array) -> None:
+        bad = mask.any(axis=0)
+        bad[list(self.absent)] = False
+        columns = np.flatnonzero(bad)
+        if columns.size:
+            lost = int(np.count_nonzero(mask[:, columns]))
+            raise block.refuse_missing(columns, lost, mask[:, columns].size - lost)
+
+    def merge(self, other: Self) -> None:
+        if other.captured is None:
+            return
+        self._check_width(self.captured, len(other.captured))
+        mine = self.captured
+        self.captured = other.captured.copy() if mine is None else mine + other.captured
+        self.residual = (self.residual or 0.0) + other.residual
+        self.count += other.count
+
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        return 4 * shape[1] * 64 * 8
+
+    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
+        from_tile = max(4 * 1024 * 1024, 512 * shape[1] * 8)
+        return 2 * from_tile
+
+    def errors(self) -> Array:
+        """(k + 1,) summed squared error of the reconstruction from 0, 1, ..., k components."""
+        if self.captured is None:
+            raise InvalidInputError("Reconstruction has seen no block")
+        tail = np.concatenate([np.cumsum(self.captured[::-1])[::-1], [0.0]])
+        return np.asarray(self.residual + tail)

@@ -1,0 +1,217 @@
+"""The centred scatter matrix S = sum w (x - mean)(x - mean)', p x p."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators.base import OPEN_BLOCKS, Accumulator, refuse_partly_missing
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array, rank_k_update, rank_one_update, symmetrize
+
+
+class Scatter(Accumulator):
+    """Scatter about the mean, of streamed samples; or X'X with ``center=False``.
+
+    Within a span the rows are shifted by the first block's mean and summed in the working
+    dtype (float32 for float32 and small integers); spans are merged in float64 about their
+    means (Chan, Golub and LeVeque 1983). A drift of the mean inside a span costs at most a
+    factor OPEN_BLOCKS of the working precision, because the first block is a part of the span.
+
+    missing : a column is either observed throughout or missing throughout; anything between
+    raises. (:class:`MeanImputedScatter` puts means in place of holes.)
+    """
+
+    settings = ("center",)
+    fields = ("count", "weight", "mean", "missing", "s")
+
+    def __init__(self, *, center: bool = True) -> None:
+        self.center = center
+        self.count = 0  # rows
+        self.weight = 0.0  # sum of their weights
+        self.mean: Any = None  # (p,) sum w x / weight
+        self.missing: Any = None  # (p,) missing cells
+        self.s: Any = None  # (p, p) float64, lower triangle: sum w (x-mean)(x-mean)'
+        self._reopen()
+
+    def _reopen(self) -> None:
+        self._blocks = 0
+        self._open_weight = 0.0
+        self._shift: Any = None  # (p,) working dtype
+        self._fixed: Any = None  # (p,) columns whose shift is chosen
+        self._total: Any = None  # (p,) sum w (x - shift)
+        self._product: Any = None  # (p, p) lower: sum w (x-shift)(x-shift)'
+
+    def update(self, block: Any) -> None:
+        self._check(block)
+        p = block.shape[1]
+        self._check_width(self.mean if self.mean is not None else self._shift, p)
+        dtype = block.work_dtype
+        if self._product is not None and self._product.dtype != dtype:
+            self.settle()
+        if self._product is None:
+            self._shift, self._total = np.zeros(p, dtype), np.zeros(p)
+            self._fixed = np.full(p, not self.center)
+            self._product = np.zeros((p, p), dtype)
+        if self.missing is None:
+            self.missing = np.zeros(p, dtype=np.int64)
+        if block.length == 0:
+            return
+        self._choose_shift(block, dtype)
+        hole = np.zeros(p, dtype=np.int64)
+        for tile in block.tiles(dtype, center=self._shift):
+            rank_k_update(self._product, tile.values, rows=True)
+            self._total += tile.sums
+            if tile.mask is not None:
+                hole += np.count_nonzero(tile.mask, axis=0)
+        self.missing += hole
+        self.count += block.length
+        self._open_weight += block.total_weight
+        self._blocks += 1
+        refuse_partly_missing(self.missing, self.count, block)
+        if self._blocks >= OPEN_BLOCKS:
+            self.settle()
+
+    def _choose_shift(self, block: Any, dtype: np.dtype[Any]) -> None:
+        """Fix the shift of columns seen for the first time in this span: the block's mean."""
+        if self._fixed.all():
+            return
+        head = block.head_mean().astype(dtype)
+        total, seen = np.zeros(len(head)), np.zeros(len(head))
+        for tile in block.tiles(dtype, center=head):
+            total += tile.sums
+            rows = len(tile.values) if tile.root_weights is None else np.sum(tile.root_weights**2)
+            present = 1.0 if tile.mask is None else ~tile.mask.all(axis=0)
+            seen += rows * present
+        fresh = ~self._fixed & (seen > 0)
+        mean = head + total / np.where(seen > 0, seen, 1.0)
+        self._shift[fresh] = mean[fresh].astype(dtype)
+        self._fixed |= fresh
+
+    def settle(self) -> None:
+        if self._product is not None:
+            self._fold(self._open_weight, self._mean_of_open(), self._product, self._total)
+        self._reopen()
+
+    def _mean_of_open(self) -> Array:
+        return self._shift.astype(np.float64) + self._total / (self._open_weight or 1.0)
+
+    def merge(self, other: Self) -> None:
+        self.settle()
+        width = other.mean if other.mean is not None else other._shift
+        if width is None:
+            return
+        self._check_width(self.mean, len(width))
+        if other.mean is not None and other.s is not None:
+            self._fold(other.weight, other.mean, other.s, None)
+        if other._product is not None:
+            self._fold(other._open_weight, other._mean_of_open(), other._product, other._total)
+        self.count += other.count
+        if other.missing is not None:
+            self.missing = (
+                other.missing.copy() if self.missing is None else self.missing + other.missing
+            )
+            refuse_partly_missing(self.missing, self.count)
+
+    def _fold(self, weight: float, mean: Array, product: Array, total: Array | None) -> None:
+        """Add rows with this mean; product is about it once total total'/weight is taken off."""
+        if self.s is None or self.mean is None:
+            self.s, self.mean = np.zeros(product.shape), np.zeros(len(mean))
+        self.s += product
+        if weight <= 0:
+            return
+        delta, joint = mean - self.mean, self.weight + weight
+        if self.center:
+            if total is not None:
+                rank_one_update(self.s, total, -1.0 / weight)
+            rank_one_update(self.s, delta, self.weight * weight / joint)
+        self.mean = self.mean + delta * (weight / joint)
+        self.weight = joint
+
+    def forget(self, other: Scatter) -> float:
+        """Remove rows that were taken in before; the inverse of ``merge``.
+
+        Returns the loss: an upper estimate of the error that the subtraction leaves in any
+        entry, relative to the largest remaining variance (eps times what was subtracted, and
+        what the rounding of large means lets through).
+        Raises InvalidInputError, and changes nothing, where more would be removed than is there.
+        """
+        self.settle()
+        gone = other.copied()
+        gone.settle()
+        if gone.s is None or gone.mean is None or gone.count == 0:
+            return 0.0
+        if self.s is None or self.mean is None or gone.count > self.count:
+            raise InvalidInputError(f"cannot forget {gone.count} of {self.count} rows")
+        self._check_width(self.mean, len(gone.mean))
+        left = self.weight - gone.weight
+        nothing = 1e-9 * self.weight  # weights were summed in another order
+        if gone.count == self.count and abs(left) <= nothing:
+            self.count, self.weight = 0, 0.0
+            self.mean = self.missing = self.s = None
+            return 0.0
+        if left <= nothing or gone.count == self.count or np.any(gone.missing > self.missing):
+            raise InvalidInputError(
+                f"cannot forget {gone.count} rows of weight {gone.weight:.6g}: there are "
+                f"{self.count} of weight {self.weight:.6g}"
+            )
+        mean = self.mean + (self.mean - gone.mean) * (gone.weight / left)
+        link = left * gone.weight / self.weight if self.center else 0.0
+        variances = np.diagonal(self.s) - np.diagonal(gone.s) - link * (gone.mean - mean) ** 2
+        error = self._forget_error(gone, left)
+        if np.min(variances, initial=0.0) < -error:
+            raise InvalidInputError("these rows were never taken in: a variance became negative")
+        self.s -= gone.s
+        rank_one_update(self.s, gone.mean - mean, -link)
+        np.fill_diagonal(self.s, np.maximum(np.diagonal(self.s), 0.0))
+        self.mean, self.weight, self.count = mean, left, self.count - gone.count
+        self.missing = self.missing - gone.missing
+        after = float(np.max(np.diagonal(self.s), initial=0.0))
+        return error / after if after > 0 else np.inf
+
+    def _forget_error(self, gone: Scatter, left: float) -> float:
+        """Bound of the absolute error of any entry once ``gone`` is subtracted.
+
+        A mean m is known to eps |m|, and enters the scatter times sum w |x - mean|, which is at
+        most sqrt(weight scatter); dividing by a small remaining weight makes it larger.
+        """
+        unit = 4.0 * float(np.finfo(np.float64).eps)
+        before = float(np.max(np.diagonal(self.s), initial=0.0))
+        error = unit * before * len(gone.mean)
+        if self.center:
+            slip = unit * float(max(np.abs(self.mean).max(initial=0), np.abs(gone.mean).max(initial=0)))
+            error += 2.0 * slip * np.sqrt(self.weight * before)
+            error += slip**2 * gone.weight * self.weight / left
+        return float(error)
+
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        p = shape[1]
+        return p * p * 8 + 6 * p * 8
+
+    def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        p = shape[1]
+        return p * p * itemsize + 6 * p * 8
+
+    # -- results ----------------------------------------------------------------------------
+
+    def lower(self) -> Array:
+        """(p, p) float64 with the lower triangle valid: the state itself, not a copy."""
+        self.settle()
+        if self.s is None:
+            raise InvalidInputError("Scatter has seen no block")
+        return self.s
+
+    def scatter(self) -> Array:
+        """(p, p) float64 symmetric: sum w (x - mean)(x - mean)'."""
+        settled = self.copied()
+        return symmetrize(settled.lower())
+
+    def covariance(self, ddof: int = 1) -> Array:
+        """(p, p) scatter / (sum of weights - ddof)."""
+        scatter = self.scatter()
+        freedom = self.weight + self._open_weight - ddof
+        if freedom <= 0:
+            raise InvalidInputError(f"covariance of {self.count} rows with ddof={ddof}")
+        scatter /= freedom
+        return scatter

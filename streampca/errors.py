@@ -1,0 +1,71 @@
+"""Every error and warning that streampca raises on purpose: one base class, few children.
+
+Each child is also the built-in exception that a caller would expect, so that
+``except ValueError`` keeps working. Messages say what came, what was expected, and
+the line that repairs it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+class StreamPCAError(Exception):
+    """Base class of all errors raised by streampca."""
+
+
+class InvalidInputError(StreamPCAError, ValueError):
+    """A shape, value or setting that cannot be used."""
+
+
+class InvalidTypeError(StreamPCAError, TypeError):
+    """An object or dtype of a kind that cannot be used."""
+
+
+class NonFiniteError(InvalidInputError):
+    """NaN or infinity where the missing-value policy does not allow it."""
+
+
+class MemoryLimitError(StreamPCAError, MemoryError):
+    """The plan needs more memory than the limit, the machine or the worker gives."""
+
+
+class SourceError(StreamPCAError, OSError):
+    """A source that is absent, unreadable or incomplete."""
+
+
+class NotFittedError(StreamPCAError, ValueError, AttributeError):
+    """The estimator was asked for a result before ``fit``."""
+
+
+class DroppedFeaturesWarning(UserWarning):
+    """Features without any observation were left out of the fit."""
+
+
+class DominantFeatureWarning(UserWarning):
+    """One unscaled feature holds more than half of the total variance."""
+
+
+class AccuracyWarning(UserWarning):
+    """Some requested components lie below what the arithmetic can resolve."""
+
+
+class NoGapWarning(UserWarning):
+    """``n_components="gap"`` found no gap that stands above sampling error."""
+
+
+def not_fitted(name: str) -> Exception:
+    """The error for an unfitted estimator, also scikit-learn's own where it is loaded."""
+    message = f"This {name} instance is not fitted yet. Call 'fit' before using this method."
+    if "sklearn" in sys.modules:
+        from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+
+        both = type("NotFittedError", (NotFittedError, SklearnNotFittedError), {})
+        return both(message)
+    return NotFittedError(message)
+
+
+def shorten(names: list[str], limit: int = 5) -> str:
+    """``a, b, c and 12 more``: a list of names that fits into one message."""
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

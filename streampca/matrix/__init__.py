@@ -1,0 +1,22 @@
+"""The matrix that every method sees: blocks along one axis, labels, joins, standardisation."""
+
+from streampca.matrix.block import Block, Tile, work_dtype
+from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
+from streampca.matrix.join import concat_features, concat_samples
+from streampca.matrix.labels import AxisLabels, Labels
+from streampca.matrix.standardize import Standardize, constant_columns
+
+__all__ = [
+    "AxisLabels",
+    "Block",
+    "ChunkedMatrix",
+    "Labels",
+    "ReadCount",
+    "Standardize",
+    "Tile",
+    "concat_features",
+    "concat_samples",
+    "constant_columns",
+    "regular_edges",
+    "work_dtype",
+]

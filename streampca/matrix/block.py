@@ -1,0 +1,285 @@
+"""What a pass hands to accumulators: a slice of the matrix, and cache-sized pieces of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import NonFiniteError, shorten
+from streampca.kernels import Array, ColumnStats, column_stats, provisional_mean, row_pieces
+from streampca.matrix.labels import Labels
+
+TILE_NBYTES = 4 * 1024 * 1024  # one tile: large enough for BLAS, small enough to count little
+TILE_LENGTH = 512  # never fewer streamed rows than this in a tile, or the update of a large
+# symmetric accumulator costs more memory traffic than arithmetic
+
+
+def work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of block arithmetic: float32 where it holds every input value exactly."""
+    exact_in_single = dtype.kind in "buif" and dtype.itemsize <= (4 if dtype.kind == "f" else 2)
+    return np.dtype(np.float32 if exact_in_single else np.float64)
+
+
+def tile_length(streamed: int, across: int, itemsize: int) -> int:
+    """How many streamed rows one tile holds."""
+    stride = max(1, across * itemsize)
+    wanted = max(TILE_NBYTES // stride, min(TILE_LENGTH, 16 * TILE_NBYTES // stride))
+    return max(1, min(streamed, wanted))
+
+
+@dataclass(slots=True)
+class Tile:
+    """A dense piece of a block, centred and scaled, missing cells 0. Valid until the next one.
+
+    values : (rows, columns) in the working dtype, C order; rows already times sqrt(weight).
+    start, stop : where it lies along the streamed axis (absolute).
+    mask : True = missing; None where nothing is missing.
+    sums : (columns,) float64, weighted column sums of the centred values.
+    root_weights : (rows,) square roots of the weights, or None.
+    """
+
+    values: Array
+    start: int
+    stop: int
+    mask: Array | None
+    sums: Array
+    root_weights: Array | None
+
+
+@dataclass
+class Block:
+    """One block: raw values over [start, stop) of the streamed axis and all of the other.
+
+    values : ndarray or scipy.sparse (CSR when samples are streamed, CSC when features are).
+    arrays : operands, side inputs and map outputs, by name: ``block["scores"]``.
+    weights : (rows of this block,) or None.  halo : the streamed rows before ``start``, in a scan.
+    """
+
+    values: Any
+    axis: int
+    start: int
+    stop: int
+    index: int = 0
+    labels: Labels | None = None
+    missing_value: float | None = None
+    hidden: Array | None = None  # extra missing cells (a held-out mask), True = missing
+    weights: Array | None = None
+    halo: Array | None = None
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    buffer: Any = None  # what the values lie in, used again when the block is done
+    scratch: dict[Any, Any] | None = None  # arrays that the blocks of one lane share
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns in this block."""
+        rows, columns = self.values.shape
+        return int(rows), int(columns)
+
+    @property
+    def length(self) -> int:
+        """Extent along the streamed axis."""
+        return self.stop - self.start
+
+    @property
+    def work_dtype(self) -> np.dtype[Any]:
+        """The dtype in which this block is worked on."""
+        return work_dtype(self.values.dtype)
+
+    @property
+    def eps(self) -> float:
+        """Relative resolution of the stored values (that of float64 for integers)."""
+        kind = self.values.dtype if self.values.dtype.kind == "f" else np.float64
+        return float(np.finfo(kind).eps)
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the weights of this block's rows; their number where there are none."""
+        return float(self.shape[0]) if self.weights is None else float(np.sum(self.weights))
+
+    @property
+    def columns(self) -> slice:
+        """Which features of the whole matrix this block holds."""
+        return slice(self.start, self.stop) if self.axis else slice(0, self.shape[1])
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arrays[name]
+
+    @cached_property
+    def mask(self) -> Array | None:
+        """(rows, columns) True = missing, or None where nothing is. Infinity is refused."""
+        return self._mask(self.dense(), slice(None))
+
+    def dense(self) -> Array:
+        """The raw values as one dense array (a CSR block is expanded: small blocks only)."""
+        return self.values if isinstance(self.values, np.ndarray) else self.values.toarray()
+
+    @cached_property
+    def stats(self) -> ColumnStats:
+        """Column statistics of this block, computed once however many accumulators ask."""
+        dense = self.dense()
+        if self.missing_value is None and self.hidden is None:
+            with np.errstate(invalid="ignore", over="ignore"):
+                stats = column_stats(dense, None, self.weights)
+            if np.isfinite(stats.m2).all() and np.isfinite(stats.mean).all():
+                return stats
+        return column_stats(dense, self.mask, self.weights)
+
+    def head_mean(self) -> Array:
+        """(columns,) mean of the observed cells among the first rows: a provisional shift."""
+        head = self.values[: min(64, self.shape[0])]
+        head = head if isinstance(head, np.ndarray) else head.toarray()
+        mask = self._mask(head, (slice(0, len(head)), slice(0, self.shape[1])))
+        return provisional_mean(head, mask)
+
+    def tiles(self, dtype: np.dtype[Any], center: Array | None = None,
+              scale: Array | None = None) -> Iterator[Tile]:  # fmt: skip
+        """Dense tiles along the streamed axis: (x - center) / scale, missing cells 0.
+
+        center, scale : one entry per column of this block, or None. A scale of 0 gives 0.
+        One buffer serves all tiles: copy what must outlive the loop.
+        """
+        rows, cols = self.shape
+        across = rows if self.axis else cols
+        length = tile_length(self.length, across, dtype.itemsize)
+        buffer = self.borrow("tile", (rows, length) if self.axis else (length, cols), dtype)
+        factor = _reciprocal(scale, dtype)
+        shift = None if center is None else np.asarray(center, dtype=dtype)
+        for begin in range(0, self.length, length):
+            end = min(begin + length, self.length)
+            yield self._tile(begin, end, buffer, shift, factor)
+
+    def borrow(self, name: str, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Array:
+        """An uninitialised array that later blocks of the same lane use again."""
+        key = (name, shape, str(dtype))
+        if self.scratch is None:
+            return np.empty(shape, dtype, order)
+        if key not in self.scratch:
+            for old in [k for k in self.scratch if k[0] == name]:
+                del self.scratch[old]
+            self.scratch[key] = np.empty(shape, dtype, order)
+        return self.scratch[key]
+
+    def _tile(self, begin: int, end: int, buffer: Array, shift: Array | None,
+              factor: Array | None) -> Tile:  # fmt: skip
+        """Fill one tile, in pieces of rows that stay in cache."""
+        part = (slice(None), slice(begin, end)) if self.axis else (slice(begin, end), slice(None))
+        raw = self.values[part]
+        raw = raw if isinstance(raw, np.ndarray) else raw.toarray()
+        rows, cols = raw.shape
+        out = buffer[:rows] if not self.axis else buffer.reshape(-1)[: rows * cols]
+        out = out.reshape(rows, cols)  # contiguous even where the last tile is narrower
+        weights = self._row_weights(part[0])
+        root = None if weights is None else np.sqrt(weights).astype(out.dtype)
+        if shift is not None and self.axis:
+            shift = shift[begin:end]
+        if factor is not None and self.axis:
+            factor = factor[begin:end]
+        sums, mask = np.zeros(cols), None
+        coded = self.missing_value is not None or self.hidden is not None
+        for piece in row_pieces(rows, cols * out.itemsize):
+            x, z = raw[piece], out[piece]
+            if shift is None:
+                np.copyto(z, x, casting="unsafe")
+            else:
+                with np.errstate(invalid="ignore"):
+                    np.subtract(x, shift, out=z, dtype=z.dtype, casting="unsafe")
+            with np.errstate(invalid="ignore", over="ignore"):
+                if factor is not None:
+                    z *= factor
+                total = _column_sums(z, None if weights is None else weights[piece])
+            if coded or not np.isfinite(total).all():
+                inside = (piece, part[1]) if self.axis else _shifted(piece, begin)
+                if (hole := self._mask(x, inside)) is not None:
+                    mask = np.zeros((rows, cols), dtype=bool) if mask is None else mask
+                    mask[piece] = hole
+                    z[hole] = 0
+                    total = _column_sums(z, None if weights is None else weights[piece])
+            if root is not None:
+                z *= root[piece, None]
+            sums += total
+        start = self.start + begin
+        return Tile(out, start, start + (end - begin), mask, sums, root)
+
+    def _row_weights(self, rows: slice) -> Array | None:
+        return None if self.weights is None else self.weights[rows]
+
+    def _mask(self, x: Array, where: Any) -> Array | None:
+        """Missing cells of a dense piece of this block; where = its place in the block."""
+        hole: Array | None = None
+        if x.dtype.kind == "f":
+            bad = ~np.isfinite(x)
+            if bad.any():
+                if np.isinf(x[bad]).any():
+                    self._refuse_infinity(x, where)
+                hole = bad
+        if self.missing_value is not None:
+            coded = x == self.missing_value
+            if coded.any():
+                hole = coded if hole is None else hole | coded
+        if self.hidden is not None:
+            hidden = self.hidden[where]
+            if hidden.any():
+                hole = hidden if hole is None else hole | hidden
+        return hole
+
+    def _refuse_infinity(self, x: Array, where: Any) -> None:
+        columns = np.flatnonzero(np.isinf(x).any(axis=0))
+        if isinstance(where, tuple):
+            columns = columns + (where[1].start or 0)
+        raise NonFiniteError(
+            f"infinity in {self.describe()}, {self.name_columns(columns)}; expected finite values. "
+            "Replace it, for example X.where(abs(X) < float('inf')), and choose missing='mean'."
+        )
+
+    def refuse_missing(self, columns: Array, missing: int, observed: int) -> NonFiniteError:
+        """The error for missing cells that the policy does not allow."""
+        return NonFiniteError(
+            f"Input X contains NaN: {self.describe()}, {self.name_columns(columns)}; so far "
+            f"{missing} missing and {observed} observed cells in those columns. The policy is "
+            "missing='raise'; use missing='mean' to put each feature's mean in their place."
+        )
+
+    def describe(self) -> str:
+        """Where this block lies, in words."""
+        kind = "features" if self.axis else "samples"
+        return f"block {self.index} ({kind} {self.start} to {self.stop - 1})"
+
+    def name_columns(self, columns: Array) -> str:
+        """Names of some of this block's columns, for messages."""
+        offset = self.start if self.axis else 0
+        absolute = [int(c) + offset for c in columns]
+        if self.labels is None:
+            return "columns " + shorten([str(c) for c in absolute])
+        few = [self.labels.features.name(c) for c in absolute[:5]]
+        return "columns " + shorten(few + [""] * max(0, len(absolute) - 5))
+
+
+def _column_sums(z: Array, weights: Array | None) -> Array:
+    """Column sums of a piece. No float32 sum is longer than 128 rows: what is left is float64.
+
+    (A narrow piece has up to 65,536 rows; one float32 sum over them was wrong by 1e-4.)
+    """
+    if weights is not None:
+        return weights @ z
+    rows, cols = z.shape
+    runs = rows // 64
+    if runs < 2:
+        return np.add.reduce(z, axis=0)
+    whole = 64 * runs
+    partial = np.add.reduce(z[:whole].reshape(64, runs * cols), axis=0).reshape(runs, cols)
+    return np.add.reduce(partial, axis=0, dtype=np.float64) + np.add.reduce(z[whole:], axis=0)
+
+
+def _reciprocal(scale: Array | None, dtype: np.dtype[Any]) -> Array | None:
+    if scale is None:
+        return None
+    safe = np.where(scale > 0, scale, 1.0)
+    return np.where(scale > 0, 1.0 / safe, 0.0).astype(dtype)
+
+
+def _shifted(piece: slice, begin: int) -> tuple[slice, slice]:
+    return slice(piece.start + begin, piece.stop + begin), slice(None)

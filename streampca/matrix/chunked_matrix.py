@@ -1,0 +1,135 @@
+"""The one view of data that every method works on: a 2-D matrix read in slices of one axis."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streampca.matrix.block import Block
+from streampca.matrix.labels import Labels
+
+
+@dataclass
+class ReadCount:
+    """What has been read: stored chunks, their decoded bytes, and their bytes at rest.
+
+    ``stored`` stays 0 for sources that do not know it.
+    """
+
+    chunks: int = 0
+    nbytes: int = 0
+    stored: int = 0
+
+    def __add__(self, other: ReadCount) -> ReadCount:
+        return ReadCount(
+            self.chunks + other.chunks, self.nbytes + other.nbytes, self.stored + other.stored
+        )
+
+    def __sub__(self, other: ReadCount) -> ReadCount:
+        return ReadCount(
+            self.chunks - other.chunks, self.nbytes - other.nbytes, self.stored - other.stored
+        )
+
+
+class ChunkedMatrix(ABC):
+    """A matrix of samples x features that is never held whole.
+
+    A source implements the abstract part. ``streamed(axis, edges)`` then says along which
+    axis and in which blocks a pass reads it; ``read_block(i)`` is what the pass calls.
+    Instances must pickle small: they travel to worker processes, and open their store there.
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    labels: Labels
+    missing_value: float | None = None
+    into_buffer: bool = False
+    streamed_axis: int = 0
+    edges: np.ndarray[Any, Any]
+
+    @abstractmethod
+    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
+        """Raw values of [start, stop) along axis, all of the other: ndarray or scipy.sparse.
+
+        buffer : a uint8 array that may hold the result, where ``into_buffer`` is True. The
+        caller uses it again for another block once it is done with this one.
+        """
+
+    @abstractmethod
+    def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
+        """Where slices along axis may begin and end so that no stored chunk is read twice.
+
+        Increasing, from 0 to ``shape[axis]``; None where any place will do.
+        """
+
+    @abstractmethod
+    def count_chunks(self, axis: int, start: int, stop: int) -> int:
+        """How many stored chunks ``read(axis, start, stop)`` reads."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A digest that changes when the data are known to have changed."""
+
+    @abstractmethod
+    def reads(self) -> ReadCount:
+        """What this object has read since it was made, all threads together."""
+
+    def read_scratch_nbytes(self, axis: int, length: int) -> int:
+        """Most bytes that a read of ``length`` needs beside the block that it returns."""
+        return 0
+
+    def prepare_nbytes(self) -> int:
+        """Decoded bytes that must be read once before the first pass (shared subgraphs)."""
+        return 0
+
+    def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
+        """A matrix that can read [start, stop) along axis (absolute) and pickles no more."""
+        return self
+
+    def restart_counts(self) -> None:
+        """Forget what was counted (a copy on a worker counts for itself)."""
+
+    # -- provided ---------------------------------------------------------------------------
+
+    def streamed(self, axis: int, edges: np.ndarray[Any, Any]) -> ChunkedMatrix:
+        """The same matrix, to be read along axis in blocks between consecutive edges."""
+        laid = copy.copy(self)
+        laid.streamed_axis, laid.edges = axis, np.asarray(edges, dtype=np.int64)
+        return laid
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks along the streamed axis."""
+        return len(self.edges) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded size of the whole matrix."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    @property
+    def block_nbytes(self) -> int:
+        """Decoded size of the largest block."""
+        longest = int(np.diff(self.edges).max(initial=0))
+        return longest * self.shape[1 - self.streamed_axis] * self.dtype.itemsize
+
+    def read_block(self, i: int, buffer: Any = None) -> Block:
+        """Read block i of the streamed axis, into the buffer if the source can."""
+        start, stop = int(self.edges[i]), int(self.edges[i + 1])
+        return Block(
+            self.read(self.streamed_axis, start, stop, buffer), self.streamed_axis, start, stop, i,
+            self.labels, self.missing_value,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        n, p = self.shape
+        return f"<{type(self).__name__} {n} samples x {p} features, {self.dtype}>"
+
+
+def regular_edges(length: int, step: int) -> np.ndarray[Any, Any]:
+    """0, step, 2 step, ..., length."""
+    return np.append(np.arange(0, length, max(1, step), dtype=np.int64), length)

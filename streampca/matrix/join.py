@@ -1,0 +1,126 @@
+"""Matrices side by side or one under another, joined lazily."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from streampca.errors import InvalidInputError
+from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
+from streampca.matrix.labels import AxisLabels, Labels
+
+
+class JoinedMatrix(ChunkedMatrix):
+    """Several matrices as one, along ``joined`` (0 = more samples, 1 = more features)."""
+
+    def __init__(self, parts: Sequence[ChunkedMatrix], joined: int) -> None:
+        other = 1 - joined
+        if not parts:
+            raise InvalidInputError("nothing to join: expected at least one matrix")
+        lengths = {part.shape[other] for part in parts}
+        if len(lengths) > 1:
+            name = "samples" if joined else "features"
+            raise InvalidInputError(f"cannot join matrices with {sorted(lengths)} {name}")
+        self.parts = tuple(parts)
+        self.joined = joined
+        self.offsets = np.cumsum([0, *(part.shape[joined] for part in parts)])
+        size, across = int(self.offsets[-1]), int(parts[0].shape[other])
+        self.shape = (across, size) if joined else (size, across)
+        # integers with a missing code become floats with NaN, since codes may differ
+        dtypes = [
+            np.result_type(p.dtype, np.float32) if p.missing_value is not None else p.dtype
+            for p in parts
+        ]
+        self.dtype = np.result_type(*dtypes)
+        axes = [part.labels.axis(joined) for part in parts]
+        joint = AxisLabels.concat(axes)
+        kept = parts[0].labels.axis(other)
+        self.labels = Labels(kept, joint) if joined else Labels(joint, kept)
+
+    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
+        if axis != self.joined:
+            pieces = [self._read_part(part, axis, start, stop) for part in self.parts]
+        else:
+            pieces = [
+                self._read_part(part, axis, max(start - o, 0), min(stop - o, part.shape[axis]))
+                for part, o in zip(self.parts, self.offsets[:-1], strict=True)
+                if start < o + part.shape[axis] and stop > o
+            ]
+        if len(pieces) == 1:
+            return pieces[0].astype(self.dtype, copy=False)  # a block's dtype is not a matter of luck
+        if any(scipy.sparse.issparse(piece) for piece in pieces):
+            stack = scipy.sparse.hstack if self.joined else scipy.sparse.vstack
+            return stack(pieces, format="csc" if axis else "csr", dtype=self.dtype)
+        return np.concatenate(pieces, axis=self.joined, dtype=self.dtype)
+
+    def _read_part(self, part: ChunkedMatrix, axis: int, start: int, stop: int) -> Any:
+        values = part.read(axis, start, stop)
+        if part.missing_value is None:
+            return values
+        decoded = values.astype(self.dtype)
+        decoded[values == part.missing_value] = np.nan
+        return decoded
+
+    def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
+        every = [part.chunk_edges(axis) for part in self.parts]
+        if axis != self.joined:
+            known = [edges for edges in every if edges is not None]
+            return reduce(np.intersect1d, known) if known else None
+        if all(edges is None for edges in every):
+            return None
+        ends = [
+            np.array([0, part.shape[axis]]) if edges is None else edges
+            for part, edges in zip(self.parts, every, strict=True)
+        ]
+        shifted = [end + o for end, o in zip(ends, self.offsets[:-1], strict=True)]
+        return np.unique(np.concatenate(shifted))
+
+    def count_chunks(self, axis: int, start: int, stop: int) -> int:
+        if axis != self.joined:
+            return sum(part.count_chunks(axis, start, stop) for part in self.parts)
+        return sum(
+            part.count_chunks(axis, max(start - o, 0), min(stop - o, part.shape[axis]))
+            for part, o in zip(self.parts, self.offsets[:-1], strict=True)
+            if start < o + part.shape[axis] and stop > o
+        )
+
+    def read_scratch_nbytes(self, axis: int, length: int) -> int:
+        own = length * self.shape[1 - axis] * self.dtype.itemsize  # the pieces, before they join
+        return own + max(part.read_scratch_nbytes(axis, length) for part in self.parts)
+
+    def prepare_nbytes(self) -> int:
+        return sum(part.prepare_nbytes() for part in self.parts)
+
+    def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
+        if axis == self.joined:
+            return self
+        smaller = copy.copy(self)
+        smaller.parts = tuple(part.part(axis, start, stop) for part in self.parts)
+        return smaller
+
+    def fingerprint(self) -> str:
+        text = "|".join([str(self.joined), *(part.fingerprint() for part in self.parts)])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def reads(self) -> ReadCount:
+        return sum((part.reads() for part in self.parts), ReadCount())
+
+    def restart_counts(self) -> None:
+        for part in self.parts:
+            part.restart_counts()
+
+
+def concat_features(*parts: ChunkedMatrix) -> ChunkedMatrix:
+    """[X, Y, ...]: the same samples, the features of all. Read lazily; no cost of its own."""
+    return JoinedMatrix(parts, joined=1)
+
+
+def concat_samples(*parts: ChunkedMatrix) -> ChunkedMatrix:
+    """X on top of Y ...: the same features, the samples of all. Read lazily."""
+    return JoinedMatrix(parts, joined=0)

@@ -1,0 +1,93 @@
+"""Names of the rows or columns of a matrix, kept small: one coordinate per original dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class AxisLabels:
+    """What one axis of the matrix is called.
+
+    An axis may be several dimensions stacked in C order (lat x lon -> features).
+
+    dims : name of each stacked dimension.  sizes : its length.
+    coords : dimension name -> (size,) array, for those that have a coordinate.
+    attrs : dimension name -> attributes of that coordinate (units, ...).
+    """
+
+    dims: tuple[str, ...]
+    sizes: tuple[int, ...]
+    coords: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def plain(cls, dim: str, size: int, names: Sequence[Any] | None = None) -> AxisLabels:
+        """One dimension, with names or without."""
+        coords = {} if names is None else {dim: np.asarray(names)}
+        return cls((dim,), (size,), coords)
+
+    def __len__(self) -> int:
+        return int(np.prod(self.sizes, dtype=np.int64))
+
+    @property
+    def named(self) -> bool:
+        """Whether any coordinate gives the entries a name of their own."""
+        return bool(self.coords)
+
+    def name(self, i: int) -> str:
+        """The name of entry i: its label, ``lat=10.0, lon=30.0``, or its number."""
+        index = np.unravel_index(i, self.sizes)
+        if len(self.dims) == 1:
+            (dim,) = self.dims
+            return str(self.coords[dim][i]) if dim in self.coords else f"{dim} {i}"
+        parts = zip(self.dims, index, strict=True)
+        return ", ".join(f"{d}={self.coords[d][j] if d in self.coords else j}" for d, j in parts)
+
+    def names(self, entries: Sequence[int] | None = None) -> list[str]:
+        """Names of the given entries, or of all."""
+        return [self.name(int(i)) for i in (range(len(self)) if entries is None else entries)]
+
+    def take(self, start: int, stop: int) -> AxisLabels:
+        """Labels of a contiguous part; stacked dimensions become plain names."""
+        if (start, stop) == (0, len(self)):
+            return self
+        if len(self.dims) == 1:
+            (dim,) = self.dims
+            coords = {d: c[start:stop] for d, c in self.coords.items()}
+            return AxisLabels(self.dims, (stop - start,), coords, self.attrs)
+        return AxisLabels.plain("-".join(self.dims), stop - start, self.names(range(start, stop)))
+
+    @staticmethod
+    def concat(parts: Sequence[AxisLabels]) -> AxisLabels:
+        """One axis after another."""
+        total = sum(len(part) for part in parts)
+        if not any(part.named for part in parts):
+            return AxisLabels.plain(parts[0].dims[0], total)
+        names = [name for part in parts for name in part.names()]
+        return AxisLabels.plain("-".join(parts[0].dims), total, names)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of both axes."""
+
+    samples: AxisLabels
+    features: AxisLabels
+
+    @classmethod
+    def plain(cls, shape: tuple[int, int], features: Sequence[Any] | None = None,
+              samples: Sequence[Any] | None = None) -> Labels:  # fmt: skip
+        """Unnamed axes, or named by plain sequences."""
+        return cls(
+            AxisLabels.plain("sample", shape[0], samples),
+            AxisLabels.plain("feature", shape[1], features),
+        )
+
+    def axis(self, axis: int) -> AxisLabels:
+        """The labels of axis 0 (samples) or 1 (features)."""
+        return self.features if axis else self.samples

@@ -1,0 +1,7 @@
+"""What it means: one estimator per file, and the frozen result."""
+
+from streampca.models.covariance import correlation, covariance
+from streampca.models.decomposition import Decomposition
+from streampca.models.pca import PCA
+
+__all__ = ["PCA", "Decomposition", "correlation", "covariance"]

@@ -1,0 +1,110 @@
+"""From a solver's result to a Decomposition: labels, provenance, warnings."""
+
+from __future__ import annotations
+
+import platform
+import warnings
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import (
+    AccuracyWarning,
+    DominantFeatureWarning,
+    DroppedFeaturesWarning,
+    NoGapWarning,
+    shorten,
+)
+from streampca.matrix import Labels
+from streampca.models.decomposition import Decomposition
+from streampca.models.fitted import Fitted, freedom
+from streampca.passes import PassCost, Plan
+from streampca.passes.machine import peak_nbytes
+
+
+def assemble(method: str, fitted: Fitted, n_samples: int, labels: Labels, settings: dict[str, Any],
+             plan: Plan | None = None, costs: Sequence[PassCost] = (),
+             source: str = "") -> Decomposition:  # fmt: skip
+    """The frozen result of a fit, after warning about what its user should know."""
+    _warn(fitted, labels, settings)
+    divisor = freedom(fitted.weight, settings)
+    spectrum = fitted.spectrum
+    return Decomposition(
+        method=method,
+        explained_variance=spectrum.values / divisor,
+        total_variance=spectrum.total / divisor,
+        mean=fitted.mean,
+        n_samples=n_samples,
+        ddof=settings["ddof"],
+        rank=fitted.rank,
+        components=fitted.components,
+        scale=fitted.scale,
+        scores=fitted.scores,
+        spectrum=None if fitted.all_values is None else fitted.all_values / divisor,
+        dropped=fitted.dropped,
+        constant=fitted.constant,
+        labels=labels,
+        certificate=fitted.certificate,
+        settings={k: v for k, v in settings.items() if k not in ("scheduler", "progress")},
+        provenance=_provenance(costs, source),
+        plan={} if plan is None else plan.to_dict(),
+        weight=fitted.weight,
+    )
+
+
+def _warn(fitted: Fitted, labels: Labels, settings: dict[str, Any]) -> None:
+    names = labels.features
+    if len(fitted.dropped):
+        warnings.warn(
+            f"{len(fitted.dropped)} of {len(fitted.mean)} features have no observation and were "
+            f"left out: {shorten(names.names(fitted.dropped[:6].tolist()), 5)}"
+            + (" ..." if len(fitted.dropped) > 6 else ""),
+            DroppedFeaturesWarning, stacklevel=4,
+        )  # fmt: skip
+    variance = fitted.column_variance
+    if settings["scale"] is None and len(variance) > 2 and variance.sum() > 0:
+        largest = int(np.argmax(variance))
+        share = variance[largest] / variance.sum()
+        if share > 0.5:
+            warnings.warn(
+                f"feature {names.name(largest)} holds {share:.0%} of the total variance; the first "
+                "component will be little else. If the features have different units, use "
+                "scale='std'.",
+                DominantFeatureWarning, stacklevel=4,
+            )  # fmt: skip
+    if settings["n_components"] == "gap" and fitted.gap is None:
+        warnings.warn(
+            "the spectrum has no gap that stands above sampling error; all components above "
+            "rounding were kept. Choose a number, or a share such as n_components=0.9.",
+            NoGapWarning, stacklevel=4,
+        )  # fmt: skip
+    k = len(fitted.spectrum.values)
+    if k > fitted.rank and settings["n_components"] is not None and fitted.rank > 0:
+        warnings.warn(
+            f"{k} components were asked and the data have numerical rank {fitted.rank}: those after "
+            "it are rounding. For small singular values use float64 data and svd_solver='tsqr'.",
+            AccuracyWarning, stacklevel=4,
+        )  # fmt: skip
+
+
+def _provenance(costs: Sequence[PassCost], source: str) -> dict[str, Any]:
+    names = ("streampca", "numpy", "scipy", "zarr", "dask", "xarray")
+    return {
+        "source": source,
+        "passes": [vars(cost) for cost in costs],
+        "reads": sum(c.reads for c in costs),
+        "bytes": sum(c.nbytes for c in costs),
+        "stored_bytes": sum(c.stored for c in costs),
+        "seconds": sum(c.seconds for c in costs),
+        "peak_bytes": peak_nbytes(),
+        "versions": {"python": platform.python_version(), **{n: _version(n) for n in names}},
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,127 @@
+"""Covariance and correlation matrices of streamed data, and PCA of a covariance alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import MeanImputedScatter, Scatter
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.models.decomposition import Decomposition
+from streampca.models.linear import attach
+from streampca.passes import Candidate, Execution, make_plan, pass_spec, resolve, run
+from streampca.solvers import (
+    by_gap,
+    by_share,
+    certify,
+    check_n_components,
+    eigh_lower,
+    known_count,
+    numerical_rank,
+    residual_norms,
+    signs_of_components,
+)
+from streampca.sources import as_matrix
+
+
+def covariance(X: Any, *, ddof: int = 1, missing: str = "raise", dim: Any = None,
+               missing_value: float | None = None, memory_limit: int | str | None = None,
+               scheduler: Any = None, progress: Any = None) -> Any:  # fmt: skip
+    """Covariance matrix of the features of X, (p, p) float64.
+
+    X, dim, missing, missing_value, memory_limit, scheduler, progress : as :class:`PCA`.
+    Labelled xarray where the features have names, else NumPy.
+
+    Cost: one pass, n p^2 flops, 3 p^2 float64.
+    Source: Chan, Golub and LeVeque 1983, eq. 2.1.
+    """
+    matrix = as_matrix(X, dim=dim, missing_value=missing_value)
+    values = _scatter(matrix, missing, memory_limit, scheduler, progress).covariance(ddof)
+    return _labelled(values, matrix, "covariance")
+
+
+def correlation(X: Any, *, missing: str = "raise", dim: Any = None,
+                missing_value: float | None = None, memory_limit: int | str | None = None,
+                scheduler: Any = None, progress: Any = None) -> Any:  # fmt: skip
+    """Correlation matrix of the features of X, (p, p) float64; NaN beside constant features.
+
+    Parameters, cost and source as :func:`covariance`.
+    """
+    matrix = as_matrix(X, dim=dim, missing_value=missing_value)
+    values = _scatter(matrix, missing, memory_limit, scheduler, progress).scatter()
+    deviation = np.sqrt(np.diagonal(values))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values /= deviation[:, None] * deviation[None, :]
+    np.clip(values, -1.0, 1.0, out=values)
+    values[np.diag_indices_from(values)] = np.where(deviation > 0, 1.0, np.nan)
+    return _labelled(values, matrix, "correlation")
+
+
+def _scatter(matrix: ChunkedMatrix, missing: str, memory_limit: Any, scheduler: Any,
+             progress: Any) -> Any:  # fmt: skip
+    if missing not in ("raise", "mean"):
+        raise InvalidInputError(f"missing={missing!r}; expected 'raise' or 'mean'")
+    accumulator: Any = Scatter() if missing == "raise" else MeanImputedScatter()
+    spec = pass_spec("scatter", matrix, 0, [accumulator],
+                     flops=float(matrix.shape[0]) * matrix.shape[1] ** 2)  # fmt: skip
+    solve = 3 * matrix.shape[1] ** 2 * 8
+    plan = make_plan(matrix, "covariance", [Candidate("scatter", "one pass", (spec,), solve)],
+                     memory_limit)  # fmt: skip
+    plan.check_machine()
+    execution = Execution(plan.lanes, plan.blocks_ahead, scheduler, resolve(progress))
+    return run(plan.passes[0], matrix, accumulators={"s": accumulator}, execution=execution)["s"]
+
+
+def _labelled(values: Array, matrix: ChunkedMatrix, name: str) -> Any:
+    features = matrix.labels.features
+    if not features.named:
+        return values
+    from streampca.sources.labelled import to_dataarray
+
+    names = np.asarray(features.names())
+    axes = [AxisLabels(("feature",), (len(names),), {"feature": names}),
+            AxisLabels(("feature_",), (len(names),), {"feature_": names})]  # fmt: skip
+    return to_dataarray(values, axes, name, {})
+
+
+def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any) -> Any:
+    """Fit ``model`` from a covariance or correlation matrix (see ``PCA.from_covariance``)."""
+    names = getattr(S, "columns", names) if names is None else names
+    matrix = np.array(S, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
+        raise InvalidInputError(f"S has shape {matrix.shape}; expected a square matrix")
+    if not np.isfinite(matrix).all():
+        raise InvalidInputError("S contains NaN or infinity; expected a covariance matrix")
+    largest = np.abs(matrix).max()
+    if np.abs(matrix - matrix.T).max() > 1e-8 * largest:
+        raise InvalidInputError("S is not symmetric; expected a covariance matrix, (S + S.T) / 2")
+    p = len(matrix)
+    center = np.zeros(p) if mean is None else np.asarray(mean, dtype=np.float64)
+    if center.shape != (p,):
+        raise InvalidInputError(f"mean has shape {center.shape}; expected ({p},)")
+    check_n_components(model.n_components, p, p)
+    spectrum = eigh_lower(matrix)
+    if np.linalg.eigvalsh(matrix)[0] < -1e-8 * largest * p:
+        raise InvalidInputError("S has a negative eigenvalue; expected a covariance matrix")
+    known = known_count(model.n_components, p, p)
+    rank = numerical_rank(spectrum.values, p, float(np.finfo(np.float64).eps))
+    if known is None and model.n_components == "gap":
+        known = by_gap(spectrum.values[: max(rank, 1)], n) or max(rank, 1)
+    elif known is None:
+        known = by_share(spectrum.values, spectrum.total, float(model.n_components))
+    kept = spectrum.head(known)
+    floor = float(np.finfo(np.float64).eps * spectrum.values[0])
+    residual = residual_norms(matrix, kept)
+    orientation = signs_of_components(kept.vectors)
+    result = Decomposition(
+        method="PCA from covariance", explained_variance=kept.values,
+        total_variance=spectrum.total, mean=center, n_samples=n or p, ddof=1 if n else 0, rank=rank,
+        components=np.ascontiguousarray((kept.vectors * orientation).T), spectrum=spectrum.values,
+        labels=Labels.plain((0, p), None if names is None else list(names)),
+        certificate=certify(residual, kept, floor, 1.0, 0), weight=float(n) if n else float("nan"),
+        settings={"n_components": model.n_components},
+    )  # fmt: skip
+    return attach(model, result)

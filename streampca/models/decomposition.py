@@ -1,0 +1,203 @@
+"""The fitted result: frozen arrays, labels, settings and where it all came from."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, SourceError
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels, Labels
+from streampca.solvers import Certificate
+from streampca.store import read_bundle, write_bundle
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """What a fit found. Saved, plotted, compared and applied as it is.
+
+    components : (k, p) orthonormal rows, or None (a wide fit with ``components=False``).
+    explained_variance : (k,) descending.  total_variance : of all components, kept or not.
+    mean : (p,).  scale : (p,) divisors, 0 = a constant column; None = not scaled.
+    scores : (n, k) of the training rows, where the fit has them (wide fits); else None.
+    dropped : indices of features without any observation.  constant : of those that never vary.
+    """
+
+    method: str
+    explained_variance: Array
+    total_variance: float
+    mean: Array
+    n_samples: int
+    ddof: int
+    rank: int
+    components: Array | None = None
+    scale: Array | None = None
+    scores: Array | None = None
+    spectrum: Array | None = None  # (m,) all eigenvalues, where the solver made them
+    dropped: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    constant: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    labels: Labels = field(default_factory=lambda: Labels.plain((0, 0)))
+    certificate: Certificate | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    weight: float = 0.0  # sum of the row weights (the number of rows without weights)
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, np.ndarray):
+                frozen = value.view()
+                frozen.flags.writeable = False
+                object.__setattr__(self, one.name, frozen)
+
+    @property
+    def n_components(self) -> int:
+        """k."""
+        return len(self.explained_variance)
+
+    @property
+    def n_features(self) -> int:
+        """p, dropped and constant features included."""
+        return len(self.mean)
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """(k,) share of the total variance."""
+        if self.total_variance <= 0:
+            return np.zeros(self.n_components)
+        return np.asarray(self.explained_variance / self.total_variance)
+
+    @property
+    def singular_values(self) -> Array:
+        """(k,) of the centred (and scaled) matrix."""
+        freedom = max(self.weight - self.ddof, 0.0)
+        return np.asarray(np.sqrt(self.explained_variance * freedom))
+
+    @property
+    def noise_variance(self) -> float:
+        """Mean variance of the directions left out (Tipping and Bishop 1999, eq. 3.8)."""
+        left = min(self.n_samples, self.n_features) - self.n_components
+        if left <= 0:
+            return 0.0
+        return max(float(self.total_variance - np.sum(self.explained_variance)), 0.0) / left
+
+    @property
+    def loadings(self) -> Array:
+        """(p, k) components scaled by the square root of their variance."""
+        return np.asarray(self.require_components().T * np.sqrt(self.explained_variance))
+
+    def require_components(self) -> Array:
+        """The components, or the error that says how to get them."""
+        if self.components is None:
+            raise InvalidInputError(
+                "this fit has scores but no components (components=False saved the second pass); "
+                "fit again with components=True"
+            )
+        return self.components
+
+    def top_features(self, component: int = 0, n: int = 10) -> list[tuple[str, float]]:
+        """The n features with the largest |loading| on a component (0 = the first), by name."""
+        column = self.loadings[:, component]
+        order = np.argsort(-np.abs(column), kind="stable")[:n]
+        return [(self.labels.features.name(int(i)), float(column[i])) for i in order]
+
+    def table(self, rows: int = 10) -> str:
+        """The leading part of the spectrum as text."""
+        head = f"{'component':>9} {'variance':>12} {'share':>8} {'cumulative':>10}"
+        certificate = self.certificate
+        head += "" if certificate is None else f" {'+-':>9} {'angle <=':>9}"
+        lines = [head]
+        shares = self.explained_variance_ratio
+        for i in range(min(rows, self.n_components)):
+            line = (
+                f"{i + 1:>9} {self.explained_variance[i]:>12.6g} {shares[i]:>8.2%} "
+                f"{shares[: i + 1].sum():>10.2%}"
+            )
+            if certificate is not None:
+                line += f" {certificate.variance_bound[i]:>9.1e} {certificate.angle_bound[i]:>9.1e}"
+            lines.append(line)
+        if self.n_components > rows:
+            lines.append(f"      ... {self.n_components - rows} more")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.method}: {self.n_components} components of {self.n_samples} samples x "
+            f"{self.n_features} features\n{self.table()}"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    # -- at rest ------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write to a directory: Zarr arrays with checksums and JSON, whole or not at all."""
+        arrays = {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if isinstance(getattr(self, one.name), np.ndarray)
+        }
+        labels: dict[str, Any] = {}
+        for name in ("samples", "features"):
+            axis: AxisLabels = getattr(self.labels, name)
+            labels[name] = {"dims": axis.dims, "sizes": axis.sizes,
+                            "attrs": _plain(axis.attrs), "coords": list(axis.coords)}  # fmt: skip
+            for dim, values in axis.coords.items():
+                arrays[f"label-{name}-{list(axis.coords).index(dim)}"] = _storable(values)
+        document = {
+            name: _plain(getattr(self, name))
+            for name in ("method", "total_variance", "n_samples", "ddof", "rank", "settings",
+                         "provenance", "plan", "weight")
+        }  # fmt: skip
+        certificate = None if self.certificate is None else self.certificate.to_dict()
+        return write_bundle(
+            path, arrays, {**document, "labels": labels, "certificate": certificate, "kind": "model"}
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Decomposition:
+        """Read what ``save`` wrote; every file is checked. Raises SourceError."""
+        arrays, document = read_bundle(path)
+        if document.pop("kind", None) != "model":
+            raise SourceError(f"{path} is not a model")
+        axes = []
+        for name in ("samples", "features"):
+            saved = document["labels"][name]
+            coords = {
+                dim: arrays.pop(f"label-{name}-{i}") for i, dim in enumerate(saved["coords"])
+            }
+            axes.append(AxisLabels(tuple(saved["dims"]), tuple(saved["sizes"]), coords, saved["attrs"]))
+        document["labels"] = Labels(*axes)
+        certificate = document.pop("certificate")
+        return cls(
+            **document, **arrays,
+            certificate=None if certificate is None else Certificate.from_dict(certificate),
+        )  # fmt: skip
+
+
+def _storable(values: Array) -> Array:
+    """Coordinates that the store can hold: numbers and dates as they are, else text."""
+    if values.dtype.kind in "biufM":
+        return values
+    return np.array([str(v) for v in values])
+
+
+def _plain(value: Any) -> Any:
+    """JSON-ready copy: NumPy numbers become Python's, anything unknown its text."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)

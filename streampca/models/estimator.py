@@ -1,0 +1,123 @@
+"""scikit-learn's contract, without loading scikit-learn."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, not_fitted
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix
+from streampca.models.decomposition import Decomposition
+
+
+class Estimator:
+    """Parameters stored untouched, ``get_params``, ``set_params``, feature names, output type."""
+
+    _estimator_type = "transformer"
+    result_: Decomposition
+
+    @classmethod
+    def _parameters(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {name: getattr(self, name) for name in self._parameters()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change constructor arguments; takes effect at the next fit."""
+        for name, value in params.items():
+            if name not in self._parameters():
+                raise InvalidInputError(
+                    f"Invalid parameter {name!r} for estimator {type(self).__name__}(). Valid "
+                    f"parameters are: {self._parameters()!r}."
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        changed = [
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if repr(value) != repr(defaults[name].default)
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type="transformer",
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(preserves_dtype=["float64", "float32"]),
+            input_tags=InputTags(sparse=True, allow_nan=getattr(self, "missing", "raise") == "mean"),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "result_")
+
+    def _fitted(self) -> Decomposition:
+        if not hasattr(self, "result_"):
+            raise not_fitted(type(self).__name__)
+        return self.result_
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """What ``transform`` returns for arrays: "default" (NumPy) or "pandas"."""
+        if transform not in (None, "default", "pandas"):
+            raise InvalidInputError(f"transform={transform!r}; expected 'default' or 'pandas'")
+        if transform is not None:
+            self._output = transform
+        return self
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the components, as scikit-learn makes them: pca0, pca1, ..."""
+        stem = type(self).__name__.lower()
+        k = self._fitted().n_components
+        return np.asarray([f"{stem}{i}" for i in range(k)], dtype=object)
+
+    def _note_features(self, X: Any, matrix: ChunkedMatrix) -> None:
+        """Remember the number of features and, for data frames, their names."""
+        self.n_features_in_ = matrix.shape[1]
+        names = _frame_columns(X)
+        if names is not None:
+            self.feature_names_in_ = names
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _check_features(self, X: Any, matrix: ChunkedMatrix) -> None:
+        """Refuse new data whose features differ from those of the fit."""
+        p = self._fitted().n_features
+        if matrix.shape[1] != p:
+            raise InvalidInputError(
+                f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting {p} "
+                "features as input"
+            )
+        names, known = _frame_columns(X), getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and not np.array_equal(names, known):
+            raise InvalidInputError(_names_message(list(names), list(known)))
+
+
+def _frame_columns(X: Any) -> Array | None:
+    columns = getattr(X, "columns", None)
+    if columns is None or not hasattr(X, "to_numpy"):
+        return None
+    names = list(columns)
+    return np.asarray(names, dtype=object) if all(isinstance(c, str) for c in names) else None
+
+
+def _names_message(came: list[str], fitted: list[str]) -> str:
+    """scikit-learn's words for feature names that do not match."""
+    message = "The feature names should match those that were passed during fit.\n"
+    unexpected, absent = sorted(set(came) - set(fitted)), sorted(set(fitted) - set(came))
+    if unexpected:
+        message += "Feature names unseen at fit time:\n" + "".join(f"- {n}\n" for n in unexpected[:5])
+    if absent:
+        message += "Feature names seen at fit time, yet now missing:\n"
+        message += "".join(f"- {n}\n" for n in absent[:5])
+    if not unexpected and not absent:
+        message += "Feature names must be in the same order as they were in fit.\n"
+    return message

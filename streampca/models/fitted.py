@@ -1,0 +1,80 @@
+"""What the solvers of a PCA share: their result, and the choices that do not depend on the path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix, Standardize
+from streampca.passes import PassResult
+from streampca.solvers import Certificate, Spectrum, by_gap, by_share, eigh_lower, known_count
+
+Runner = Callable[..., PassResult]  # run one pass of the plan by its name
+
+
+@dataclass
+class Fitted:
+    """What a solver hands to the estimator, before labels and provenance."""
+
+    spectrum: Spectrum  # of the scatter, the k kept components
+    all_values: Array | None  # every eigenvalue, where the solver made them
+    mean: Array
+    scale: Array | None
+    weight: float
+    rank: int
+    dropped: Array
+    constant: Array
+    certificate: Certificate
+    column_variance: Array  # (p,) unscaled
+    gap: int | None = None
+    components: Array | None = None  # (k, p)
+    scores: Array | None = None  # (n, k)
+
+
+def standardization(settings: dict[str, Any]) -> Standardize:
+    """The column standardisation of these settings."""
+    return Standardize(settings["center"], settings["scale"], settings["ddof"])
+
+
+def solve_symmetric(lower: Array, settings: dict[str, Any], limit: int) -> tuple[Spectrum, Array, bool]:
+    """(leading pairs, the eigenvalues that are known, whether those are all)."""
+    k = known_count(settings["n_components"], limit, limit)
+    if k is None or k >= len(lower):
+        spectrum = eigh_lower(lower)
+        return spectrum, spectrum.values, True
+    spectrum = eigh_lower(lower, k)
+    return spectrum, np.append(spectrum.values, spectrum.next_value), k + 1 >= len(lower)
+
+
+def count_components(settings: dict[str, Any], values: Array, total: float, n: int, limit: int,
+                     rank: int) -> tuple[int, int | None]:  # fmt: skip
+    """(components to keep, the gap's k if that was asked and there is one)."""
+    wanted = settings["n_components"]
+    known = known_count(wanted, limit, limit)
+    if known is not None:
+        return min(known, limit), None
+    if wanted == "gap":
+        gap = by_gap(values[: max(rank, 1)], n)
+        return (max(rank, 1) if gap is None else gap), gap
+    return min(by_share(values, total, float(wanted)), limit), None
+
+
+def freedom(weight: float, settings: dict[str, Any]) -> float:
+    """n - ddof. Raises InvalidInputError where nothing is left."""
+    ddof = settings["ddof"]
+    if weight - ddof <= 0:
+        raise InvalidInputError(
+            f"{weight:g} samples with ddof={ddof} leave no degree of freedom (n_samples = "
+            f"{weight:g}); a variance needs at least {ddof + 1}"
+        )
+    return weight - ddof
+
+
+def stored_eps(matrix: ChunkedMatrix) -> float:
+    """Relative resolution of the stored values (that of float64 for integers)."""
+    return float(np.finfo(matrix.dtype if matrix.dtype.kind == "f" else np.float64).eps)

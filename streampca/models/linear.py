@@ -1,0 +1,337 @@
+"""What every fitted linear decomposition can do with data: project, reconstruct, score."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import Reconstruction
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels, ChunkedMatrix
+from streampca.models.decomposition import Decomposition
+from streampca.models.estimator import Estimator
+from streampca.models.pca_plan import transform_axis
+from streampca.models.projection import BackProjection, FeatureProjection, Likelihood, Projection
+from streampca.passes import Candidate, Execution, PassSpec, Plan, make_plan, pass_spec, resolve, run
+from streampca.passes.lazy import is_dask_array, map_rows
+from streampca.sources import as_matrix
+from streampca.store import MemorySink, ZarrSink
+
+
+class LinearModel(Estimator):
+    """Results under scikit-learn's names, and everything that needs them but no fit."""
+
+    whiten: bool
+    missing: str
+    missing_value: float | None
+    memory_limit: int | str | None
+    scheduler: Any
+    progress: Any
+    dim_: Any = None
+
+    # -- results: read-only views of ``result_`` ----------------------------------------------
+
+    @property
+    def components_(self) -> Array:
+        """(k, p) orthonormal rows."""
+        return self._fitted().require_components()
+
+    @property
+    def explained_variance_(self) -> Array:
+        """(k,) variance along each component."""
+        return self._fitted().explained_variance
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """(k,) share of the total variance, of all components, kept or not."""
+        return self._fitted().explained_variance_ratio
+
+    @property
+    def singular_values_(self) -> Array:
+        """(k,) of the centred (and scaled) matrix."""
+        return self._fitted().singular_values
+
+    @property
+    def mean_(self) -> Array:
+        """(p,) column means (0 with center=False)."""
+        return self._fitted().mean
+
+    @property
+    def scale_(self) -> Array | None:
+        """(p,) column divisors, 0 for constant columns; None where nothing was scaled."""
+        return self._fitted().scale
+
+    @property
+    def noise_variance_(self) -> float:
+        """Mean variance of the directions left out."""
+        return self._fitted().noise_variance
+
+    @property
+    def n_components_(self) -> int:
+        """k."""
+        return self._fitted().n_components
+
+    @property
+    def n_samples_(self) -> int:
+        """Rows of the fit."""
+        return self._fitted().n_samples
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Rows of the fit (scikit-learn's name in IncrementalPCA)."""
+        return self._fitted().n_samples
+
+    @property
+    def n_features_used_(self) -> int:
+        """Features that have observations and vary."""
+        result = self._fitted()
+        return result.n_features - len(result.dropped) - len(result.constant)
+
+    @property
+    def rank_(self) -> int:
+        """Numerical rank of the centred (and scaled) matrix, among the values computed."""
+        return self._fitted().rank
+
+    @property
+    def certificate_(self) -> Any:
+        """How far each component can be from the true one (:class:`Certificate`)."""
+        return self._fitted().certificate
+
+    @property
+    def _n_features_out(self) -> int:
+        return self._fitted().n_components
+
+    # -- projection -----------------------------------------------------------------------------
+
+    def transform(self, X: Any, *, out: str | os.PathLike[str] | None = None,
+                  overwrite: bool = False) -> Any:  # fmt: skip
+        """Scores of rows on the components, (n, k).
+
+        X : anything that ``fit`` takes. A Dask array gives a lazy Dask array, xarray gives
+            labelled xarray; anything else is computed.
+        out : path of a new Zarr array to write block by block; it is returned, opened.
+
+        Cost: one pass; memory of a few blocks, and of the scores where they are returned.
+        """
+        result = self._fitted()
+        projection = Projection.of(result, self.whiten, self.missing)
+        k = result.n_components
+        if out is None and is_dask_array(X):
+            self._check_width(X.shape)
+            dtype = np.float32 if X.dtype == np.float32 else np.float64
+            return map_rows(X, projection.apply, k, dtype)
+        matrix = as_matrix(X, dim=self._dim_for(X), missing_value=self.missing_value)
+        self._check_features(X, matrix)
+        if out is not None:
+            return self._transform_into(out, overwrite, matrix, projection)
+        scores = self._project(matrix, projection)
+        return self._wrap_scores(X, matrix, scores)
+
+    def _project(self, matrix: ChunkedMatrix, projection: Projection) -> Array:
+        """(n, k) in memory, by samples or, where blocks of samples would be huge, by features."""
+        n, k = matrix.shape[0], len(projection.components)
+        dtype = np.float32 if matrix.dtype == np.float32 else np.float64
+        if transform_axis(matrix) == 1:
+            total = FeatureProjection(projection=projection)
+            plan = self._small_plan(matrix, pass_spec("transform", matrix, 1, [total]))
+            done = run(plan.passes[0], matrix, accumulators={"scores": total},
+                       execution=self._execution(plan))["scores"]  # fmt: skip
+            return np.asarray(done.finished(), dtype=dtype)
+        sink = MemorySink(n, k, dtype)
+        spec = PassSpec("transform", 0, 0, 0, kept_nbytes=sink.nbytes_in_memory())
+        plan = self._small_plan(matrix, spec)
+        run(plan.passes[0], matrix, maps={"scores": projection}, sinks={"scores": sink},
+            execution=self._execution(plan))  # fmt: skip
+        return sink.values
+
+    def _transform_into(self, out: str | os.PathLike[str], overwrite: bool, matrix: ChunkedMatrix,
+                        projection: Projection) -> Any:  # fmt: skip
+        n, k = matrix.shape[0], len(projection.components)
+        dtype = np.float32 if matrix.dtype == np.float32 else np.float64
+        if transform_axis(matrix) == 1:
+            sink = ZarrSink(out, n, k, dtype, overwrite=overwrite)
+            sink.write(0, self._project(matrix, projection))
+            sink.finish()
+            return sink.array
+        plan = self._small_plan(matrix, PassSpec("transform", 0, 0, 0))
+        edges = plan.passes[0].edges
+        sink = ZarrSink(out, n, k, dtype, chunk=_even(edges), overwrite=overwrite)
+        run(plan.passes[0], matrix, maps={"scores": projection}, sinks={"scores": sink},
+            execution=self._execution(plan))  # fmt: skip
+        return sink.array
+
+    def _wrap_scores(self, X: Any, matrix: ChunkedMatrix, scores: Array) -> Any:
+        """Scores as the kind of object that came in."""
+        if _is_xarray(X):
+            from streampca.sources.labelled import to_dataarray
+
+            k = scores.shape[1]
+            component = AxisLabels.plain("component", k, list(range(1, k + 1)))
+            return to_dataarray(scores, [matrix.labels.samples, component], "scores", {})
+        if getattr(self, "_output", "default") == "pandas":
+            import pandas as pd
+
+            index = getattr(X, "index", None)
+            return pd.DataFrame(scores, index=index, columns=self.get_feature_names_out())
+        return scores
+
+    def inverse_transform(self, X: Any, *, out: str | os.PathLike[str] | None = None,
+                          overwrite: bool = False) -> Any:  # fmt: skip
+        """Rows reconstructed from scores, (n, p). Lazy on Dask; ``out`` writes a Zarr array.
+
+        Cost: one pass over the scores.
+        """
+        result = self._fitted()
+        back = BackProjection.of(result, self.whiten)
+        p = result.n_features
+        if out is None and is_dask_array(X):
+            dtype = np.float32 if X.dtype == np.float32 else np.float64
+            return map_rows(X, back.apply, p, dtype)
+        matrix = as_matrix(X)
+        if matrix.shape[1] != result.n_components:
+            raise InvalidInputError(
+                f"scores have {matrix.shape[1]} columns, the model {result.n_components} components"
+            )
+        if out is None:
+            values = matrix.read(0, 0, matrix.shape[0])
+            return back.apply(values if isinstance(values, np.ndarray) else values.toarray())
+        rows = max(1, (16 << 20) // (8 * p))
+        spec = PassSpec("inverse transform", 0, 0, 0, scratch=lambda n: 3 * n * p * 8)
+        plan = self._small_plan(matrix, spec)
+        chunk = min(rows, _even(plan.passes[0].edges))
+        dtype = np.float32 if matrix.dtype == np.float32 else np.float64
+        sink = ZarrSink(out, matrix.shape[0], p, dtype, chunk=chunk, dims=("sample", "feature"),
+                        overwrite=overwrite)  # fmt: skip
+        run(plan.passes[0], matrix, maps={"rows": back}, sinks={"rows": sink},
+            execution=self._execution(plan))  # fmt: skip
+        return sink.array
+
+    # -- how good is it -------------------------------------------------------------------------
+
+    def r2_curve(self, X: Any = None) -> Array:
+        """(k + 1,) share of the variance about the mean that 0, 1, ..., k components carry.
+
+        X : rows to measure on, one pass; None gives the training rows, from the spectrum.
+        """
+        result = self._fitted()
+        if X is None:
+            return np.concatenate([[0.0], np.cumsum(result.explained_variance_ratio)])
+        errors = self._reconstruction(X).errors()
+        return np.asarray(1.0 - errors / errors[0]) if errors[0] > 0 else np.zeros(len(errors))
+
+    def reconstruction_error(self, X: Any) -> float:
+        """Mean over rows of ||x - reconstruction||^2, in standardised units where scaled.
+
+        On the training rows this is (n - ddof) / n times the sum of the dropped eigenvalues.
+        Cost: one pass.
+        """
+        done = self._reconstruction(X)
+        return float(done.errors()[-1]) / done.count
+
+    def _reconstruction(self, X: Any) -> Reconstruction:
+        result = self._fitted()
+        matrix = as_matrix(X, dim=self._dim_for(X), missing_value=self.missing_value)
+        self._check_features(X, matrix)
+        scaled = "scale" if result.scale is not None else None
+        total = Reconstruction(scale=scaled, missing=self.missing, absent=tuple(result.dropped))
+        plan = self._small_plan(matrix, pass_spec("reconstruction", matrix, 0, [total]))
+        operands = {"components": result.require_components(), "center": result.mean}
+        if scaled:
+            operands["scale"] = result.scale
+        done = run(plan.passes[0], matrix, accumulators={"total": total}, operands=operands,
+                   execution=self._execution(plan))  # fmt: skip
+        found: Reconstruction = done["total"]
+        return found
+
+    def score_samples(self, X: Any) -> Array:
+        """(n,) log-likelihood of each row under the probabilistic PCA model.
+
+        Source: Tipping and Bishop 1999, "Probabilistic principal component analysis", eq. 2.9.
+        Cost: one pass; no p x p matrix is formed.
+        """
+        matrix = as_matrix(X, dim=self._dim_for(X), missing_value=self.missing_value)
+        self._check_features(X, matrix)
+        likelihood = Likelihood.of(self._fitted(), self.missing)
+        sink = MemorySink(matrix.shape[0], 1)
+        plan = self._small_plan(matrix, PassSpec("score", 0, 0, 0, kept_nbytes=sink.nbytes_in_memory()))
+        run(plan.passes[0], matrix, maps={"score": likelihood}, sinks={"score": sink},
+            execution=self._execution(plan))  # fmt: skip
+        return sink.values[:, 0]
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-likelihood of the rows."""
+        return float(np.mean(self.score_samples(X)))
+
+    def get_covariance(self) -> Array:
+        """(p, p) covariance of the model, V'(L - s2 I)V + s2 I, in the units of the data."""
+        result = self._fitted()
+        v, noise = result.require_components(), result.noise_variance
+        covariance = (v.T * np.maximum(result.explained_variance - noise, 0.0)) @ v
+        covariance[np.diag_indices_from(covariance)] += noise
+        if result.scale is not None:
+            covariance *= result.scale[:, None] * result.scale[None, :]
+        return np.asarray(covariance)
+
+    def get_precision(self) -> Array:
+        """(p, p) inverse of ``get_covariance``, by the matrix inversion lemma."""
+        result = self._fitted()
+        v, noise = result.require_components(), result.noise_variance
+        if noise == 0.0 or result.scale is not None:
+            return np.asarray(np.linalg.inv(self.get_covariance()))
+        gain = np.maximum(result.explained_variance - noise, 0.0)
+        inner = gain / (noise * (gain + noise))
+        precision = -(v.T * inner) @ v
+        precision[np.diag_indices_from(precision)] += 1.0 / noise
+        return np.asarray(precision)
+
+    # -- at rest --------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the fitted model to a directory; ``streampca.load`` opens it."""
+        return self._fitted().save(path)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _execution(self, plan: Plan) -> Execution:
+        return Execution(plan.lanes, plan.blocks_ahead, self.scheduler, resolve(self.progress))
+
+    def _small_plan(self, matrix: ChunkedMatrix, spec: PassSpec) -> Plan:
+        """A plan for one pass that needs no solver."""
+        plan = make_plan(matrix, spec.name, [Candidate(spec.name, "", (spec,))], self.memory_limit)
+        plan.check_machine()
+        return plan
+
+    def _check_width(self, shape: tuple[int, ...]) -> None:
+        p = self._fitted().n_features
+        if len(shape) != 2 or shape[1] != p:
+            raise InvalidInputError(
+                f"X has {shape[-1]} features, but {type(self).__name__} is expecting {p} features "
+                "as input"
+            )
+
+    def _dim_for(self, X: Any) -> Any:
+        """The sample dimension of the fit, where X has names for its dimensions."""
+        return self.dim_ if _is_xarray(X) or isinstance(X, (str, os.PathLike)) else None
+
+
+def attach(model: LinearModel, result: Decomposition) -> LinearModel:
+    """Give a model a result that was made elsewhere (loaded, merged, from a covariance)."""
+    model.result_ = result
+    model.n_features_in_ = result.n_features
+    return model
+
+
+def _is_xarray(X: Any) -> bool:
+    return "xarray" in sys.modules and type(X).__module__.startswith("xarray.")
+
+
+def _even(edges: Array) -> int:
+    """A chunk length for a sink that blocks with these edges can write without sharing chunks."""
+    lengths = np.diff(edges)
+    first = int(lengths[0])
+    return first if np.all(edges[:-1] % first == 0) else max(1, int(np.gcd.reduce(lengths)))

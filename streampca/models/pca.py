@@ -1,0 +1,168 @@
+"""Principal component analysis, exact, in one pass over the data (two for a wide matrix)."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.matrix import ChunkedMatrix
+from streampca.models.assemble import assemble
+from streampca.models.fitted import standardization
+from streampca.models.linear import LinearModel
+from streampca.models.pca_fit import fit_pca
+from streampca.models.pca_plan import plan_pca
+from streampca.passes import PassCost, Plan, check_workers, find_client
+from streampca.sources import as_matrix
+from streampca.solvers import check_n_components
+
+
+class PCA(LinearModel):
+    """Exact PCA of a matrix that need not fit in memory.
+
+    Parameters
+    ----------
+    n_components : int, share (0 < x < 1: the smallest k whose share of the variance reaches x),
+        "gap" (before the largest gap of the spectrum) or None (all).
+    whiten : divide the scores by the standard deviation of their component.
+    svd_solver : "auto", "scatter" (p x p, samples streamed), "tsqr" (R factor; singular values to
+        1e-14 of the largest, where scatter and Gram resolve about 1e-8 in float64 and 3e-4 in
+        float32) or "gram" (n x n). scikit-learn's "covariance_eigh" and "full" mean "scatter" and
+        "tsqr". ``plan(X)`` shows which one "auto" takes, and why.
+    center : subtract column means.
+    scale : None, or "std": divide columns by their standard deviation; constant ones become 0.
+    ddof : variances divide by n - ddof.
+    missing : "raise", or "mean": a hole holds its column's mean. Columns without any observation
+        are dropped, and named, under either.
+    missing_value : a number that means "missing", beside NaN.
+    components : False saves the second pass of a wide fit; it then has scores and spectrum only.
+    memory_limit : bytes or such as "512MiB": plan within it, or refuse before reading.
+    scheduler : None (the ambient ``distributed.Client`` if there is one, else threads), "threads",
+        an address, or a Client.
+    progress : None (in a terminal or notebook), True, False, or a function of an ``Advance``.
+    checkpoint : directory in which an interrupted pass leaves its state, and finds it again.
+
+    Attributes
+    ----------
+    components_ (k, p), explained_variance_ (k,), explained_variance_ratio_ (k,) of the TOTAL
+    variance, singular_values_ (k,), mean_ (p,), scale_, noise_variance_, rank_, n_samples_,
+    certificate_, plan_ (what was planned), cost_ (what each pass cost), result_ (all of it, as a
+    :class:`Decomposition`). None of them reads data. Signs: v'h > 0 for a fixed pseudo-random h.
+
+    Cost
+    ----
+    Tall: one pass, n p^2 flops, p^2 float64 and a few blocks of memory. Wide: one pass and n^2 p
+    flops for scores and spectrum, a second pass for ``components_``.
+
+    Source: Jolliffe 2002, "Principal Component Analysis", 2nd ed., sections 3.1 and 3.5.
+    """
+
+    def __init__(self, n_components: int | float | str | None = None, *, whiten: bool = False,
+                 svd_solver: str = "auto", center: bool = True, scale: str | None = None,
+                 ddof: int = 1, missing: str = "raise", missing_value: float | None = None,
+                 components: bool = True, memory_limit: int | str | None = None,
+                 scheduler: Any = None, progress: Any = None,
+                 checkpoint: str | None = None) -> None:  # fmt: skip
+        self.n_components = n_components
+        self.whiten = whiten
+        self.svd_solver = svd_solver
+        self.center = center
+        self.scale = scale
+        self.ddof = ddof
+        self.missing = missing
+        self.missing_value = missing_value
+        self.components = components
+        self.memory_limit = memory_limit
+        self.scheduler = scheduler
+        self.progress = progress
+        self.checkpoint = checkpoint
+
+    plan_: Plan
+    cost_: list[PassCost]
+
+    def plan(self, X: Any, *, dim: Any = None) -> Plan:
+        """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing.
+
+        Raises MemoryLimitError, naming the smallest limit that would do.
+        """
+        return self._plan(as_matrix(X, dim=dim, missing_value=self.missing_value))
+
+    def _plan(self, matrix: ChunkedMatrix) -> Plan:
+        settings = check_settings(self.get_params(), matrix.shape)
+        return plan_pca(matrix, settings)
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+        """Fit to X.
+
+        X : NumPy, data frame, Dask, xarray, scipy.sparse, ``zarr.Array``, a path or URL, or what
+            ``streampca.open`` returned; (n, p).
+        dim : for xarray and N-dimensional arrays, the sample dimension(s).
+
+        Raises InvalidInputError, InvalidTypeError, MemoryLimitError before reading;
+        NonFiniteError while reading.
+        """
+        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        settings = check_settings(self.get_params(), matrix.shape)
+        self._note_features(X, matrix)
+        plan = plan_pca(matrix, settings)
+        client = find_client(self.scheduler)
+        plan.check_machine()
+        if client is not None:
+            check_workers(client, plan)
+        execution = self._execution(plan)
+        execution.checkpoint = self.checkpoint
+        fitted = fit_pca(plan, matrix, settings, execution)
+        self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
+        self.result_ = assemble("PCA", fitted, matrix.shape[0], matrix.labels, settings, plan,
+                                execution.costs, matrix.fingerprint())  # fmt: skip
+        self.gap_ = fitted.gap
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
+        """Fit, and the scores of X, (n, k). A wide fit has them already; a tall one reads again."""
+        self.fit(X, dim=dim)
+        scores = self.result_.scores
+        if scores is None:
+            return self.transform(X)
+        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        values = np.array(scores, dtype=np.float32 if matrix.dtype == np.float32 else np.float64)
+        if self.whiten:
+            deviation = np.sqrt(self.result_.explained_variance)
+            floor = np.finfo(np.float64).eps * max(deviation.max(initial=0.0), 1e-300)
+            values /= np.maximum(deviation, floor).astype(values.dtype)
+        return self._wrap_scores(X, matrix, values)
+
+    @classmethod
+    def from_covariance(cls, S: Any, *, mean: Any = None, n: int | None = None,
+                        n_components: int | float | str | None = None,
+                        names: Any = None) -> PCA:  # fmt: skip
+        """A fitted PCA from a covariance or correlation matrix alone.
+
+        S : (p, p) symmetric.  mean : (p,) or None (0).  n : rows behind it, if known; without it
+        ``singular_values_`` are NaN.  names : of the features.
+        """
+        from streampca.models.covariance import pca_from_covariance
+
+        return pca_from_covariance(cls(n_components), S, mean, n, names)
+
+
+def check_settings(settings: dict[str, Any], shape: tuple[int, int]) -> dict[str, Any]:
+    """Refuse settings that no data, or no data of this shape, can meet."""
+    n, p = shape
+    if settings["missing"] not in ("raise", "mean"):
+        raise InvalidInputError(f"missing={settings['missing']!r}; expected 'raise' or 'mean'")
+    if settings["missing"] == "mean" and not settings["center"]:
+        raise InvalidInputError("missing='mean' needs center=True: holes hold the mean, 0 after it")
+    ddof = settings["ddof"]
+    if isinstance(ddof, bool) or not isinstance(ddof, (int, np.integer)) or ddof < 0:
+        raise InvalidInputError(f"ddof={ddof!r}; expected 0, 1 or another count")
+    standardization(settings)
+    check_n_components(settings["n_components"], n, p)
+    if n - ddof <= 0:
+        raise InvalidInputError(
+            f"n_samples={n} with ddof={ddof} leaves no degree of freedom: expected at least "
+            f"{ddof + 1} samples (got 1 sample)" if n == 1 else
+            f"n_samples={n} with ddof={ddof} leaves no degree of freedom"
+        )  # fmt: skip
+    return settings

@@ -1,0 +1,145 @@
+"""From a plan to a spectrum: the passes of each solver and what is read off them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import OPEN_BLOCKS, MeanImputedScatter, RFactor, Scatter
+from streampca.kernels import Array, ColumnStats
+from streampca.matrix import ChunkedMatrix, constant_columns, work_dtype
+from streampca.models.fitted import (
+    Fitted,
+    Runner,
+    count_components,
+    freedom,
+    solve_symmetric,
+    standardization,
+    stored_eps,
+)
+from streampca.models.pca_gram import gram_by_features, gram_by_panels
+from streampca.passes import Execution, PassResult, Plan, run, single_threaded_blas
+from streampca.solvers import (
+    Spectrum,
+    certify,
+    numerical_rank,
+    residual_norms,
+    rounding_floor,
+    signs_of_components,
+    svd_of_r,
+)
+
+
+def fit_pca(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any],
+            execution: Execution) -> Fitted:  # fmt: skip
+    """Run the plan's passes and solve."""
+    execution.n_passes = len(plan.passes)
+
+    def step(name: str, **more: Any) -> PassResult:
+        execution.pass_number = [p.name for p in plan.passes].index(name) + 1
+        return run(plan.named(name), matrix, execution=execution, **more)
+
+    solve = {"scatter": _by_scatter, "tsqr": _by_tsqr, "gram": gram_by_features,
+             "gram by panels": gram_by_panels}[plan.solver]  # fmt: skip
+    return solve(plan, matrix, settings, step)
+
+
+def solve_accumulator(accumulator: Any, settings: dict[str, Any], eps: float,
+                      work: np.dtype[Any], limit: int) -> Fitted:  # fmt: skip
+    """A PCA from a Scatter, MeanImputedScatter or RFactor; no data are read.
+
+    eps : resolution of the stored values.  limit : min(n, p), the most components there are.
+    """
+    stats = _column_stats(accumulator)
+    dropped = np.flatnonzero(accumulator.missing >= accumulator.count)
+    constant = constant_columns(stats, eps)
+    constant[dropped] = False
+    _, scale, _ = standardization(settings).resolve(stats, eps)
+    still = np.flatnonzero(constant if settings["center"] else np.zeros_like(constant))
+    if scale is not None:
+        still = np.flatnonzero(scale == 0.0)
+    if isinstance(accumulator, RFactor):
+        spectrum, whole, residual, floor = _solve_r(accumulator, scale, still, settings, limit)
+        size = max(accumulator.count, len(stats.mean))
+        rank = int(np.count_nonzero(np.sqrt(whole) > size * 2.3e-16 * np.sqrt(whole[0])))
+        everything = True
+    else:
+        lower = _scaled_lower(accumulator.lower(), scale, still)
+        with single_threaded_blas():
+            spectrum, whole, everything = solve_symmetric(lower, settings, limit)
+            residual = residual_norms(lower, spectrum)
+        terms = 1 if work == np.float64 else min(accumulator.count, OPEN_BLOCKS * 8192)
+        floor = rounding_floor(work, spectrum, terms)
+        rank = min(numerical_rank(whole, len(lower), float(np.finfo(work).eps)), limit)
+    k, gap = count_components(settings, whole, spectrum.total, accumulator.count, limit, rank)
+    kept = spectrum.head(k)
+    divisor = freedom(accumulator.weight, settings)
+    orientation = signs_of_components(kept.vectors)
+    components = (kept.vectors * orientation).T
+    components[:, still] = 0.0  # a constant column has a loading of exactly 0
+    components[:, dropped] = 0.0
+    mean = stats.mean if settings["center"] else np.zeros_like(stats.mean)
+    return Fitted(
+        kept, whole if everything else None, mean, scale, accumulator.weight, rank, dropped,
+        np.setdiff1d(np.flatnonzero(constant), dropped),
+        certify(residual[:k], kept, floor, divisor, 1), stats.m2 / divisor, gap,
+        np.ascontiguousarray(components),
+    )  # fmt: skip
+
+
+def _column_stats(accumulator: Any) -> ColumnStats:
+    """What an accumulator of samples says about each column."""
+    p = len(accumulator.mean)
+    if isinstance(accumulator, RFactor):
+        m2 = np.sum(accumulator.r**2, axis=0)
+    else:
+        m2 = np.maximum(np.diagonal(accumulator.lower()), 0.0).copy()
+    count = accumulator.count - accumulator.missing
+    weight = np.full(p, accumulator.weight)
+    nothing = np.full(p, np.nan)
+    return ColumnStats(count, accumulator.missing, weight, np.array(accumulator.mean), m2, nothing, nothing)
+
+
+def _scaled_lower(lower: Array, scale: Array | None, still: Array) -> Array:
+    """The scatter, or the correlation-like scatter of scaled columns; constant columns exactly 0."""
+    if scale is None and not still.size:
+        return lower
+    scaled = np.array(lower)
+    if scale is not None:
+        inverse = np.where(scale > 0, 1.0 / np.where(scale > 0, scale, 1.0), 0.0)
+        scaled *= inverse[:, None]
+        scaled *= inverse[None, :]
+    scaled[still, :] = 0.0
+    scaled[:, still] = 0.0
+    return scaled
+
+
+def _solve_r(accumulator: RFactor, scale: Array | None, still: Array, settings: dict[str, Any],
+             limit: int) -> tuple[Spectrum, Array, Array, float]:  # fmt: skip
+    r = accumulator.r_factor()
+    if scale is not None:
+        r *= np.where(scale > 0, 1.0 / np.where(scale > 0, scale, 1.0), 0.0)
+    r[:, still] = 0.0
+    with single_threaded_blas():
+        spectrum = svd_of_r(r)
+        image = r @ spectrum.vectors
+        residual = np.linalg.norm(r.T @ image - spectrum.vectors * spectrum.values, axis=0)
+    floor = float(np.finfo(np.float64).eps * 4 * spectrum.values[:1].max(initial=0.0))
+    return spectrum, spectrum.values, residual, floor
+
+
+# -- samples streamed -----------------------------------------------------------------------------
+
+
+def _by_scatter(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
+    accumulator: Any = Scatter(center=settings["center"])
+    if settings["missing"] == "mean":
+        accumulator = MeanImputedScatter()
+    done = step("scatter", accumulators={"scatter": accumulator})["scatter"]
+    return solve_accumulator(done, settings, stored_eps(matrix), work_dtype(matrix.dtype), min(matrix.shape))
+
+
+def _by_tsqr(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
+    done = step("tsqr", accumulators={"r": RFactor(center=settings["center"])})["r"]
+    return solve_accumulator(done, settings, stored_eps(matrix), np.dtype(np.float64), min(matrix.shape))

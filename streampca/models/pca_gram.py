@@ -1,0 +1,272 @@
+"""PCA through the n x n Gram matrix: features streamed, or samples by panels of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import OPEN_BLOCKS, CrossProduct, Gram, Moments
+from streampca.accumulators.base import refuse_partly_missing
+from streampca.kernels import Array, ColumnStats, probe
+from streampca.matrix import ChunkedMatrix, work_dtype
+from streampca.models.fitted import (
+    Fitted,
+    Runner,
+    count_components,
+    freedom,
+    solve_symmetric,
+    standardization,
+    stored_eps,
+)
+from streampca.models.pca_plan import needs_moments
+from streampca.models.projection import FeatureLoadings
+from streampca.passes import Plan, single_threaded_blas
+from streampca.solvers import (
+    Spectrum,
+    certify,
+    numerical_rank,
+    orthonormal_columns,
+    residual_norms,
+    rounding_floor,
+    signs,
+    signs_of_components,
+)
+from streampca.store import MemorySink
+
+
+@dataclass
+class _Dual:
+    """The eigenproblem on the side of the samples."""
+
+    spectrum: Spectrum
+    values: Array
+    everything: bool
+    residual: Array
+    k: int
+    gap: int | None
+    rank: int
+    orientation: Array
+
+    @property
+    def u(self) -> Array:
+        """(n, k) oriented eigenvectors."""
+        return np.asarray(self.spectrum.vectors[:, : self.k] * self.orientation)
+
+    @property
+    def s(self) -> Array:
+        """(k,) singular values."""
+        return np.asarray(np.sqrt(self.spectrum.values[: self.k]))
+
+    @property
+    def good(self) -> Array:
+        """(k,) which singular values are above rounding."""
+        return np.arange(self.k) < self.rank
+
+
+def _solve_dual(lower: Array, z_probe: Array, settings: dict[str, Any], matrix: ChunkedMatrix) -> _Dual:
+    n, limit = len(lower), min(matrix.shape)
+    with single_threaded_blas():
+        spectrum, values, everything = solve_symmetric(lower, settings, limit)
+        residual = residual_norms(lower, spectrum)
+    eps = float(np.finfo(work_dtype(matrix.dtype)).eps)
+    rank = numerical_rank(values, n, eps)
+    k, gap = count_components(settings, values, spectrum.total, n, limit, rank)
+    orientation = signs(spectrum.vectors[:, :k].T @ z_probe)
+    return _Dual(spectrum, values, everything, residual, k, gap, rank, orientation)
+
+
+def _dual_fitted(dual: _Dual, stats: ColumnStats, matrix: ChunkedMatrix, settings: dict[str, Any],
+                 terms: int, passes: int) -> Fitted:  # fmt: skip
+    n = matrix.shape[0]
+    eps = stored_eps(matrix)
+    center, scale, constant = standardization(settings).resolve(stats, eps)
+    dropped = np.flatnonzero(stats.count == 0)
+    kept = dual.spectrum.head(dual.k)
+    divisor = freedom(float(n), settings)
+    floor = rounding_floor(work_dtype(matrix.dtype), kept, terms)
+    return Fitted(
+        kept, dual.values if dual.everything else None, center, scale, float(n), dual.rank, dropped,
+        np.setdiff1d(np.flatnonzero(constant), dropped),
+        certify(dual.residual[: dual.k], kept, floor, divisor, passes), stats.m2 / divisor,
+        dual.gap, None, dual.u * dual.s,
+    )  # fmt: skip
+
+
+def gram_by_features(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
+    standardize = standardization(settings)
+    first = step("gram", accumulators={
+        "gram": Gram(standardize=standardize, missing=settings["missing"]), "columns": Moments(),
+    })  # fmt: skip
+    gram = first["gram"]
+    dual = _solve_dual(gram.lower(), gram.z_probe, settings, matrix)
+    terms = OPEN_BLOCKS * int(np.diff(plan.named("gram").edges).max())
+    fitted = _dual_fitted(dual, first["columns"].columns(), matrix, settings, terms, 1)
+    del gram, first
+    if settings["components"]:
+        sink = MemorySink(matrix.shape[1], dual.k)
+        step("loadings", operands={"u": dual.u, "s": dual.s}, sinks={"loadings": sink},
+             maps={"loadings": FeatureLoadings(standardize)})  # fmt: skip
+        fitted.components = _finish_components(sink.values, dual, fitted)
+    return fitted
+
+
+def _finish_components(v: Array, dual: _Dual, fitted: Fitted) -> Array:
+    """(k, p) orthonormal rows from Z'u / s; directions of a zero singular value are completed."""
+    v[fitted.dropped] = 0.0
+    with single_threaded_blas():
+        columns = orthonormal_columns(v, dual.good)
+    if not dual.good.all():
+        columns[:, ~dual.good] *= signs_of_components(columns[:, ~dual.good])
+        columns[fitted.dropped] = 0.0
+    return np.ascontiguousarray(columns.T)
+
+
+def gram_by_panels(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
+    """Gram of streamed samples: a panel of rows is held while the rows below it pass by.
+
+    Without scaling, the rows are shifted by the first panel's mean and the Gram matrix is
+    centred afterwards (J G J), so that the means cost no pass of their own.
+    """
+    work = _Panels(matrix, settings, step)
+    if needs_moments(settings):
+        work.standardize_first()
+    count = sum(one.name.startswith("panel ") for one in plan.passes)
+    for i in range(1, count + 1):
+        edges = plan.named(f"panel {i}").edges
+        work.add(i, int(edges[0]), int(edges[-1]))
+    stats = work.stats()
+    if settings["center"] and work.scale is None:
+        center_twice(work.gram, work.z_probe)
+    dual = _solve_dual(work.gram, work.z_probe, settings, matrix)
+    fitted = _dual_fitted(dual, stats, matrix, settings, matrix.shape[1], len(plan.passes))
+    if settings["components"]:
+        operands = {"center": fitted.mean}
+        if fitted.scale is not None:
+            operands["scale"] = fitted.scale
+        cross = CrossProduct(y="u", center="center", scale="scale" if "scale" in operands else None)
+        v = step("loadings", accumulators={"v": cross}, side_inputs={"u": dual.u},
+                 operands=operands)["v"].cross_product()  # fmt: skip
+        fitted.components = _finish_components(v / np.where(dual.s > 0, dual.s, 1.0), dual, fitted)
+    return fitted
+
+
+class _Panels:
+    """The Gram matrix as it grows, panel by panel."""
+
+    def __init__(self, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> None:
+        n, p = matrix.shape
+        self.matrix, self.settings, self.step = matrix, settings, step
+        self.gram, self.z_probe = np.zeros((n, n)), np.zeros(n)
+        self.center: Array | None = None
+        self.scale: Array | None = None
+        self.columns: Moments | None = None  # complete after the first panel
+
+    def standardize_first(self) -> None:
+        """A pass for the column statistics, where products need them."""
+        self.columns = self.step("moments", accumulators={"columns": Moments()})["columns"]
+        self.center, self.scale, _ = standardization(self.settings).resolve(
+            self.stats(), stored_eps(self.matrix)
+        )
+
+    def stats(self) -> ColumnStats:
+        """Column statistics of the whole matrix; holes are refused here if they must be."""
+        assert self.columns is not None
+        stats = self.columns.columns()
+        if self.settings["missing"] == "raise":
+            refuse_partly_missing(stats.missing, self.matrix.shape[0])
+        return stats
+
+    def add(self, i: int, first: int, last: int) -> None:
+        """Hold rows first..last, and take their products with themselves and all below."""
+        n, p = self.matrix.shape
+        gather = self.columns is None
+        fresh = {"columns": Moments()} if gather else {}
+        panel = np.empty((last - first, p), work_dtype(self.matrix.dtype))
+        loaded = self.step(f"panel {i}", maps={"panel": standardized}, accumulators=fresh,
+                           sinks={"panel": RowsSink(panel, first)}, operands=self._operands())  # fmt: skip
+        if self.center is None:
+            self.center = panel.mean(axis=0, dtype=np.float64).astype(panel.dtype)
+            if not self.settings["center"]:
+                self.center[:] = 0
+            panel -= self.center
+        with single_threaded_blas():
+            self.gram[first:last, first:last] = feature_products(panel, panel)
+            self.z_probe[first:last] = panel @ probe(0, p).astype(panel.dtype)
+        seen = [loaded]
+        if last < n:
+            below = RowsSink(self.gram[last:, first:last], last)
+            seen.append(
+                self.step(f"below panel {i}", maps={"gram": AgainstPanel()}, sinks={"gram": below},
+                          operands={**self._operands(), "panel": panel}, accumulators=fresh)
+            )  # fmt: skip
+        if gather:
+            self.columns = Moments()
+            for one in seen:
+                self.columns.merge(one["columns"])
+
+    def _operands(self) -> dict[str, Any]:
+        known = {"center": self.center, "scale": self.scale}
+        return {name: value for name, value in known.items() if value is not None}
+
+
+@dataclass
+class RowsSink:
+    """A sink into an array in memory whose first row is row ``first`` of the streamed axis."""
+
+    values: Array
+    first: int
+
+    def write(self, start: int, values: Array) -> None:
+        self.values[start - self.first : start - self.first + len(values)] = values
+
+    def concurrent(self, edges: Array) -> bool:
+        return False
+
+    def nbytes_in_memory(self) -> int:
+        return int(self.values.nbytes)
+
+
+def standardized(block: Any) -> Array:
+    """A block of samples, centred and scaled by the operands, holes 0: (rows, p)."""
+    out = np.empty(block.shape, block.work_dtype)
+    center, scale = block.arrays.get("center"), block.arrays.get("scale")
+    for tile in block.tiles(block.work_dtype, center=center, scale=scale):
+        out[tile.start - block.start : tile.stop - block.start] = tile.values
+    return out
+
+
+class AgainstPanel:
+    """Rows of the Gram matrix: products of a block's samples with those of the panel."""
+
+    def __call__(self, block: Any) -> Array:
+        panel = block["panel"]
+        out = np.empty((block.length, len(panel)))
+        scale = block.arrays.get("scale")
+        for tile in block.tiles(block.work_dtype, center=block["center"], scale=scale):
+            rows = slice(tile.start - block.start, tile.stop - block.start)
+            out[rows] = feature_products(tile.values, panel)
+        return out
+
+
+def feature_products(a: Array, b: Array, step: int = 16384) -> Array:
+    """a b' in float64, from products over pieces of the features in the working dtype."""
+    out = np.zeros((len(a), len(b)))
+    for i in range(0, a.shape[1], step):
+        out += a[:, i : i + step] @ b[:, i : i + step].T
+    return out
+
+
+def center_twice(lower: Array, z_probe: Array) -> None:
+    """Turn the Gram matrix of shifted samples into that of centred ones, J G J, in place.
+
+    lower : (n, n), only its lower triangle is valid.  z_probe : (n,) Z h of the same samples.
+    """
+    for i in range(len(lower)):
+        lower[i, i + 1 :] = 0.0
+    mean = (lower.sum(axis=1) + lower.sum(axis=0) - np.diagonal(lower)) / len(lower)
+    lower -= mean[:, None]
+    lower -= mean[None, :]
+    lower += mean.mean()
+    z_probe -= z_probe.mean()

@@ -1,0 +1,176 @@
+"""The ways to compute a PCA, with their passes and costs, cheapest first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import CrossProduct, Gram, MeanImputedScatter, Moments, RFactor, Scatter
+from streampca.errors import InvalidInputError
+from streampca.matrix import ChunkedMatrix, work_dtype
+from streampca.models.fitted import standardization
+from streampca.passes import Candidate, PassSpec, Plan, block_edges, make_plan, pass_spec, size
+from streampca.solvers import known_count
+
+SOLVERS = ("auto", "scatter", "tsqr", "gram")
+ALIASES = {"covariance_eigh": "scatter", "full": "tsqr"}  # scikit-learn's names
+PANELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+# Shipped rates, used only to order candidates: one laptop core pair, per second.
+READ_RATE = 6e8
+FLOP_RATE = {"float32": 8e10, "float64": 4e10}
+DENSE_RATE = 4e9
+
+
+def plan_pca(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Plan:
+    """The plan of a PCA with these settings (the estimator's parameters).
+
+    Raises InvalidInputError for a solver that does not suit, MemoryLimitError where none fits.
+    """
+    solver = ALIASES.get(settings["svd_solver"], settings["svd_solver"])
+    if solver not in SOLVERS:
+        raise InvalidInputError(f"svd_solver={solver!r}; expected one of {SOLVERS}")
+    if solver == "tsqr" and settings["missing"] == "mean":
+        raise InvalidInputError(
+            "svd_solver='tsqr' cannot put means into holes in one pass; use svd_solver='scatter'"
+        )
+    families = {
+        "scatter": lambda: [_scatter(matrix, settings)],
+        "tsqr": lambda: [_tsqr(matrix, settings)],
+        "gram": lambda: [_gram(matrix, settings), *_panels(matrix, settings)],
+    }
+    wanted = ("scatter", "gram") if solver == "auto" else (solver,)
+    candidates = [c for name in wanted for c in families[name]()]
+    candidates.sort(key=lambda c: predicted_seconds(matrix, c))
+    return make_plan(matrix, "PCA", candidates, settings["memory_limit"])
+
+
+def predicted_seconds(matrix: ChunkedMatrix, candidate: Candidate) -> float:
+    """Predicted time from the shipped rates: for ordering only."""
+    rate = FLOP_RATE[str(work_dtype(matrix.dtype))]
+    seconds = candidate.solve_flops / DENSE_RATE
+    for spec in candidate.passes:
+        rows = spec.rows or (0, matrix.shape[spec.axis])
+        share = (rows[1] - rows[0]) / max(1, matrix.shape[spec.axis])
+        seconds += share * matrix.nbytes / READ_RATE + spec.flops / rate
+    return seconds
+
+
+def _kept(matrix: ChunkedMatrix, settings: dict[str, Any]) -> int:
+    n, p = matrix.shape
+    return known_count(settings["n_components"], n, p) or min(n, p)
+
+
+def _eigh_cost(m: int, settings: dict[str, Any], k: int) -> tuple[int, float]:
+    """(bytes beside the accumulator, flops) of the eigenproblem of size m."""
+    everything = not isinstance(settings["n_components"], (int, np.integer)) or k + 1 >= m
+    matrices = 4 if everything else 1
+    return matrices * m * m * 8 + 3 * m * (k + 1) * 8, (9.0 if everything else 4 / 3) * m**3
+
+
+def _scatter(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
+    n, p = matrix.shape
+    k = _kept(matrix, settings)
+    imputed = settings["missing"] == "mean"
+    accumulator = MeanImputedScatter() if imputed else Scatter(center=settings["center"])
+    solve, flops = _eigh_cost(p, settings, k)
+    spec = pass_spec("scatter", matrix, 0, [accumulator], flops=float(n) * p * p)
+    reason = "one pass; p x p scatter, then eigh; eigenvalues to about {} of the largest".format(
+        "1e-7" if str(work_dtype(matrix.dtype)) == "float32" else "1e-15"
+    )
+    if imputed:
+        reason = "one pass with Z'Z, Z'M and M'M, so that holes hold the mean exactly"
+    # a correlation is a scaled copy of the scatter
+    extra = p * p * 8 if settings["scale"] or imputed else 0
+    return Candidate("scatter", reason, (spec,), spec.total_nbytes + solve + extra, flops)
+
+
+def _tsqr(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
+    n, p = matrix.shape
+    spec = pass_spec("tsqr", matrix, 0, [RFactor(center=settings["center"])], flops=2.0 * n * p * p)
+    reason = "one pass; R factor, then its SVD: singular values to about 1e-14 of the largest"
+    return Candidate("tsqr", reason, (spec,), 6 * p * p * 8, 22.0 * p**3)
+
+
+def _gram(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
+    n, p = matrix.shape
+    k = _kept(matrix, settings)
+    standardize = standardization(settings)
+    gram = Gram(standardize=standardize, missing=settings["missing"])
+    solve, flops = _eigh_cost(n, settings, k)
+    first = pass_spec("gram", matrix, 1, [gram, Moments()], flops=float(p) * n * n)
+    reason = "one pass over features; n x n Gram, then eigh"
+    passes: tuple[PassSpec, ...] = (first,)
+    if settings["components"]:
+        held = 2 * k * (n + p) * 8 + 10 * p * 8
+        passes += (PassSpec("loadings", 1, 0, 0, kept_nbytes=held, flops=2.0 * n * p * k),)
+        reason += "; a second pass for the components (components=False saves it)"
+    held = 2 * n * k * 8 + (3 * p * k * 8 if settings["components"] else 0) + 20 * p * 8
+    return Candidate("gram", reason, passes, first.total_nbytes + solve + held, flops)
+
+
+def _panels(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Candidate]:
+    """The Gram matrix from streamed samples: P panels of rows, (P + 1) / 2 reads."""
+    n, p = matrix.shape
+    k = _kept(matrix, settings)
+    work = work_dtype(matrix.dtype).itemsize
+    solve, flops = _eigh_cost(n, settings, k)
+    candidates = []
+    seen: set[int] = set()
+    for wanted in PANELS:
+        bounds = panel_bounds(matrix, wanted)
+        count = len(bounds) - 1
+        if count in seen:
+            continue
+        seen.add(count)
+        panel = int(np.diff(bounds).max()) * p * work
+        held = panel + n * n * 8 + 12 * p * 8
+        specs = []
+        if needs_moments(settings):
+            specs.append(pass_spec("moments", matrix, 0, [Moments()], flops=6.0 * n * p))
+        for i in range(count):
+            first, last = int(bounds[i]), int(bounds[i + 1])
+            own = float(last - first) ** 2 * p * 2
+            accumulators = [] if needs_moments(settings) or i else [Moments()]
+            specs.append(pass_spec(f"panel {i + 1}", matrix, 0, accumulators, kept_nbytes=held,
+                                   rows=(first, last), flops=own))  # fmt: skip
+            if last < n:
+                cross = 2.0 * (n - last) * (last - first) * p
+                specs.append(pass_spec(f"below panel {i + 1}", matrix, 0, accumulators,
+                                       kept_nbytes=held, rows=(last, n), flops=cross))  # fmt: skip
+        if settings["components"]:
+            cross = CrossProduct(y="scores", center="center")
+            specs.append(pass_spec("loadings", matrix, 0, [cross], flops=2.0 * n * p * k,
+                                   kept_nbytes=2 * n * k * 8 + 4 * p * k * 8))  # fmt: skip
+        held = 2 * n * k * 8 + (3 * p * k * 8 if settings["components"] else 0) + 20 * p * 8
+        reason = (
+            f"n x n Gram of streamed samples by {count} panels of rows ({size(panel)} each), "
+            f"{(count + 1) / 2:g} reads, then eigh"
+        )
+        candidates.append(
+            Candidate("gram by panels", reason, tuple(specs), n * n * 8 + solve + held, flops)
+        )
+    return candidates
+
+
+def panel_bounds(matrix: ChunkedMatrix, count: int) -> np.ndarray[Any, Any]:
+    """Row bounds of about ``count`` panels, on chunk edges."""
+    n = matrix.shape[0]
+    edges = matrix.chunk_edges(0)
+    edges = np.arange(n + 1) if edges is None else edges
+    wanted = np.linspace(0, n, count + 1)
+    nearest = np.searchsorted(edges, wanted - 1e-9)
+    return np.unique(edges[np.clip(nearest, 0, len(edges) - 1)])
+
+
+def needs_moments(settings: dict[str, Any]) -> bool:
+    """Whether means or deviations must be known before products are formed."""
+    return bool(settings["scale"]) or settings["missing"] == "mean"
+
+
+def transform_axis(matrix: ChunkedMatrix) -> int:
+    """The axis along which blocks are smaller, where rows are projected (0 unless 1 is much so)."""
+    n, p = matrix.shape
+    longest = [int(np.diff(block_edges(matrix, axis)).max(initial=0)) for axis in (0, 1)]
+    return 1 if longest[0] * p > 4 * max(longest[1] * n, 1 << 22) else 0

@@ -1,0 +1,204 @@
+"""Rows to scores and scores to rows: what a pass applies to every block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators import Accumulator
+from streampca.kernels import Array, row_pieces
+from streampca.matrix import Block
+from streampca.models.decomposition import Decomposition
+
+
+@dataclass(frozen=True)
+class Projection:
+    """scores = ((x - mean) / scale) V', optionally whitened. A map, and a plain function.
+
+    Missing cells count as their feature's mean; with ``missing="raise"`` they are refused,
+    except in features that had no observation in the fit either.
+    """
+
+    components: Array  # (k, p)
+    center: Array  # (p,)
+    scale: Array | None  # (p,) or None
+    whiten: Array | None  # (k,) divisors of the scores, or None
+    missing: str
+    absent: Array  # indices of features without any observation in the fit
+
+    @classmethod
+    def of(cls, result: Decomposition, whiten: bool, missing: str) -> Projection:
+        """The projection that a fitted result defines."""
+        divisors = None
+        if whiten:
+            deviation = np.sqrt(result.explained_variance)
+            floor = np.finfo(np.float64).eps * max(deviation.max(initial=0.0), 1e-300)
+            divisors = np.maximum(deviation, floor)
+        return cls(result.require_components(), result.mean, result.scale, divisors, missing,
+                   result.dropped)  # fmt: skip
+
+    def __call__(self, block: Block) -> Array:
+        """(rows, k) scores of a block of samples."""
+        dtype = block.work_dtype
+        k = len(self.components)
+        v = np.ascontiguousarray(self.components.T, dtype=dtype)
+        out = np.empty((block.length, k), dtype)
+        for tile in block.tiles(dtype, center=self.center, scale=self.scale):
+            self.check(block, tile.mask)
+            at = tile.start - block.start
+            for piece in row_pieces(len(tile.values), tile.values.strides[0]):
+                out[at + piece.start : at + piece.stop] = tile.values[piece] @ v
+        if self.whiten is not None:
+            out /= self.whiten.astype(dtype)
+        return out
+
+    def check(self, block: Block, mask: Array | None) -> None:
+        """Raise where cells are missing and may not be. mask covers all of the block's columns."""
+        if mask is None or self.missing != "raise":
+            return
+        bad = mask.any(axis=0)
+        if not block.axis:
+            bad[self.absent] = False
+        columns = np.flatnonzero(bad)
+        if columns.size:
+            lost = int(np.count_nonzero(mask[:, columns]))
+            raise block.refuse_missing(columns, lost, mask[:, columns].size - lost)
+
+    def apply(self, values: Any) -> Array:
+        """(rows, k) scores of rows in memory."""
+        return self(Block(values, 0, 0, values.shape[0]))
+
+
+class FeatureProjection(Accumulator):
+    """Scores of all samples, summed over blocks of features: for stores chunked that way."""
+
+    axis = 1
+    settings = ("projection",)
+    fields = ("scores",)
+
+    def __init__(self, *, projection: Projection) -> None:
+        self.projection = projection
+        self.scores: Any = None  # (n, k) float64
+
+    def update(self, block: Block) -> None:
+        self._check(block)
+        one = self.projection
+        if self.scores is None:
+            self.scores = np.zeros((block.shape[0], len(one.components)))
+        part = block.columns
+        scale = None if one.scale is None else one.scale[part]
+        absent = np.isin(np.arange(part.start, part.stop), one.absent)
+        for tile in block.tiles(block.work_dtype, center=one.center[part], scale=scale):
+            if tile.mask is not None:
+                at = slice(tile.start - block.start, tile.stop - block.start)
+                one.check(block, tile.mask & ~absent[at])
+            v = one.components[:, tile.start : tile.stop].T.astype(tile.values.dtype)
+            self.scores += tile.values @ v
+
+    def merge(self, other: Self) -> None:
+        if other.scores is not None:
+            mine = self.scores
+            self.scores = other.scores.copy() if mine is None else mine + other.scores
+
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        return 3 * shape[0] * len(self.projection.components) * 8
+
+    def finished(self) -> Array:
+        """(n, k) scores, whitened if asked."""
+        whiten = self.projection.whiten
+        return np.array(self.scores if whiten is None else self.scores / whiten)
+
+
+@dataclass(frozen=True)
+class BackProjection:
+    """x = mean + scale * (scores V): from scores to reconstructed rows."""
+
+    components: Array
+    center: Array
+    scale: Array | None
+    whiten: Array | None
+
+    @classmethod
+    def of(cls, result: Decomposition, whiten: bool) -> BackProjection:
+        """The inverse of ``Projection.of``."""
+        forward = Projection.of(result, whiten, "raise")
+        return cls(forward.components, forward.center, forward.scale, forward.whiten)
+
+    def __call__(self, block: Block) -> Array:
+        """(rows, p) of a block of scores."""
+        return self.apply(block.dense())
+
+    def apply(self, scores: Array) -> Array:
+        """(rows, p) of scores in memory; float32 stays float32."""
+        dtype = np.float32 if scores.dtype == np.float32 else np.float64
+        z = np.asarray(scores, dtype=dtype)
+        if self.whiten is not None:
+            z = z * self.whiten.astype(dtype)
+        rows = z @ self.components.astype(dtype)
+        if self.scale is not None:
+            rows *= self.scale.astype(dtype)
+        rows += self.center.astype(dtype)
+        return np.asarray(rows)
+
+
+@dataclass(frozen=True)
+class FeatureLoadings:
+    """v = z'u / s for every feature z of a block: the loadings of a wide fit, as a map.
+
+    Needs the operands "u" (n, k), "s" (k,); standardises as the Gram pass did.
+    """
+
+    standardize: Any
+
+    def __call__(self, block: Block) -> Array:
+        center, scale, _ = self.standardize.resolve(block.stats, block.eps)
+        u, s = block["u"], block["s"]
+        out = np.empty((block.length, u.shape[1]))
+        divisor = np.where(s > 0, s, 1.0)
+        for tile in block.tiles(block.work_dtype, center=center, scale=scale):
+            values = tile.values.T @ u.astype(tile.values.dtype)
+            out[tile.start - block.start : tile.stop - block.start] = values / divisor
+        return out
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Log-likelihood of rows under probabilistic PCA, as a map: (rows, 1).
+
+    Source: Tipping and Bishop 1999, eq. 2.9, with the inverse of C split into the part inside
+    the components (scores^2 / variance) and the part outside (residual^2 / noise).
+    """
+
+    projection: Projection
+    variance: Array  # (k,)
+    noise: float
+    constant: float  # -1/2 (p log 2 pi + log |C|), in the units of the data
+
+    @classmethod
+    def of(cls, result: Decomposition, missing: str) -> Likelihood:
+        """The likelihood of a fitted result."""
+        used = result.n_features - (0 if result.scale is None else int(np.sum(result.scale == 0)))
+        smallest = np.finfo(np.float64).eps * max(float(result.total_variance), 1e-300)
+        noise = max(result.noise_variance, smallest)
+        variance = np.maximum(result.explained_variance, smallest)
+        logdet = float(np.sum(np.log(variance))) + max(used - len(variance), 0) * np.log(noise)
+        if result.scale is not None:
+            logdet += 2.0 * float(np.sum(np.log(result.scale[result.scale > 0])))
+        constant = -0.5 * (used * np.log(2.0 * np.pi) + logdet)
+        return cls(Projection.of(result, False, missing), variance, noise, constant)
+
+    def __call__(self, block: Block) -> Array:
+        one = self.projection
+        v = one.components
+        out = np.empty((block.length, 1))
+        for tile in block.tiles(np.dtype(np.float64), center=one.center, scale=one.scale):
+            one.check(block, tile.mask)
+            scores = tile.values @ v.T
+            left = tile.values - scores @ v
+            distance = np.sum(scores**2 / self.variance, axis=1)
+            distance += np.einsum("ij,ij->i", left, left) / self.noise
+            rows = slice(tile.start - block.start, tile.stop - block.start)
+            out[rows, 0] = self.constant - 0.5 * distance
+        return out

@@ -1,0 +1,39 @@
+"""How a matrix is read: plan, run, checkpoints, progress. The only room that schedules work."""
+
+from streampca.passes.cluster import check_workers, find_client
+from streampca.passes.plan import (
+    Candidate,
+    PassPlan,
+    PassSpec,
+    Plan,
+    block_edges,
+    make_plan,
+    parse_nbytes,
+    pass_spec,
+    size,
+)
+from streampca.passes.progress import Advance, Progress, resolve
+from streampca.passes.run import Execution, PassCost, PassResult, run
+from streampca.passes.threads import single_threaded_blas
+
+__all__ = [
+    "Advance",
+    "Candidate",
+    "Execution",
+    "PassCost",
+    "PassPlan",
+    "PassResult",
+    "PassSpec",
+    "Plan",
+    "Progress",
+    "block_edges",
+    "check_workers",
+    "find_client",
+    "make_plan",
+    "parse_nbytes",
+    "pass_spec",
+    "resolve",
+    "run",
+    "single_threaded_blas",
+    "size",
+]

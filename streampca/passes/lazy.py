@@ -1,0 +1,22 @@
+"""Row-wise functions of a Dask array, left lazy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def is_dask_array(X: Any) -> bool:
+    """Whether X is a Dask array, without loading Dask to find out."""
+    return "dask" in sys.modules and type(X).__module__.startswith("dask.array")
+
+
+def map_rows(X: Any, function: Callable[[Any], Any], width: int, dtype: Any) -> Any:
+    """A Dask array of (rows, width) with the row chunks of X; function maps (rows, p) arrays."""
+    whole = X.rechunk({1: -1})
+    return whole.map_blocks(
+        function, dtype=dtype, chunks=(X.chunks[0], (width,)), meta=np.empty((0, 0), dtype)
+    )

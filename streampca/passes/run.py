@@ -1,0 +1,336 @@
+"""The pass: read every block once, fold it, in a fixed order. The only door to execution."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streampca.accumulators import Accumulator
+from streampca.errors import InvalidInputError
+from streampca.matrix import ChunkedMatrix
+from streampca.passes.checkpoint import Checkpoint
+from streampca.passes.plan import PassPlan
+from streampca.passes.progress import Advance, Progress
+from streampca.passes.threads import single_threaded_blas
+from streampca.passes.work import (
+    Map,
+    ReadAhead,
+    SpanResult,
+    Stopped,
+    Work,
+    fold_span,
+    values_nbytes,
+)
+from streampca.store import Sink
+
+
+@dataclass
+class PassCost:
+    """What a pass really cost, beside what its plan promised."""
+
+    name: str
+    reads: int = 0
+    nbytes: int = 0
+    stored: int = 0
+    seconds: float = 0.0
+    blocks: int = 0
+    most_live_blocks: int = 0  # raw blocks in one lane
+    resumed_blocks: int = 0  # taken from a checkpoint instead of read
+
+
+@dataclass
+class PassResult:
+    """Folded accumulators by name, and the cost."""
+
+    accumulators: dict[str, Any]
+    cost: PassCost
+
+    def __getitem__(self, name: str) -> Any:
+        return self.accumulators[name]
+
+
+@dataclass
+class Execution:
+    """How passes of one fit are run; settings that never change a result.
+
+    scheduler : None (the ambient ``distributed.Client`` if there is one, else threads),
+        "threads", an address, or a Client.
+    checkpoint : directory for span checkpoints, or None.  every : seconds between them.
+    """
+
+    lanes: int = 2
+    blocks_ahead: int = 1
+    scheduler: Any = None
+    progress: Progress | None = None
+    checkpoint: str | None = None
+    every: float = 60.0
+    pass_number: int = 1
+    n_passes: int = 1
+    costs: list[PassCost] = field(default_factory=list)
+
+
+def run(plan: PassPlan, matrix: ChunkedMatrix, *, accumulators: Mapping[str, Accumulator] | None = None,
+        operands: Mapping[str, Any] | None = None, side_inputs: Mapping[str, Any] | None = None,
+        maps: Mapping[str, Map] | None = None, sinks: Mapping[str, Sink] | None = None,
+        weights: Any = None, hidden: Any = None, halo: int = 0,
+        execution: Execution | None = None) -> PassResult:  # fmt: skip
+    """Walk the matrix once as planned.
+
+    accumulators : empty accumulators by name; they are not changed, the result holds others.
+    operands : small arrays that every block needs: ``block["Q"]``.
+    side_inputs : arrays aligned with the streamed axis; ``block["scores"]`` is the slice.
+    maps : name -> function of a block; its result is ``block[name]`` for what follows.
+    sinks : name of a map -> where its results are written. Idempotent.
+    weights : (samples,) row weights.  hidden : (samples, features) boolean, more missing cells.
+    halo : streamed rows before each block, as ``block.halo``. A pass with a halo is a scan:
+        ordered, one lane, accumulators are updated and never merged.
+
+    Bits depend on the plan alone, not on lanes, workers or the order in which they finish.
+    Ctrl-C stops it within a block. Raises what reading, maps and accumulators raise.
+    """
+    execution = execution or Execution()
+    work = Work(
+        matrix.streamed(plan.axis, plan.edges), dict(accumulators or {}), dict(operands or {}),
+        dict(side_inputs or {}), dict(maps or {}), dict(sinks or {}), weights, hidden, halo,
+    )  # fmt: skip
+    _check(work)
+    cost = PassCost(plan.name)
+    begun = time.perf_counter()
+    fold = _Fold(plan, work, cost, execution, begun)
+    from streampca.passes.cluster import find_client, run_on_cluster
+
+    client = find_client(execution.scheduler)
+    spans = plan.spans if not halo else [range(plan.n_blocks)]
+    todo = [(number, span) for number, span in enumerate(spans) if number >= fold.next]
+    if todo and client is not None:
+        run_on_cluster(client, work, todo, execution.blocks_ahead, fold.take_remote)
+    elif todo:
+        with single_threaded_blas():
+            _run_here(work, todo, execution, fold, scan=bool(halo))
+    fold.finish()
+    cost.seconds = time.perf_counter() - begun
+    execution.costs.append(cost)
+    return PassResult(fold.total, cost)
+
+
+def _check(work: Work) -> None:
+    length = work.matrix.shape[work.matrix.streamed_axis]
+    for name, values in work.side_inputs.items():
+        if len(values) != length:
+            raise InvalidInputError(f"side input {name!r} has {len(values)} rows, not {length}")
+    if work.weights is not None and len(work.weights) != work.matrix.shape[0]:
+        raise InvalidInputError(
+            f"{len(work.weights)} weights for {work.matrix.shape[0]} samples; expected one each"
+        )
+    if missing := set(work.sinks) - set(work.maps):
+        raise InvalidInputError(f"sinks {sorted(missing)} have no map of that name")
+
+
+class _Fold:
+    """Takes span results in any order, merges them in plan order, writes checkpoints."""
+
+    def __init__(self, plan: PassPlan, work: Work, cost: PassCost, execution: Execution,
+                 begun: float) -> None:  # fmt: skip
+        self.plan, self.work, self.cost, self.execution = plan, work, cost, execution
+        self.total = work.fresh()
+        self.next = 0
+        self.begun = begun
+        self._waiting: dict[int, SpanResult] = {}
+        self._lock = threading.Lock()
+        self._progress = threading.Lock()
+        self._done_blocks = self._done_nbytes = 0
+        self.checkpoint: Checkpoint | None = None
+        if execution.checkpoint is not None and work.accumulators and not work.sinks:
+            self.checkpoint = Checkpoint.open(
+                execution.checkpoint, plan.to_dict(), work, execution.every
+            )
+            self.next, self.total = self.checkpoint.resume(self.total)
+            cost.resumed_blocks = sum(len(s) for s in plan.spans[: self.next])
+            self._done_blocks = cost.resumed_blocks
+
+    def take(self, number: int, result: SpanResult) -> int:
+        """Accept a span; returns the number of the first span not yet merged."""
+        with self._lock:
+            self._waiting[number] = result
+            while (ready := self._waiting.pop(self.next, None)) is not None:
+                for name, accumulator in ready.accumulators.items():
+                    self.total[name].merge(accumulator)
+                for name, start, values in ready.pieces:
+                    self.work.sinks[name].write(start, values)
+                self.cost.reads += ready.reads.chunks
+                self.cost.stored += ready.reads.stored
+                self.cost.nbytes += ready.nbytes
+                self.cost.blocks += ready.n_blocks
+                self.cost.most_live_blocks = max(self.cost.most_live_blocks, ready.live)
+                self.next += 1
+                if self.checkpoint is not None and self.next < len(self.plan.spans):
+                    self.checkpoint.save_if_due(self.next, self.total)
+            return self.next
+
+    def take_remote(self, number: int, result: SpanResult) -> int:
+        """Accept a span from a worker, and report its blocks."""
+        first = self.take(number, result)
+        self.block_done(result.nbytes, result.n_blocks)
+        return first
+
+    def block_done(self, nbytes: int, blocks: int = 1) -> None:
+        """Report processed blocks."""
+        with self._progress:
+            self._done_blocks += blocks
+            self._done_nbytes += nbytes
+            if self.execution.progress is not None:
+                self.execution.progress(
+                    Advance(self.plan.name, self.execution.pass_number, self.execution.n_passes,
+                            self._done_blocks, self.plan.n_blocks, self._done_nbytes,
+                            time.perf_counter() - self.begun)
+                )  # fmt: skip
+
+    def finish(self) -> None:
+        for accumulator in self.total.values():
+            accumulator.settle()
+        for sink in self.work.sinks.values():
+            if hasattr(sink, "finish"):
+                sink.finish()
+        if self.checkpoint is not None:
+            self.checkpoint.clear()
+
+
+def _run_here(work: Work, todo: list[tuple[int, range]], execution: Execution, fold: _Fold,
+              scan: bool) -> None:  # fmt: skip
+    """Lanes as threads of this process."""
+    n_lanes = 1 if scan else max(1, min(execution.lanes, len(todo)))
+    if n_lanes > 1:
+        work.hold = tuple(
+            name for name, sink in work.sinks.items()
+            if hasattr(sink, "chunk") and not sink.concurrent(work.matrix.edges)
+        )  # fmt: skip
+    stop = threading.Event()
+    if n_lanes == 1:
+        ahead = execution.blocks_ahead if sum(len(span) for _, span in todo) > 1 else 0
+        try:
+            for number, span in todo:
+                ready = lambda block: fold.block_done(values_nbytes(block))  # noqa: E731
+                fold.take(number, fold_span(work, span, ahead, stop, ready))
+        except BaseException:
+            stop.set()
+            raise
+        return
+    _Lanes(work, todo, n_lanes, execution.blocks_ahead, fold, stop).run()
+
+
+class _Lanes:
+    """A few threads, each folding whole spans with its own reader ahead across span ends.
+
+    A span is claimed only when it is within ``n_lanes`` of the first one not yet merged, which
+    bounds the partial accumulators alive to ``n_lanes + 1``.
+    """
+
+    def __init__(self, work: Work, todo: list[tuple[int, range]], n_lanes: int, ahead: int,
+                 fold: _Fold, stop: threading.Event) -> None:  # fmt: skip
+        self.work, self.todo, self.n_lanes, self.ahead = work, todo, n_lanes, ahead
+        self.fold, self.stop = fold, stop
+        self.turn = threading.Condition()
+        self.claimed = 0
+        self.error: BaseException | None = None
+        self.alive = n_lanes
+
+    def run(self) -> None:
+        before = self.work.matrix.reads()
+        threads = [
+            threading.Thread(target=self._lane, name=f"streampca-lane-{i}", daemon=True)
+            for i in range(self.n_lanes)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            with self.turn:
+                while self.alive:
+                    self.turn.wait(0.2)  # short, so that Ctrl-C is seen at once
+        except BaseException:
+            self._halt()
+            for thread in threads:
+                thread.join()
+            raise
+        for thread in threads:
+            thread.join()
+        if self.error is not None:
+            raise self.error
+        read = self.work.matrix.reads() - before
+        self.fold.cost.reads += read.chunks
+        self.fold.cost.stored += read.stored
+
+    def _halt(self) -> None:
+        with self.turn:
+            self.stop.set()
+            self.turn.notify_all()
+
+    def claim(self, wait: bool) -> tuple[int, range] | None:
+        """The next span, once it is near enough to the first unmerged one."""
+        with self.turn:
+            while not self.stop.is_set():
+                if self.claimed == len(self.todo):
+                    return None
+                number, span = self.todo[self.claimed]
+                if number <= self.fold.next + self.n_lanes:
+                    self.claimed += 1
+                    return number, span
+                if not wait:
+                    return None
+                self.turn.wait(0.5)
+            raise Stopped
+
+    def _lane(self) -> None:
+        try:
+            self._fold_spans()
+        except Stopped:
+            pass
+        except BaseException as error:
+            with self.turn:
+                self.error = self.error or error
+            self._halt()
+        finally:
+            with self.turn:
+                self.alive -= 1
+                self.turn.notify_all()
+
+    def _fold_spans(self) -> None:
+        order = _Claims(self)
+        reader = ReadAhead(self.work, order, self.ahead, self.stop)
+        result = SpanResult(self.work.fresh(), [])
+        for block in reader:
+            if self.stop.is_set():
+                raise Stopped
+            number, span = order.spans[0]
+            result.pieces += self.work.process(block, result.accumulators)
+            result.nbytes += values_nbytes(block)
+            result.n_blocks += 1
+            self.fold.block_done(values_nbytes(block))
+            if block.index == span[-1]:  # merged before the lane waits for another span
+                result.live = reader.most_live
+                self.fold.take(number, result)
+                order.spans.pop(0)
+                result = SpanResult(self.work.fresh(), [])
+                with self.turn:
+                    self.turn.notify_all()
+            del block
+
+
+class _Claims:
+    """The blocks of the spans that one lane claims, in order."""
+
+    def __init__(self, lanes: _Lanes) -> None:
+        self._lanes = lanes
+        self.spans: list[tuple[int, range]] = []  # claimed and not yet folded
+        self._blocks: Iterator[int] = iter(())
+
+    def next(self, wait: bool) -> int | None:
+        if (i := next(self._blocks, None)) is not None:
+            return i
+        if (claim := self._lanes.claim(wait)) is None:
+            return None
+        self.spans.append(claim)
+        self._blocks = iter(claim[1])
+        return next(self._blocks)

@@ -1,0 +1,30 @@
+"""Small dense algebra: spectra, ranks, signs, certificates. No labels, no scheduling."""
+
+from streampca.solvers.certificate import Certificate, certify, residual_norms, rounding_floor
+from streampca.solvers.components import (
+    by_gap,
+    by_share,
+    check_n_components,
+    known_count,
+    numerical_rank,
+)
+from streampca.solvers.signs import signs, signs_of_components
+from streampca.solvers.spectrum import Spectrum, eigh_lower, orthonormal_columns, svd_of_r
+
+__all__ = [
+    "Certificate",
+    "Spectrum",
+    "by_gap",
+    "by_share",
+    "certify",
+    "check_n_components",
+    "eigh_lower",
+    "known_count",
+    "numerical_rank",
+    "orthonormal_columns",
+    "residual_norms",
+    "rounding_floor",
+    "signs",
+    "signs_of_components",
+    "svd_of_r",
+]

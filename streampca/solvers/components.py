@@ -1,0 +1,72 @@
+"""How many components: a number, a share of the variance, the largest gap, or all."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.kernels import Array
+
+
+def check_n_components(n_components: Any, n: int, p: int) -> None:
+    """Refuse a setting that no data of this shape can meet."""
+    limit = min(n, p)
+    if n_components is None or n_components == "gap":
+        return
+    if isinstance(n_components, bool) or not isinstance(n_components, numbers.Real):
+        raise InvalidTypeError(
+            f"n_components={n_components!r}; expected an integer, a share between 0 and 1, "
+            "'gap' or None"
+        )
+    if isinstance(n_components, numbers.Integral):
+        if not 1 <= n_components <= limit:
+            raise InvalidInputError(
+                f"n_components={n_components} must be between 1 and "
+                f"min(n_samples, n_features)={limit}"
+            )
+    elif not 0.0 < float(n_components) < 1.0:
+        raise InvalidInputError(
+            f"n_components={n_components!r}; a share of variance lies between 0 and 1, a number "
+            "of components is an integer"
+        )
+
+
+def known_count(n_components: Any, n: int, p: int) -> int | None:
+    """How many components will be kept, or None where the spectrum decides."""
+    if n_components is None:
+        return min(n, p)
+    return int(n_components) if isinstance(n_components, numbers.Integral) else None
+
+
+def by_share(values: Array, total: float, share: float) -> int:
+    """The smallest k whose first k values reach ``share`` of the total (>=, to rounding)."""
+    if total <= 0:
+        return 1
+    reached = np.cumsum(values) / total
+    slack = 4.0 * np.finfo(np.float64).eps * len(values)
+    return min(int(np.searchsorted(reached, share - slack, side="left")) + 1, len(values))
+
+
+def by_gap(values: Array, n: int | None) -> int | None:
+    """The k before the largest drop between neighbouring values, or None where there is none.
+
+    A drop counts only when it exceeds what sampling alone makes: values from n samples have
+    a standard error of value sqrt(2 / n) (North, Bell, Cahalan and Moeng 1982, eq. 24).
+    """
+    if len(values) < 2:
+        return None
+    drops = values[:-1] - values[1:]
+    k = int(np.argmax(drops))
+    noise = values[k] * (math.sqrt(2.0 / n) if n else 1e-12)
+    return k + 1 if drops[k] > noise else None
+
+
+def numerical_rank(values: Array, size: int, eps: float) -> int:
+    """How many eigenvalues stand above the rounding of the largest: > size eps value[0]."""
+    if not len(values) or values[0] <= 0:
+        return 0
+    return int(np.count_nonzero(values > size * eps * values[0]))

@@ -1,0 +1,5 @@
+"""Anything as a ChunkedMatrix. The only room that knows file formats and dimension names."""
+
+from streampca.sources.opening import as_matrix, open
+
+__all__ = ["as_matrix", "open"]

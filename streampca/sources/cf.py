@@ -1,0 +1,56 @@
+"""CF conventions for packed data: scale_factor, add_offset, fill and missing values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How stored numbers become values: value = stored * scale + offset, codes become NaN.
+
+    Source: CF Metadata Conventions 1.11, sections 2.5.1 and 8.1.
+    """
+
+    scale: float
+    offset: float
+    codes: tuple[float, ...]
+    dtype: np.dtype[Any]  # of the decoded values
+
+    @classmethod
+    def from_attributes(cls, attributes: Mapping[str, Any], stored: np.dtype[Any],
+                        fill: Any = None) -> Packing | None:  # fmt: skip
+        """The packing that the attributes state, or None where values are stored plainly."""
+        packed = "scale_factor" in attributes or "add_offset" in attributes
+        codes = [attributes[k] for k in ("_FillValue", "missing_value") if k in attributes]
+        if packed and not codes and fill is not None and stored.kind in "iu":
+            codes = [fill]
+        flat = tuple(
+            float(c)
+            for code in codes
+            for c in np.atleast_1d(np.asarray(code, dtype=object))
+            if isinstance(c, (int, float, np.number)) and not np.isnan(float(c))
+        )
+        if not packed and not flat:
+            return None
+        small = stored.itemsize <= 2 and stored.kind in "iu" or stored == np.float32
+        return cls(
+            float(attributes.get("scale_factor", 1.0)), float(attributes.get("add_offset", 0.0)),
+            flat, np.dtype(np.float32 if small else np.float64),
+        )  # fmt: skip
+
+    def decode(self, stored: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Decoded values; the input is left alone."""
+        values = stored.astype(self.dtype)
+        holes = np.isin(stored, np.asarray(self.codes).astype(stored.dtype)) if self.codes else None
+        if self.scale != 1.0:
+            values *= self.dtype.type(self.scale)
+        if self.offset != 0.0:
+            values += self.dtype.type(self.offset)
+        if holes is not None and holes.any():
+            values[holes] = np.nan
+        return values

@@ -1,0 +1,204 @@
+"""``streampca.open``: anything as a ChunkedMatrix."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import zarr
+
+from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.sources.memory import ArrayReader, NpyReader, from_sparse
+from streampca.sources.stacked import Reader, StackedMatrix, check_dtype, check_rank
+from streampca.sources.zarr_store import ZarrReader, hide_secrets, open_array, pick_array
+
+Dim = Hashable | Sequence[Hashable] | None
+
+
+def open(source: Any, *, variable: str | None = None, dim: Dim = None,
+         missing_value: float | None = None, missing_chunks: str = "error",
+         storage_options: dict[str, Any] | None = None) -> ChunkedMatrix:  # noqa: A001  # fmt: skip
+    """Open anything as a matrix of samples x features that is read in blocks.
+
+    source : a path or URL of a Zarr array or group, a NetCDF or ``.npy`` file; a ``zarr.Array``
+        or ``zarr.Group``; an xarray DataArray or Dataset; a Dask array (any graph); NumPy, lists,
+        data frames; scipy.sparse; or a ChunkedMatrix.
+    variable : which array of a group or file.
+    dim : the sample dimension(s), by name or number; the rest is stacked into features. Needed
+        for anything that is not 2-D. Default: the first of two.
+    missing_value : a number that means "missing" (-1, -9), beside NaN.
+    missing_chunks : "error" refuses a Zarr chunk that is absent; "fill" reads its fill value.
+    storage_options : for remote stores; never kept in results.
+
+    Cost: metadata only; nothing is read.
+    Raises InvalidInputError, InvalidTypeError (dtype) or SourceError (not there, unreadable).
+    """
+    if isinstance(source, ChunkedMatrix):
+        return source
+    if isinstance(source, (str, os.PathLike)):
+        matrix = _open_path(os.fspath(source), variable, dim, missing_chunks, storage_options)
+    elif isinstance(source, zarr.Array | zarr.Group):
+        matrix = _from_zarr(source, variable, dim, missing_chunks, str(source.store))
+    elif _is(source, "xarray"):
+        from streampca.sources.labelled import from_xarray
+
+        matrix = from_xarray(source, variable, dim)
+    elif _is(source, "dask"):
+        from streampca.sources.dask_graph import from_dask
+
+        matrix = from_dask(source, dim)
+    elif scipy.sparse.issparse(source):
+        matrix = from_sparse(source)
+    else:
+        matrix = from_array(source, dim)
+    if missing_value is not None:
+        matrix.missing_value = missing_value
+    return matrix
+
+
+def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
+    """What ``fit`` and ``transform`` call: :func:`open` with the checks of an estimator."""
+    matrix = open(source, dim=dim, missing_value=missing_value)
+    n, p = matrix.shape
+    if n == 0:
+        raise InvalidInputError(
+            f"Found array with 0 sample(s) (shape={matrix.shape}) while a minimum of 1 is required."
+        )
+    if p == 0:
+        raise InvalidInputError(
+            f"Found array with 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is required."
+        )
+    return matrix
+
+
+def from_array(array: Any, dim: Dim = None) -> ChunkedMatrix:
+    """NumPy, a list of lists, or a data frame."""
+    names, samples = None, None
+    if hasattr(array, "columns") and hasattr(array, "to_numpy"):
+        columns = list(array.columns)
+        names = columns if all(isinstance(c, str) for c in columns) else None
+        index = getattr(array, "index", None)
+        samples = [str(i) for i in index] if index is not None and index.dtype == object else None
+        values = array.to_numpy()
+    else:
+        values = np.asarray(array)
+    if values.dtype.kind == "O":
+        values = _numbers(values)
+    check_dtype(values.dtype)
+    dims = _dims(values.ndim, dim, None)
+    if dims is None:
+        check_rank(values.shape)
+        dims = (0,)
+    matrix = StackedMatrix(ArrayReader(values), dims)
+    if names is not None or samples is not None:
+        matrix.labels = Labels.plain(matrix.shape, names, samples)
+    return matrix
+
+
+def _numbers(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An object array whose entries are all numbers, as float64 (as scikit-learn accepts)."""
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidTypeError(
+            f"dtype object cannot be used: {error}; argument must be a string or a number. "
+            "Convert with X.astype('float64')."
+        ) from None
+
+
+def _open_path(path: str, variable: str | None, dim: Dim, missing_chunks: str,
+               storage_options: dict[str, Any] | None) -> ChunkedMatrix:  # fmt: skip
+    remote = "://" in path
+    if not remote and not os.path.exists(path):
+        whole, _, inner = path.rpartition(".zarr/")
+        if not (whole and os.path.isdir(whole + ".zarr")):
+            raise SourceError(f"{path}: no such file or directory")
+    if path.endswith(".npy"):
+        return _stack(NpyReader(path), dim, None)
+    if path.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
+        from streampca.sources.labelled import from_netcdf
+
+        return from_netcdf(path, variable, dim)
+    if not remote and os.path.isfile(path) and not path.endswith(".zip"):
+        raise SourceError(
+            f"{path}: not a format that streampca opens; expected a Zarr directory, .nc or .npy"
+        )
+    return _from_zarr(open_array(path, storage_options), variable, dim, missing_chunks, path)
+
+
+def _from_zarr(node: Any, variable: str | None, dim: Dim, missing_chunks: str,
+               source: str) -> ChunkedMatrix:  # fmt: skip
+    array = pick_array(node, variable, hide_secrets(source))
+    check_dtype(np.dtype(array.dtype))
+    reader = ZarrReader(array, missing_chunks)
+    names = getattr(array.metadata, "dimension_names", None) or reader.attributes.get(
+        "_ARRAY_DIMENSIONS"
+    )
+    matrix = _stack(reader, dim, None if names is None else tuple(names))
+    if names is not None and isinstance(node, zarr.Group):
+        matrix.labels = _group_labels(node, array, tuple(names), matrix)
+    return matrix
+
+
+def _stack(reader: Reader, dim: Dim, names: tuple[Hashable, ...] | None) -> StackedMatrix:
+    dims = _dims(len(reader.shape), dim, names)
+    if dims is None:
+        check_rank(reader.shape)
+        dims = (0,)
+    matrix = StackedMatrix(reader, dims)
+    if names is not None and all(isinstance(n, str) for n in names):
+        axes = [
+            AxisLabels(tuple(str(names[d]) for d in ds), tuple(reader.shape[d] for d in ds))
+            for ds in matrix.dims
+        ]
+        matrix.labels = Labels(*axes)
+    return matrix
+
+
+def _group_labels(group: Any, array: Any, names: tuple[str, ...], matrix: StackedMatrix) -> Labels:
+    """Coordinates that lie beside an array in its group, as xarray writes them."""
+    parent = group[array.path.rpartition("/")[0]] if "/" in array.path else group
+    axes = []
+    for ds in matrix.dims:
+        coords = {}
+        for d in ds:
+            coordinate = parent.get(names[d])
+            same = isinstance(coordinate, zarr.Array) and coordinate.shape == (array.shape[d],)
+            if same and "units" not in coordinate.attrs or same and "since" not in str(coordinate.attrs["units"]):
+                coords[names[d]] = np.asarray(coordinate[...])
+        axes.append(AxisLabels(tuple(names[d] for d in ds), tuple(array.shape[d] for d in ds), coords))
+    return Labels(*axes)
+
+
+def _dims(ndim: int, dim: Dim, names: tuple[Hashable, ...] | None) -> tuple[int, ...] | None:
+    """Sample dimension numbers from names or numbers; None where nothing was said."""
+    if dim is None:
+        return None
+    wanted = [dim] if isinstance(dim, str) or not isinstance(dim, Sequence) else list(dim)
+    found = []
+    for one in wanted:
+        if isinstance(one, (int, np.integer)) and not isinstance(one, bool):
+            number = int(one)
+        elif names is not None and one in names:
+            number = names.index(one)
+        else:
+            number = ndim
+        if not -ndim <= number < ndim:
+            known = f"dimensions {list(names)}" if names else f"dimensions 0 to {ndim - 1}"
+            raise InvalidInputError(f"dim={one!r} is not there; the array has {known}")
+        found.append(number % ndim)
+    if len(set(found)) != len(found) or len(found) == ndim:
+        raise InvalidInputError(f"dim={dim!r} must leave at least one dimension for the features")
+    return tuple(found)
+
+
+def _is(source: Any, package: str) -> bool:
+    """Whether an object comes from a package, without importing that package."""
+    return package in sys.modules and any(
+        base.__module__.split(".")[0] == package for base in type(source).__mro__
+    )

@@ -1,0 +1,200 @@
+"""N-dimensional arrays as samples x features: the one place that stacks dimensions.
+
+A source is a :class:`Reader`: shape, dtype, chunk boundaries per dimension, and a read of one
+hyperrectangle. :class:`StackedMatrix` does the rest, so that a new array format is one small
+class.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.matrix import ChunkedMatrix, Labels, ReadCount
+
+Index = tuple[slice, ...]
+
+
+class Reader(ABC):
+    """Reads hyperrectangles of an N-dimensional array. Must pickle small and open lazily."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]  # of what ``read`` returns
+
+    into_buffer = False  # whether ``read`` takes a buffer to put its result into
+
+    @abstractmethod
+    def read(self, index: Index) -> np.ndarray[Any, Any]:
+        """The values of one hyperrectangle (a slice with bounds for each dimension).
+
+        With ``into_buffer``, ``read(index, buffer)`` may put them into a uint8 array.
+        """
+
+    @abstractmethod
+    def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
+        """Chunk boundaries along a dimension, 0 and its size included; None where any will do."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A digest that changes when the data are known to have changed."""
+
+    @abstractmethod
+    def reads(self) -> ReadCount:
+        """What was read so far."""
+
+    def scratch_nbytes(self, index: Index) -> int:
+        """Most bytes that reading ``index`` needs beside its result."""
+        return 0
+
+    def prepare_nbytes(self) -> int:
+        """Decoded bytes read once before the first block."""
+        return 0
+
+    def part(self, dim: int, start: int, stop: int) -> Reader:
+        """A reader that needs to read only [start, stop) along dim, with unchanged indices."""
+        return self
+
+    def restart_counts(self) -> None:
+        """Count from zero (a copy on a worker counts for itself)."""
+
+
+class StackedMatrix(ChunkedMatrix):
+    """A reader's dimensions split into samples and features, each stacked in C order.
+
+    sample_dims, feature_dims : dimension numbers, slowest first. Slices run along the first
+    dimension of an axis, so a block boundary is a multiple of the product of the others.
+    """
+
+    def __init__(self, reader: Reader, sample_dims: Sequence[int] = (0,),
+                 feature_dims: Sequence[int] | None = None, labels: Labels | None = None,
+                 missing_value: float | None = None) -> None:  # fmt: skip
+        if feature_dims is None:
+            feature_dims = [d for d in range(len(reader.shape)) if d not in sample_dims]
+        self.reader = reader
+        self.dims = (tuple(sample_dims), tuple(feature_dims))
+        sizes = [math.prod(reader.shape[d] for d in dims) for dims in self.dims]
+        self.shape = (sizes[0], sizes[1])
+        self.dtype = reader.dtype
+        self.labels = labels or Labels.plain(self.shape)
+        self.missing_value = missing_value
+        check_dtype(self.dtype)
+
+    def _inner(self, axis: int) -> int:
+        """How many rows (columns) one step of the axis' first dimension is."""
+        return math.prod(self.reader.shape[d] for d in self.dims[axis][1:])
+
+    def _index(self, axis: int, start: int, stop: int) -> tuple[Index, int]:
+        """The hyperrectangle that holds [start, stop), and where start lies in it."""
+        index = [slice(0, size) for size in self.reader.shape]
+        inner = max(1, self._inner(axis))
+        first = self.dims[axis][0] if self.dims[axis] else None
+        if first is None:
+            return tuple(index), start
+        index[first] = slice(start // inner, -(-stop // inner))
+        return tuple(index), start - (start // inner) * inner
+
+    @property
+    def into_buffer(self) -> bool:
+        """Whether ``read`` puts a block into the buffer that it is given."""
+        return self.reader.into_buffer
+
+    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> np.ndarray[Any, Any]:
+        index, skip = self._index(axis, start, stop)
+        read: Any = self.reader.read
+        values = read(index, buffer) if self.into_buffer else read(index)
+        order = (*self.dims[0], *self.dims[1])
+        if order != tuple(range(len(order))):
+            values = values.transpose(order)
+        rows = math.prod(values.shape[: len(self.dims[0])])
+        values = values.reshape(rows, -1) if values.size else values.reshape(rows, self._width(axis, start, stop))
+        if values.shape[axis] != stop - start:
+            keep = slice(skip, skip + stop - start)
+            values = values[:, keep] if axis else values[keep]
+        return values if values.flags.c_contiguous else np.ascontiguousarray(values)
+
+    def _width(self, axis: int, start: int, stop: int) -> int:
+        return stop - start if axis else self.shape[1]
+
+    def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
+        dims, inner = self.dims[axis], self._inner(axis)
+        if not dims:
+            return np.array([0, self.shape[axis]])
+        edges = self.reader.edges(dims[0])
+        if edges is None:
+            if inner == 1:
+                return None
+            edges = np.arange(self.reader.shape[dims[0]] + 1)
+        return np.asarray(edges, dtype=np.int64) * inner
+
+    def count_chunks(self, axis: int, start: int, stop: int) -> int:
+        index, _ = self._index(axis, start, stop)
+        count = 1
+        for dim, part in enumerate(index):
+            edges = self.reader.edges(dim)
+            if edges is None:
+                continue
+            first = int(np.searchsorted(edges, part.start, side="right")) - 1
+            last = int(np.searchsorted(edges, part.stop, side="left"))
+            count *= max(last - first, 0)
+        return count
+
+    def read_scratch_nbytes(self, axis: int, length: int) -> int:
+        index, _ = self._index(axis, 0, length)
+        scratch = self.reader.scratch_nbytes(index)
+        order = (*self.dims[0], *self.dims[1])
+        transposed = order != tuple(range(len(order)))
+        if transposed:
+            scratch += length * self.shape[1 - axis] * self.dtype.itemsize
+        return scratch
+
+    def prepare_nbytes(self) -> int:
+        return self.reader.prepare_nbytes()
+
+    def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
+        if not self.dims[axis]:
+            return self
+        smaller = copy.copy(self)
+        inner = self._inner(axis)
+        smaller.reader = self.reader.part(self.dims[axis][0], start // inner, -(-stop // inner))
+        return smaller
+
+    def fingerprint(self) -> str:
+        return self.reader.fingerprint()
+
+    def reads(self) -> ReadCount:
+        return self.reader.reads()
+
+    def restart_counts(self) -> None:
+        self.reader.restart_counts()
+
+
+def check_dtype(dtype: np.dtype[Any]) -> None:
+    """Refuse what is not a real number, with the repairing line."""
+    if dtype.kind in "buif" and dtype.itemsize <= 8:
+        return
+    repair = {
+        "c": "Complex data not supported: use X.real, or stack X.real and X.imag as features",
+        "O": "object arrays have no fixed size: convert with X.astype('float64')",
+    }.get(dtype.kind, "convert with X.astype('float64') or encode categories as numbers")
+    raise InvalidTypeError(f"dtype {dtype} cannot be used; expected real numbers. {repair}.")
+
+
+def check_rank(shape: Sequence[int], what: str = "X") -> None:
+    """Refuse an array that is not 2-D where nothing says how to stack it."""
+    if len(shape) == 2:
+        return
+    if len(shape) == 1:
+        raise InvalidInputError(
+            f"Expected 2D array, got 1D array instead: {what} has shape {tuple(shape)}. Reshape your "
+            "data: X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one sample."
+        )
+    raise InvalidInputError(
+        f"Expected a 2-D {what} of samples x features, got shape {tuple(shape)}. Name the sample "
+        "dimension, streampca.open(X, dim=0), and the rest is stacked into features."
+    )

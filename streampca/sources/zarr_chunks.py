@@ -1,0 +1,110 @@
+"""Decoding of Zarr chunks straight into place, for the codecs that nearly every store uses.
+
+Zarr's own read allocates an encoded, a decoded and an assembled copy of every chunk, anew each
+time; on a machine where page faults are dear that costs more than decompression. Here a chunk
+is decompressed into the block where it lies contiguously, else into one reused buffer. Any
+other codec, sharding included, goes through Zarr: :func:`decoder_of` returns None.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import google_crc32c
+import numcodecs
+import numpy as np
+
+from streampca.errors import SourceError
+
+
+class ChunkDecoder:
+    """bytes -> values for one array: optional crc32c, at most one compressor, little or big endian.
+
+    order : "C", or "F" for arrays stored in Fortran order within each chunk.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], compressor: Any | None,
+                 checksum: bool, order: str) -> None:  # fmt: skip
+        self.shape, self.dtype, self.compressor = shape, dtype, compressor
+        self.checksum, self.order = checksum, order
+        self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+
+    def decode(self, encoded: Any, into: np.ndarray[Any, Any], key: str) -> None:
+        """Decode one chunk into a contiguous uint8 array of exactly ``nbytes``."""
+        view = memoryview(encoded).cast("B")
+        try:
+            if self.checksum:
+                view, tail = view[:-4], bytes(view[-4:])
+                if google_crc32c.value(bytes(view)).to_bytes(4, "little") != tail:
+                    raise ValueError("its crc32c does not match")
+            if self.compressor is None:
+                if len(view) != self.nbytes:
+                    raise ValueError(f"{len(view)} bytes instead of {self.nbytes}")
+                into[:] = np.frombuffer(view, np.uint8)
+                return
+            self._check_declared(view)
+            self.compressor.decode(view, out=into)
+        except (RuntimeError, ValueError, OSError, TypeError) as error:
+            raise SourceError(f"chunk {key!r} is damaged: {error}") from error
+
+    def _check_declared(self, view: memoryview) -> None:
+        """Blosc states its decoded size: refuse another before a byte is written."""
+        if isinstance(self.compressor, numcodecs.Blosc):
+            declared = int.from_bytes(view[4:8], "little")
+            if declared != self.nbytes:
+                raise ValueError(f"it decodes to {declared} bytes instead of {self.nbytes}")
+
+    def values(self, raw: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The decoded bytes as an array of the chunk's shape (a view)."""
+        return raw.view(self.dtype).reshape(self.shape, order="F" if self.order == "F" else "C")
+
+
+def decoder_of(array: Any) -> ChunkDecoder | None:
+    """A decoder for a ``zarr.Array``, or None where its codecs are not among those known here."""
+    metadata = array.metadata
+    native = np.dtype(array.dtype).newbyteorder("=")
+    shape = tuple(int(c) for c in array.chunks)
+    if array.shards is not None or native.kind not in "buif":
+        return None
+    if metadata.zarr_format == 2:
+        if metadata.filters:
+            return None
+        compressor = metadata.compressor
+        if compressor is not None and not _known(compressor):
+            return None
+        return ChunkDecoder(shape, np.dtype(array.dtype), compressor, False, metadata.order)
+    return _decoder_v3(metadata, shape, native)
+
+
+def _decoder_v3(metadata: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> ChunkDecoder | None:
+    compressor: Any | None = None
+    checksum = False
+    encoding = metadata.chunk_key_encoding
+    if type(encoding).__name__ not in ("DefaultChunkKeyEncoding", "V2ChunkKeyEncoding"):
+        return None
+    for position, codec in enumerate(metadata.codecs):
+        described = codec.to_dict()
+        name, settings = described["name"], described.get("configuration") or {}
+        if checksum:
+            return None  # crc32c must be the last step of encoding
+        if position == 0:
+            if name != "bytes":
+                return None
+            if settings.get("endian") == "big":
+                dtype = dtype.newbyteorder(">")
+        elif name in COMPRESSORS and compressor is None:
+            compressor = COMPRESSORS[name]()
+        elif name == "crc32c":
+            checksum = True
+        else:
+            return None
+    return ChunkDecoder(shape, dtype, compressor, checksum, "C")
+
+
+COMPRESSORS = {"blosc": numcodecs.Blosc, "zstd": numcodecs.Zstd, "gzip": numcodecs.GZip}
+
+
+def _known(codec: Any) -> bool:
+    return isinstance(
+        codec, (numcodecs.Blosc, numcodecs.Zstd, numcodecs.GZip, numcodecs.Zlib, numcodecs.LZ4)
+    )

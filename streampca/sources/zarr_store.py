@@ -1,0 +1,279 @@
+"""Zarr arrays: v2 and v3, any chunk grid, sharded or not, local or by URL, CF-decoded."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import itertools
+import json
+import os
+import threading
+from typing import Any
+
+import numpy as np
+import zarr
+import zarr.storage
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+from zarr.core.sync import sync
+
+from streampca.errors import InvalidInputError, SourceError
+from streampca.matrix import ReadCount
+from streampca.sources.cf import Packing
+from streampca.sources.stacked import Index, Reader
+from streampca.sources.zarr_chunks import decoder_of
+
+METADATA = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
+CONCURRENCY = 10  # chunks that Zarr fetches and decodes at once within one read (its default)
+
+
+class GuardedStore(zarr.storage.WrapperStore):  # type: ignore[type-arg]
+    """Counts every chunk read, and refuses one that is absent.
+
+    Zarr reads an absent chunk as its fill value without a word; here that is an error unless
+    the caller said that absent chunks are fill values on purpose.
+    """
+
+    def __init__(self, store: Any, missing: str = "error") -> None:
+        super().__init__(store)
+        self.missing = missing
+        self.count = ReadCount()
+        self.absent = 0
+        self.counting = threading.Lock()
+
+    def _with_store(self, store: Any) -> GuardedStore:
+        return GuardedStore(store, self.missing)
+
+    def __getstate__(self) -> Any:
+        state = dict(self.__dict__)
+        state.pop("counting")
+        return {**state, "count": ReadCount()}
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state)
+        self.counting = threading.Lock()
+
+    async def get(self, key: str, prototype: BufferPrototype,
+                  byte_range: ByteRequest | None = None) -> Buffer | None:  # fmt: skip
+        value = await self._store.get(key, prototype, byte_range)
+        if key.rsplit("/", 1)[-1] in METADATA:
+            return value
+        self.note(key, None if value is None else len(value))
+        return value
+
+    def note(self, key: str, nbytes: int | None) -> None:
+        """Count a chunk of so many bytes at rest; None for one that is absent."""
+        with self.counting:
+            if nbytes is not None:
+                self.count.chunks += 1
+                self.count.stored += nbytes
+                return
+            self.absent += 1
+        if self.missing == "error":
+            raise SourceError(
+                f"chunk {key!r} is absent from {hide_secrets(str(self._store))}. Restore it; or, if "
+                "absent chunks are meant to be the fill value, "
+                "streampca.open(..., missing_chunks='fill')."
+            )
+
+
+class ZarrReader(Reader):
+    """One Zarr array behind a guarded store.
+
+    Chunks of well-known codecs are decoded straight into the block (see ``zarr_chunks``);
+    others, and sharded arrays, are read by Zarr. Whole shards are then the unit of a read: a
+    shard read in parts has its index read again for each.
+    """
+
+    into_buffer = True
+
+    def __init__(self, array: Any, missing_chunks: str = "error", decode: bool = True) -> None:
+        if missing_chunks not in ("error", "fill"):
+            raise InvalidInputError(
+                f"missing_chunks={missing_chunks!r}; expected 'error' or 'fill'"
+            )
+        self.guard = GuardedStore(array.store, missing_chunks)
+        self.array = zarr.open_array(self.guard, path=array.path, mode="r",
+                                     zarr_format=array.metadata.zarr_format)  # fmt: skip
+        self.shape = tuple(int(n) for n in self.array.shape)
+        self.attributes = dict(self.array.attrs)
+        fill = self.array.fill_value if self.array.metadata.zarr_format == 2 else None
+        self.stored = np.dtype(self.array.dtype).newbyteorder("=")
+        self.packing = (
+            Packing.from_attributes(self.attributes, self.stored, fill) if decode else None
+        )
+        self.dtype = self.stored if self.packing is None else self.packing.dtype
+        self.unit = tuple(int(c) for c in (self.array.shards or self.array.chunks))
+        self.name = f"{array.store}/{array.path}"
+        self.decoder = decoder_of(self.array)
+        self._local = threading.local()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_local": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._local = threading.local()
+
+    def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
+        if self.decoder is None:
+            values = np.asarray(self.array[index])
+        else:
+            values = self._assemble(index, None if self.packing else buffer)
+        with self.guard.counting:
+            self.guard.count.nbytes += values.size * self.dtype.itemsize
+        if self.packing is not None:
+            return self.packing.decode(values)
+        return values if values.dtype == self.dtype else values.astype(self.dtype)
+
+    def _assemble(self, index: Index, buffer: Any) -> np.ndarray[Any, Any]:
+        """Decode every chunk that crosses the index into one array."""
+        shape = tuple(part.stop - part.start for part in index)
+        size = int(np.prod(shape, dtype=np.int64)) * self.stored.itemsize
+        raw = buffer[:size] if buffer is not None and len(buffer) >= size else np.empty(size, "u1")
+        out = raw.view(self.stored).reshape(shape)
+        grid = [
+            range(part.start // step, -(-part.stop // step))
+            for part, step in zip(index, self.unit, strict=True)
+        ]
+        places = list(itertools.product(*grid))
+        batch = 1 if self._is_local else CONCURRENCY
+        for i in range(0, len(places), batch):
+            some = places[i : i + batch]
+            for place, encoded in zip(some, self._fetch(some), strict=True):
+                self._place(place, encoded, index, out)
+        return out
+
+    def _place(self, place: tuple[int, ...], encoded: Any, index: Index,
+               out: np.ndarray[Any, Any]) -> None:  # fmt: skip
+        """Decode one chunk into its part of ``out``."""
+        assert self.decoder is not None
+        into, source, whole = [], [], True
+        for number, step, part in zip(place, self.unit, index, strict=True):
+            low, high = max(number * step, part.start), min((number + 1) * step, part.stop)
+            into.append(slice(low - part.start, high - part.start))
+            source.append(slice(low - number * step, high - number * step))
+            whole &= high - low == step
+        target = out[tuple(into)]
+        if encoded is None:
+            target[...] = self.array.fill_value
+            return
+        key = self._key(place)
+        direct = whole and target.flags.c_contiguous and self.decoder.order == "C"
+        if direct and self.decoder.dtype == self.stored:
+            self.decoder.decode(encoded, target.reshape(-1).view(np.uint8), key)
+            return
+        if getattr(self._local, "scratch", None) is None:
+            self._local.scratch = np.empty(self.decoder.nbytes, np.uint8)
+        self.decoder.decode(encoded, self._local.scratch, key)
+        target[...] = self.decoder.values(self._local.scratch)[tuple(source)]
+
+    @property
+    def _is_local(self) -> bool:
+        return isinstance(self.guard._store, zarr.storage.LocalStore)
+
+    def _key(self, place: tuple[int, ...]) -> str:
+        name = self.array.metadata.encode_chunk_key(place)
+        return f"{self.array.path}/{name}" if self.array.path else name
+
+    def _fetch(self, places: list[tuple[int, ...]]) -> list[Any]:
+        """Encoded chunks, None where one is absent and may be."""
+        if self._is_local:
+            return [self._read_file(self._key(place)) for place in places]
+        keys = [self._key(place) for place in places]
+        prototype = default_buffer_prototype()
+
+        async def gather() -> list[Any]:
+            return await asyncio.gather(*(self.guard.get(key, prototype) for key in keys))
+
+        return [None if b is None else b.to_bytes() for b in sync(gather())]
+
+    def _read_file(self, key: str) -> Any:
+        """One chunk of a local store, read into a buffer that this thread uses again."""
+        path = self.guard._store.root / key
+        try:
+            with open(path, "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                held = getattr(self._local, "encoded", None)
+                if held is None or len(held) < size:
+                    held = self._local.encoded = bytearray(size + size // 8)
+                view = memoryview(held)[:size]
+                done = 0
+                while done < size and (got := file.readinto(view[done:])):
+                    done += got
+        except (FileNotFoundError, NotADirectoryError):
+            self.guard.note(key, None)
+            return None
+        self.guard.note(key, done)
+        return view[:done]
+
+    def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
+        step, size = self.unit[dim], self.shape[dim]
+        return np.append(np.arange(0, size, step, dtype=np.int64), size)
+
+    def scratch_nbytes(self, index: Index) -> int:
+        chunk = int(np.prod(self.unit, dtype=np.int64)) * self.stored.itemsize
+        parts = list(zip(index, self.unit, strict=True))
+        chunks = int(np.prod([max(1, -(-(s.stop - s.start) // u)) for s, u in parts]))
+        cells = int(np.prod([s.stop - s.start for s in index], dtype=np.int64))
+        # encoded chunks (nearly incompressible at worst), and a decoded one that is not in place
+        if self.decoder is None:
+            scratch = min(chunks, CONCURRENCY) * 2 * chunk + cells * self.stored.itemsize
+        else:
+            flat = all(s.start == 0 and s.stop >= n for s, n in zip(index[1:], self.unit[1:], strict=True))
+            inside = flat and index[0].stop - index[0].start >= self.unit[0]
+            scratch = (1 if self._is_local else CONCURRENCY) * chunk * 9 // 8
+            scratch += 0 if inside and chunks * chunk == cells * self.stored.itemsize else chunk
+        if self.packing is not None:
+            scratch += cells * self.stored.itemsize
+        return scratch
+
+    def fingerprint(self) -> str:
+        text = json.dumps(
+            [self.name, self.shape, self.unit, str(self.array.dtype), repr(self.array.fill_value),
+             repr(self.packing)]
+        )  # fmt: skip
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def reads(self) -> ReadCount:
+        with self.guard.counting:
+            return copy.copy(self.guard.count)
+
+    def restart_counts(self) -> None:
+        self.guard.count = ReadCount()
+
+
+def open_array(source: str, storage_options: dict[str, Any] | None = None) -> Any:
+    """The Zarr array or group at a path or URL. Raises SourceError where there is none."""
+    try:
+        return zarr.open(source, mode="r", storage_options=storage_options)
+    except (FileNotFoundError, KeyError, zarr.errors.GroupNotFoundError,
+            zarr.errors.ArrayNotFoundError, zarr.errors.NodeNotFoundError) as error:  # fmt: skip
+        raise SourceError(f"no Zarr array or group at {hide_secrets(source)}") from error
+
+
+def pick_array(node: Any, variable: str | None, source: str) -> Any:
+    """The array itself, or the named one of a group; says which there are."""
+    if not isinstance(node, zarr.Group):
+        return node
+    arrays = {name: array for name, array in node.members(max_depth=None) if not isinstance(array, zarr.Group)}
+    if variable in arrays:
+        return arrays[variable]
+    shown = ", ".join(f"{name} {array.shape}" for name, array in sorted(arrays.items())) or "none"
+    example = next((n for n, a in sorted(arrays.items()) if a.ndim == 2), next(iter(arrays), "X"))
+    asked = "does not say which array" if variable is None else f"has no array {variable!r}"
+    raise InvalidInputError(
+        f"{source} is a Zarr group and the call {asked}; it holds: {shown}. "
+        f"Use streampca.open({source!r}, variable={example!r})."
+    )
+
+
+def hide_secrets(url: str) -> str:
+    """A URL without user, password and query, for messages and provenance."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if not parts.scheme or "@" not in parts.netloc and not parts.query:
+        return url
+    return f"{parts.scheme}://{parts.netloc.rsplit('@', 1)[-1]}{parts.path}"

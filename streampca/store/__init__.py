@@ -1,0 +1,6 @@
+"""Where results rest: bundles of arrays and JSON, and sinks that a pass writes to."""
+
+from streampca.store.bundle import is_bundle, read_bundle, write_bundle
+from streampca.store.sinks import MemorySink, Sink, ZarrSink
+
+__all__ = ["MemorySink", "Sink", "ZarrSink", "is_bundle", "read_bundle", "write_bundle"]
