@@ -1,1 +1,39 @@
-"""Out-of-core PCA and its relatives."""
+"""Out-of-core PCA and its relatives: exact, in as few passes as possible, in planned memory."""
+
+from streampca import errors
+from streampca.accumulators import Accumulator
+from streampca.errors import StreamPCAError
+from streampca.matrix import Block, ChunkedMatrix, concat_features, concat_samples
+from streampca.models import PCA, Decomposition, IncrementalPCA, correlation, covariance
+from streampca.models.loading import load
+from streampca.passes import Advance, Plan
+from streampca.sources import open
+from streampca.version import __version__
+
+__all__ = [
+    "PCA",
+    "Accumulator",
+    "Advance",
+    "Block",
+    "ChunkedMatrix",
+    "Decomposition",
+    "IncrementalPCA",
+    "Plan",
+    "StreamPCAError",
+    "__version__",
+    "concat_features",
+    "concat_samples",
+    "correlation",
+    "covariance",
+    "errors",
+    "load",
+    "open",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "plots":  # Matplotlib loads with the first picture
+        from importlib import import_module
+
+        return import_module("streampca.plots")
+    raise AttributeError(f"module 'streampca' has no attribute {name!r}")

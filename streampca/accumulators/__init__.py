@@ -8,6 +8,7 @@ from streampca.accumulators.r_factor import RFactor
 from streampca.accumulators.reconstruction import Reconstruction
 from streampca.accumulators.scatter import Scatter
 from streampca.accumulators.scatter_imputed import MeanImputedScatter
+from streampca.accumulators.truncated_factor import TruncatedFactor
 
 __all__ = [
     "OPEN_BLOCKS",
@@ -19,4 +20,5 @@ __all__ = [
     "RFactor",
     "Reconstruction",
     "Scatter",
+    "TruncatedFactor",
 ]

@@ -2,6 +2,7 @@
 
 from streampca.models.covariance import correlation, covariance
 from streampca.models.decomposition import Decomposition
+from streampca.models.incremental_pca import IncrementalPCA
 from streampca.models.pca import PCA
 
-__all__ = ["PCA", "Decomposition", "correlation", "covariance"]
+__all__ = ["PCA", "Decomposition", "IncrementalPCA", "correlation", "covariance"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import OPEN_BLOCKS, MeanImputedScatter, RFactor, Scatter
+from streampca.accumulators import OPEN_BLOCKS, MeanImputedScatter, RFactor, Scatter, TruncatedFactor
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, constant_columns, work_dtype
 from streampca.models.fitted import (
@@ -59,10 +59,11 @@ def solve_accumulator(accumulator: Any, settings: dict[str, Any], eps: float,
     still = np.flatnonzero(constant if settings["center"] else np.zeros_like(constant))
     if scale is not None:
         still = np.flatnonzero(scale == 0.0)
-    if isinstance(accumulator, RFactor):
-        spectrum, whole, residual, floor = _solve_r(accumulator, scale, still, settings, limit)
+    if isinstance(accumulator, (RFactor, TruncatedFactor)):
+        spectrum, whole, residual, floor = _solve_factor(accumulator, scale, still)
+        singular = np.sqrt(whole)
         size = max(accumulator.count, len(stats.mean))
-        rank = int(np.count_nonzero(np.sqrt(whole) > size * 2.3e-16 * np.sqrt(whole[0])))
+        rank = min(numerical_rank(singular, size, float(np.finfo(np.float64).eps)), limit)
         everything = True
     else:
         lower = _scaled_lower(accumulator.lower(), scale, still)
@@ -75,6 +76,7 @@ def solve_accumulator(accumulator: Any, settings: dict[str, Any], eps: float,
     k, gap = count_components(settings, whole, spectrum.total, accumulator.count, limit, rank)
     kept = spectrum.head(k)
     divisor = freedom(accumulator.weight, settings)
+    k = min(k, len(kept.values))
     orientation = signs_of_components(kept.vectors)
     components = (kept.vectors * orientation).T
     components[:, still] = 0.0  # a constant column has a loading of exactly 0
@@ -91,7 +93,9 @@ def solve_accumulator(accumulator: Any, settings: dict[str, Any], eps: float,
 def _column_stats(accumulator: Any) -> ColumnStats:
     """What an accumulator of samples says about each column."""
     p = len(accumulator.mean)
-    if isinstance(accumulator, RFactor):
+    if isinstance(accumulator, TruncatedFactor):
+        m2 = accumulator.m2
+    elif isinstance(accumulator, RFactor):
         m2 = np.sum(accumulator.r**2, axis=0)
     else:
         m2 = np.maximum(np.diagonal(accumulator.lower()), 0.0).copy()
@@ -115,17 +119,23 @@ def _scaled_lower(lower: Array, scale: Array | None, still: Array) -> Array:
     return scaled
 
 
-def _solve_r(accumulator: RFactor, scale: Array | None, still: Array, settings: dict[str, Any],
-             limit: int) -> tuple[Spectrum, Array, Array, float]:  # fmt: skip
-    r = accumulator.r_factor()
+def _solve_factor(accumulator: RFactor | TruncatedFactor, scale: Array | None,
+                  still: Array) -> tuple[Spectrum, Array, Array, float]:  # fmt: skip
+    """(spectrum, all eigenvalues, residual norms, floor) from a factor of the scatter."""
+    whole = isinstance(accumulator, RFactor)
+    factor = accumulator.r_factor() if isinstance(accumulator, RFactor) else accumulator.factor()
     if scale is not None:
-        r *= np.where(scale > 0, 1.0 / np.where(scale > 0, scale, 1.0), 0.0)
-    r[:, still] = 0.0
+        factor *= np.where(scale > 0, 1.0 / np.where(scale > 0, scale, 1.0), 0.0)
+    factor[:, still] = 0.0
     with single_threaded_blas():
-        spectrum = svd_of_r(r)
-        image = r @ spectrum.vectors
-        residual = np.linalg.norm(r.T @ image - spectrum.vectors * spectrum.values, axis=0)
+        spectrum = svd_of_r(factor)
+        image = factor @ spectrum.vectors
+        residual = np.linalg.norm(factor.T @ image - spectrum.vectors * spectrum.values, axis=0)
     floor = float(np.finfo(np.float64).eps * 4 * spectrum.values[:1].max(initial=0.0))
+    if not whole and scale is None:
+        floor += accumulator.lost
+        total = spectrum.total + accumulator.lost_trace
+        spectrum = Spectrum(spectrum.values, spectrum.vectors, accumulator.lost, total)
     return spectrum, spectrum.values, residual, floor
 
 

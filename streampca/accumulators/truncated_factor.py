@@ -1,0 +1,106 @@
+"""A factor B of at most r rows with B'B near the scatter, and how much was cut off."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators.base import Accumulator, refuse_partly_missing
+from streampca.kernels import Array
+
+
+class TruncatedFactor(Accumulator):
+    """The centred rows compressed to r directions after every block, in float64.
+
+    Each compression takes away a positive semidefinite matrix whose norm is the largest
+    squared singular value cut off; ``lost`` is the sum of those norms. So the scatter S obeys
+    B'B <= S <= B'B + lost I, and every eigenvalue lies between that of B'B and that plus
+    ``lost``. ``lost_trace`` keeps the total variance exact.
+    Source: Weyl's inequality (Golub and Van Loan 2013, section 8.1.2) applied to the update of
+    Ross, Lim, Lin and Yang 2008, "Incremental learning for robust visual tracking", section 3.
+    """
+
+    settings = ("rows", "center")
+    fields = ("count", "weight", "mean", "missing", "b", "lost", "lost_trace", "m2")
+
+    def __init__(self, *, rows: int, center: bool = True) -> None:
+        self.rows, self.center = rows, center
+        self.count = 0
+        self.weight = 0.0
+        self.mean: Any = None  # (p,)
+        self.missing: Any = None  # (p,)
+        self.b: Any = None  # (at most rows, p), singular values times right vectors
+        self.lost = 0.0
+        self.lost_trace = 0.0
+        self.m2: Any = None  # (p,) exact column sums of squares about the mean
+
+    def update(self, block: Any) -> None:
+        self._check(block)
+        p = block.shape[1]
+        self._check_width(self.mean, p)
+        self._open(p)
+        for tile in block.tiles(np.dtype(np.float64), center=block.head_mean() if self.center else None):
+            values = np.array(tile.values)
+            if tile.mask is not None:
+                self.missing += np.count_nonzero(tile.mask, axis=0)
+            rows = len(values)
+            self.count += rows
+            root = tile.root_weights
+            weight = float(rows) if root is None else float(np.sum(root**2))
+            mean = np.zeros(p)
+            if self.center and weight > 0:
+                offset = tile.sums / weight
+                values -= offset if root is None else root[:, None] * offset
+                mean = block.head_mean() + offset
+            self._absorb(values, weight, mean, np.sum(values**2, axis=0))
+        refuse_partly_missing(self.missing, self.count, block)
+
+    def _open(self, p: int) -> None:
+        if self.mean is None:
+            self.mean, self.missing, self.m2 = np.zeros(p), np.zeros(p, np.int64), np.zeros(p)
+            self.b = np.zeros((0, p))
+
+    def merge(self, other: Self) -> None:
+        if other.mean is None:
+            return
+        self._check_width(self.mean, len(other.mean))
+        self._open(len(other.mean))
+        self.count += other.count
+        self.missing = self.missing + other.missing
+        refuse_partly_missing(self.missing, self.count)
+        self.lost += other.lost
+        self.lost_trace += other.lost_trace
+        self._absorb(other.b, other.weight, other.mean, other.m2)
+
+    def _absorb(self, rows: Array, weight: float, mean: Array, m2: Array) -> None:
+        """Take in rows about their own mean, then cut back to ``self.rows`` directions."""
+        joint = self.weight + weight
+        if joint <= 0:
+            return
+        delta = mean - self.mean
+        link = self.weight * weight / joint if self.center else 0.0
+        stack = np.concatenate([self.b, rows, np.sqrt(link) * delta[None, :]])
+        self.m2 = self.m2 + m2 + link * delta**2
+        self.mean = self.mean + delta * (weight / joint)
+        self.weight = joint
+        if len(stack) <= self.rows:
+            self.b = stack
+            return
+        _, singular, vt = np.linalg.svd(stack, full_matrices=False)
+        cut = singular[self.rows :]
+        if cut.size:
+            self.lost += float(cut[0] ** 2)
+            self.lost_trace += float(np.sum(cut**2))
+        self.b = singular[: self.rows, None] * vt[: self.rows]
+
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        return (self.rows + 4) * shape[1] * 8
+
+    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
+        from_tile = min(block_length, max(512, (4 << 20) // (8 * shape[1])))
+        return 5 * (self.rows + from_tile + 1) * shape[1] * 8
+
+    def factor(self) -> Array:
+        """(at most rows, p) float64, a fresh array."""
+        return np.array(self.b)

@@ -1,0 +1,282 @@
+"""PCA of rows that arrive over time: exact appending, merging and forgetting."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators import MeanImputedScatter, RFactor, Scatter, TruncatedFactor
+from streampca.errors import InvalidInputError, MemoryLimitError, SourceError, not_fitted
+from streampca.matrix import ChunkedMatrix, Labels, work_dtype
+from streampca.models.assemble import assemble
+from streampca.models.decomposition import Decomposition
+from streampca.models.fitted import freedom, standardization
+from streampca.models.linear import LinearModel
+from streampca.models.pca_fit import solve_accumulator
+from streampca.passes import (
+    Candidate,
+    PassCost,
+    check_workers,
+    find_client,
+    make_plan,
+    parse_nbytes,
+    pass_spec,
+    run,
+    size,
+)
+from streampca.solvers import check_n_components
+from streampca.sources import as_matrix
+from streampca.store import read_bundle, write_bundle
+
+STATES = ("scatter", "tsqr", "truncated")
+DEFAULT_STATE_NBYTES = 2 << 30  # without a memory_limit, a state beyond this is refused
+
+
+class IncrementalPCA(LinearModel):
+    """PCA whose state is the accumulator itself: p x p, whatever the number of rows.
+
+    Appending batches of any size, one row included, equals the batch fit to rounding; two
+    fitted models merge exactly; rows can be removed again. New samples can be appended to this
+    tall form only: a wide (n x n) Gram matrix would need products with all old rows, which
+    means reading them again (``PCA`` does that).
+
+    Parameters
+    ----------
+    n_components, whiten, center, scale, ddof, missing, missing_value, memory_limit, scheduler,
+    progress : as :class:`PCA`.
+    state : "scatter" (p x p sums of products; can ``forget``), "tsqr" (R factor; small singular
+        values to 1e-14 of the largest) or "truncated" (``max_rows`` x p, for p too large for the
+        others: ``state_bound_`` bounds what was cut off, for every eigenvalue).
+    max_rows : rows of the truncated state.
+
+    ``fit`` starts anew; ``partial_fit`` appends. The decomposition is made when it is first
+    asked for after a change, from the state alone.
+
+    Cost: one pass over each batch; p^2 float64 of state. Raises MemoryLimitError where the state
+    does not fit, naming its size.
+    Source: Chan, Golub and LeVeque 1983, eq. 2.1, for matrices.
+    """
+
+    def __init__(self, n_components: int | float | str | None = None, *, whiten: bool = False,
+                 state: str = "scatter", max_rows: int = 256, center: bool = True,
+                 scale: str | None = None, ddof: int = 1, missing: str = "raise",
+                 missing_value: float | None = None, memory_limit: int | str | None = None,
+                 scheduler: Any = None, progress: Any = None) -> None:  # fmt: skip
+        self.n_components = n_components
+        self.whiten = whiten
+        self.state = state
+        self.max_rows = max_rows
+        self.center = center
+        self.scale = scale
+        self.ddof = ddof
+        self.missing = missing
+        self.missing_value = missing_value
+        self.memory_limit = memory_limit
+        self.scheduler = scheduler
+        self.progress = progress
+
+    # -- taking in rows -------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+        """Forget everything, then take in X. The same as one ``partial_fit``."""
+        self._reset()
+        self.partial_fit(X, dim=dim)
+        if not self._solvable():
+            seen = self._accumulator.count
+            self._reset()
+            freedom(float(seen), self.get_params())
+            check_n_components(self.n_components, seen, self.n_features_in_)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+        """Take in more rows. If reading fails half-way, the state is as it was before."""
+        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        self._check_settings(matrix)
+        blank = self._blank()
+        if hasattr(self, "_accumulator"):
+            p = len(self._accumulator.mean)
+            if matrix.shape[1] != p:
+                raise InvalidInputError(
+                    f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting {p} "
+                    "features as input"
+                )
+        flops = float(matrix.shape[0]) * matrix.shape[1] ** 2
+        spec = pass_spec("append", matrix, 0, [blank], flops=flops)
+        candidate = Candidate(self.state, "rows are appended to the state", (spec,),
+                              2 * spec.total_nbytes)  # fmt: skip
+        plan = make_plan(matrix, "IncrementalPCA", [candidate], self.memory_limit)
+        plan.check_machine()
+        if (client := find_client(self.scheduler)) is not None:
+            check_workers(client, plan)
+        execution = self._execution(plan)
+        done = run(plan.passes[0], matrix, accumulators={"state": blank}, execution=execution)["state"]
+        if hasattr(self, "_accumulator"):
+            self._accumulator.merge(done)
+        else:
+            self._note_features(X, matrix)
+            self._accumulator = done
+            self._labels = Labels(matrix.labels.samples, matrix.labels.features)
+            self._dtype, self.dim_ = matrix.dtype, dim
+            self.cost_: list[PassCost] = []
+        if matrix.dtype.kind == "f" and np.finfo(matrix.dtype).eps > self._eps():
+            self._dtype = matrix.dtype  # the coarsest input decides what counts as constant
+        self.cost_ += execution.costs
+        self._solved = None
+        return self
+
+    def merge(self, other: IncrementalPCA) -> Self:
+        """Take in all rows that ``other`` has seen; ``other`` is left as it was. Exact."""
+        mine, theirs = self._require_state(), other._require_state()
+        if self._state_settings() != other._state_settings():
+            raise InvalidInputError(
+                f"cannot merge states of {other._state_settings()} into {self._state_settings()}"
+            )
+        self._check_names(other)
+        mine.merge(theirs)
+        self._solved = None
+        return self
+
+    def forget(self, other: IncrementalPCA) -> float:
+        """Remove the rows that ``other`` has seen, which this model must have taken in.
+
+        Returns the certified loss: a bound on the error that the subtraction leaves in any
+        variance, relative to the largest variance that remains. Needs state="scatter" and
+        missing="raise". Raises InvalidInputError where those rows cannot have been taken in.
+        """
+        mine, theirs = self._require_state(), other._require_state()
+        if not isinstance(mine, Scatter) or not isinstance(theirs, Scatter):
+            raise InvalidInputError("forget needs IncrementalPCA(state='scatter', missing='raise')")
+        self._check_names(other)
+        kept = mine.copied()
+        loss = kept.forget(theirs)
+        self._accumulator = kept
+        self._solved = None
+        self.forget_loss_ = loss
+        return loss
+
+    # -- what it found --------------------------------------------------------------------------
+
+    @property
+    def result_(self) -> Decomposition:  # type: ignore[override]
+        """The decomposition of all rows taken in; made from the state, no data are read."""
+        if not hasattr(self, "_accumulator"):
+            raise not_fitted(type(self).__name__)
+        if self._solved is None:
+            self._solved = self._solve()
+        return self._solved
+
+    @property
+    def state_bound_(self) -> float:
+        """How far any explained variance can lie above the one returned (0 for exact states)."""
+        state = self._require_state()
+        if not isinstance(state, TruncatedFactor):
+            return 0.0
+        return state.lost / freedom(state.weight, self.get_params())
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Rows taken in so far."""
+        return int(self._require_state().count)
+
+    def _solvable(self) -> bool:
+        count, p = self._accumulator.count, self.n_features_in_
+        wanted = self.n_components
+        integer = isinstance(wanted, (int, np.integer))
+        return count > self.ddof and (not integer or wanted <= min(count, p))
+
+    def _solve(self) -> Decomposition:
+        settings = {**self.get_params(), "components": True}
+        state = self._require_state()
+        p = len(state.mean)
+        freedom(state.weight, settings)
+        check_n_components(self.n_components, state.count, p)
+        work = work_dtype(np.dtype(self._dtype)) if isinstance(state, Scatter) else np.dtype("f8")
+        fitted = solve_accumulator(state, settings, self._eps(), work, min(state.count, p))
+        return assemble(type(self).__name__, fitted, state.count, self._labels, settings,
+                        costs=self.cost_)  # fmt: skip
+
+    # -- at rest --------------------------------------------------------------------------------
+
+    def save_state(self, path: str | os.PathLike[str]) -> Path:
+        """Write the state, so that rows can be appended after ``load_state``, bit for bit."""
+        arrays = {f"state-{k}": v for k, v in self._require_state().state().items()}
+        names = self._labels.features
+        if names.named:
+            arrays["features"] = np.array(names.names())
+        settings = {k: v for k, v in self.get_params().items() if k not in ("scheduler", "progress")}
+        document = {"kind": "incremental state", "settings": settings, "dtype": str(self._dtype)}
+        return write_bundle(path, arrays, document)
+
+    @classmethod
+    def load_state(cls, path: str | os.PathLike[str]) -> IncrementalPCA:
+        """The model that ``save_state`` wrote. Raises SourceError where it is damaged."""
+        arrays, document = read_bundle(path)
+        if document.get("kind") != "incremental state":
+            raise SourceError(f"{path} is not a saved IncrementalPCA state")
+        model = cls(**document["settings"])
+        state = {k[6:]: v for k, v in arrays.items() if k.startswith("state-")}
+        model._accumulator = model._blank().from_state(state)
+        p = len(model._accumulator.mean)
+        model._labels = Labels.plain((0, p), arrays.get("features"))
+        model._dtype = np.dtype(document["dtype"])
+        model.n_features_in_, model.cost_, model._solved = p, [], None
+        return model
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    _accumulator: Any
+    _solved: Decomposition | None
+    _labels: Labels
+    _dtype: Any
+
+    def _reset(self) -> None:
+        for name in ("_accumulator", "_solved", "_labels", "_dtype", "cost_"):
+            self.__dict__.pop(name, None)
+
+    def _blank(self) -> Any:
+        if self.state == "tsqr":
+            return RFactor(center=self.center)
+        if self.state == "truncated":
+            return TruncatedFactor(rows=self.max_rows, center=self.center)
+        return MeanImputedScatter() if self.missing == "mean" else Scatter(center=self.center)
+
+    def _require_state(self) -> Any:
+        if not hasattr(self, "_accumulator"):
+            raise not_fitted(type(self).__name__)
+        return self._accumulator
+
+    def _eps(self) -> float:
+        return float(np.finfo(self._dtype if self._dtype.kind == "f" else np.float64).eps)
+
+    def _state_settings(self) -> tuple[Any, ...]:
+        return (self.state, self.center, self.missing, self.max_rows if self.state == "truncated" else 0)
+
+    def _check_names(self, other: IncrementalPCA) -> None:
+        mine, theirs = self._labels.features, other._labels.features
+        if len(mine) != len(theirs):
+            raise InvalidInputError(f"{len(theirs)} features cannot join {len(mine)}")
+        if mine.named and theirs.named and mine.names() != theirs.names():
+            raise InvalidInputError("the two models have different feature names, or another order")
+
+    def _check_settings(self, matrix: ChunkedMatrix) -> None:
+        if self.state not in STATES:
+            raise InvalidInputError(f"state={self.state!r}; expected one of {STATES}")
+        if self.missing not in ("raise", "mean"):
+            raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'mean'")
+        if self.missing == "mean" and (self.state != "scatter" or not self.center):
+            raise InvalidInputError("missing='mean' needs state='scatter' and center=True")
+        standardization(self.get_params())
+        p = matrix.shape[1]
+        check_n_components(self.n_components, p, p)
+        need = self._blank().projected_nbytes(matrix.shape, 8)
+        limit = parse_nbytes(self.memory_limit) or DEFAULT_STATE_NBYTES
+        if need > limit:
+            raise MemoryLimitError(
+                f"the state of {p} features needs {size(need)} (p x p), over {size(limit)}. Set "
+                f"memory_limit='{-(-5 * need // (1 << 20))}MiB' if the machine has it, or use "
+                "IncrementalPCA(state='truncated', max_rows=...), whose state_bound_ says what it "
+                "cut off; PCA reads all rows again and needs no p x p state for n < p."
+            )
