@@ -18,8 +18,8 @@ class InvalidInputError(StreamPCAError, ValueError):
     """A shape, value or setting that cannot be used."""
 
 
-class InvalidTypeError(StreamPCAError, TypeError):
-    """An object or dtype of a kind that cannot be used."""
+class InvalidTypeError(StreamPCAError, TypeError, ValueError):
+    """An object or dtype of a kind that cannot be used (scikit-learn expects a ValueError)."""
 
 
 class NonFiniteError(InvalidInputError):
@@ -32,6 +32,10 @@ class MemoryLimitError(StreamPCAError, MemoryError):
 
 class SourceError(StreamPCAError, OSError):
     """A source that is absent, unreadable or incomplete."""
+
+
+class MissingDependencyError(StreamPCAError, ImportError):
+    """An optional package that this call needs is not installed."""
 
 
 class NotFittedError(StreamPCAError, ValueError, AttributeError):

@@ -147,6 +147,7 @@ class ColumnStats:
     m2: Array  # sum of w (x - mean)^2
     minimum: Array  # +inf where nothing was observed
     maximum: Array  # -inf where nothing was observed
+    mean_low: Array | float = 0.0  # what rounding took off the mean
 
 
 def column_stats(values: Array, mask: Array | None, weights: Array | None) -> ColumnStats:
@@ -183,9 +184,20 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
         weight = count.astype(np.float64)
     safe = np.where(weight > 0, weight, 1.0)
     offset = total / safe
-    mean = np.where(weight > 0, shift + offset, 0.0)
+    mean, rest = add_exactly(np.where(weight > 0, shift, 0.0), offset)
     m2 = np.maximum(square - total * offset, 0.0)
-    return ColumnStats(count, missing, weight, mean, m2, low, high)
+    return ColumnStats(count, missing, weight, mean, m2, low, high, rest)
+
+
+def add_exactly(a: Array, b: Array) -> tuple[Array, Array]:
+    """a + b as the rounded sum and what rounding took off (Knuth's two-sum).
+
+    A mean is kept as such a pair: of a mean of 1e6, float64 keeps 1e-10, and the scatter of two
+    parts needs the difference of their means to all digits.
+    """
+    total = a + b
+    virtual = total - a
+    return total, (a - (total - virtual)) + (b - virtual)
 
 
 def provisional_mean(values: Array, mask: Array | None) -> Array:

@@ -9,9 +9,9 @@ import numpy as np
 
 from streampca.accumulators.base import Accumulator
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, ColumnStats
+from streampca.kernels import Array, ColumnStats, add_exactly
 
-NAMES = ("count", "missing", "weight", "mean", "m2", "minimum", "maximum")
+NAMES = ("count", "missing", "weight", "mean", "m2", "minimum", "maximum", "mean_low")
 
 
 class Moments(Accumulator):
@@ -92,10 +92,12 @@ def combine(a: ColumnStats, b: ColumnStats) -> ColumnStats:
     """Statistics of two disjoint sets of rows (Chan, Golub, LeVeque 1983)."""
     weight = a.weight + b.weight
     safe = np.where(weight > 0, weight, 1.0)
-    delta = np.where((a.weight > 0) & (b.weight > 0), b.mean - a.mean, 0.0)
-    mean = np.where(a.weight > 0, a.mean + delta * b.weight / safe, b.mean)
+    delta = (b.mean - a.mean) + (b.mean_low - a.mean_low)
+    first = a.weight > 0
+    mean, low = add_exactly(a.mean, a.mean_low + np.where(first, delta * b.weight / safe, 0.0))
+    mean, low = np.where(first, mean, b.mean), np.where(first, low, b.mean_low)
     m2 = a.m2 + b.m2 + delta**2 * a.weight * b.weight / safe
     return ColumnStats(
         a.count + b.count, a.missing + b.missing, weight, mean, m2,
-        np.minimum(a.minimum, b.minimum), np.maximum(a.maximum, b.maximum),
+        np.minimum(a.minimum, b.minimum), np.maximum(a.maximum, b.maximum), low,
     )  # fmt: skip

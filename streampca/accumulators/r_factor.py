@@ -8,7 +8,7 @@ import numpy as np
 
 from streampca.accumulators.base import Accumulator, refuse_partly_missing
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, triangular_factor
+from streampca.kernels import Array, add_exactly, triangular_factor
 
 
 class RFactor(Accumulator):
@@ -24,13 +24,14 @@ class RFactor(Accumulator):
     """
 
     settings = ("center",)
-    fields = ("count", "weight", "mean", "missing", "r")
+    fields = ("count", "weight", "mean", "mean_low", "missing", "r")
 
     def __init__(self, *, center: bool = True) -> None:
         self.center = center
         self.count = 0
         self.weight = 0.0
         self.mean: Any = None  # (p,)
+        self.mean_low: Any = None  # (p,) what rounding took off the mean
         self.missing: Any = None  # (p,) missing cells
         self.r: Any = None  # (p, p) upper triangular float64
 
@@ -39,7 +40,8 @@ class RFactor(Accumulator):
         p = block.shape[1]
         self._check_width(self.mean, p)
         if self.mean is None:
-            self.mean, self.missing = np.zeros(p), np.zeros(p, dtype=np.int64)
+            self.mean, self.mean_low = np.zeros(p), np.zeros(p)
+            self.missing = np.zeros(p, dtype=np.int64)
             self.r = np.zeros((p, p), order="F")
         if block.length == 0:
             return
@@ -59,7 +61,7 @@ class RFactor(Accumulator):
         if self.center:
             root = 1.0 if block.weights is None else np.sqrt(block.weights)[:, None]
             stack[p + 1 :] -= root * offset
-        self._absorb(stack, weight, shift + offset)
+        self._absorb(stack, weight, *add_exactly(shift, offset))
 
     def merge(self, other: Self) -> None:
         if other.r is None:
@@ -68,7 +70,8 @@ class RFactor(Accumulator):
         self._check_width(self.mean, p)
         if self.count == 0:  # exact, and no factorisation
             self.count, self.weight = other.count, other.weight
-            self.mean, self.missing = other.mean.copy(), other.missing.copy()
+            self.mean, self.mean_low = other.mean.copy(), other.mean_low.copy()
+            self.missing = other.missing.copy()
             self.r = other.r.copy(order="F")
             return
         if other.count == 0:
@@ -78,24 +81,27 @@ class RFactor(Accumulator):
         self.count += other.count
         self.missing = self.missing + other.missing
         refuse_partly_missing(self.missing, self.count)
-        self._absorb(stack, other.weight, other.mean)
+        self._absorb(stack, other.weight, other.mean, other.mean_low)
 
-    def _absorb(self, stack: Array, weight: float, mean: Array) -> None:
+    def _absorb(self, stack: Array, weight: float, mean: Array, low: Array) -> None:
         """Factor [R; mean difference; centred new rows]; the last are in place already."""
         p = len(mean)
         joint = self.weight + weight
-        delta = mean - self.mean
+        delta = (mean - self.mean) + (low - self.mean_low)
         stack[:p] = self.r
         link = self.weight * weight / joint if self.center and joint > 0 else 0.0
         stack[p] = np.sqrt(link) * delta
         self.r = triangular_factor(stack)
-        if joint > 0:
-            self.mean = self.mean + delta * (weight / joint)
+        if self.weight == 0:
+            self.mean, self.mean_low = mean.copy(), low.copy()
+        elif joint > 0:
+            step = self.mean_low + delta * (weight / joint)
+            self.mean, self.mean_low = add_exactly(self.mean, step)
         self.weight = joint
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         p = shape[1]
-        return p * p * 8 + 4 * p * 8
+        return p * p * 8 + 5 * p * 8
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         p = shape[1]

@@ -8,7 +8,7 @@ import numpy as np
 
 from streampca.accumulators.base import OPEN_BLOCKS, Accumulator, refuse_partly_missing
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, rank_k_update, rank_one_update, symmetrize
+from streampca.kernels import Array, add_exactly, rank_k_update, rank_one_update, symmetrize
 
 
 class Scatter(Accumulator):
@@ -24,13 +24,14 @@ class Scatter(Accumulator):
     """
 
     settings = ("center",)
-    fields = ("count", "weight", "mean", "missing", "s")
+    fields = ("count", "weight", "mean", "mean_low", "missing", "s")
 
     def __init__(self, *, center: bool = True) -> None:
         self.center = center
         self.count = 0  # rows
         self.weight = 0.0  # sum of their weights
         self.mean: Any = None  # (p,) sum w x / weight
+        self.mean_low: Any = None  # (p,) what rounding took off the mean
         self.missing: Any = None  # (p,) missing cells
         self.s: Any = None  # (p, p) float64, lower triangle: sum w (x-mean)(x-mean)'
         self._reopen()
@@ -91,11 +92,11 @@ class Scatter(Accumulator):
 
     def settle(self) -> None:
         if self._product is not None:
-            self._fold(self._open_weight, self._mean_of_open(), self._product, self._total)
+            self._fold(self._open_weight, *self._mean_of_open(), self._product, self._total)
         self._reopen()
 
-    def _mean_of_open(self) -> Array:
-        return self._shift.astype(np.float64) + self._total / (self._open_weight or 1.0)
+    def _mean_of_open(self) -> tuple[Array, Array]:
+        return add_exactly(self._shift.astype(np.float64), self._total / (self._open_weight or 1.0))
 
     def merge(self, other: Self) -> None:
         self.settle()
@@ -104,9 +105,9 @@ class Scatter(Accumulator):
             return
         self._check_width(self.mean, len(width))
         if other.mean is not None and other.s is not None:
-            self._fold(other.weight, other.mean, other.s, None)
+            self._fold(other.weight, other.mean, other.mean_low, other.s, None)
         if other._product is not None:
-            self._fold(other._open_weight, other._mean_of_open(), other._product, other._total)
+            self._fold(other._open_weight, *other._mean_of_open(), other._product, other._total)
         self.count += other.count
         if other.missing is not None:
             self.missing = (
@@ -114,27 +115,31 @@ class Scatter(Accumulator):
             )
             refuse_partly_missing(self.missing, self.count)
 
-    def _fold(self, weight: float, mean: Array, product: Array, total: Array | None) -> None:
+    def _fold(self, weight: float, mean: Array, low: Array, product: Array,
+              total: Array | None) -> None:  # fmt: skip
         """Add rows with this mean; product is about it once total total'/weight is taken off."""
-        if self.s is None or self.mean is None:
-            self.s, self.mean = np.zeros(product.shape), np.zeros(len(mean))
+        if self.s is None:
+            self.s = np.zeros(product.shape)
+        if self.weight == 0:
+            self.mean, self.mean_low = mean.copy(), low.copy()
         self.s += product
         if weight <= 0:
             return
-        delta, joint = mean - self.mean, self.weight + weight
+        delta = (mean - self.mean) + (low - self.mean_low)
+        joint = self.weight + weight
         if self.center:
             if total is not None:
                 rank_one_update(self.s, total, -1.0 / weight)
             rank_one_update(self.s, delta, self.weight * weight / joint)
-        self.mean = self.mean + delta * (weight / joint)
+        self.mean, self.mean_low = add_exactly(self.mean, self.mean_low + delta * (weight / joint))
         self.weight = joint
 
     def forget(self, other: Scatter) -> float:
         """Remove rows that were taken in before; the inverse of ``merge``.
 
         Returns the loss: an upper estimate of the error that the subtraction leaves in any
-        entry, relative to the largest remaining variance (eps times what was subtracted, and
-        what the rounding of large means lets through).
+        entry, relative to the largest remaining variance: eps times what was subtracted. What
+        float32 blocks lost before is not in it.
         Raises InvalidInputError, and changes nothing, where more would be removed than is there.
         """
         self.settle()
@@ -149,45 +154,33 @@ class Scatter(Accumulator):
         nothing = 1e-9 * self.weight  # weights were summed in another order
         if gone.count == self.count and abs(left) <= nothing:
             self.count, self.weight = 0, 0.0
-            self.mean = self.missing = self.s = None
+            self.mean = self.mean_low = self.missing = self.s = None
             return 0.0
         if left <= nothing or gone.count == self.count or np.any(gone.missing > self.missing):
             raise InvalidInputError(
                 f"cannot forget {gone.count} rows of weight {gone.weight:.6g}: there are "
                 f"{self.count} of weight {self.weight:.6g}"
             )
-        mean = self.mean + (self.mean - gone.mean) * (gone.weight / left)
-        link = left * gone.weight / self.weight if self.center else 0.0
-        variances = np.diagonal(self.s) - np.diagonal(gone.s) - link * (gone.mean - mean) ** 2
-        error = self._forget_error(gone, left)
-        if np.min(variances, initial=0.0) < -error:
+        delta = (gone.mean - self.mean) + (gone.mean_low - self.mean_low)
+        # from the remaining mean to the one that goes it is delta weight / left
+        link = gone.weight * self.weight / left if self.center else 0.0
+        diagonal = np.diagonal(self.s)
+        error = 8.0 * float(np.finfo(np.float64).eps) * len(delta) * float(diagonal.max(initial=0.0))
+        if np.min(diagonal - np.diagonal(gone.s) - link * delta**2, initial=0.0) < -error:
             raise InvalidInputError("these rows were never taken in: a variance became negative")
         self.s -= gone.s
-        rank_one_update(self.s, gone.mean - mean, -link)
+        rank_one_update(self.s, delta, -link)
         np.fill_diagonal(self.s, np.maximum(np.diagonal(self.s), 0.0))
-        self.mean, self.weight, self.count = mean, left, self.count - gone.count
+        step = self.mean_low - delta * (gone.weight / left)
+        self.mean, self.mean_low = add_exactly(self.mean, step)
+        self.weight, self.count = left, self.count - gone.count
         self.missing = self.missing - gone.missing
         after = float(np.max(np.diagonal(self.s), initial=0.0))
         return error / after if after > 0 else np.inf
 
-    def _forget_error(self, gone: Scatter, left: float) -> float:
-        """Bound of the absolute error of any entry once ``gone`` is subtracted.
-
-        A mean m is known to eps |m|, and enters the scatter times sum w |x - mean|, which is at
-        most sqrt(weight scatter); dividing by a small remaining weight makes it larger.
-        """
-        unit = 4.0 * float(np.finfo(np.float64).eps)
-        before = float(np.max(np.diagonal(self.s), initial=0.0))
-        error = unit * before * len(gone.mean)
-        if self.center:
-            slip = unit * float(max(np.abs(self.mean).max(initial=0), np.abs(gone.mean).max(initial=0)))
-            error += 2.0 * slip * np.sqrt(self.weight * before)
-            error += slip**2 * gone.weight * self.weight / left
-        return float(error)
-
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         p = shape[1]
-        return p * p * 8 + 6 * p * 8
+        return p * p * 8 + 7 * p * 8
 
     def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         p = shape[1]

@@ -89,6 +89,7 @@ class IncrementalPCA(LinearModel):
             self._reset()
             freedom(float(seen), self.get_params())
             check_n_components(self.n_components, seen, self.n_features_in_)
+        self._solved = self._solve()
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -105,6 +105,14 @@ class LinearModel(Estimator):
     @property
     def _n_features_out(self) -> int:
         return self._fitted().n_components
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+        """Fit to X; every model says how."""
+        raise NotImplementedError
+
+    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
+        """Fit, and the scores of X, (n, k): a second pass."""
+        return self.fit(X, dim=dim).transform(X)
 
     # -- projection -----------------------------------------------------------------------------
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import shutil
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import Accumulator
-from streampca.errors import SourceError
+from streampca.errors import InvalidInputError, SourceError
 from streampca.passes.work import Work
 from streampca.store import is_bundle, read_bundle, write_bundle
 
@@ -28,12 +30,18 @@ class Checkpoint:
     def __init__(self, path: Path, key: str, every: float) -> None:
         self.path, self.key, self.every = path, key, every
         self._saved = time.monotonic()
+        self._next = 0  # first span that is not in the last one written
 
     @classmethod
     def open(cls, folder: str, plan: Mapping[str, Any], work: Work, every: float) -> Checkpoint:
-        """The checkpoint of this pass inside ``folder``."""
-        key = _key(plan, work)
-        return cls(Path(folder) / f"pass-{plan['name']}", key, every)
+        """The checkpoint of this pass inside ``folder``.
+
+        Raises InvalidInputError where something else lies in its place.
+        """
+        path = Path(folder) / f"pass-{plan['name']}"
+        if path.exists() and not is_bundle(path):
+            raise InvalidInputError(f"{path} is not a checkpoint; remove it or choose another folder")
+        return cls(path, _key(plan, work), every)
 
     def resume(self, blank: Mapping[str, Accumulator]) -> tuple[int, dict[str, Accumulator]]:
         """(first span still to fold, accumulators folded so far)."""
@@ -43,39 +51,55 @@ class Checkpoint:
             arrays, document = read_bundle(self.path)
         except SourceError:  # damaged while it was written: nothing is lost but time
             return 0, dict(blank)
-        if document["key"] != self.key:
+        if document.get("key") != self.key:
             return 0, dict(blank)
         restored = {}
         for name, accumulator in blank.items():
             prefix = name + "."
             state = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
             restored[name] = accumulator.from_state(state)
-        return int(document["next_span"]), restored
+        self._next = int(document["next_span"])
+        return self._next, restored
 
     def save_if_due(self, next_span: int, total: Mapping[str, Accumulator]) -> None:
         """Write, if the last one is old enough."""
         if time.monotonic() - self._saved >= self.every:
-            arrays = {
-                f"{name}.{field}": value
-                for name, accumulator in total.items()
-                for field, value in accumulator.state().items()
-            }
-            write_bundle(self.path, arrays, {"key": self.key, "next_span": next_span})
-            self._saved = time.monotonic()
+            self.save(next_span, total)
+
+    def save(self, next_span: int, total: Mapping[str, Accumulator]) -> None:
+        """Write, unless the last one holds as much."""
+        if next_span <= self._next:
+            return
+        arrays = {
+            f"{name}.{field}": value
+            for name, accumulator in total.items()
+            for field, value in accumulator.state().items()
+        }
+        write_bundle(self.path, arrays, {"key": self.key, "next_span": next_span})
+        self._saved, self._next = time.monotonic(), next_span
 
     def clear(self) -> None:
-        """The pass is done."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """The pass is done. Moved away first: half a checkpoint must not lie in its place."""
+        if is_bundle(self.path):
+            gone = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}.old")
+            self.path.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 def _key(plan: Mapping[str, Any], work: Work) -> str:
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode())
-    digest.update(work.matrix.fingerprint().encode())
-    for name, accumulator in sorted(work.accumulators.items()):
-        settings = {s: repr(getattr(accumulator, s)) for s in accumulator.settings}
-        digest.update(f"{name} {type(accumulator).__name__} {settings}".encode())
-    for group in (work.operands, work.side_inputs, {"w": work.weights, "hidden": work.hidden}):
-        for name, value in sorted(group.items()):
-            if value is not None:
-                digest.update(name.encode() + np.ascontiguousarray(value).tobytes())
+    digest.update(f"{work.matrix.fingerprint()} {work.halo}".encode())
+    try:
+        for name, accumulator in sorted(work.accumulators.items()):
+            settings = {s: getattr(accumulator, s) for s in accumulator.settings}
+            digest.update(pickle.dumps((name, type(accumulator), settings)))
+        digest.update(pickle.dumps(sorted(work.maps.items())))
+        for group in (work.operands, work.side_inputs, {"w": work.weights, "hidden": work.hidden}):
+            for name, value in sorted(group.items()):
+                if value is not None:
+                    array = np.ascontiguousarray(value)
+                    digest.update(f"{name} {array.dtype} {array.shape}".encode())
+                    digest.update(array.reshape(-1).view(np.uint8))
+    except (pickle.PicklingError, AttributeError, TypeError):
+        digest.update(uuid.uuid4().bytes)  # a lambda: who knows whether it is still the same
     return digest.hexdigest()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from streampca.errors import InvalidInputError, MemoryLimitError
-from streampca.passes.plan import Plan, size
+from streampca.errors import InvalidInputError, MemoryLimitError, StreamPCAError
+from streampca.passes.plan import PassPlan, Plan, size
 from streampca.passes.threads import single_threaded_blas
 from streampca.passes.work import SpanResult, Work, fold_span
 
-ATTEMPTS = 3  # times that lost operands are sent again before the pass gives up
+ATTEMPTS = 3  # times that lost operands are sent again, in a row, before the pass gives up
 
 
 def find_client(scheduler: Any) -> Any | None:
@@ -65,71 +66,101 @@ def _connect(address: str) -> Any:
 
 def check_workers(client: Any, plan: Plan) -> None:
     """Refuse a plan whose lanes do not fit into the workers' memory."""
-    phases = [terms for name, terms in plan.memory.items() if name not in ("process", "solver")]
-    per_lane = [sum(t.values()) / max(plan.lanes, 1) for t in phases]
     interpreter = plan.memory["process"]["interpreter"]
     for address, worker in client.scheduler_info(n_workers=-1)["workers"].items():
-        limit = worker.get("memory_limit")
-        need = interpreter + max(per_lane, default=0) * worker["nthreads"]
+        limit, lanes = worker.get("memory_limit"), worker["nthreads"]
+        need = interpreter + max((_on_worker(plan, one, lanes) for one in plan.passes), default=0)
         if limit and need > limit:
             raise MemoryLimitError(
                 f"worker {address} may use {size(limit)}, and the plan needs {size(need)} on its "
-                f"{worker['nthreads']} threads. Start workers with fewer threads or more memory, "
+                f"{lanes} threads. Start workers with fewer threads or more memory, "
                 "or set memory_limit to look for a smaller plan."
             )
+
+
+def _on_worker(plan: Plan, one: PassPlan, lanes: int) -> int:
+    """Bytes of one pass on a worker of so many lanes: no folded accumulators, all operands."""
+    terms = dict(plan.memory[one.name])
+    planned = max(1, min(plan.lanes, len(one.spans)))
+    partial = terms.pop("partial accumulators") // (planned + 1)
+    kept = terms.pop("kept arrays")
+    del terms["folded accumulators"]
+    # per lane: its blocks, the span that it folds, and one that waits to be fetched
+    return kept + lanes * (sum(terms.values()) // planned + 2 * partial)
 
 
 def run_on_cluster(client: Any, work: Work, todo: list[tuple[int, range]], ahead: int,
                    take: Callable[[int, SpanResult], int]) -> None:  # fmt: skip
     """Submit spans in order, keep a few in flight, hand results over in order.
 
-    Operands are stored on the workers once and named by their future. A worker that dies loses
-    its spans, which the scheduler runs again; where operands died with it they are sent again.
+    Operands and maps are stored on the workers once and named by their future. A worker that
+    dies loses its spans, which the scheduler runs again; where operands died with it they are
+    sent again.
     """
     edges = work.matrix.edges
     work.hold = tuple(name for name, sink in work.sinks.items() if not sink.concurrent(edges))
     pending = deque(todo)
-    for attempt in range(1, ATTEMPTS + 1):
+    attempts, left = 0, len(pending)
+    while pending:
         try:
             _submit(client, work, pending, ahead, take)
-            return
         except Exception as error:
+            attempts = attempts + 1 if len(pending) == left else 1  # in a row, without progress
+            left = len(pending)
             lost = type(error).__name__ in ("FutureCancelledError", "CancelledError")
-            if not lost or attempt == ATTEMPTS or not work.operands:
+            if not lost or attempts == ATTEMPTS or not (work.operands or work.maps):
                 raise
 
 
 def _submit(client: Any, work: Work, pending: deque[tuple[int, range]], ahead: int,
             take: Callable[[int, SpanResult], int]) -> None:  # fmt: skip
-    operands = dict(work.operands)
-    shared = client.scatter(operands, broadcast=True, hash=False) if operands else {}
-    bare = replace(work, operands={})
-    lanes = sum(client.nthreads().values()) or 1
-    window = 2 * lanes
-    flight: deque[tuple[int, range, Any]] = deque()
+    import dask
+
+    common = {"operands": dict(work.operands), "maps": dict(work.maps)}
+    if work.operands or work.maps:
+        common = client.scatter(common, broadcast=True, hash=False)
+    bare = replace(work, operands={}, maps={})
+    window = 2 * (sum(client.nthreads().values()) or 1)
+    run_id = uuid.uuid4().hex  # keys are the scheduler's: other passes, other clients use it too
+    flight: deque[tuple[int, Any]] = deque()
     todo = deque(pending)
+    # a matrix in memory travels in its tasks, which is meant and not worth a warning
+    quiet = {"distributed.admin.large-graph-warning-threshold": "1 TB"}
     try:
         while todo or flight:
             while todo and len(flight) < window:
                 number, span = todo.popleft()
-                future = client.submit(
-                    fold_on_worker, bare.cut(span), span, ahead, shared,
-                    key=f"streampca-span-{number}-{id(flight):x}", pure=False, retries=2,
-                )  # fmt: skip
-                flight.append((number, span, future))
-            number, span, future = flight[0]
-            take(number, future.result())
+                with dask.config.set(quiet):
+                    future = client.submit(
+                        fold_on_worker, bare.cut(span), span, ahead, common,
+                        key=f"streampca-span-{number}-{run_id}", pure=False, retries=2,
+                    )  # fmt: skip
+                flight.append((number, future))
+            number, future = flight[0]
+            result = future.result()
+            if isinstance(result, StreamPCAError):
+                raise result
+            take(number, result)
+            del result  # or it lives beside the next one
             flight.popleft()
             pending.popleft()
             future.release()
     finally:
-        for _, _, future in flight:
+        for _, future in flight:
             future.cancel()
 
 
-def fold_on_worker(work: Work, span: range, ahead: int, operands: dict[str, Any]) -> SpanResult:
-    """The task: read and fold one span on a worker, on one BLAS thread."""
-    work.operands = operands
+def fold_on_worker(work: Work, span: range, ahead: int,
+                   common: dict[str, dict[str, Any]]) -> SpanResult | StreamPCAError:  # fmt: skip
+    """The task: read and fold one span on a worker, on one BLAS thread.
+
+    Errors of our own are returned: they are the same at every trial, and what a task raises is
+    tried again (a store may fail for a moment).
+    """
+    work = replace(work, operands=common["operands"], maps=common["maps"])
     work.matrix.restart_counts()
-    with single_threaded_blas():
-        return fold_span(work, span, ahead)
+    try:
+        with single_threaded_blas():
+            return fold_span(work, span, ahead)
+    except StreamPCAError as error:
+        return error

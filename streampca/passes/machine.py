@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -24,6 +25,8 @@ def _cgroup_limit() -> int | None:
         return None
     limits: list[int] = []
     for line in lines:
+        if line.count(":") < 2:
+            continue
         _, controllers, path = line.split(":", 2)
         if controllers not in ("", "memory") and "memory" not in controllers.split(","):
             continue
@@ -55,8 +58,6 @@ def resident_nbytes() -> int:
         pages = int((PROC / "self" / "statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
         return 0
-    import os
-
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -23,9 +23,9 @@ from streampca.matrix.block import tile_length
 from streampca.passes import machine
 
 MiB = 1024 * 1024
-INTERPRETER_NBYTES = 192 * MiB  # Python with NumPy, SciPy, Zarr and the pass, measured 150-180
+INTERPRETER_NBYTES = 160 * MiB  # Python with NumPy, SciPy, Zarr (75 MB), xarray or Dask (150 MB)
 THREAD_NBYTES = 6 * MiB  # stack, allocator arena and BLAS buffer that one lane and reader touch
-BLOCK_NBYTES = 16 * MiB  # raw bytes of a block where chunks allow it
+BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, where chunks allow it
 BLOCK_LENGTH = 512  # fewer streamed rows than this cost more in merging than they save
 DEFAULT_BUDGET = 4096 * MiB  # without a memory_limit: the first candidate that fits in this
 LANES = 2
@@ -267,9 +267,10 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
             for a, b in zip(edges[:-1], edges[1:], strict=True)
         )
         nbytes = int(edges[-1] - edges[0]) * across * matrix.dtype.itemsize
-        passes.append(PassPlan(spec.name, spec.axis, edges, OPEN_BLOCKS, reads, nbytes,
-                               spec.flops, spec.ordered))  # fmt: skip
-        active = min(lanes, max(1, len(edges) - 1))
+        one = PassPlan(spec.name, spec.axis, edges, span_length(len(edges) - 1), reads, nbytes,
+                       spec.flops, spec.ordered)  # fmt: skip
+        passes.append(one)
+        active = min(lanes, max(1, len(one.spans)))
         tile = tile_length(longest, across, work.itemsize) * across * work.itemsize
         memory[spec.name] = {
             "blocks": active * (ahead + 1) * block,
@@ -288,6 +289,11 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
     )  # fmt: skip
 
 
+def span_length(n_blocks: int) -> int:
+    """Blocks per span: long enough that merging is cheap, short enough that lanes end together."""
+    return 1 if n_blocks < 8 else min(OPEN_BLOCKS, max(2, n_blocks // 24))
+
+
 def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
                 rows: tuple[int, int] | None = None) -> np.ndarray[Any, Any]:  # fmt: skip
     """Block boundaries along axis: whole chunks, about BLOCK_NBYTES each.
@@ -295,7 +301,7 @@ def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
     share : of BLOCK_NBYTES; 0 gives the smallest blocks that read each chunk once.
     """
     length = matrix.shape[axis]
-    stride = max(1, matrix.shape[1 - axis] * matrix.dtype.itemsize)
+    stride = max(1, matrix.shape[1 - axis] * work_dtype(matrix.dtype).itemsize)
     least = min(BLOCK_LENGTH if share else 64, 4 * BLOCK_NBYTES // stride)
     wanted = max(1, least, int(BLOCK_NBYTES * share) // stride)
     edges = matrix.chunk_edges(axis)
@@ -344,11 +350,13 @@ def parse_nbytes(limit: int | float | str | None) -> int | None:
     if limit is None:
         return None
     if isinstance(limit, str):
-        match = re.fullmatch(r"\s*([0-9.]+)\s*([a-zA-Z]*)\s*", limit)
+        match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-zA-Z]*)\s*", limit)
         if match is None or match[2].lower() not in UNITS:
             raise InvalidInputError(f"memory_limit={limit!r}; expected such as '512MiB' or '2GB'")
         limit = float(match[1]) * UNITS[match[2].lower()]
-    if not limit > 0:
+    if isinstance(limit, bool) or not isinstance(limit, (int, float, np.integer, np.floating)):
+        raise InvalidInputError(f"memory_limit={limit!r}; expected bytes, or such as '512MiB'")
+    if not 1 <= limit < np.inf:
         raise InvalidInputError(f"memory_limit={limit!r}; expected a positive number of bytes")
     return int(limit)
 

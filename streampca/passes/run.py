@@ -8,10 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
 from streampca.passes.checkpoint import Checkpoint
+from streampca.passes.cluster import find_client, run_on_cluster
 from streampca.passes.plan import PassPlan
 from streampca.passes.progress import Advance, Progress
 from streampca.passes.threads import single_threaded_blas
@@ -99,17 +102,19 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *, accumulators: Mapping[str, Acc
     _check(work)
     cost = PassCost(plan.name)
     begun = time.perf_counter()
-    fold = _Fold(plan, work, cost, execution, begun)
-    from streampca.passes.cluster import find_client, run_on_cluster
-
     client = find_client(execution.scheduler)
     spans = plan.spans if not halo else [range(plan.n_blocks)]
-    todo = [(number, span) for number, span in enumerate(spans) if number >= fold.next]
-    if todo and client is not None:
-        run_on_cluster(client, work, todo, execution.blocks_ahead, fold.take_remote)
-    elif todo:
-        with single_threaded_blas():
-            _run_here(work, todo, execution, fold, scan=bool(halo))
+    fold = _Fold(plan, spans, work, cost, execution, begun)
+    todo = list(enumerate(spans))[fold.next :]
+    try:
+        with single_threaded_blas():  # on a cluster too: spans are merged here
+            if todo and client is not None:
+                run_on_cluster(client, work, todo, execution.blocks_ahead, fold.take_remote)
+            elif todo:
+                _run_here(work, todo, execution, fold, scan=bool(halo))
+    except BaseException as error:
+        fold.interrupted(error)
+        raise
     fold.finish()
     cost.seconds = time.perf_counter() - begun
     execution.costs.append(cost)
@@ -117,13 +122,22 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *, accumulators: Mapping[str, Acc
 
 
 def _check(work: Work) -> None:
-    length = work.matrix.shape[work.matrix.streamed_axis]
+    axis = work.matrix.streamed_axis
+    for name, accumulator in work.accumulators.items():
+        if accumulator.axis not in (None, axis):
+            streamed, wanted = (("samples", "features")[a] for a in (axis, accumulator.axis))
+            raise InvalidInputError(f"{name!r} needs blocks of {wanted}; this pass has {streamed}")
+    length = work.matrix.shape[axis]
     for name, values in work.side_inputs.items():
         if len(values) != length:
             raise InvalidInputError(f"side input {name!r} has {len(values)} rows, not {length}")
     if work.weights is not None and len(work.weights) != work.matrix.shape[0]:
         raise InvalidInputError(
             f"{len(work.weights)} weights for {work.matrix.shape[0]} samples; expected one each"
+        )
+    if work.hidden is not None and np.shape(work.hidden) != tuple(work.matrix.shape):
+        raise InvalidInputError(
+            f"hidden has shape {np.shape(work.hidden)}, not that of the matrix, {work.matrix.shape}"
         )
     if missing := set(work.sinks) - set(work.maps):
         raise InvalidInputError(f"sinks {sorted(missing)} have no map of that name")
@@ -132,11 +146,13 @@ def _check(work: Work) -> None:
 class _Fold:
     """Takes span results in any order, merges them in plan order, writes checkpoints."""
 
-    def __init__(self, plan: PassPlan, work: Work, cost: PassCost, execution: Execution,
-                 begun: float) -> None:  # fmt: skip
-        self.plan, self.work, self.cost, self.execution = plan, work, cost, execution
+    def __init__(self, plan: PassPlan, spans: list[range], work: Work, cost: PassCost,
+                 execution: Execution, begun: float) -> None:  # fmt: skip
+        self.plan, self.spans, self.work = plan, spans, work
+        self.cost, self.execution = cost, execution
         self.total = work.fresh()
         self.next = 0
+        self._whole = True  # False while a span is merged: the total is then neither here nor there
         self.begun = begun
         self._waiting: dict[int, SpanResult] = {}
         self._lock = threading.Lock()
@@ -148,7 +164,7 @@ class _Fold:
                 execution.checkpoint, plan.to_dict(), work, execution.every
             )
             self.next, self.total = self.checkpoint.resume(self.total)
-            cost.resumed_blocks = sum(len(s) for s in plan.spans[: self.next])
+            cost.resumed_blocks = sum(len(s) for s in spans[: self.next])
             self._done_blocks = cost.resumed_blocks
 
     def take(self, number: int, result: SpanResult) -> int:
@@ -156,6 +172,7 @@ class _Fold:
         with self._lock:
             self._waiting[number] = result
             while (ready := self._waiting.pop(self.next, None)) is not None:
+                self._whole = False
                 for name, accumulator in ready.accumulators.items():
                     self.total[name].merge(accumulator)
                 for name, start, values in ready.pieces:
@@ -166,7 +183,8 @@ class _Fold:
                 self.cost.blocks += ready.n_blocks
                 self.cost.most_live_blocks = max(self.cost.most_live_blocks, ready.live)
                 self.next += 1
-                if self.checkpoint is not None and self.next < len(self.plan.spans):
+                self._whole = True
+                if self.checkpoint is not None and self.next < len(self.spans):
                     self.checkpoint.save_if_due(self.next, self.total)
             return self.next
 
@@ -188,7 +206,17 @@ class _Fold:
                             time.perf_counter() - self.begun)
                 )  # fmt: skip
 
+    def interrupted(self, error: BaseException) -> None:
+        """Leave a checkpoint of what was folded, whatever it was that stopped the pass."""
+        if self.checkpoint is None or not self._whole:
+            return
+        try:
+            self.checkpoint.save(self.next, self.total)
+        except Exception as failure:  # the first error is the one to report
+            error.add_note(f"and no checkpoint could be written: {failure}")
+
     def finish(self) -> None:
+        """The pass is complete: close sinks, and drop the checkpoint."""
         for accumulator in self.total.values():
             accumulator.settle()
         for sink in self.work.sinks.values():
@@ -243,21 +271,25 @@ class _Lanes:
             threading.Thread(target=self._lane, name=f"streampca-lane-{i}", daemon=True)
             for i in range(self.n_lanes)
         ]
-        for thread in threads:
-            thread.start()
         try:
+            for thread in threads:
+                thread.start()
             with self.turn:
                 while self.alive:
                     self.turn.wait(0.2)  # short, so that Ctrl-C is seen at once
         except BaseException:
             self._halt()
             for thread in threads:
-                thread.join()
+                if thread.ident is not None:  # it was started
+                    thread.join()
             raise
         for thread in threads:
             thread.join()
         if self.error is not None:
-            raise self.error
+            try:
+                raise self.error
+            finally:
+                self.error = None  # or the error, its traceback and all blocks there stay alive
         read = self.work.matrix.reads() - before
         self.fold.cost.reads += read.chunks
         self.fold.cost.stored += read.stored

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from threadpoolctl import ThreadpoolController
+import threadpoolctl
 
 _lock = threading.Lock()
 _depth = 0
-_limiter: object | None = None
+_before: list[tuple[Any, int]] = []
 
 
 @contextmanager
@@ -20,16 +21,33 @@ def single_threaded_blas() -> Iterator[None]:
     Parallelism comes from lanes. Skinny products, QR and eigh are not bit-equal on different
     thread counts, so nothing here runs on more than one.
     """
-    global _depth, _limiter
+    global _depth, _before
     with _lock:
         if _depth == 0:
-            _limiter = ThreadpoolController().limit(limits=1, user_api="blas")
+            blas = threadpoolctl.ThreadpoolController().select(user_api="blas")
+            _before = [(library, library.num_threads) for library in blas.lib_controllers]
+            _set([(library, 1) for library, _ in _before])
         _depth += 1
     try:
         yield
     finally:
         with _lock:
             _depth -= 1
-            if _depth == 0 and _limiter is not None:
-                _limiter.restore_original_limits()  # type: ignore[attr-defined]
-                _limiter = None
+            if _depth == 0:
+                _set(_before)
+                _before = []
+
+
+def _set(counts: list[tuple[Any, int]]) -> None:
+    """Set thread counts, from whichever thread this is.
+
+    From 3.8 on threadpoolctl lets one thread at a time change OpenBLAS, the first that asked,
+    and ignores all others without a word: a task of a Dask worker, or the last lane to leave,
+    would change nothing. So the right to change is taken before and given up after.
+    """
+    openblas = getattr(threadpoolctl, "OpenBLASController", None)
+    release = getattr(openblas, "clear_controlling_thread", lambda force: None)
+    release(force=True)
+    for library, count in counts:
+        library.set_num_threads(count)
+    release(force=True)

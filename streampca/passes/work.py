@@ -62,6 +62,13 @@ class Work:
 
     def process(self, block: Block, into: Mapping[str, Accumulator]) -> list[tuple[str, int, Any]]:
         """Maps, then accumulators, then sinks. Returns the pieces that were not written here."""
+        try:
+            return self._process(block, into)
+        except Exception as error:
+            error.add_note(f"while folding {block.describe()}")
+            raise
+
+    def _process(self, block: Block, into: Mapping[str, Accumulator]) -> list[tuple[str, int, Any]]:
         pieces = []
         arrays = dict(block.arrays)
         block.arrays = arrays
@@ -179,8 +186,11 @@ class ReadAhead:
         try:
             block = self._work.read(i, buffer)
         except Exception as error:
-            first, last = self._work.matrix.edges[i], self._work.matrix.edges[i + 1]
-            error.add_note(f"while reading block {i} (from {first} to {last - 1})")
+            matrix = self._work.matrix
+            first, last, kind = matrix.edges[i], matrix.edges[i + 1], matrix.streamed_axis
+            error.add_note(
+                f"while reading block {i} ({('samples', 'features')[kind]} {first} to {last - 1})"
+            )
             raise
         block.buffer, block.scratch = buffer, self._scratch
         return block

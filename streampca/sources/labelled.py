@@ -7,6 +7,7 @@ import hashlib
 import math
 import os
 import threading
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -133,13 +134,13 @@ class BackendReader(Reader):
     def read(self, index: Index) -> np.ndarray[Any, Any]:
         part = self.variable.isel(dict(zip(self.variable.dims, index, strict=True)))
         values = np.asarray(part.values)
-        crossed = [
-            int(np.searchsorted(edges, s.stop, "left") - np.searchsorted(edges, s.start, "right")) + 1
-            for d, s in enumerate(index)
-            if (edges := self.edges(d)) is not None
-        ]  # fmt: skip
+        crossed = 1
+        for d, s in enumerate(index):
+            if (edges := self.edges(d)) is not None:
+                ends = np.searchsorted(edges, s.stop, "left")
+                crossed *= max(0, int(ends - np.searchsorted(edges, s.start, "right")) + 1)
         with self._counting:
-            self._count.chunks += math.prod(max(c, 0) for c in crossed)
+            self._count.chunks += crossed
             self._count.nbytes += values.nbytes
         return values if values.dtype == self.dtype else values.astype(self.dtype)
 
@@ -157,7 +158,8 @@ class BackendReader(Reader):
         return 2 * math.prod(s.stop - s.start for s in index) * self.dtype.itemsize
 
     def fingerprint(self) -> str:
-        encoding = {k: self.variable.encoding.get(k) for k in ("dtype", "scale_factor", "add_offset")}
+        stored = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value")
+        encoding = {k: repr(self.variable.encoding.get(k)) for k in stored}
         text = [hide_secrets(self.source), self.name, self.shape, self.dtype, self.steps, encoding]
         if os.path.isfile(self.source):
             stat = os.stat(self.source)
@@ -276,7 +278,12 @@ def _open_netcdf(path: str) -> xarray.Dataset:
 
 
 def _open_dataset(path: str, decode_times: bool) -> xarray.Dataset:
-    return xarray.open_dataset(path, cache=False, decode_times=decode_times, decode_timedelta=False)
+    with warnings.catch_warnings():
+        # oddities of the file that decoding copes with ("hours since 1-1-1")
+        warnings.simplefilter("ignore", xarray.SerializationWarning)
+        return xarray.open_dataset(
+            path, cache=False, decode_times=decode_times, decode_timedelta=False
+        )
 
 
 def _first_line(error: BaseException) -> str:

@@ -138,7 +138,9 @@ class Case:
 
 
 def read_moments(a: Moments) -> dict[str, Any]:
-    return {**dataclasses.asdict(a.columns()), "mean()": a.mean(), "variance": a.variance()}
+    columns = dataclasses.asdict(a.columns())
+    assert np.all(np.abs(columns.pop("mean_low")) <= 2.0**-53 * np.abs(columns["mean"]))
+    return {**columns, "mean()": a.mean(), "variance": a.variance()}
 
 
 def oracle_moments(d: Data) -> Values:
@@ -284,7 +286,7 @@ WEIGHTED = [case for case in CASES if case.by_row]
 
 every = pytest.mark.parametrize("case", CASES, ids=str)
 fast = settings(
-    max_examples=25, deadline=None, derandomize=True,
+    max_examples=12, deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 

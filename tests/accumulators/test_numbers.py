@@ -45,7 +45,7 @@ def merged(make: Any, x: np.ndarray, step: int, span: int) -> Any:
 
 
 def exact_covariance(x: np.ndarray, ddof: int = 1) -> np.ndarray:
-    z = x.astype(np.longdouble)
+    z = x.astype(np.float64 if x.dtype == np.float32 else np.longdouble)
     z = z - z.mean(axis=0)
     return (z.T @ z / (len(z) - ddof)).astype(np.float64)
 
@@ -100,10 +100,10 @@ def test_float32_with_means_of_ten_thousand_keeps_five_digits(p: int, step: int)
 
 
 def test_float32_gram_with_means_of_ten_thousand_keeps_five_digits() -> None:
-    x = normal(3, 300, 2000, 1e4, np.float32)
+    x = normal(3, 200, 600, 1e4, np.float32)
     gram = fold(Gram(standardize=Standardize()), x, 100, axis=1).gram()
-    z = x.astype(np.longdouble) - x.astype(np.longdouble).mean(axis=0)
-    exact = (z @ z.T).astype(np.float64)
+    z = x.astype(np.float64) - x.astype(np.float64).mean(axis=0)
+    exact = z @ z.T
     assert np.max(np.abs(gram - exact)) <= 1e-5 * np.max(exact)
     top = slice(-20, None)
     assert np.allclose(np.linalg.eigvalsh(gram)[top], np.linalg.eigvalsh(exact)[top], rtol=1e-5, atol=0)
@@ -112,7 +112,7 @@ def test_float32_gram_with_means_of_ten_thousand_keeps_five_digits() -> None:
 @pytest.mark.parametrize("p", [1, 2, 8, 40])
 @pytest.mark.parametrize("drift", [1.0, 1e4, -1.37])
 def test_a_mean_that_marches_away_inside_a_span(p: int, drift: float) -> None:
-    step = 40_000 if p <= 2 else 5000  # a narrow block has the longest columns
+    step = 40_000 if p <= 2 else 2000  # a narrow block has the longest columns
     rng = np.random.default_rng(4)
     away = drift * np.repeat(np.arange(OPEN_BLOCKS - 1), step)[:, None]
     x = (rng.normal(size=(len(away), p)) + away).astype(np.float32)
@@ -151,7 +151,7 @@ def test_a_column_of_a_tenth_has_no_variance_at_all(step: int) -> None:
                                               (2**40 + 1, "i8")])  # fmt: skip
 def test_constant_columns_of_every_size_are_found(value: float, dtype: str) -> None:
     x = np.full((5000, 2), value, dtype)
-    x[::2, 1] += np.asarray(value * 0.01 + 1, x.dtype)
+    x[::2, 1] += np.asarray(abs(value) * 0.01 + 1, x.dtype)
     for axis, step in ((0, 333), (1, 1)):
         columns = fold(Moments(), x, step, axis).columns()
         eps = EPS32 if dtype == "f4" else float(np.finfo(np.float64).eps)
@@ -260,7 +260,7 @@ def test_the_certified_loss_bounds_the_true_loss(
     exact = exact_covariance(x[:left], ddof=0) * left
     true_loss = np.max(np.abs(total.scatter() - exact)) / np.max(np.diagonal(exact))
     assert true_loss <= loss
-    if mean == 0.0 and louder == 1.0 and away == 0.0:
+    if louder == 1.0 and away == 0.0:
         assert loss < 1e-9  # a bound that is always huge would certify nothing
 
 

@@ -1,0 +1,72 @@
+"""Where a picture is drawn: Matplotlib on first use, and one restrained look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streampca.errors import InvalidTypeError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INK, MUTED, FAINT = "#333333", "#666666", "#e2e2e2"
+
+# Okabe and Ito 2008, "Color Universal Design", without black and without yellow (pale on white)
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+
+
+def pyplot() -> Any:
+    """``matplotlib.pyplot``, or the error that says how to install it."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"pictures need matplotlib ({error}). Install it: pip install 'streampca[plots]'"
+        ) from error
+    return plt
+
+
+def checked_axes(ax: Any, *, dimensions: int = 2) -> None:
+    """Refuse an ``ax`` that cannot hold the picture; None always can."""
+    plt = pyplot()
+    if ax is None:
+        return
+    if not isinstance(ax, plt.Axes):
+        raise InvalidTypeError(
+            f"ax is a {type(ax).__name__}; expected one Matplotlib Axes: "
+            "figure, ax = plt.subplots()"
+        )
+    if (ax.name == "3d") != (dimensions == 3):
+        wanted = "projection='3d'" if dimensions == 3 else ""
+        raise InvalidTypeError(
+            f"ax has {3 if ax.name == '3d' else 2} dimensions and the picture has {dimensions}; "
+            f"expected ax=plt.figure().add_subplot({wanted})"
+        )
+
+
+def drawing_axes(ax: Any, size: tuple[float, float], *, dimensions: int = 2) -> Axes:
+    """``ax``, or that of a new figure of ``size`` inches, in the look of this package."""
+    if ax is None:
+        plt = pyplot()
+        figure = plt.figure(figsize=size, layout="constrained")
+        with plt.rc_context({"grid.color": FAINT, "grid.linewidth": 0.7}):  # 3-D grids read these
+            ax = figure.add_subplot(projection="3d" if dimensions == 3 else None)
+    if dimensions == 3:
+        for axis in (ax.xaxis, ax.yaxis, ax.zaxis):
+            axis.set_pane_color("white")
+            axis.line.set_color(MUTED)
+    ax.tick_params(colors=MUTED, labelcolor=INK, labelsize="small", length=3)
+    ax.set_axisbelow(True)
+    for side, spine in ax.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(MUTED)
+    drawn: Axes = ax
+    return drawn
+
+
+def counting_ticks(first: int, last: int) -> list[int]:
+    """Whole numbers for an axis that counts: all of a few, else the ends of even steps."""
+    if last - first < 16:
+        return list(range(first, last + 1))
+    step = next(s for s in (5 * 10**e * f for e in range(12) for f in (1, 2, 4)) if last <= 12 * s)
+    return [first, *range(step, last + 1, step)]

@@ -1,0 +1,158 @@
+"""One label per sample as colours: categories with a legend, numbers and dates with a colourbar."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.plots.canvas import INK, MUTED, PALETTE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MARKERS = ("o", "^", "s", "D", "v", "P")  # every colour comes round once with each
+MOST_CATEGORIES = len(PALETTE) * len(MARKERS)
+MOST_WHOLE_NUMBERS = 12  # different integers that still read as names (of clusters, say)
+MISSING, MISSING_COLOUR = "missing", "#b5b5b5"
+
+
+@dataclass(frozen=True)
+class Categories:
+    """names : in the order of the legend.  codes : (n,) index into names, -1 = missing."""
+
+    title: str
+    names: tuple[str, ...]
+    codes: np.ndarray[Any, Any]
+
+    def take(self, order: np.ndarray[Any, Any]) -> Categories:
+        """The labels of some samples; the legend keeps all."""
+        return Categories(self.title, self.names, self.codes[order])
+
+    def draw(self, ax: Axes, points: np.ndarray[Any, Any], style: dict[str, Any]) -> None:
+        """Scatter with a colour and marker per category, and the legend."""
+        from matplotlib.colors import to_rgba
+
+        table = np.array([to_rgba(self._colour(i)) for i in (*range(len(self.names)), -1)])
+        kinds = np.where(self.codes < 0, 0, self.codes // len(PALETTE))
+        for kind in np.unique(kinds):
+            here = kinds == kind
+            look = style | {"c": table[self.codes[here]], "marker": MARKERS[kind]}
+            ax.scatter(*points[:, here], **look)
+        self._draw_legend(ax)
+
+    def _draw_legend(self, ax: Axes) -> None:
+        from matplotlib.lines import Line2D
+
+        shown = [*range(len(self.names)), *([-1] if (self.codes < 0).any() else [])]
+        handles = [
+            Line2D([], [], linestyle="", marker=MARKERS[max(i, 0) // len(PALETTE)], markersize=6,
+                   markeredgewidth=0, color=self._colour(i))
+            for i in shown
+        ]  # fmt: skip
+        legend = ax.legend(
+            handles, [MISSING if i < 0 else self.names[i] for i in shown], title=self.title or None,
+            loc="upper left", bbox_to_anchor=(1.02, 0.9 if ax.name == "3d" else 1.0),
+            borderaxespad=0.0, frameon=False, handletextpad=0.3, alignment="left",
+            labelcolor=INK, fontsize="small", title_fontsize="small", ncols=1 + len(shown) // 20,
+        )  # fmt: skip
+        for text in (*legend.get_texts(), legend.get_title()):
+            text.set_parse_math(False)
+
+    @staticmethod
+    def _colour(code: int) -> str:
+        return MISSING_COLOUR if code < 0 else PALETTE[code % len(PALETTE)]
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """values : (n,) float64, NaN = missing.  dates : they are Matplotlib's days."""
+
+    title: str
+    values: np.ndarray[Any, Any]
+    dates: bool
+
+    def take(self, order: np.ndarray[Any, Any]) -> Continuous:
+        """The labels of some samples."""
+        return Continuous(self.title, self.values[order], self.dates)
+
+    def draw(self, ax: Axes, points: np.ndarray[Any, Any], style: dict[str, Any]) -> None:
+        """Scatter coloured along one scale, and the colourbar."""
+        from matplotlib import colormaps
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+        colours = colormaps["viridis"].with_extremes(bad=MISSING_COLOUR)
+        values = np.ma.masked_invalid(self.values)
+        look = style | {"c": values, "cmap": colours, "plotnonfinite": True}
+        drawn = ax.scatter(*points, **look)
+        bar = ax.figure.colorbar(drawn, ax=ax, pad=0.12 if len(points) == 3 else 0.02, aspect=30,
+                                 shrink=0.7 if len(points) == 3 else 1.0)  # fmt: skip
+        if self.dates:
+            locator = AutoDateLocator()
+            bar.ax.yaxis.set_major_locator(locator)
+            bar.ax.yaxis.set_major_formatter(ConciseDateFormatter(locator))
+        bar.set_label(self.title, color=INK, parse_math=False)
+        bar.ax.tick_params(colors=MUTED, labelcolor=INK, labelsize="small", length=3)
+        bar.outline.set_visible(False)
+        if bar.solids is not None:
+            bar.solids.set_alpha(1.0)
+
+
+def colouring(labels: Any, n: int) -> Categories | Continuous:
+    """Labels of n samples as categories, or as a scale where they are many numbers or dates.
+
+    Raises InvalidInputError where there is not one label per sample, or more categories than can
+    be told apart; InvalidTypeError for anything else than text, numbers, booleans and dates.
+    """
+    values = np.asarray(labels)
+    if values.shape != (n,):
+        came = f"{len(values)} entries" if values.ndim == 1 else f"shape {values.shape}"
+        raise InvalidInputError(f"labels has {came}; expected one label per sample, ({n},)")
+    name = getattr(labels, "name", None)
+    title = name if isinstance(name, str) else ""
+    kind: str = values.dtype.kind
+    if kind == "O":
+        values, kind = _from_objects(values)
+    if kind == "M":
+        from matplotlib.dates import date2num
+
+        return Continuous(title, np.asarray(date2num(values), dtype=np.float64), dates=True)
+    if kind == "f":
+        return Continuous(title, values.astype(np.float64), dates=False)
+    if kind not in "iubUST":
+        raise InvalidTypeError(
+            f"labels has dtype {values.dtype}; expected text, numbers, booleans or dates"
+        )
+    found, codes = np.unique(values, return_inverse=True)
+    if kind in "iu" and len(found) > MOST_WHOLE_NUMBERS:
+        return Continuous(title, values.astype(np.float64), dates=False)
+    names = [one.decode(errors="replace") if isinstance(one, bytes) else str(one) for one in found]
+    return _categories(title, names, codes)
+
+
+def _categories(title: str, names: list[str], codes: np.ndarray[Any, Any]) -> Categories:
+    """Empty text means missing; the others keep their order."""
+    absent = names.index("") if "" in names else None
+    if absent is not None:
+        codes = np.where(codes == absent, -1, codes - (codes > absent))
+        names = names[:absent] + names[absent + 1 :]
+    if len(names) > MOST_CATEGORIES:
+        raise InvalidInputError(
+            f"labels has {len(names)} different values; at most {MOST_CATEGORIES} can be told "
+            "apart. Group them, or pass numbers: labels=values.astype(float)"
+        )
+    return Categories(title, tuple(names), codes)
+
+
+def _from_objects(values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], str]:
+    """Python objects as numbers where all are, else as text; None and NaN are missing."""
+    entries = values.tolist()
+    absent = [one is None or one != one or str(one) == "<NA>" for one in entries]
+    real = [one for one, gone in zip(entries, absent, strict=True) if not gone]
+    if real and all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in real):
+        numbers = [np.nan if gone else one for one, gone in zip(entries, absent, strict=True)]
+        return np.array(numbers, dtype=np.float64), "f"
+    text = ["" if gone else str(one) for one, gone in zip(entries, absent, strict=True)]
+    return np.array(text, dtype=np.str_), "U"

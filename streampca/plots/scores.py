@@ -1,0 +1,130 @@
+"""Scores: where the samples lie on two or three components."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.models.decomposition import Decomposition
+from streampca.plots.canvas import FAINT, INK, PALETTE, checked_axes, drawing_axes
+from streampca.plots.checks import component_index, component_name, result_of
+from streampca.plots.colours import Categories, colouring
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_POINTS = 200_000
+RASTERIZED_FROM = 2_000  # a vector file with more points is slower to open than it is sharp
+
+
+def scores(result_or_model: Any, scores: Any = None, *, components: Sequence[int] = (1, 2),
+           labels: Any = None, ax: Axes | None = None) -> Axes:  # fmt: skip
+    """Scatter of the samples on two components, or in space on three.
+
+    result_or_model : a fitted estimator or a Decomposition.
+    scores : (n, k) as ``transform`` gives them (NumPy, Dask, Zarr, xarray, data frame); None
+        takes those of the training rows, where the fit kept them (wide fits do).
+    components : two or three numbers, from 1.
+    labels : (n,) one per sample. Text, booleans and up to 12 different integers get a legend;
+        other numbers and dates a colourbar. The name of a Series or DataArray is its title.
+
+    Labelled points are drawn in a fixed shuffled order, so that no group hides another because
+    of its place in the file. Above 200,000 points a fixed sample is drawn, and the title says so.
+    Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
+
+    Cost: reads only the columns that it draws; computes them where the scores are lazy.
+    """
+    found = result_of(result_or_model)
+    chosen = _chosen(components, found)
+    source = _source(found, scores)
+    n = int(np.prod(source.shape[:-1]))
+    colours = None if labels is None else colouring(labels, n)
+    checked_axes(ax, dimensions=len(chosen))
+    points = np.stack([_column(source, index) for index in chosen])
+
+    random = np.random.default_rng(0)
+    if n > MOST_POINTS:
+        order = np.sort(random.choice(n, MOST_POINTS, replace=False))
+    else:
+        order = np.arange(n)
+    if colours is not None:
+        order = order if not isinstance(colours, Categories) else random.permutation(order)
+        colours = colours.take(order)
+    points = points[:, order]
+
+    drawn = drawing_axes(ax, (6.4, 4.8), dimensions=len(chosen))
+    style = _style(points.shape[1]) | ({"depthshade": False} if len(chosen) == 3 else {})
+    if colours is None:
+        drawn.scatter(*points, color=PALETTE[0], **style)
+    else:
+        colours.draw(drawn, points, style)
+    _name_axes(drawn, [component_name(index, found) for index in chosen])
+    if n > MOST_POINTS:
+        drawn.set_title(f"{MOST_POINTS:,} of {n:,} samples drawn", loc="left", color=INK,
+                        fontsize="small")  # fmt: skip
+    return drawn
+
+
+def _chosen(components: Sequence[int], found: Decomposition) -> list[int]:
+    """Indices of two or three different components."""
+    if isinstance(components, str) or not hasattr(components, "__len__"):
+        raise InvalidTypeError(f"components={components!r}; expected two or three numbers: (1, 2)")
+    if len(components) not in (2, 3) or len(set(components)) != len(components):
+        raise InvalidInputError(
+            f"components={tuple(components)}; expected two or three different numbers: (1, 2)"
+        )
+    return [component_index(number, found) for number in components]
+
+
+def _source(found: Decomposition, scores: Any) -> Any:
+    """Something with a shape (..., k) whose columns can be taken one by one."""
+    if scores is None:
+        if found.scores is None:
+            raise InvalidInputError(
+                "this fit keeps no scores (it streamed the samples). Pass them: "
+                "streampca.plots.scores(pca, scores=pca.transform(X))"
+            )
+        return found.scores
+    if hasattr(scores, "columns") and hasattr(scores, "to_numpy"):
+        scores = scores.to_numpy()
+    elif not hasattr(scores, "shape"):
+        scores = np.asarray(scores)
+    shape = scores.shape
+    if len(shape) < 2 or shape[-1] != found.n_components:
+        raise InvalidInputError(
+            f"scores has shape {tuple(shape)}; expected (n, {found.n_components}), one column per "
+            "component: scores=pca.transform(X)"
+        )
+    if np.dtype(scores.dtype).kind not in "iuf":
+        raise InvalidTypeError(f"scores has dtype {scores.dtype}; expected numbers")
+    return scores
+
+
+def _column(source: Any, index: int) -> np.ndarray[Any, Any]:
+    """(n,) one component; stacked sample dimensions lie flat again."""
+    return np.asarray(source[..., index], dtype=np.float64).ravel()
+
+
+def _style(n: int) -> dict[str, Any]:
+    """Fewer points are larger and more opaque; the steps are smooth."""
+    root = np.sqrt(max(n, 1))
+    return {
+        "s": float(np.clip(450.0 / root, 2.0, 24.0)),
+        "alpha": float(np.clip(32.0 / root, 0.2, 0.85)),
+        "linewidths": 0,
+        "rasterized": n > RASTERIZED_FROM,
+    }
+
+
+def _name_axes(ax: Axes, names: list[str]) -> None:
+    ax.set_xlabel(names[0])
+    ax.set_ylabel(names[1])
+    if len(names) == 3:
+        ax.set_zlabel(names[2])  # type: ignore[attr-defined]
+        ax.set_box_aspect(None, zoom=0.92)  # type: ignore[call-arg]  # else the z label is cut
+        return
+    ax.axhline(0.0, color=FAINT, linewidth=0.8, zorder=0)
+    ax.axvline(0.0, color=FAINT, linewidth=0.8, zorder=0)
