@@ -17,13 +17,15 @@ class CrossProduct(Accumulator):
     y is read from the block by name: a side input (scores) or a map's output (X Q). ``center``
     and ``scale`` are operands, also by name; None leaves that step out. Y should sum to zero
     over all rows, or center should be the mean: then the result does not depend on the center.
+    ``width`` is the number of columns of Y, for the projection of memory only.
     """
 
-    settings = ("y", "center", "scale")
+    settings = ("y", "center", "scale", "width")
     fields = ("product",)
 
-    def __init__(self, *, y: str, center: str | None = None, scale: str | None = None) -> None:
-        self.y, self.center, self.scale = y, center, scale
+    def __init__(self, *, y: str, center: str | None = None, scale: str | None = None,
+                 width: int = 64) -> None:  # fmt: skip
+        self.y, self.center, self.scale, self.width = y, center, scale, width
         self.product: Any = None  # (p, k) float64
 
     def update(self, block: Any) -> None:
@@ -51,7 +53,7 @@ class CrossProduct(Accumulator):
             self.product = other.product.copy() if mine is None else mine + other.product
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        return 3 * shape[1] * 64 * 8  # k is not known here; 64 columns and two temporaries
+        return 2 * shape[1] * self.width * 8  # the sum, and one tile's contribution
 
     def cross_product(self) -> Array:
         """(p, k) float64, a fresh array."""

@@ -70,11 +70,11 @@ class Reconstruction(Accumulator):
         self.count += other.count
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        return 4 * shape[1] * 64 * 8
+        return 1024
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
-        from_tile = max(4 * 1024 * 1024, 512 * shape[1] * 8)
-        return 2 * from_tile
+        tile = max(4 << 20, 512 * shape[1] * 8)
+        return 2 * min(tile, block_length * shape[1] * 8)
 
     def errors(self) -> Array:
         """(k + 1,) summed squared error of the reconstruction from 0, 1, ..., k components."""

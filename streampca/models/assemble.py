@@ -69,7 +69,7 @@ def _warn(fitted: Fitted, labels: Labels, settings: dict[str, Any]) -> None:
         share = variance[largest] / variance.sum()
         if share > 0.5:
             warnings.warn(
-                f"feature {names.name(largest)} holds {share:.0%} of the total variance; the first "
+                f"{names.name(largest)} holds {share:.0%} of the total variance; the first "
                 "component will be little else. If the features have different units, use "
                 "scale='std'.",
                 DominantFeatureWarning, stacklevel=4,

@@ -101,6 +101,8 @@ def _column_stats(accumulator: Any) -> ColumnStats:
         m2 = np.maximum(np.diagonal(accumulator.lower()), 0.0).copy()
     count = accumulator.count - accumulator.missing
     weight = np.full(p, accumulator.weight)
+    if isinstance(accumulator, MeanImputedScatter):
+        weight -= accumulator.holes  # deviations are those of the observed cells
     nothing = np.full(p, np.nan)
     return ColumnStats(count, accumulator.missing, weight, np.array(accumulator.mean), m2, nothing, nothing)
 

@@ -145,7 +145,8 @@ def gram_by_panels(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], 
         operands = {"center": fitted.mean}
         if fitted.scale is not None:
             operands["scale"] = fitted.scale
-        cross = CrossProduct(y="u", center="center", scale="scale" if "scale" in operands else None)
+        cross = CrossProduct(y="u", center="center", scale="scale" if "scale" in operands else None,
+                             width=dual.k)  # fmt: skip
         v = step("loadings", accumulators={"v": cross}, side_inputs={"u": dual.u},
                  operands=operands)["v"].cross_product()  # fmt: skip
         fitted.components = _finish_components(v / np.where(dual.s > 0, dual.s, 1.0), dual, fitted)

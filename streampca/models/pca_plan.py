@@ -140,7 +140,7 @@ def _panels(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Candidate]:
                 specs.append(pass_spec(f"below panel {i + 1}", matrix, 0, accumulators,
                                        kept_nbytes=held, rows=(last, n), flops=cross))  # fmt: skip
         if settings["components"]:
-            cross = CrossProduct(y="scores", center="center")
+            cross = CrossProduct(y="u", center="center", width=k)
             specs.append(pass_spec("loadings", matrix, 0, [cross], flops=2.0 * n * p * k,
                                    kept_nbytes=2 * n * k * 8 + 4 * p * k * 8))  # fmt: skip
         held = 2 * n * k * 8 + (3 * p * k * 8 if settings["components"] else 0) + 20 * p * 8

@@ -40,7 +40,9 @@ class Checkpoint:
         """
         path = Path(folder) / f"pass-{plan['name']}"
         if path.exists() and not is_bundle(path):
-            raise InvalidInputError(f"{path} is not a checkpoint; remove it or choose another folder")
+            raise InvalidInputError(
+                f"{path} is not a checkpoint; remove it or choose another folder"
+            )
         return cls(path, _key(plan, work), every)
 
     def resume(self, blank: Mapping[str, Accumulator]) -> tuple[int, dict[str, Accumulator]]:

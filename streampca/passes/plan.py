@@ -273,7 +273,7 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
         active = min(lanes, max(1, len(one.spans)))
         tile = tile_length(longest, across, work.itemsize) * across * work.itemsize
         memory[spec.name] = {
-            "blocks": active * (ahead + 1) * block,
+            "blocks": min(active * (ahead + 1), len(edges) - 1) * block,
             "decoding": active * max(1, ahead) * matrix.read_scratch_nbytes(spec.axis, longest),
             "tiles": active * tile,
             "partial accumulators": (active + 1) * spec.partial_nbytes,

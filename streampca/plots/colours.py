@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,8 +85,7 @@ class Continuous:
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
         colours = colormaps["viridis"].with_extremes(bad=MISSING_COLOUR)
-        values = np.ma.masked_invalid(self.values)
-        look = style | {"c": values, "cmap": colours, "plotnonfinite": True}
+        look = style | {"c": self.values, "cmap": colours, "plotnonfinite": True}
         drawn = ax.scatter(*points, **look)
         bar = ax.figure.colorbar(drawn, ax=ax, pad=0.12 if len(points) == 3 else 0.02, aspect=30,
                                  shrink=0.7 if len(points) == 3 else 1.0)  # fmt: skip
@@ -149,10 +149,19 @@ def _categories(title: str, names: list[str], codes: np.ndarray[Any, Any]) -> Ca
 def _from_objects(values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], str]:
     """Python objects as numbers where all are, else as text; None and NaN are missing."""
     entries = values.tolist()
-    absent = [one is None or one != one or str(one) == "<NA>" for one in entries]
-    real = [one for one, gone in zip(entries, absent, strict=True) if not gone]
-    if real and all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in real):
-        numbers = [np.nan if gone else one for one, gone in zip(entries, absent, strict=True)]
-        return np.array(numbers, dtype=np.float64), "f"
-    text = ["" if gone else str(one) for one, gone in zip(entries, absent, strict=True)]
+    gone = [_absent(one) for one in entries]
+    real = [one for one, no in zip(entries, gone, strict=True) if not no]
+    if real and all(isinstance(one, Real) and not isinstance(one, bool) for one in real):
+        if len(real) == len(entries) and all(isinstance(one, Integral) for one in real):
+            return np.array(entries, dtype=np.int64), "i"
+        numbers = [np.nan if no else float(one) for one, no in zip(entries, gone, strict=True)]
+        return np.array(numbers), "f"
+    text = ["" if no else str(one) for one, no in zip(entries, gone, strict=True)]
     return np.array(text, dtype=np.str_), "U"
+
+
+def _absent(one: Any) -> bool:
+    """None, NaN, or pandas' NA and NaT, which must not be compared."""
+    if one is None or (isinstance(one, float) and one != one):
+        return True
+    return type(one).__name__ in ("NAType", "NaTType")

@@ -41,8 +41,8 @@ def scores(result_or_model: Any, scores: Any = None, *, components: Sequence[int
     chosen = _chosen(components, found)
     source = _source(found, scores)
     n = int(np.prod(source.shape[:-1]))
-    colours = None if labels is None else colouring(labels, n)
     checked_axes(ax, dimensions=len(chosen))
+    colours = None if labels is None else colouring(labels, n)
     points = np.stack([_column(source, index) for index in chosen])
 
     random = np.random.default_rng(0)
@@ -97,6 +97,11 @@ def _source(found: Decomposition, scores: Any) -> Any:
         raise InvalidInputError(
             f"scores has shape {tuple(shape)}; expected (n, {found.n_components}), one column per "
             "component: scores=pca.transform(X)"
+        )
+    if any(length != length for length in shape):  # NaN: Dask has not counted the rows
+        raise InvalidInputError(
+            "scores has an unknown number of rows; expected a known one: "
+            "scores.compute_chunk_sizes()"
         )
     if np.dtype(scores.dtype).kind not in "iuf":
         raise InvalidTypeError(f"scores has dtype {scores.dtype}; expected numbers")

@@ -54,14 +54,14 @@ def by_share(values: Array, total: float, share: float) -> int:
 def by_gap(values: Array, n: int | None) -> int | None:
     """The k before the largest drop between neighbouring values, or None where there is none.
 
-    A drop counts only when it exceeds what sampling alone makes: values from n samples have
-    a standard error of value sqrt(2 / n) (North, Bell, Cahalan and Moeng 1982, eq. 24).
+    A drop counts only when it exceeds four standard errors, value sqrt(2 / n) each (North, Bell,
+    Cahalan and Moeng 1982, eq. 24): equal values repel each other by two or three.
     """
     if len(values) < 2:
         return None
     drops = values[:-1] - values[1:]
     k = int(np.argmax(drops))
-    noise = values[k] * (math.sqrt(2.0 / n) if n else 1e-12)
+    noise = values[k] * (4.0 * math.sqrt(2.0 / n) if n else 1e-12)
     return k + 1 if drops[k] > noise else None
 
 

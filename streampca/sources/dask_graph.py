@@ -528,10 +528,6 @@ class Users:
     last: dict[Key, int]
     inner: set[Key]
 
-    def shared(self, key: Key) -> bool:
-        """Whether more than one strip uses the task."""
-        return self.first[key] < self.last[key]
-
     def groups(self, n_strips: int) -> np.ndarray[Any, Any]:
         """(strips,) number of the group of adjacent strips that share nothing with others."""
         steps = np.zeros(n_strips + 1, np.int64)

@@ -298,7 +298,7 @@ def _chunk_steps(variable: xarray.Variable) -> tuple[int | tuple[int, ...] | Non
     sizes = encoding.get("shards") or encoding.get("chunksizes") or encoding.get("chunks")
     if sizes and len(sizes) == len(order):
         preferred = dict(zip(order, sizes, strict=True))
-    original = dict(zip(order, encoding.get("original_shape") or variable.shape, strict=False))
+    original = dict(zip(order, encoding.get("original_shape") or (), strict=False))
     steps: list[int | tuple[int, ...] | None] = []
     for d, size in zip(variable.dims, variable.shape, strict=True):
         step = preferred.get(d)

@@ -74,19 +74,16 @@ def read_bundle(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any,
     Raises SourceError where it is absent, incomplete, altered or of a newer format.
     """
     target = Path(path)
-    text = _read_index(target)
     while True:
-        failure = result = None
+        text = _read_index(target)
         try:
             result = _read_whole(target, text)
-        except (SourceError, OSError) as error:
-            failure = error
-        now = _read_index(target)
-        if now == text:
-            if result is None:
-                raise failure if isinstance(failure, SourceError) else SourceError(str(failure))
-            return result
-        text = now  # replaced while it was read: read the new one
+        except Exception:
+            if _read_index(target) == text:
+                raise
+        else:
+            if _read_index(target) == text:  # else it was replaced while it was read
+                return result
 
 
 def _read_index(target: Path) -> bytes:

@@ -286,8 +286,7 @@ def test_a_part_reads_the_same(axis: int, streamed: int) -> None:
 
 
 @both_axes
-@streamed_axes
-@pytest.mark.parametrize("kind", ["scatter", "gram", "moments"])
+@pytest.mark.parametrize(("kind", "streamed"), [("scatter", 0), ("gram", 1), ("moments", 0), ("moments", 1)])
 def test_accumulators_see_the_joined_matrix(axis: int, streamed: int, kind: str) -> None:
     """Of integers with a code, floats and free edges together."""
     arrays = [random(9, 9, "int8", 1), random(9, 9, "float32", 2)]
@@ -299,8 +298,6 @@ def test_accumulators_see_the_joined_matrix(axis: int, streamed: int, kind: str)
         "gram": Gram(standardize=Standardize(), missing="mean"),
         "moments": Moments(),
     }[kind]
-    if accumulator.axis not in (None, streamed):
-        return
     laid = matrix.streamed(streamed, regular_edges(matrix.shape[streamed], 4))
     for i in range(laid.n_blocks):
         accumulator.update(laid.read_block(i))

@@ -1,0 +1,145 @@
+"""IncrementalPCA: append = batch, merge, forget, state at rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from invariants import check_invariants
+
+from streampca import PCA, IncrementalPCA
+from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError, SourceError
+
+
+@pytest.fixture
+def X():
+    rng = np.random.default_rng(5)
+    return rng.standard_normal((2100, 12)) @ rng.standard_normal((12, 12)) + 50
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+@pytest.mark.parametrize("state", ["scatter", "tsqr"])
+def test_append_equals_batch(X, batch, state):
+    rows = X if batch > 1 else X[:150]
+    model = IncrementalPCA(5, state=state)
+    for i in range(0, len(rows), batch):
+        model.partial_fit(rows[i : i + batch])
+    full = PCA(5, svd_solver=state).fit(rows)
+    np.testing.assert_allclose(model.explained_variance_, full.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(model.components_, full.components_, atol=1e-12)
+    np.testing.assert_allclose(model.mean_, full.mean_, rtol=1e-13)
+    assert model.n_samples_seen_ == len(rows)
+    check_invariants(model, rows)
+
+
+@pytest.mark.parametrize("state", ["scatter", "tsqr"])
+def test_sixteen_states_merge_in_any_order(X, state):
+    full = PCA(5, svd_solver=state).fit(X)
+    parts = np.array_split(X, 16)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        order = rng.permutation(16)
+        models = [IncrementalPCA(5, state=state).partial_fit(parts[i]) for i in order]
+        total = models[0]
+        for other in models[1:]:
+            before = other._accumulator.state()
+            total.merge(other)
+            for name, value in other._accumulator.state().items():
+                np.testing.assert_array_equal(value, before[name])
+        np.testing.assert_allclose(total.explained_variance_, full.explained_variance_, rtol=1e-12)
+        np.testing.assert_allclose(total.components_, full.components_, atol=1e-12)
+
+
+def test_forget_is_the_inverse_of_append(X):
+    model = IncrementalPCA(5).fit(X)
+    loss = model.forget(IncrementalPCA(5).partial_fit(X[:700]))
+    left = PCA(5).fit(X[700:])
+    assert loss < 1e-10
+    np.testing.assert_allclose(model.explained_variance_, left.explained_variance_, rtol=1e-10)
+    np.testing.assert_allclose(model.mean_, left.mean_, rtol=1e-12)
+    assert model.n_samples_seen_ == 1400
+
+
+def test_forget_certifies_its_loss(X):
+    loud = 1e7 * X[:300]
+    model = IncrementalPCA(3).fit(np.concatenate([loud, X]))
+    loss = model.forget(IncrementalPCA(3).partial_fit(loud))
+    true = PCA(3).fit(X)
+    error = np.abs(model.explained_variance_ - true.explained_variance_).max()
+    assert 1e-10 < error / true.explained_variance_[0] <= loss
+
+
+def test_forget_refuses_what_was_never_there(X):
+    model = IncrementalPCA(3).fit(X[:50])
+    with pytest.raises(InvalidInputError, match="cannot forget 60 of 50"):
+        model.forget(IncrementalPCA(3).partial_fit(X[:60]))
+    with pytest.raises(InvalidInputError, match="never taken in"):
+        model.forget(IncrementalPCA(3).partial_fit(100 * X[100:140]))
+    assert model.n_samples_seen_ == 50
+    np.testing.assert_allclose(model.explained_variance_, PCA(3).fit(X[:50]).explained_variance_, rtol=1e-12)
+    with pytest.raises(InvalidInputError, match="state='scatter'"):
+        IncrementalPCA(3, state="tsqr").fit(X).forget(IncrementalPCA(3).partial_fit(X[:9]))
+
+
+def test_truncated_state_is_bounded(X):
+    model = IncrementalPCA(3, state="truncated", max_rows=6)
+    for part in np.array_split(X, 9):
+        model.partial_fit(part)
+    exact = np.linalg.eigvalsh(np.cov(X.T))[::-1][:3]
+    found = model.explained_variance_
+    assert np.all(found <= exact * (1 + 1e-12))
+    assert np.all(exact <= found + model.state_bound_)
+    assert model.state_bound_ > 0
+    assert model.result_.total_variance == pytest.approx(np.trace(np.cov(X.T)), rel=1e-12)
+    wide = IncrementalPCA(3, state="truncated", max_rows=40).fit(X)
+    assert wide.state_bound_ == 0
+    np.testing.assert_allclose(wide.explained_variance_, exact, rtol=1e-12)
+
+
+def test_a_state_that_is_too_large_is_refused_with_its_size():
+    with pytest.raises(MemoryLimitError, match=r"200000 features needs 298 GiB.*truncated"):
+        IncrementalPCA(2).partial_fit(np.ones((2, 200_000), dtype="f4"))
+
+
+def test_saved_state_goes_on_bit_for_bit(X, tmp_path):
+    for state in ("scatter", "tsqr", "truncated"):
+        model = IncrementalPCA(4, state=state, max_rows=8).partial_fit(X[:900])
+        model.save_state(tmp_path / state)
+        restored = IncrementalPCA.load_state(tmp_path / state)
+        np.testing.assert_array_equal(restored.components_, model.components_)
+        model.partial_fit(X[900:])
+        restored.partial_fit(X[900:])
+        np.testing.assert_array_equal(restored.components_, model.components_)
+        assert restored.get_params()["n_components"] == 4
+    with pytest.raises(SourceError):
+        IncrementalPCA.load_state(tmp_path / "nothing")
+
+
+def test_a_failed_batch_changes_nothing(X):
+    model = IncrementalPCA(4).partial_fit(X[:500])
+    before = model.components_.copy()
+    bad = X[500:600].copy()
+    bad[50, 3] = np.nan
+    with pytest.raises(NonFiniteError):
+        model.partial_fit(bad)
+    assert model.n_samples_seen_ == 500
+    np.testing.assert_array_equal(model.components_, before)
+    with pytest.raises(InvalidInputError, match="11 features"):
+        model.partial_fit(X[:, :11])
+
+
+def test_holes_may_hold_the_mean(X):
+    Y = X.copy()
+    Y[np.random.default_rng(0).random(Y.shape) < 0.1] = np.nan
+    model = IncrementalPCA(4, missing="mean")
+    for part in np.array_split(Y, 7):
+        model.partial_fit(part)
+    np.testing.assert_allclose(
+        model.explained_variance_, PCA(4, missing="mean").fit(Y).explained_variance_, rtol=1e-12
+    )
+
+
+def test_mismatched_models_do_not_merge(X):
+    with pytest.raises(InvalidInputError, match="cannot merge"):
+        IncrementalPCA(2).fit(X).merge(IncrementalPCA(2, state="tsqr").fit(X))
+    with pytest.raises(InvalidInputError, match="features cannot join"):
+        IncrementalPCA(2).fit(X).merge(IncrementalPCA(2).fit(X[:, :5]))

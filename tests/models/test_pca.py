@@ -1,0 +1,504 @@
+"""PCA against NumPy, on every path, shape and kind of input."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse
+import xarray as xr
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invariants import check_invariants
+
+import streampca
+from streampca import PCA
+from streampca.errors import (
+    AccuracyWarning,
+    DominantFeatureWarning,
+    DroppedFeaturesWarning,
+    InvalidInputError,
+    InvalidTypeError,
+    MemoryLimitError,
+    NoGapWarning,
+    NonFiniteError,
+    NotFittedError,
+    SourceError,
+)
+
+SOLVERS = ("scatter", "tsqr", "gram")
+
+
+def planted(n: int, p: int, seed: int = 0, k: int = 5) -> np.ndarray:
+    """A few strong factors, noise, and column means."""
+    rng = np.random.default_rng(seed)
+    factors = rng.standard_normal((k, p)) * np.linspace(3, 1, k)[:, None]
+    return rng.standard_normal((n, k)) @ factors + 0.3 * rng.standard_normal((n, p)) + rng.uniform(-9, 9, p)
+
+
+def oracle(X: np.ndarray, scale: bool = False, ddof: int = 1, center: bool = True):
+    """(variances, components up to sign, total) from a float64 SVD."""
+    Z = X.astype(np.float64)
+    Z = Z - Z.mean(axis=0) if center else Z
+    if scale:
+        deviation = Z.std(axis=0, ddof=ddof)
+        Z = np.divide(Z, deviation, out=np.zeros_like(Z), where=deviation > 0)
+    _, s, vt = np.linalg.svd(Z, full_matrices=False)
+    variance = s**2 / (len(X) - ddof)
+    return variance, vt, variance.sum(), Z
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("shape", [(200, 12), (12, 200), (40, 40), (3, 2), (2, 7)])
+@pytest.mark.parametrize("scale", [None, "std"])
+@pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
+def test_equals_numpy(solver, shape, scale):
+    X = planted(*shape)
+    k = min(3, min(shape) - 1)
+    model = PCA(k, svd_solver=solver, scale=scale).fit(X)
+    variance, vt, total, Z = oracle(X, scale is not None)
+    np.testing.assert_allclose(model.explained_variance_, variance[:k], rtol=1e-10)
+    np.testing.assert_allclose(model.explained_variance_ratio_, variance[:k] / total, rtol=1e-10)
+    np.testing.assert_allclose(np.abs(np.sum(model.components_ * vt[:k], axis=1)), 1, atol=1e-9)
+    np.testing.assert_allclose(model.mean_, X.mean(axis=0), rtol=1e-12, atol=1e-12)
+    check_invariants(model, Z, 1e-9)
+
+
+def test_every_path_gives_the_same_signs():
+    X = planted(60, 45, seed=3)
+    models = [PCA(4, svd_solver=s).fit(X) for s in SOLVERS]
+    bare = PCA(4, svd_solver="gram", components=False).fit(X)
+    for model in models[1:]:
+        np.testing.assert_allclose(model.components_, models[0].components_, atol=1e-9)
+        np.testing.assert_allclose(model.transform(X), models[0].transform(X), atol=1e-8)
+    np.testing.assert_allclose(bare.result_.scores, models[0].transform(X), atol=1e-8)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    data=st.data(),
+    n=st.integers(3, 60),
+    p=st.integers(2, 40),
+    dtype=st.sampled_from(["f4", "f8", "i1", "i2"]),
+    solver=st.sampled_from(SOLVERS),
+)
+@pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
+def test_any_chunking_of_dask_gives_the_same_answer(data, n, p, dtype, solver):
+    X = (10 * planted(n, p, seed=n * p)).clip(-100, 100).astype(dtype)
+    rows = data.draw(_partition(n))
+    columns = data.draw(_partition(p))
+    variance, _, total, _ = oracle(X)
+    model = PCA(1, svd_solver=solver).fit(da.from_array(X, chunks=(rows, columns)))
+    loose = 1e-5 if dtype != "f8" else 1e-10
+    np.testing.assert_allclose(model.explained_variance_[0], variance[0], rtol=loose)
+    np.testing.assert_allclose(model.result_.total_variance, total, rtol=loose)
+
+
+@st.composite
+def _partition(draw, total: int):
+    cuts = draw(st.sets(st.integers(1, max(total - 1, 1)), max_size=6))
+    edges = sorted({0, total} | {c for c in cuts if c < total})
+    return tuple(b - a for a, b in zip(edges[:-1], edges[1:], strict=True))
+
+
+def test_kinds_of_input_agree(tmp_path):
+    X = planted(90, 7)
+    X[X < -3] = 0
+    expected = PCA(3).fit(X)
+    store = zarr.create_array(str(tmp_path / "x.zarr"), shape=X.shape, chunks=(20, 3), dtype="f8")
+    store[:] = X
+    np.save(tmp_path / "x.npy", X)
+    array = xr.DataArray(X, dims=("time", "site"))
+    for source in (
+        str(tmp_path / "x.zarr"), store, str(tmp_path / "x.npy"), X.tolist(), np.asfortranarray(X),
+        X.astype(">f8"), da.from_array(X, chunks=(17, 4)), array, scipy.sparse.csr_matrix(X),
+        scipy.sparse.csc_array(X), streampca.open(X),
+    ):  # fmt: skip
+        model = PCA(3).fit(source)
+        np.testing.assert_allclose(model.components_, expected.components_, atol=1e-10)
+        np.testing.assert_allclose(np.asarray(model.transform(source)), expected.transform(X), atol=1e-9)
+
+
+def test_number_of_components():
+    X = planted(300, 20)
+    variance, _, total, _ = oracle(X)
+    share = np.cumsum(variance) / total
+    for wanted in (0.5, 0.9, 0.99):
+        model = PCA(wanted).fit(X)
+        assert share[model.n_components_ - 1] >= wanted > (share[model.n_components_ - 2] if model.n_components_ > 1 else 0)
+    assert PCA(None).fit(X).n_components_ == 20
+    equal = np.eye(10)  # ten equal variances about the mean but one
+    exact = PCA.from_covariance(equal, n_components=0.3)
+    assert exact.n_components_ == 3
+
+
+def test_gap_and_its_absence():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((500, 10)) * np.array([9, 8, 7] + [1.0] * 7)
+    assert PCA("gap").fit(X).n_components_ in (1, 2, 3)
+    gap = rng.standard_normal((500, 10)) * np.array([8, 8, 8] + [1.0] * 7)
+    assert PCA("gap").fit(gap).n_components_ == 3
+    with pytest.warns(NoGapWarning):
+        flat = PCA("gap").fit(rng.standard_normal((100_000, 4)))
+    assert flat.gap_ is None
+    assert flat.n_components_ == 4
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_whitened_scores_have_unit_variance(solver):
+    X = planted(150, 9)
+    scores = PCA(4, whiten=True, svd_solver=solver).fit_transform(X)
+    np.testing.assert_allclose(np.cov(scores.T), np.eye(4), atol=1e-9)
+
+
+def test_inverse_transform_recovers_the_data():
+    X = planted(80, 6)
+    for model in (PCA(), PCA(whiten=True), PCA(scale="std"), PCA(scale="std", whiten=True)):
+        model.fit(X)
+        np.testing.assert_allclose(model.inverse_transform(model.transform(X)), X, atol=1e-9)
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
+def test_ddof_and_uncentred(ddof, center, solver):
+    X = planted(50, 8)
+    model = PCA(3, ddof=ddof, center=center, svd_solver=solver).fit(X)
+    variance, *_ = oracle(X, ddof=ddof, center=center)
+    np.testing.assert_allclose(model.explained_variance_, variance[:3], rtol=1e-10)
+    np.testing.assert_allclose(model.mean_, X.mean(axis=0) if center else 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("solver", ["scatter", "gram"])
+@pytest.mark.parametrize("scale", [None, "std"])
+@pytest.mark.parametrize("share", [0.01, 0.3])
+@pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
+def test_means_in_place_of_holes(solver, scale, share):
+    rng = np.random.default_rng(1)
+    X = planted(120, 10)
+    X[rng.random(X.shape) < share] = np.nan
+    filled = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+    model = PCA(4, missing="mean", svd_solver=solver, scale=scale).fit(da.from_array(X, chunks=(33, 4)))
+    centred = filled - filled.mean(axis=0)
+    if scale:  # the deviation of the observed cells
+        centred /= np.nanstd(X, axis=0, ddof=1)
+    s = np.linalg.svd(centred, compute_uv=False)
+    np.testing.assert_allclose(model.explained_variance_, s[:4] ** 2 / 119, rtol=1e-10)
+    np.testing.assert_allclose(model.transform(X), centred @ model.components_.T, atol=1e-9)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_features_without_observation_are_dropped_by_name(solver):
+    X = xr.DataArray(planted(30, 6), dims=("time", "site"), coords={"site": list("abcdef")})
+    X[:, 2] = np.nan
+    with pytest.warns(DroppedFeaturesWarning, match="1 of 6 features .* c"):
+        model = PCA(2, svd_solver=solver).fit(X)
+    kept = np.delete(X.values, 2, axis=1)
+    np.testing.assert_allclose(model.explained_variance_, oracle(kept)[0][:2], rtol=1e-10)
+    assert model.result_.dropped.tolist() == [2]
+    assert np.all(model.components_[:, 2] == 0)
+    assert model.n_features_used_ == 5
+    assert np.isfinite(np.asarray(model.transform(X))).all()
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_constant_columns_have_loading_exactly_zero(solver, scale):
+    X = planted(1000, 5).astype("f4")
+    X[:, 3] = 0.1
+    model = PCA(2, svd_solver=solver, scale=scale).fit(da.from_array(X, chunks=(77, 5)))
+    assert np.all(model.components_[:, 3] == 0.0)
+    assert model.result_.constant.tolist() == [3]
+
+
+@pytest.mark.slow
+def test_a_million_rows_of_a_tenth_are_constant():
+    X = np.random.default_rng(0).standard_normal((1_000_000, 4), dtype=np.float32)
+    X[:, 1] = 0.1
+    for solver in ("scatter", "tsqr"):
+        model = PCA(2, svd_solver=solver).fit(da.from_array(X, chunks=(50_000, 4)))
+        assert np.all(model.components_[:, 1] == 0.0)
+        assert model.result_.constant.tolist() == [1]
+
+
+def test_a_dominant_unscaled_feature_is_named():
+    X = xr.DataArray(planted(40, 4), dims=("s", "f"), coords={"f": ["a", "b", "income", "d"]})
+    X[:, 2] *= 1000
+    with pytest.warns(DominantFeatureWarning, match="income holds 100%"):
+        PCA(2).fit(X)
+    PCA(2, scale="std").fit(X)
+
+
+def test_rank_is_reported_and_rounding_is_not_sold_as_components():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50, 3)) @ rng.standard_normal((3, 10))
+    with pytest.warns(AccuracyWarning, match="numerical rank 3"):
+        model = PCA(5).fit(X)
+    assert model.rank_ == 3
+    assert PCA(None, svd_solver="tsqr").fit(X).rank_ == 3
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
+def test_large_means_and_small_singular_values():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((4000, 6)) * np.array([5, 4, 3, 2, 1.5, 1])
+    variance = oracle(X)[0]
+    far = PCA(6).fit(da.from_array(X + 1e6, chunks=(300, 6)))
+    exact = oracle(((X + 1e6) - 1e6))[0]
+    np.testing.assert_allclose(far.explained_variance_, exact, rtol=1e-12)
+    single = (X + 1e4).astype("f4")
+    np.testing.assert_allclose(
+        PCA(6).fit(da.from_array(single, chunks=(300, 6))).explained_variance_,
+        oracle(single)[0], rtol=1e-5,
+    )  # fmt: skip
+    assert variance[0] > variance[-1]
+    u = np.linalg.qr(rng.standard_normal((3000, 5)) - 0)[0]
+    u -= u.mean(axis=0)
+    u = np.linalg.qr(u)[0]
+    v = np.linalg.qr(rng.standard_normal((5, 5)))[0]
+    s = np.array([1.0, 1e-2, 1e-5, 1e-8, 1e-10])
+    Y = da.from_array((u * s) @ v.T, chunks=(500, 5))
+    fine = PCA(5, svd_solver="tsqr").fit(Y)
+    np.testing.assert_allclose(fine.singular_values_, s, rtol=1e-4)
+    with pytest.warns(AccuracyWarning):
+        coarse = PCA(5, svd_solver="scatter").fit(Y)
+    assert abs(coarse.singular_values_[-1] / s[-1] - 1) > 1e-2
+
+
+def test_the_certificate_bounds_the_error():
+    for seed in range(5):
+        X = planted(2000, 30, seed).astype("f4")
+        variance, vt, *_ = oracle(X)
+        for solver in ("scatter", "gram"):
+            model = PCA(5, svd_solver=solver).fit(da.from_array(X, chunks=(200, 7)))
+            bound = model.certificate_
+            assert np.all(np.abs(model.explained_variance_ - variance[:5]) <= bound.variance_bound)
+            cosine = np.abs(np.sum(model.components_ * vt[:5], axis=1))
+            assert np.all(np.arccos(np.minimum(cosine, 1)) <= bound.angle_bound + 1e-7)
+
+
+def test_likelihood_covariance_and_noise_equal_scikit_learns():
+    from sklearn.decomposition import PCA as Reference
+
+    X = planted(200, 9)
+    for k in (2, 5, 9):
+        theirs, mine = Reference(k, svd_solver="full").fit(X), PCA(k).fit(X)
+        np.testing.assert_allclose(mine.noise_variance_, theirs.noise_variance_, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(mine.get_covariance(), theirs.get_covariance(), atol=1e-10)
+        np.testing.assert_allclose(mine.get_precision(), theirs.get_precision(), rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(mine.score_samples(X), theirs.score_samples(X), rtol=1e-9)
+        assert mine.score(X) == pytest.approx(theirs.score(X), rel=1e-9)
+
+
+def test_share_of_variance_for_every_k_on_training_and_new_rows():
+    X = planted(400, 12)
+    train, new = X[:300], X[300:]
+    model = PCA(6).fit(train)
+    np.testing.assert_allclose(model.r2_curve(train), model.r2_curve(), atol=1e-12)
+    expected = [
+        1 - np.sum((new - _reconstruct(model, new, k)) ** 2) / np.sum((new - model.mean_) ** 2)
+        for k in range(7)
+    ]
+    np.testing.assert_allclose(model.r2_curve(da.from_array(new, chunks=(30, 5))), expected, atol=1e-12)
+    error = model.reconstruction_error(train)
+    dropped = model.result_.total_variance - model.explained_variance_.sum()
+    assert error == pytest.approx(dropped * 299 / 300, rel=1e-10)
+
+
+def _reconstruct(model, X, k):
+    v = model.components_[:k]
+    return (X - model.mean_) @ v.T @ v + model.mean_
+
+
+def test_transform_stays_lazy_and_writes_block_by_block(tmp_path):
+    X = planted(100, 8)
+    model = PCA(3).fit(X)
+    lazy = model.transform(da.from_array(X, chunks=((30, 45, 25), 8)))
+    assert isinstance(lazy, da.Array)
+    assert lazy.chunks == ((30, 45, 25), (3,))
+    np.testing.assert_allclose(lazy.compute(), model.transform(X), atol=1e-12)
+    back = model.inverse_transform(lazy)
+    assert isinstance(back, da.Array)
+    np.testing.assert_allclose(back.compute(), model.inverse_transform(model.transform(X)), atol=1e-12)
+    written = model.transform(X, out=tmp_path / "scores.zarr")
+    np.testing.assert_allclose(written[:], model.transform(X), atol=1e-12)
+    assert written.attrs["streampca_complete"] is True
+    with pytest.raises(InvalidInputError, match="exists already"):
+        model.transform(X, out=tmp_path / "scores.zarr")
+    rows = model.inverse_transform(str(tmp_path / "scores.zarr"), out=tmp_path / "rows.zarr")
+    np.testing.assert_allclose(rows[:], back.compute(), atol=1e-12)
+
+
+def test_xarray_in_labelled_xarray_out():
+    X = xr.DataArray(
+        planted(24, 20).reshape(24, 4, 5), dims=("time", "lat", "lon"),
+        coords={"time": np.arange("2020-01", "2022-01", dtype="M8[M]").astype("M8[ns]"),
+                "lat": [1.0, 2, 3, 4], "lon": np.arange(5) * 10.0},
+    )  # fmt: skip
+    model = PCA(3).fit(X, dim="time")
+    scores = model.transform(X)
+    assert scores.dims == ("time", "component")
+    assert scores["time"].equals(X["time"])
+    assert scores["component"].values.tolist() == [1, 2, 3]
+    flat = X.values.reshape(24, 20)
+    np.testing.assert_allclose(model.explained_variance_, oracle(flat)[0][:3], rtol=1e-10)
+    assert model.result_.labels.features.name(7) == "lat=2.0, lon=20.0"
+
+
+def test_a_saved_model_is_the_same_model(tmp_path):
+    X = xr.DataArray(planted(30, 5), dims=("s", "f"), coords={"f": list("abcde")})
+    model = PCA(3, scale="std").fit(X)
+    model.save(tmp_path / "m")
+    loaded = streampca.load(tmp_path / "m")
+    np.testing.assert_array_equal(loaded.transform(X.values), model.transform(X.values))
+    assert loaded.result_.labels.features.names() == list("abcde")
+    assert loaded.get_params()["scale"] == "std"
+    np.testing.assert_array_equal(loaded.certificate_.angle_bound, model.certificate_.angle_bound)
+    with pytest.raises(SourceError, match="no streampca model"):
+        streampca.load(tmp_path / "absent")
+
+
+def test_results_are_read_only():
+    model = PCA(2).fit(planted(20, 4))
+    with pytest.raises(ValueError, match="read-only"):
+        model.components_[0, 0] = 1
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_gram_by_panels_of_rows(tmp_path, scale):
+    X = planted(400, 40_000).astype("f4")
+    store = zarr.create_array(str(tmp_path / "t.zarr"), shape=X.shape, chunks=(20, 40_000), dtype="f4")
+    store[:] = X
+    whole = PCA(4, scale=scale).fit(store)
+    assert whole.plan_.solver == "gram"
+    Z = oracle(X, scale is not None)[3]
+    variance = np.linalg.eigvalsh(Z @ Z.T)[::-1][:4] / 399
+    panels = set()
+    for limit in ("250MiB", "230MiB"):
+        model = PCA(4, memory_limit=limit, scale=scale).fit(store)
+        plan = model.plan_
+        assert plan.solver == "gram by panels"
+        count = sum(one.name.startswith("panel") for one in plan.passes)
+        extra = 2 if scale else 1  # loadings, and moments where products need them
+        assert plan.reads == 20 * extra + 20 * (count + 1) / 2 == sum(c.reads for c in model.cost_)
+        assert plan.nbytes == sum(c.nbytes for c in model.cost_)
+        panels.add(count)
+        np.testing.assert_allclose(model.explained_variance_, variance, rtol=1e-5)
+        np.testing.assert_allclose(model.components_, whole.components_, atol=1e-5)
+        check_invariants(model, Z, 1e-5)
+    assert max(panels) > 1
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "words"),
+    [
+        (np.zeros(5), InvalidInputError, "Reshape your data"),
+        (np.zeros((2, 3, 4)), InvalidInputError, "dim="),
+        (np.array([["a", "b"]]), InvalidTypeError, "astype"),
+        (np.array([[object(), 1]]), InvalidTypeError, "astype"),
+        (np.ones((4, 2), complex), InvalidTypeError, "Complex data not supported"),
+        (np.zeros((0, 3)), InvalidInputError, "0 sample"),
+        (np.zeros((3, 0)), InvalidInputError, "0 feature"),
+        (np.ones((1, 3)), InvalidInputError, "1 sample"),
+        ("nowhere.zarr", SourceError, "no such file"),
+        (np.array([[1.0, np.inf], [2, 3], [4, 5]]), NonFiniteError, "infinity in block 0"),
+        (np.array([[1.0, np.nan], [2, 3], [4, 5]]), NonFiniteError, r"NaN.*block 0.*feature 1.*1 missing and 2"),
+    ],
+)
+def test_bad_input_is_refused_in_words(X, error, words):
+    with pytest.raises(error, match=words):
+        PCA(1).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"n_components": 9}, "between 1 and"), ({"n_components": 0}, "between 1 and"),
+        ({"n_components": -2}, "between 1 and"), ({"n_components": 1.5}, "between 0 and 1"),
+        ({"n_components": "many"}, "expected an integer"), ({"svd_solver": "magic"}, "svd_solver"),
+        ({"scale": "hwe2"}, "scale="), ({"missing": "guess"}, "missing="), ({"ddof": -1}, "ddof"),
+        ({"missing": "mean", "svd_solver": "tsqr"}, "scatter"), ({"memory_limit": "lots"}, "512MiB"),
+        ({"scheduler": "nowhere"}, "scheduler="),
+    ],
+)  # fmt: skip
+def test_bad_settings_are_refused_in_words(parameters, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        PCA(**parameters).fit(planted(20, 5))
+
+
+def test_unfitted_and_mismatched():
+    with pytest.raises(NotFittedError, match="not fitted"):
+        PCA().transform(np.ones((2, 2)))
+    model = PCA(2).fit(planted(20, 5))
+    with pytest.raises(InvalidInputError, match="4 features, but PCA is expecting 5"):
+        model.transform(np.ones((2, 4)))
+    wide = PCA(2, svd_solver="gram", components=False).fit(planted(20, 5))
+    with pytest.raises(InvalidInputError, match="components=True"):
+        wide.components_  # noqa: B018
+
+
+def test_unknown_dask_chunks_and_groups(tmp_path):
+    x = da.from_array(planted(20, 3), chunks=(5, 3))
+    with pytest.raises(InvalidInputError, match="compute_chunk_sizes"):
+        PCA(1).fit(x[x[:, 0] > 0])
+    group = zarr.open_group(str(tmp_path / "g.zarr"), mode="w")
+    group.create_array("X", shape=(4, 2), dtype="f8")
+    group.create_array("Y", shape=(4, 3), dtype="f8")
+    with pytest.raises(InvalidInputError, match=r"holds: X \(4, 2\), Y \(4, 3\).*variable='X'"):
+        PCA(1).fit(str(tmp_path / "g.zarr"))
+
+
+def test_refusal_comes_before_reading(tmp_path):
+    store = zarr.create_array(str(tmp_path / "x.zarr"), shape=(1000, 800), chunks=(100, 800), dtype="f8")
+    store[:] = 1.0
+    matrix = streampca.open(store)
+    with pytest.raises(MemoryLimitError, match=r"memory_limit='\d+MiB'"):
+        PCA(2, memory_limit="100MiB").fit(matrix)
+    assert matrix.reads().chunks == 0
+
+
+def test_from_covariance():
+    model = PCA.from_covariance([[1, 0.9], [0.9, 1.05]])
+    np.testing.assert_allclose(model.explained_variance_, [1.92535, 0.12465], atol=5e-6)
+    X = planted(70, 6)
+    full = PCA(3).fit(X)
+    same = PCA.from_covariance(streampca.covariance(X), mean=X.mean(axis=0), n=70, n_components=3)
+    np.testing.assert_allclose(same.components_, full.components_, atol=1e-10)
+    np.testing.assert_allclose(same.singular_values_, full.singular_values_, rtol=1e-10)
+    np.testing.assert_allclose(same.transform(X), full.transform(X), atol=1e-9)
+    for bad, words in (([[1, 2]], "square"), ([[1, 2], [0, 1]], "symmetric"),
+                       ([[1, 2], [2, 1]], "negative eigenvalue"), ([[1, np.nan], [0, 1]], "NaN")):  # fmt: skip
+        with pytest.raises(InvalidInputError, match=words):
+            PCA.from_covariance(bad)
+
+
+def test_covariance_and_correlation_are_labelled():
+    X = xr.DataArray(planted(50, 4), dims=("s", "f"), coords={"f": list("abcd")})
+    covariance = streampca.covariance(X)
+    np.testing.assert_allclose(covariance.values, np.cov(X.values.T), atol=1e-12)
+    assert covariance["feature"].values.tolist() == list("abcd")
+    np.testing.assert_allclose(streampca.covariance(X.values, ddof=0), np.cov(X.values.T, ddof=0), atol=1e-12)
+    np.testing.assert_allclose(streampca.correlation(X.values), np.corrcoef(X.values.T), atol=1e-12)
+    constant = X.values.copy()
+    constant[:, 1] = 7
+    matrix = streampca.correlation(constant)
+    assert np.isnan(matrix[1]).all()
+    assert matrix[0, 0] == 1
+
+
+def test_no_property_reads_data(tmp_path):
+    store = zarr.create_array(str(tmp_path / "x.zarr"), shape=(40, 300), chunks=(40, 100), dtype="f8")
+    store[:] = planted(40, 300)
+    matrix = streampca.open(store)
+    for model, passes in ((PCA(3), 2), (PCA(3, components=False), 1), (PCA(3, svd_solver="scatter"), 1)):
+        before = matrix.reads().chunks
+        model.fit(matrix)
+        fitted = matrix.reads().chunks
+        assert fitted - before == passes * 3 == model.plan_.reads == sum(c.reads for c in model.cost_)
+        assert sum(c.nbytes for c in model.cost_) == model.plan_.nbytes
+        for name in dir(model):
+            if name.endswith("_") and not name.startswith("__") and (name != "components_" or model.components):
+                getattr(model, name)
+        assert matrix.reads().chunks == fitted

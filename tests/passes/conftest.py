@@ -1,0 +1,102 @@
+"""Clusters of worker processes on this machine, started once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = str(Path(__file__).parent)
+if HERE not in sys.path:
+    sys.path.insert(0, HERE)  # worker processes are started with this path too
+
+from pass_matrices import same_bits  # noqa: E402
+
+from streampca.passes import Execution  # noqa: E402
+
+
+def start_client(n_workers: int, **more: Any) -> Any:
+    """A client of a new LocalCluster that is not the ambient one."""
+    from distributed import Client, LocalCluster
+
+    cluster = LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, processes=True, host="127.0.0.1",
+        dashboard_address=None, **more,
+    )  # fmt: skip
+    return Client(cluster, set_as_default=False)
+
+
+def stop_client(client: Any) -> None:
+    cluster = client.cluster
+    client.close()
+    cluster.close()
+
+
+@pytest.fixture(scope="session")
+def one_process() -> Iterator[Any]:
+    client = start_client(1)
+    yield client
+    stop_client(client)
+
+
+@pytest.fixture(scope="session")
+def two_processes() -> Iterator[Any]:
+    client = start_client(2)
+    yield client
+    stop_client(client)
+
+
+@pytest.fixture
+def new_client() -> Iterator[Callable[..., Any]]:
+    """Starts clusters that a test may break."""
+    clients: list[Any] = []
+
+    def start(n_workers: int, **more: Any) -> Any:
+        clients.append(start_client(n_workers, **more))
+        return clients[-1]
+
+    yield start
+    for client in clients:
+        stop_client(client)
+
+
+@pytest.fixture
+def everywhere(two_processes: Any) -> Callable[..., dict[str, Any]]:
+    """Runs a program on one lane, two lanes and two processes, and demands the same bits."""
+    places = {
+        "one lane": {"lanes": 1, "scheduler": "threads"},
+        "no read ahead": {"lanes": 1, "blocks_ahead": 0, "scheduler": "threads"},
+        "two lanes": {"lanes": 2, "scheduler": "threads"},
+        "two processes": {"scheduler": two_processes},
+    }
+
+    def go(program: Callable[[Callable[[], Execution]], dict[str, Any]]) -> dict[str, Any]:
+        results = {
+            place: program(lambda settings=settings: Execution(**settings))
+            for place, settings in places.items()
+        }
+        first = results["one lane"]
+        for place, other in results.items():
+            assert same_bits(first, other), f"{place} gave other bits than one lane"
+        return first
+
+    return go
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    """No test of this room may leave a lane or a reader behind."""
+    import threading
+
+    yield
+    left = [t.name for t in threading.enumerate() if t.name.startswith("streampca")]
+    assert not left, left
+
+
+@pytest.fixture
+def pid() -> int:
+    return os.getpid()

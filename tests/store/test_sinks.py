@@ -1,0 +1,181 @@
+"""What a pass writes block by block."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from streampca.errors import InvalidInputError
+from streampca.store import MemorySink, Sink, ZarrSink
+
+
+def make(kind: str, folder: Path, length: int, width: int, **more: Any) -> Any:
+    if kind == "memory":
+        more.pop("chunk", None)
+        return MemorySink(length, width, **more)
+    return ZarrSink(folder / "out", length, width, **more)
+
+
+def content(sink: Any) -> np.ndarray:
+    return np.asarray(sink.values if isinstance(sink, MemorySink) else sink.array[...])
+
+
+kinds = pytest.mark.parametrize("kind", ["memory", "zarr"])
+
+
+@kinds
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
+@pytest.mark.parametrize("chunk", [1, 3, 4, 10, 100])
+@pytest.mark.parametrize("edges", [(0, 10), (0, 4, 8, 10), (0, 3, 9, 10), (0, 1, 1, 10)])
+def test_blocks_arrive_where_they_belong(kind: str, dtype: str, chunk: int, edges: Any, tmp_path: Path) -> None:
+    """In any order, with a partial last chunk, and however often."""
+    values = np.arange(20).reshape(10, 2).astype(dtype)
+    sink: Sink = make(kind, tmp_path, 10, 2, dtype=dtype, chunk=chunk)
+    parts = list(zip(edges[:-1], edges[1:], strict=True))
+    for start, stop in [*parts[::-1], *parts]:
+        sink.write(start, values[start:stop])
+    found = content(sink)
+    assert found.dtype == np.dtype(dtype)
+    assert np.array_equal(found, values)
+
+
+@kinds
+def test_writing_twice_is_writing_once(kind: str, tmp_path: Path) -> None:
+    sink = make(kind, tmp_path, 6, 1, chunk=4)
+    sink.write(0, np.full((5, 1), 9.0))  # a task that was cut off and tried again
+    for _ in range(2):
+        sink.write(0, np.ones((3, 1)))
+        sink.write(3, np.full((3, 1), 2.0))
+    assert content(sink).ravel().tolist() == [1, 1, 1, 2, 2, 2]
+
+
+@kinds
+@pytest.mark.parametrize(("length", "width"), [(0, 3), (4, 0), (1, 1)])
+def test_degenerate_outputs(kind: str, length: int, width: int, tmp_path: Path) -> None:
+    sink = make(kind, tmp_path, length, width)
+    sink.write(0, np.ones((length, width)))
+    assert content(sink).shape == (length, width)
+    assert content(sink).all()
+
+
+@pytest.mark.parametrize(("chunk", "edges", "expected"), [
+    (4, (0, 4, 8, 10), True),  # block for chunk, the last shorter
+    (4, (0, 8, 10), True),  # several chunks to a block
+    (4, (0, 4, 8, 12, 16), True),
+    (4, (0, 10), True),  # one block
+    (4, (0,), True),  # none
+    (4, (0, 2, 4), False),  # two blocks would share a chunk
+    (4, (0, 6, 10), False),
+    (4, (0, 4, 6, 8), False),
+    (1, (0, 3, 4, 9), True),
+    (100, (0, 5, 10), False),
+])  # fmt: skip
+def test_concurrent(chunk: int, edges: Any, expected: bool, tmp_path: Path) -> None:
+    length = max(edges[-1], 1)
+    sink = ZarrSink(tmp_path / "out", 200, 2, chunk=chunk)
+    assert sink.concurrent(np.array(edges)) is expected
+    touched = [set(range(a // chunk, -(-b // chunk))) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    disjoint = sum(len(t) for t in touched) == len(set().union(*touched)) if touched else True
+    assert disjoint is expected, "the table itself: no chunk belongs to two blocks"
+    assert MemorySink(length, 2).concurrent(np.array(edges)) is False
+
+
+def test_a_chunk_is_never_longer_than_the_output(tmp_path: Path) -> None:
+    assert ZarrSink(tmp_path / "a", 5, 2).chunk == 5
+    assert ZarrSink(tmp_path / "b", 5, 2, chunk=3).chunk == 3
+    assert ZarrSink(tmp_path / "c", 0, 2).chunk == 1
+    assert ZarrSink(tmp_path / "d", 10**7, 10**6).chunk == 1
+
+
+def test_what_is_stored_says_whether_it_is_whole(tmp_path: Path) -> None:
+    sink = ZarrSink(tmp_path / "out", 5, 2, dtype="f4", dims=("feature", "component"))
+    stored = zarr.open_array(tmp_path / "out", mode="r")
+    assert stored.metadata.zarr_format == 3
+    assert stored.metadata.dimension_names == ("feature", "component")
+    assert stored.attrs["streampca_complete"] is False
+    names = [codec["name"] for codec in stored.metadata.to_dict()["codecs"]]
+    assert names == ["bytes", "zstd", "crc32c"]
+    sink.write(0, np.ones((5, 2)))
+    sink.finish()
+    stored = zarr.open_array(tmp_path / "out", mode="r")
+    assert stored.attrs["streampca_complete"] is True
+    assert np.asarray(stored[...]).all()
+
+
+def test_a_damaged_chunk_is_noticed_when_read(tmp_path: Path) -> None:
+    sink = ZarrSink(tmp_path / "out", 50, 2)
+    sink.write(0, np.random.default_rng(0).normal(size=(50, 2)))
+    file = tmp_path / "out" / "c" / "0" / "0"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 4
+    file.write_bytes(data)
+    with pytest.raises(ValueError, match="checksum"):
+        zarr.open_array(tmp_path / "out", mode="r")[...]
+
+
+@pytest.mark.parametrize("kind", ["sink", "foreign array", "group", "directory", "file", "dangling link"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_existing_target_is_refused(kind: str, overwrite: bool, tmp_path: Path) -> None:
+    """Only an output of ours is ever overwritten, and only where that was asked for."""
+    target = tmp_path / "out"
+    if kind == "sink":
+        ZarrSink(target, 3, 1).write(0, np.full((3, 1), 7.0))
+    elif kind == "foreign array":
+        zarr.create_array(target, shape=(3,), dtype="f8")[...] = 7
+    elif kind == "group":
+        zarr.create_group(target).create_array("x", shape=(3,), dtype="f8")
+    elif kind == "directory":
+        target.mkdir()
+        (target / "thesis.tex").write_text("thesis")
+    elif kind == "file":
+        target.write_text("thesis")
+    else:
+        target.symlink_to(tmp_path / "nowhere")
+    before = sorted(p for p in tmp_path.rglob("*"))
+    if kind == "sink" and overwrite:
+        assert not np.asarray(ZarrSink(target, 4, 2, overwrite=True).array[...]).any()
+        return
+    with pytest.raises(InvalidInputError, match="exists already"):
+        ZarrSink(target, 4, 2, overwrite=overwrite)
+    assert sorted(p for p in tmp_path.rglob("*")) == before
+
+
+def test_an_empty_directory_may_be_filled(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    ZarrSink(tmp_path / "out", 3, 1).write(0, np.ones((3, 1)))
+    assert np.asarray(zarr.open_array(tmp_path / "out", mode="r")[...]).all()
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_pickled_zarr_sink_writes_to_the_same_place(opened: bool, tmp_path: Path) -> None:
+    sink = ZarrSink(tmp_path / "out", 10, 2, chunk=5)
+    if opened:
+        sink.write(0, np.ones((5, 2)))
+    data = pickle.dumps(sink)
+    assert len(data) < 1000
+    copied = pickle.loads(data)
+    copied.write(5, np.full((5, 2), 3.0))
+    sink.write(0, np.ones((5, 2)))
+    assert content(sink).sum() == 10 + 30
+    assert (copied.chunk, copied.length, copied.path) == (sink.chunk, sink.length, sink.path)
+    assert copied.concurrent(np.array([0, 5, 10]))
+    copied.finish()
+    assert zarr.open_array(tmp_path / "out", mode="r").attrs["streampca_complete"] is True
+
+
+def test_a_pickled_memory_sink_is_a_copy() -> None:
+    sink = MemorySink(4, 1)
+    copied = pickle.loads(pickle.dumps(sink))
+    copied.write(0, np.ones((4, 1)))
+    assert not sink.values.any()
+    assert copied.values.all()
+
+
+def test_bytes_in_memory(tmp_path: Path) -> None:
+    assert MemorySink(10, 3, np.float32).nbytes_in_memory() == 120
+    assert ZarrSink(tmp_path / "out", 10, 3).nbytes_in_memory() == 0

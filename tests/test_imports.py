@@ -1,0 +1,188 @@
+"""Who may import whom, and what ``import streampca`` costs."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import streampca
+
+PACKAGE = Path(streampca.__file__).parent
+ANYTHING = {"*"}
+
+# room -> rooms that it may import (itself is understood); a dotted name means that module only
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "kernels": {"errors"},
+    "accumulators": {"errors", "kernels"},
+    "solvers": {"errors", "kernels"},
+    "store": {"errors"},
+    "matrix": {"errors", "kernels"},
+    "sources": {"errors", "kernels", "matrix"},
+    "passes": {"errors", "matrix", "accumulators", "store", "kernels"},
+    "models": {"errors", "kernels", "sources", "passes", "matrix", "accumulators", "solvers", "store"},
+    "plots": {"errors", "models.decomposition"},
+    "jobs": {"errors", "models", "sources", "store"},
+    "cli": ANYTHING,
+    "version": set(),  # for __init__ and cli alone
+    "__init__": ANYTHING,
+}
+
+# library -> rooms that may import it, at the top of a module or inside a function
+KEPT_IN: dict[str, set[str]] = {
+    "dask": {"passes", "sources"},
+    "distributed": {"passes", "sources"},
+    "zarr": {"sources", "store"},
+    "matplotlib": {"plots"},
+    "bokeh": {"plots"},
+    "xarray": {"sources"},
+    "threadpoolctl": {"passes"},
+}
+
+NOT_LOADED = ["dask", "distributed", "xarray", "matplotlib", "sklearn", "pandas", "numba", "bokeh"]
+LIMIT_MB = 150
+
+
+def module_name(path: Path) -> str:
+    """``streampca.matrix.block`` of its file; a package is its own name."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def room_of(name: str) -> str:
+    """``matrix`` of ``streampca.matrix.block``."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def for_types_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def imports(name: str, *, at_load: bool = False) -> Iterator[tuple[str, int]]:
+    """(absolute name, line) of all that a module imports; ``from a import b`` gives ``a.b``.
+
+    at_load : only what is imported when the module is, not what its functions import.
+    """
+    path = FILES[name]
+    waiting: list[ast.AST] = [ast.parse(path.read_text(), str(path))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+                base = ".".join([*package[: len(package) - node.level + 1], *([base] if base else [])])
+            yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            if node.args and isinstance(node.args[0], ast.Constant):
+                yield str(node.args[0].value), node.lineno
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if not (at_load and (inside or for_types_only(node))):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def resolve(imported: str) -> str | None:
+    """The module of ours that an imported name lies in, or None."""
+    while imported:
+        if imported in FILES:
+            return imported
+        imported = imported.rpartition(".")[0]
+    return None
+
+
+def test_every_room_has_its_row() -> None:
+    """A new room must say here what it may import."""
+    assert {room_of(name) for name in FILES} <= set(ALLOWED)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_module_imports_only_what_its_room_may(name: str) -> None:
+    room = room_of(name)
+    allowed = ALLOWED[room] | {room}
+    wrong = []
+    for imported, line in imports(name):
+        if imported.split(".")[0] != "streampca" or "*" in allowed:
+            continue
+        target = resolve(imported) or imported
+        inner = target.partition(".")[2]
+        if not any(inner == ok or inner.startswith(ok + ".") for ok in allowed):
+            wrong.append(f"line {line}: {imported}")
+    assert not wrong, f"{name} ({room}) may import {sorted(allowed)}, but not {wrong}"
+
+
+@pytest.mark.parametrize("library", KEPT_IN)
+def test_a_library_stays_in_its_rooms(library: str) -> None:
+    wrong = [
+        f"{name}:{line}"
+        for name in FILES
+        for imported, line in imports(name)
+        if imported.split(".")[0] == library and room_of(name) not in KEPT_IN[library]
+    ]
+    assert not wrong, f"{library} belongs in {sorted(KEPT_IN[library])}"
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    """Of what is imported on loading; a package's ``__init__`` only gathers its modules."""
+    after = {
+        name: {t for imported, _ in imports(name, at_load=True) if (t := resolve(imported)) and t != name}
+        for name in FILES
+    }
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join([*trail[trail.index(name) :], name])
+        if name not in done:
+            for target in sorted(after[name]):
+                visit(target, (*trail, name))
+            done.add(name)
+
+    for name in FILES:
+        visit(name, ())
+
+
+def test_rooms_lie_in_layers() -> None:
+    """The table itself has no circle."""
+    done: set[str] = set()
+
+    def visit(room: str, trail: tuple[str, ...]) -> None:
+        assert room not in trail, " -> ".join([*trail, room])
+        if room in ALLOWED and room not in done:
+            for target in ALLOWED[room] - ANYTHING:
+                visit(target.split(".")[0], (*trail, room))
+            done.add(room)
+
+    for room in ALLOWED:
+        visit(room, ())
+
+
+def in_a_fresh_process(code: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    code = f"import streampca, sys; print([m for m in {NOT_LOADED} if m in sys.modules])"
+    assert in_a_fresh_process(code).strip() == "[]"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+def test_importing_stays_small() -> None:
+    code = "import streampca, pathlib; print(pathlib.Path('/proc/self/status').read_text())"
+    (line,) = [row for row in in_a_fresh_process(code).splitlines() if row.startswith("VmHWM")]
+    assert int(line.split()[1]) / 1024 <= LIMIT_MB, line
