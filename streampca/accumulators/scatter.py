@@ -165,7 +165,8 @@ class Scatter(Accumulator):
         # from the remaining mean to the one that goes it is delta weight / left
         link = gone.weight * self.weight / left if self.center else 0.0
         diagonal = np.diagonal(self.s)
-        error = 8.0 * float(np.finfo(np.float64).eps) * len(delta) * float(diagonal.max(initial=0.0))
+        unit = 8.0 * float(np.finfo(np.float64).eps)
+        error = unit * len(delta) * float(diagonal.max(initial=0.0))
         if np.min(diagonal - np.diagonal(gone.s) - link * delta**2, initial=0.0) < -error:
             raise InvalidInputError("these rows were never taken in: a variance became negative")
         self.s -= gone.s

@@ -7,7 +7,8 @@ from typing import Any, Self
 import numpy as np
 
 from streampca.accumulators.base import Accumulator, refuse_partly_missing
-from streampca.kernels import Array
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array, add_exactly
 
 
 class TruncatedFactor(Accumulator):
@@ -22,13 +23,16 @@ class TruncatedFactor(Accumulator):
     """
 
     settings = ("rows", "center")
-    fields = ("count", "weight", "mean", "missing", "b", "lost", "lost_trace", "m2")
+    fields = (
+        "count", "weight", "mean", "mean_low", "missing", "b", "lost", "lost_trace", "m2",
+    )  # fmt: skip
 
     def __init__(self, *, rows: int, center: bool = True) -> None:
         self.rows, self.center = rows, center
         self.count = 0
         self.weight = 0.0
         self.mean: Any = None  # (p,)
+        self.mean_low: Any = None  # (p,) what rounding took off the mean
         self.missing: Any = None  # (p,)
         self.b: Any = None  # (at most rows, p), singular values times right vectors
         self.lost = 0.0
@@ -40,7 +44,10 @@ class TruncatedFactor(Accumulator):
         p = block.shape[1]
         self._check_width(self.mean, p)
         self._open(p)
-        for tile in block.tiles(np.dtype(np.float64), center=block.head_mean() if self.center else None):
+        if block.length == 0:
+            return
+        shift = block.head_mean() if self.center else np.zeros(p)
+        for tile in block.tiles(np.dtype(np.float64), center=shift if self.center else None):
             values = np.array(tile.values)
             if tile.mask is not None:
                 self.missing += np.count_nonzero(tile.mask, axis=0)
@@ -48,17 +55,16 @@ class TruncatedFactor(Accumulator):
             self.count += rows
             root = tile.root_weights
             weight = float(rows) if root is None else float(np.sum(root**2))
-            mean = np.zeros(p)
-            if self.center and weight > 0:
-                offset = tile.sums / weight
+            offset = tile.sums / (weight or 1.0)
+            if self.center:
                 values -= offset if root is None else root[:, None] * offset
-                mean = block.head_mean() + offset
-            self._absorb(values, weight, mean, np.sum(values**2, axis=0))
+            self._absorb(values, weight, *add_exactly(shift, offset), np.sum(values**2, axis=0))
         refuse_partly_missing(self.missing, self.count, block)
 
     def _open(self, p: int) -> None:
         if self.mean is None:
-            self.mean, self.missing, self.m2 = np.zeros(p), np.zeros(p, np.int64), np.zeros(p)
+            self.mean, self.mean_low, self.m2 = np.zeros(p), np.zeros(p), np.zeros(p)
+            self.missing = np.zeros(p, np.int64)
             self.b = np.zeros((0, p))
 
     def merge(self, other: Self) -> None:
@@ -71,18 +77,22 @@ class TruncatedFactor(Accumulator):
         refuse_partly_missing(self.missing, self.count)
         self.lost += other.lost
         self.lost_trace += other.lost_trace
-        self._absorb(other.b, other.weight, other.mean, other.m2)
+        self._absorb(other.b, other.weight, other.mean, other.mean_low, other.m2)
 
-    def _absorb(self, rows: Array, weight: float, mean: Array, m2: Array) -> None:
+    def _absorb(self, rows: Array, weight: float, mean: Array, low: Array, m2: Array) -> None:
         """Take in rows about their own mean, then cut back to ``self.rows`` directions."""
         joint = self.weight + weight
-        if joint <= 0:
+        if weight <= 0:
             return
-        delta = mean - self.mean
+        if self.weight == 0:
+            self.mean, self.mean_low = mean.copy(), low.copy()
+        delta = (mean - self.mean) + (low - self.mean_low)
         link = self.weight * weight / joint if self.center else 0.0
-        stack = np.concatenate([self.b, rows, np.sqrt(link) * delta[None, :]])
+        bridge = np.sqrt(link) * delta[None, :] if link else rows[:0]
+        stack = np.concatenate([self.b, rows, bridge])
         self.m2 = self.m2 + m2 + link * delta**2
-        self.mean = self.mean + delta * (weight / joint)
+        step = self.mean_low + delta * (weight / joint)
+        self.mean, self.mean_low = add_exactly(self.mean, step)
         self.weight = joint
         if len(stack) <= self.rows:
             self.b = stack
@@ -95,7 +105,7 @@ class TruncatedFactor(Accumulator):
         self.b = singular[: self.rows, None] * vt[: self.rows]
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        return (self.rows + 4) * shape[1] * 8
+        return (self.rows + 5) * shape[1] * 8
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         from_tile = min(block_length, max(512, (4 << 20) // (8 * shape[1])))
@@ -103,4 +113,6 @@ class TruncatedFactor(Accumulator):
 
     def factor(self) -> Array:
         """(at most rows, p) float64, a fresh array."""
+        if self.b is None:
+            raise InvalidInputError("TruncatedFactor has seen no block")
         return np.array(self.b)

@@ -82,9 +82,13 @@ class ChunkedMatrix(ABC):
         """Most bytes that a read of ``length`` needs beside the block that it returns."""
         return 0
 
-    def prepare_nbytes(self) -> int:
-        """Decoded bytes that must be read once before the first pass (shared subgraphs)."""
-        return 0
+    def prepare_reads(self, axis: int) -> ReadCount:
+        """What must be read once before the first block along axis (shared subgraphs)."""
+        return ReadCount()
+
+    def prepared(self) -> ReadCount:
+        """What was read so far for that purpose; ``reads`` does not count it."""
+        return ReadCount()
 
     def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
         """A matrix that can read [start, stop) along axis (absolute) and pickles no more."""

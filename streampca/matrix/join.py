@@ -53,7 +53,7 @@ class JoinedMatrix(ChunkedMatrix):
                 if start < o + part.shape[axis] and stop > o
             ]
         if len(pieces) == 1:
-            return pieces[0].astype(self.dtype, copy=False)  # a block's dtype is not a matter of luck
+            return pieces[0].astype(self.dtype, copy=False)  # wherever a block is cut
         if any(scipy.sparse.issparse(piece) for piece in pieces):
             stack = scipy.sparse.hstack if self.joined else scipy.sparse.vstack
             return stack(pieces, format="csc" if axis else "csr", dtype=self.dtype)
@@ -94,8 +94,11 @@ class JoinedMatrix(ChunkedMatrix):
         own = length * self.shape[1 - axis] * self.dtype.itemsize  # the pieces, before they join
         return own + max(part.read_scratch_nbytes(axis, length) for part in self.parts)
 
-    def prepare_nbytes(self) -> int:
-        return sum(part.prepare_nbytes() for part in self.parts)
+    def prepare_reads(self, axis: int) -> ReadCount:
+        return sum((part.prepare_reads(axis) for part in self.parts), ReadCount())
+
+    def prepared(self) -> ReadCount:
+        return sum((part.prepared() for part in self.parts), ReadCount())
 
     def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
         if axis == self.joined:

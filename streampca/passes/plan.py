@@ -18,7 +18,7 @@ import numpy as np
 
 from streampca.accumulators import OPEN_BLOCKS, Accumulator
 from streampca.errors import InvalidInputError, MemoryLimitError
-from streampca.matrix import ChunkedMatrix, regular_edges, work_dtype
+from streampca.matrix import ChunkedMatrix, ReadCount, regular_edges, work_dtype
 from streampca.matrix.block import tile_length
 from streampca.passes import machine
 
@@ -29,6 +29,7 @@ BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, where chunks allow i
 BLOCK_LENGTH = 512  # fewer streamed rows than this cost more in merging than they save
 DEFAULT_BUDGET = 4096 * MiB  # without a memory_limit: the first candidate that fits in this
 LANES = 2
+SHARED_NBYTES = 64 * MiB  # operands that strips of a Dask graph share: refused beyond this
 
 # (lanes, blocks read ahead per lane, block size as a share of BLOCK_NBYTES): most generous first
 SCHEDULES = ((2, 1, 1.0), (2, 1, 0.25), (1, 1, 0.25), (1, 1, 0.0), (1, 0, 0.0))
@@ -131,6 +132,7 @@ class Plan:
     memory: Mapping[str, Mapping[str, int]]
     memory_limit: int | None = None
     solve_flops: float = 0.0
+    prepare_reads: int = 0  # before the first pass: what all strips of a Dask graph share
     prepare_nbytes: int = 0
     rejected: tuple[str, ...] = ()
 
@@ -142,7 +144,7 @@ class Plan:
     @property
     def reads(self) -> int:
         """Stored chunks read, all passes together."""
-        return sum(p.reads for p in self.passes)
+        return sum(p.reads for p in self.passes) + self.prepare_reads
 
     @property
     def nbytes(self) -> int:
@@ -281,11 +283,16 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
             "scratch": active * spec.scratch(longest),
             "kept arrays": spec.kept_nbytes,
         }
+    axes = {spec.axis for spec in candidate.passes}
+    prepare = sum((matrix.prepare_reads(axis) for axis in sorted(axes)), ReadCount())
+    if prepare.chunks:
+        for spec in candidate.passes:
+            memory[spec.name]["shared operands"] = SHARED_NBYTES
     memory["solver"] = {"dense solver": candidate.solve_nbytes}
     return Plan(
         method, candidate.solver, candidate.reason, matrix.shape, str(matrix.dtype), str(work),
         matrix.fingerprint()[:16], lanes, ahead, tuple(passes), memory, limit,
-        candidate.solve_flops, matrix.prepare_nbytes(), rejected,
+        candidate.solve_flops, prepare.chunks, prepare.nbytes, rejected,
     )  # fmt: skip
 
 

@@ -103,6 +103,7 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *, accumulators: Mapping[str, Acc
     cost = PassCost(plan.name)
     begun = time.perf_counter()
     client = find_client(execution.scheduler)
+    shared = matrix.prepared()
     spans = plan.spans if not halo else [range(plan.n_blocks)]
     fold = _Fold(plan, spans, work, cost, execution, begun)
     todo = list(enumerate(spans))[fold.next :]
@@ -116,6 +117,9 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *, accumulators: Mapping[str, Acc
         fold.interrupted(error)
         raise
     fold.finish()
+    shared = matrix.prepared() - shared
+    cost.reads += shared.chunks
+    cost.nbytes += shared.nbytes
     cost.seconds = time.perf_counter() - begun
     execution.costs.append(cost)
     return PassResult(fold.total, cost)

@@ -180,7 +180,7 @@ def _stack(array: xarray.DataArray, dim: Dim, source: str) -> ChunkedMatrix:
     features = [d for d in range(array.ndim) if d not in samples]
     labels = Labels(_axis_labels(array, samples), _axis_labels(array, features))
     if array.chunks is not None:
-        from streampca.sources.dask_graph import DaskMatrix, DaskReader
+        from streampca.sources.dask_array import DaskMatrix, DaskReader
 
         return DaskMatrix(DaskReader(array.data), samples, labels=labels)
     reader: Reader

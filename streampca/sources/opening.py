@@ -49,7 +49,7 @@ def open(source: Any, *, variable: str | None = None, dim: Dim = None,
 
         matrix = from_xarray(source, variable, dim)
     elif _is(source, "dask"):
-        from streampca.sources.dask_graph import from_dask
+        from streampca.sources.dask_array import from_dask
 
         matrix = from_dask(source, dim)
     elif scipy.sparse.issparse(source):

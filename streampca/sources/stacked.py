@@ -52,10 +52,6 @@ class Reader(ABC):
         """Most bytes that reading ``index`` needs beside its result."""
         return 0
 
-    def prepare_nbytes(self) -> int:
-        """Decoded bytes read once before the first block."""
-        return 0
-
     def part(self, dim: int, start: int, stop: int) -> Reader:
         """A reader that needs to read only [start, stop) along dim, with unchanged indices."""
         return self
@@ -152,9 +148,6 @@ class StackedMatrix(ChunkedMatrix):
         if transposed:
             scratch += length * self.shape[1 - axis] * self.dtype.itemsize
         return scratch
-
-    def prepare_nbytes(self) -> int:
-        return self.reader.prepare_nbytes()
 
     def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
         if not self.dims[axis]:

@@ -93,7 +93,9 @@ def _read_index(target: Path) -> bytes:
         raise SourceError(f"{target}: no streampca model or state there") from None
 
 
-def _read_whole(target: Path, text: bytes) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+def _read_whole(
+    target: Path, text: bytes
+) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     try:
         whole = json.loads(text)
         version, digest = whole.get("format_version"), whole.get("sha256")
@@ -149,7 +151,8 @@ def _exchange(staged: Path, target: Path) -> None:
     """Put staged in target's place, and target in its: in one step where the system can."""
     swap = getattr(ctypes.CDLL(None), "renameat2", None)
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE of Linux
-    if swap is not None and swap(here, os.fsencode(staged), here, os.fsencode(target), exchange) == 0:
+    new, place = os.fsencode(staged), os.fsencode(target)
+    if swap is not None and swap(here, new, here, place, exchange) == 0:
         return
     old = target.with_name(f".{target.name}.{uuid.uuid4().hex}.old")
     target.rename(old)

@@ -62,7 +62,7 @@ class ZarrSink:
         rows = chunk or max(1, CHUNK_NBYTES // max(1, width * dtype.itemsize))
         self.chunk = max(1, min(rows, length))
         if _occupied(self.path) and not (overwrite and _is_sink(self.path)):
-            raise InvalidInputError(f"{self.path} exists already; remove it or choose another output")
+            raise _exists(self.path)
         try:
             array = zarr.create_array(
                 self.path, shape=(length, width), chunks=(self.chunk, max(1, width)), dtype=dtype,
@@ -71,9 +71,7 @@ class ZarrSink:
                 attributes={"streampca_complete": False},
             )  # fmt: skip
         except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError, FileExistsError):
-            raise InvalidInputError(
-                f"{self.path} exists already; remove it or choose another output"
-            ) from None
+            raise _exists(self.path) from None
         self.length = length
         self._array: Any = array
 
@@ -99,6 +97,10 @@ class ZarrSink:
     def finish(self) -> None:
         """Say in the array's attributes that all of it was written."""
         self.array.attrs["streampca_complete"] = True
+
+
+def _exists(path: str) -> InvalidInputError:
+    return InvalidInputError(f"{path} exists already; remove it or choose another output")
 
 
 def _occupied(path: str) -> bool:

@@ -24,6 +24,7 @@ from streampca.accumulators import (
     Reconstruction,
     RFactor,
     Scatter,
+    TruncatedFactor,
 )
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import probe
@@ -194,6 +195,20 @@ def oracle_scatter(center: bool, factor: bool = False) -> Callable[[Data], Value
     return oracle
 
 
+def read_truncated(a: TruncatedFactor) -> dict[str, Any]:
+    b = a.factor()
+    names = ("count", "weight", "mean", "missing", "m2", "lost")
+    return {**{name: a.state()[name] for name in names}, "scatter": b.T @ b}
+
+
+def oracle_truncated(d: Data) -> Values:
+    """Of a factor with no fewer rows than columns: nothing is cut off."""
+    values = oracle_scatter(True)(d)
+    scatter, size = values["scatter"]
+    values.pop("covariance", None)
+    return {**values, "m2": (np.diagonal(scatter), size), "lost": (0.0, 0)}
+
+
 def read_gram(a: Gram) -> dict[str, Any]:
     gram = a.gram()
     return {
@@ -270,6 +285,8 @@ CASES = [
     scatter_case("MeanImputedScatter", MeanImputedScatter, True),
     scatter_case("RFactor", RFactor, True, holes="refuse", factor=True),
     scatter_case("RFactor-uncentred", lambda: RFactor(center=False), False, holes="refuse", factor=True),
+    Case("TruncatedFactor", lambda: TruncatedFactor(rows=8), read_truncated, oracle_truncated,
+         holes="refuse", by_row=("weight", "mean", "scatter", "m2")),
     gram_case("Gram", Standardize()),
     gram_case("Gram-std", Standardize(scale="std")),
     gram_case("Gram-std-ddof0", Standardize(scale="std", ddof=0), missing="mean"),

@@ -15,6 +15,7 @@ from streampca.accumulators import (
     Moments,
     RFactor,
     Scatter,
+    TruncatedFactor,
 )
 from streampca.errors import InvalidInputError
 from streampca.matrix import Block, Standardize, constant_columns
@@ -109,7 +110,7 @@ def test_float32_gram_with_means_of_ten_thousand_keeps_five_digits() -> None:
     assert np.allclose(np.linalg.eigvalsh(gram)[top], np.linalg.eigvalsh(exact)[top], rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("p", [1, 2, 8, 40])
+@pytest.mark.parametrize("p", [1, 2, 30])
 @pytest.mark.parametrize("drift", [1.0, 1e4, -1.37])
 def test_a_mean_that_marches_away_inside_a_span(p: int, drift: float) -> None:
     step = 40_000 if p <= 2 else 2000  # a narrow block has the longest columns
@@ -381,3 +382,31 @@ def test_mean_imputation_without_holes_is_the_scatter() -> None:
     x = normal(19, 500, 6, 1e3)
     found, exact = fold(MeanImputedScatter(), x, 60).scatter(), fold(Scatter(), x, 60).scatter()
     assert np.allclose(found, exact, rtol=0, atol=1e-12 * np.max(exact))
+
+
+# -- the truncated factor --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("span", [1, 4])
+def test_a_truncated_factor_bounds_what_it_lost(rows: int, span: int) -> None:
+    """B'B <= S <= B'B + lost I, and nothing of the total variance is lost."""
+    x = normal(20, 600, 12, 5.0) * np.logspace(1, -2, 12)
+    factor = merged(lambda: TruncatedFactor(rows=rows), x, 40, span)
+    b = factor.factor()
+    assert b.shape == (rows, 12)
+    exact = exact_covariance(x) * 599
+    rest = np.linalg.eigvalsh(exact - b.T @ b)
+    rounding = 1e-12 * np.trace(exact)
+    assert rest[0] >= -rounding
+    assert rest[-1] <= factor.lost + rounding
+    assert np.isclose(np.sum(b**2) + factor.lost_trace, np.trace(exact), rtol=1e-12)
+    assert np.allclose(factor.m2, np.diagonal(exact), rtol=1e-12)
+    assert factor.lost > 0
+
+
+@pytest.mark.parametrize("step", [1, 37, 500])
+def test_a_truncated_factor_with_means_of_a_million(step: int) -> None:
+    x = normal(21, 1000, 6, 1e6)
+    b = merged(lambda: TruncatedFactor(rows=8), x, step, 4).factor()
+    assert relative_error(b.T @ b / 999, exact_covariance(x)) <= 1e-12

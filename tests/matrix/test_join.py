@@ -55,8 +55,11 @@ class Stored(ChunkedMatrix):
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
         return 7 * length
 
-    def prepare_nbytes(self) -> int:
-        return 3
+    def prepare_reads(self, axis: int) -> ReadCount:
+        return ReadCount(1 + axis, 3)
+
+    def prepared(self) -> ReadCount:
+        return ReadCount(2, 5)
 
     def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
         smaller = copy.copy(self)
@@ -264,7 +267,8 @@ def test_counts_estimates_and_fingerprints_are_those_of_all_parts(axis: int) -> 
     assert (matrix.reads() - ReadCount(1, 10)).chunks == 2
     matrix.restart_counts()
     assert matrix.reads() == ReadCount()
-    assert matrix.prepare_nbytes() == 9
+    assert matrix.prepare_reads(1) == ReadCount(6, 9)
+    assert matrix.prepared() == ReadCount(6, 15)
     own = 2 * matrix.shape[1 - axis] * 8
     assert matrix.read_scratch_nbytes(axis, 2) == own + 14
     other = (concat_features if axis else concat_samples)(*parts[::-1])

@@ -253,7 +253,8 @@ def test_what_counts_as_categories(pca: PCA, projected: Any, labels: Any, names:
     ],
 )
 def test_many_numbers_have_a_colourbar(pca: PCA, projected: Any, labels: Any) -> None:
-    named = pd.Series(labels, name="mass (kg)")
+    kind = labels.dtype if isinstance(labels, np.ndarray) else object
+    named = pd.Series(labels, name="mass (kg)", dtype=kind)
     ax = plots.scores(pca, projected, labels=named)
     assert ax.get_legend() is None
     (cloud,) = ax.collections

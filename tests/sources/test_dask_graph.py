@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.sources import dask_graph
-from streampca.sources.dask_graph import from_dask
+from streampca.sources.dask_array import from_dask
 
 SHAPE = (120, 12)
 
@@ -97,7 +97,7 @@ def test_a_graph_is_read_as_planned(name, inline, axis):
     source.reads.clear()
     matrix = from_dask(graph)
     announced = planned(matrix, axis)
-    prepared = matrix.prepare_nbytes(axis)
+    prepared = matrix.prepare_reads(axis).nbytes
     assert not source.reads
     np.testing.assert_allclose(values_of(matrix, axis), expected, rtol=1e-13, atol=1e-13)
     assert max(source.reads.values()) <= most[axis]
