@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,16 @@ ALLOWED: dict[str, set[str]] = {
     "matrix": {"errors", "kernels"},
     "sources": {"errors", "kernels", "matrix"},
     "passes": {"errors", "matrix", "accumulators", "store", "kernels"},
-    "models": {"errors", "kernels", "sources", "passes", "matrix", "accumulators", "solvers", "store"},
+    "models": {
+        "errors",
+        "kernels",
+        "sources",
+        "passes",
+        "matrix",
+        "accumulators",
+        "solvers",
+        "store",
+    },
     "plots": {"errors", "models.decomposition"},
     "jobs": {"errors", "models", "sources", "store"},
     "cli": ANYTHING,
@@ -68,13 +78,24 @@ def for_types_only(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
-def imports(name: str, *, at_load: bool = False) -> Iterator[tuple[str, int]]:
+@cache
+def parsed(name: str) -> ast.Module:
+    return ast.parse(FILES[name].read_text(), str(FILES[name]))
+
+
+@cache
+def imports(name: str, *, at_load: bool = False) -> list[tuple[str, int]]:
+    """See :func:`find_imports`; every test asks for the same ones."""
+    return list(find_imports(name, at_load))
+
+
+def find_imports(name: str, at_load: bool) -> Iterator[tuple[str, int]]:
     """(absolute name, line) of all that a module imports; ``from a import b`` gives ``a.b``.
 
     at_load : only what is imported when the module is, not what its functions import.
     """
     path = FILES[name]
-    waiting: list[ast.AST] = [ast.parse(path.read_text(), str(path))]
+    waiting: list[ast.AST] = [parsed(name)]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Import):
@@ -83,11 +104,17 @@ def imports(name: str, *, at_load: bool = False) -> Iterator[tuple[str, int]]:
             base = node.module or ""
             if node.level:
                 package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-                base = ".".join([*package[: len(package) - node.level + 1], *([base] if base else [])])
+                base = ".".join(
+                    [*package[: len(package) - node.level + 1], *([base] if base else [])]
+                )
             yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
-            if node.args and isinstance(node.args[0], ast.Constant):
-                yield str(node.args[0].value), node.lineno
+        elif (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).endswith(("import_module", "__import__"))
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        ):
+            yield str(node.args[0].value), node.lineno
         inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         if not (at_load and (inside or for_types_only(node))):
             waiting.extend(ast.iter_child_nodes(node))
@@ -136,7 +163,11 @@ def test_a_library_stays_in_its_rooms(library: str) -> None:
 def test_no_module_imports_itself_in_a_circle() -> None:
     """Of what is imported on loading; a package's ``__init__`` only gathers its modules."""
     after = {
-        name: {t for imported, _ in imports(name, at_load=True) if (t := resolve(imported)) and t != name}
+        name: {
+            t
+            for imported, _ in imports(name, at_load=True)
+            if (t := resolve(imported)) and t != name
+        }
         for name in FILES
     }
     done: set[str] = set()

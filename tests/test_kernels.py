@@ -65,7 +65,9 @@ def check_rank_k_update(dtype: str, rows: bool, m: int, k: int) -> None:
     c = start(m, dtype)
     exact = lower(c.astype(np.float64) + (z.T @ z if rows else z @ z.T).astype(np.float64))
     kernels.rank_k_update(c, z, rows=rows)
-    assert np.allclose(lower(c), exact, rtol=0, atol=(1e-5 if dtype == "float32" else 1e-13) * (k + 1))
+    assert np.allclose(
+        lower(c), exact, rtol=0, atol=(1e-5 if dtype == "float32" else 1e-13) * (k + 1)
+    )
     assert np.array_equal(z, kept)
     assert np.isnan(c[np.triu_indices(m, 1)]).all(), "the upper triangle is not its business"
 
@@ -74,9 +76,13 @@ def check_rank_k_update(dtype: str, rows: bool, m: int, k: int) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("rows", [True, False])
 @pytest.mark.parametrize(("length", "across"), [(1, 5), (5, 1), (1, 1), (7, 5), (0, 5), (5, 0)])
-def test_rank_k_update_of_part_of_a_larger_buffer(dtype: str, rows: bool, length: int, across: int) -> None:
+def test_rank_k_update_of_part_of_a_larger_buffer(
+    dtype: str, rows: bool, length: int, across: int
+) -> None:
     """Tiles are leading parts of one buffer: rows of it, or a reshaped run of its elements."""
-    buffer = np.random.default_rng(0).normal(size=(9, across) if rows else (across, 9)).astype(dtype)
+    buffer = (
+        np.random.default_rng(0).normal(size=(9, across) if rows else (across, 9)).astype(dtype)
+    )
     z = buffer[:length] if rows else buffer.reshape(-1)[: across * length].reshape(across, length)
     exact = z.astype(np.float64)
     exact = exact.T @ exact if rows else exact @ exact.T
@@ -243,10 +249,24 @@ def test_add_exactly_loses_nothing() -> None:
 # -- column statistics -----------------------------------------------------------------------
 
 
-DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "uint64", "bool", ">f4", ">i2"]
+DTYPES = [
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "uint8",
+    "int16",
+    "int32",
+    "uint64",
+    "bool",
+    ">f4",
+    ">i2",
+]
 
 
-def oracle(x: np.ndarray, mask: np.ndarray | None, weights: np.ndarray | None) -> dict[str, np.ndarray]:
+def oracle(
+    x: np.ndarray, mask: np.ndarray | None, weights: np.ndarray | None
+) -> dict[str, np.ndarray]:
     n, p = x.shape
     hole = np.zeros((n, p), dtype=bool) if mask is None else mask
     w = (np.ones(n) if weights is None else weights)[:, None] * ~hole
@@ -256,14 +276,17 @@ def oracle(x: np.ndarray, mask: np.ndarray | None, weights: np.ndarray | None) -
     m2 = (w * (values - mean) ** 2).sum(axis=0)
     plain = x.astype(np.float64)
     return {
-        "count": (~hole).sum(axis=0), "missing": hole.sum(axis=0), "weight": weight, "mean": mean, "m2": m2,
+        "count": (~hole).sum(axis=0), "missing": hole.sum(axis=0),
+        "weight": weight, "mean": mean, "m2": m2,
         "minimum": np.min(plain, axis=0, where=~hole, initial=np.inf),
         "maximum": np.max(plain, axis=0, where=~hole, initial=-np.inf),
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("n", "p"), [(0, 3), (1, 1), (1, 4), (5, 0), (65, 3), (300, 2), (40, 2000)])
+@pytest.mark.parametrize(
+    ("n", "p"), [(0, 3), (1, 1), (1, 4), (5, 0), (65, 3), (300, 2), (40, 2000)]
+)
 def test_column_stats(dtype: str, n: int, p: int) -> None:
     for masked in (False, True, "all"):
         for weighted in (False, True):
@@ -272,7 +295,9 @@ def test_column_stats(dtype: str, n: int, p: int) -> None:
 
 def check_column_stats(dtype: str, n: int, p: int, masked: bool | str, weighted: bool) -> None:
     rng = np.random.default_rng(n + p)
-    x = (rng.integers(0, 100, size=(n, p)) if dtype != "bool" else rng.random((n, p)) < 0.5).astype(dtype)
+    x = (rng.integers(0, 100, size=(n, p)) if dtype != "bool" else rng.random((n, p)) < 0.5).astype(
+        dtype
+    )
     mask = rng.random((n, p)) < (0.3 if masked is True else 2.0) if masked else None
     if mask is not None and x.dtype.kind == "f":
         x[mask] = np.nan

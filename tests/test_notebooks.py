@@ -11,17 +11,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("**/*.ipynb"))
 
-# What the Jupyter client and kernel say of themselves, on some platforms and versions.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Proactor event loop does not implement:RuntimeWarning:zmq"),
-    pytest.mark.filterwarnings("ignore:.*Jupyter is migrating its paths:DeprecationWarning"),
-]
-
 
 @pytest.fixture
 def _own_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel ``python3`` of this interpreter that sees this source tree and no user settings."""
-    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")  # else jupyter_core warns of its old paths
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
@@ -43,14 +37,15 @@ def test_there_are_notebooks() -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebook_runs(path: Path, tmp_path: Path) -> None:
     import nbformat
+    from jupyter_client.kernelspec import KernelSpecManager
     from nbclient import NotebookClient
 
+    assert KernelSpecManager().get_kernel_spec("python3").argv[0] == sys.executable
+
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    )
+    there = {"metadata": {"path": str(tmp_path)}}
+    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources=there)
     client.execute()
-    assert client.km is None or client.km.kernel_spec.argv[0] == sys.executable
     complaints = [
         output.text
         for cell in notebook.cells

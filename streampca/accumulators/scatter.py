@@ -11,6 +11,11 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_exactly, rank_k_update, rank_one_update, symmetrize
 
 
+def _rounding(dtype: np.dtype[Any]) -> float:
+    """Error of a span's sums relative to its largest variance: OPEN_BLOCKS for a drifting mean."""
+    return OPEN_BLOCKS * float(np.finfo(dtype).eps)
+
+
 class Scatter(Accumulator):
     """Scatter about the mean, of streamed samples; or X'X with ``center=False``.
 
@@ -24,7 +29,7 @@ class Scatter(Accumulator):
     """
 
     settings = ("center",)
-    fields = ("count", "weight", "mean", "mean_low", "missing", "s")
+    fields = ("count", "weight", "mean", "mean_low", "missing", "s", "slack")
 
     def __init__(self, *, center: bool = True) -> None:
         self.center = center
@@ -34,6 +39,7 @@ class Scatter(Accumulator):
         self.mean_low: Any = None  # (p,) what rounding took off the mean
         self.missing: Any = None  # (p,) missing cells
         self.s: Any = None  # (p, p) float64, lower triangle: sum w (x-mean)(x-mean)'
+        self.slack = 0.0  # bound of the rounding error in any entry of s
         self._reopen()
 
     def _reopen(self) -> None:
@@ -106,6 +112,7 @@ class Scatter(Accumulator):
         self._check_width(self.mean, len(width))
         if other.mean is not None and other.s is not None:
             self._fold(other.weight, other.mean, other.mean_low, other.s, None)
+        self.slack += other.slack
         if other._product is not None:
             self._fold(other._open_weight, *other._mean_of_open(), other._product, other._total)
         self.count += other.count
@@ -123,6 +130,8 @@ class Scatter(Accumulator):
         if self.weight == 0:
             self.mean, self.mean_low = mean.copy(), low.copy()
         self.s += product
+        if total is not None:  # a span, summed in its working dtype
+            self.slack += _rounding(product.dtype) * float(np.diagonal(product).max(initial=0.0))
         if weight <= 0:
             return
         delta = (mean - self.mean) + (low - self.mean_low)
@@ -138,8 +147,8 @@ class Scatter(Accumulator):
         """Remove rows that were taken in before; the inverse of ``merge``.
 
         Returns the loss: an upper estimate of the error that the subtraction leaves in any
-        entry, relative to the largest remaining variance: eps times what was subtracted. What
-        float32 blocks lost before is not in it.
+        entry, relative to the largest remaining variance: the rounding of both sums, which was
+        small beside them and is not beside what remains (inf: nothing that remains is known).
         Raises InvalidInputError, and changes nothing, where more would be removed than is there.
         """
         self.settle()
@@ -153,7 +162,7 @@ class Scatter(Accumulator):
         left = self.weight - gone.weight
         nothing = 1e-9 * self.weight  # weights were summed in another order
         if gone.count == self.count and abs(left) <= nothing:
-            self.count, self.weight = 0, 0.0
+            self.count, self.weight, self.slack = 0, 0.0, 0.0
             self.mean = self.mean_low = self.missing = self.s = None
             return 0.0
         if left <= nothing or gone.count == self.count or np.any(gone.missing > self.missing):
@@ -165,8 +174,8 @@ class Scatter(Accumulator):
         # from the remaining mean to the one that goes it is delta weight / left
         link = gone.weight * self.weight / left if self.center else 0.0
         diagonal = np.diagonal(self.s)
-        unit = 8.0 * float(np.finfo(np.float64).eps)
-        error = unit * len(delta) * float(diagonal.max(initial=0.0))
+        largest = float(diagonal.max(initial=0.0))
+        error = self.slack + gone.slack + _rounding(diagonal.dtype) * len(delta) * largest
         if np.min(diagonal - np.diagonal(gone.s) - link * delta**2, initial=0.0) < -error:
             raise InvalidInputError("these rows were never taken in: a variance became negative")
         self.s -= gone.s
@@ -174,10 +183,10 @@ class Scatter(Accumulator):
         np.fill_diagonal(self.s, np.maximum(np.diagonal(self.s), 0.0))
         step = self.mean_low - delta * (gone.weight / left)
         self.mean, self.mean_low = add_exactly(self.mean, step)
-        self.weight, self.count = left, self.count - gone.count
+        self.weight, self.count, self.slack = left, self.count - gone.count, error
         self.missing = self.missing - gone.missing
         after = float(np.max(np.diagonal(self.s), initial=0.0))
-        return error / after if after > 0 else np.inf
+        return error / (after - error) if after > error else np.inf  # nothing is known of it
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         p = shape[1]

@@ -118,7 +118,9 @@ def _submit(client: Any, work: Work, pending: deque[tuple[int, range]], ahead: i
 
     common = {"operands": dict(work.operands), "maps": dict(work.maps)}
     if work.operands or work.maps:
-        common = client.scatter(common, broadcast=True, hash=False)
+        # in a list: the keys of a bare dictionary would name the data on the scheduler, where
+        # another pass, or another client, has a "v" of its own
+        (common,) = client.scatter([common], broadcast=True, hash=False)
     bare = replace(work, operands={}, maps={})
     window = 2 * (sum(client.nthreads().values()) or 1)
     run_id = uuid.uuid4().hex  # keys are the scheduler's: other passes, other clients use it too

@@ -24,7 +24,7 @@ from streampca.passes import machine
 
 MiB = 1024 * 1024
 INTERPRETER_NBYTES = 160 * MiB  # Python with NumPy, SciPy, Zarr (75 MB), xarray or Dask (150 MB)
-THREAD_NBYTES = 6 * MiB  # stack, allocator arena and BLAS buffer that one lane and reader touch
+THREAD_NBYTES = 3 * MiB  # stack, allocator arena and BLAS buffer that one lane or reader touches
 BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, where chunks allow it
 BLOCK_LENGTH = 512  # fewer streamed rows than this cost more in merging than they save
 DEFAULT_BUDGET = 4096 * MiB  # without a memory_limit: the first candidate that fits in this

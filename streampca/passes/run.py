@@ -96,7 +96,8 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *, accumulators: Mapping[str, Acc
     """
     execution = execution or Execution()
     work = Work(
-        matrix.streamed(plan.axis, plan.edges), dict(accumulators or {}), dict(operands or {}),
+        matrix.streamed(plan.axis, plan.edges), dict(accumulators or {}),
+        {name: _laid_out(value) for name, value in (operands or {}).items()},
         dict(side_inputs or {}), dict(maps or {}), dict(sinks or {}), weights, hidden, halo,
     )  # fmt: skip
     _check(work)
@@ -123,6 +124,12 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *, accumulators: Mapping[str, Acc
     cost.seconds = time.perf_counter() - begun
     execution.costs.append(cost)
     return PassResult(fold.total, cost)
+
+
+def _laid_out(operand: Any) -> Any:
+    """The operand without gaps in memory: travelling closes them, and BLAS rounds otherwise."""
+    gaps = isinstance(operand, np.ndarray) and not operand.flags.forc
+    return np.ascontiguousarray(operand) if gaps else operand
 
 
 def _check(work: Work) -> None:

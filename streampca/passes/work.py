@@ -52,10 +52,11 @@ class Work:
         part = slice(block.start - self.offset, block.stop - self.offset)
         block.arrays = {
             **self.operands,
-            **{name: np.asarray(values[part]) for name, values in self.side_inputs.items()},
+            **{n: np.ascontiguousarray(values[part]) for n, values in self.side_inputs.items()},
         }
         if self.weights is not None:
-            block.weights = np.asarray(self.weights if block.axis else self.weights[part], float)
+            weights = self.weights if block.axis else self.weights[part]
+            block.weights = np.ascontiguousarray(weights, dtype=float)
         if self.hidden is not None:
             block.hidden = np.asarray(self.hidden[:, part] if block.axis else self.hidden[part])
         return block

@@ -118,7 +118,7 @@ def _style(n: int) -> dict[str, Any]:
     root = np.sqrt(max(n, 1))
     return {
         "s": float(np.clip(450.0 / root, 2.0, 24.0)),
-        "alpha": float(np.clip(32.0 / root, 0.2, 0.85)),
+        "alpha": float(np.clip(40.0 / root, 0.25, 0.85)),
         "linewidths": 0,
         "rasterized": n > RASTERIZED_FROM,
     }

@@ -323,7 +323,7 @@ class Room:
             if self.left < 0:
                 raise InvalidInputError(
                     f"the operands that all strips of this Dask graph share are larger than "
-                    f"{PREPARED_NBYTES // MiB} MiB and cannot be kept. Write the array down first, "
+                    f"{dask_graph.PREPARED_NBYTES // MiB} MiB and cannot be kept. Write the array down first, "
                     "X.to_zarr('scratch.zarr'), and use streampca.open('scratch.zarr'); or, if it "
                     "fits into memory, X = X.persist()."
                 )

@@ -142,12 +142,16 @@ class ZarrReader(Reader):
         for i in range(0, len(places), batch):
             some = places[i : i + batch]
             for place, encoded in zip(some, self._fetch(some), strict=True):
-                self._place(place, encoded, index, out)
+                self._place(place, encoded, index, out, buffer)
         return out
 
     def _place(self, place: tuple[int, ...], encoded: Any, index: Index,
-               out: np.ndarray[Any, Any]) -> None:  # fmt: skip
-        """Decode one chunk into its part of ``out``."""
+               out: np.ndarray[Any, Any], buffer: Any) -> None:  # fmt: skip
+        """Decode one chunk into its part of ``out``.
+
+        The last chunk along the first dimension is stored padded: where the buffer has room
+        behind ``out`` it is decoded in place all the same.
+        """
         assert self.decoder is not None
         into, source, whole = [], [], True
         for number, step, part in zip(place, self.unit, index, strict=True):
@@ -160,14 +164,28 @@ class ZarrReader(Reader):
             target[...] = self.array.fill_value
             return
         key = self._key(place)
-        direct = whole and target.flags.c_contiguous and self.decoder.order == "C"
-        if direct and self.decoder.dtype == self.stored:
+        plain = self.decoder.order == "C" and self.decoder.dtype == self.stored
+        if whole and plain and target.flags.c_contiguous:
             self.decoder.decode(encoded, target.reshape(-1).view(np.uint8), key)
             return
+        if plain and buffer is not None and (offset := self._padded(into, source, index)) is not None:
+            if offset + self.decoder.nbytes <= len(buffer):
+                self.decoder.decode(encoded, buffer[offset : offset + self.decoder.nbytes], key)
+                return
         if getattr(self._local, "scratch", None) is None:
             self._local.scratch = np.empty(self.decoder.nbytes, np.uint8)
         self.decoder.decode(encoded, self._local.scratch, key)
         target[...] = self.decoder.values(self._local.scratch)[tuple(source)]
+
+    def _padded(self, into: list[slice], source: list[slice], index: Index) -> int | None:
+        """Where a chunk that is cut only at the end of the first dimension begins, in bytes."""
+        rest = zip(into[1:], self.unit[1:], index[1:], strict=True)
+        if source[0].start == 0 and into[0].stop == index[0].stop - index[0].start and all(
+            i.start == 0 and i.stop == u == s.stop - s.start for i, u, s in rest
+        ):
+            row = int(np.prod(self.unit[1:], dtype=np.int64)) * self.stored.itemsize
+            return into[0].start * row
+        return None
 
     @property
     def _is_local(self) -> bool:

@@ -23,12 +23,16 @@ from streampca.matrix import Block, Standardize, constant_columns
 EPS32 = float(np.finfo(np.float32).eps)
 
 
-def blocks(x: np.ndarray, step: int, axis: int = 0, weights: Any = None, **more: Any) -> Iterator[Block]:
+def blocks(
+    x: np.ndarray, step: int, axis: int = 0, weights: Any = None, **more: Any
+) -> Iterator[Block]:
     length = x.shape[axis]
     for i, start in enumerate(range(0, length, step)):
         part = slice(start, min(start + step, length))
         w = weights if weights is None or axis else weights[part]
-        yield Block(x[:, part] if axis else x[part], axis, part.start, part.stop, i, weights=w, **more)
+        yield Block(
+            x[:, part] if axis else x[part], axis, part.start, part.stop, i, weights=w, **more
+        )
 
 
 def fold(accumulator: Any, x: np.ndarray, step: int, axis: int = 0, **more: Any) -> Any:
@@ -89,7 +93,7 @@ def test_gram_and_moments_keep_twelve_digits_too() -> None:
     assert np.max(np.abs(top / np.linalg.eigvalsh(exact_covariance(x[:300])) - 1)) <= 1e-12
 
 
-@pytest.mark.parametrize("p", [1, 2, 8, 60])
+@pytest.mark.parametrize("p", [1, 2, 30])
 @pytest.mark.parametrize("step", [500, 20_000])
 def test_float32_with_means_of_ten_thousand_keeps_five_digits(p: int, step: int) -> None:
     x = normal(2, 20_000, p, 1e4, np.float32)
@@ -107,7 +111,9 @@ def test_float32_gram_with_means_of_ten_thousand_keeps_five_digits() -> None:
     exact = z @ z.T
     assert np.max(np.abs(gram - exact)) <= 1e-5 * np.max(exact)
     top = slice(-20, None)
-    assert np.allclose(np.linalg.eigvalsh(gram)[top], np.linalg.eigvalsh(exact)[top], rtol=1e-5, atol=0)
+    assert np.allclose(
+        np.linalg.eigvalsh(gram)[top], np.linalg.eigvalsh(exact)[top], rtol=1e-5, atol=0
+    )
 
 
 @pytest.mark.parametrize("p", [1, 2, 30])
@@ -247,29 +253,46 @@ def test_forget_is_the_inverse_of_merge(mean: float, center: bool, weighted: boo
 @pytest.mark.parametrize("share", [0.5, 0.99, 0.9999])
 @pytest.mark.parametrize("louder", [1.0, 1e4])
 @pytest.mark.parametrize("away", [0.0, 50.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_certified_loss_bounds_the_true_loss(
-    mean: float, share: float, louder: float, away: float
+    mean: float, share: float, louder: float, away: float, dtype: str
 ) -> None:
     """Most rows, of much larger variance or elsewhere, are removed again."""
-    n = 40_000
+    n = 20_000
     left = round(n * (1 - share))
     x = normal(12, n, 4, 0.0)
     x[left:] = x[left:] * louder + away
-    x += mean
+    x = (x + mean).astype(dtype)
     total = fold(Scatter(), x, 3000)
     loss = total.forget(fold(Scatter(), x[left:], 2500))
     exact = exact_covariance(x[:left], ddof=0) * left
     true_loss = np.max(np.abs(total.scatter() - exact)) / np.max(np.diagonal(exact))
     assert true_loss <= loss
-    if louder == 1.0 and away == 0.0:
-        assert loss < 1e-9  # a bound that is always huge would certify nothing
+    if louder == 1.0 and away == 0.0 and mean < 1e6:
+        # a bound that is always huge would certify nothing
+        assert loss < (1e-9 if dtype == "float64" else 1.0)
+
+
+def test_the_loss_adds_up_over_many_forgets() -> None:
+    x = normal(12, 5000, 3, 10.0)
+    x[:4000] *= 1000
+    parts = [fold(Scatter(), part, 100) for part in np.split(x, 10)]
+    total = Scatter()
+    for part in parts:
+        total.merge(part)
+    losses = [total.forget(part) for part in parts[:9]]
+    exact = exact_covariance(x[4500:], ddof=0) * 500
+    assert np.max(np.abs(total.scatter() - exact)) / np.max(np.diagonal(exact)) <= losses[-1]
+    assert losses[-1] > 100 * losses[0]  # small beside what was there, large beside what is left
+    assert losses[-1] < 1e-4
 
 
 def test_forgetting_everything_leaves_an_empty_accumulator() -> None:
     x = normal(13, 50, 3, 2.0)
     scatter = fold(Scatter(), x, 20)
     assert scatter.forget(fold(Scatter(), x, 50)) == 0.0
-    assert set(scatter.state()) == {"count", "weight"}
+    assert set(scatter.state()) == {"count", "weight", "slack"}
+    assert scatter.slack == 0.0
     assert scatter.count == 0
     again = fold(scatter, x, 10)
     assert np.allclose(again.covariance(), exact_covariance(x))
@@ -286,7 +309,9 @@ def test_forgetting_nothing_changes_nothing() -> None:
     assert np.array_equal(scatter.scatter(), before)
 
 
-@pytest.mark.parametrize("impossible", ["more rows", "never there", "wider", "heavier", "from nothing"])
+@pytest.mark.parametrize(
+    "impossible", ["more rows", "never there", "wider", "heavier", "from nothing"]
+)
 def test_an_impossible_forget_is_refused_and_changes_nothing(impossible: str) -> None:
     x = normal(15, 60, 3, 0.0)
     scatter = fold(Scatter(), x[:40], 20)
@@ -373,7 +398,9 @@ def test_mean_imputation_equals_numpy(share: float, mean: float, weighted: bool,
     assert np.allclose(total.mean, average, rtol=1e-12, atol=1e-12)
     tol = 1e-12 if mean == 0 else 1e-11
     assert np.allclose(total.scatter(), exact, rtol=0, atol=tol * np.max(exact))
-    assert np.allclose(total.covariance(), exact / (weights.sum() - 1), rtol=0, atol=tol * np.max(exact))
+    assert np.allclose(
+        total.covariance(), exact / (weights.sum() - 1), rtol=0, atol=tol * np.max(exact)
+    )
     assert not total.scatter()[5].any()
     assert total.missing.tolist() == hole.sum(axis=0).tolist()
 

@@ -14,7 +14,18 @@ import streampca.matrix.block as block_module
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.matrix import Block, Labels, Standardize, constant_columns, work_dtype
 
-DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool"]
+DTYPES = [
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "int64",
+    "bool",
+]
 INTEGERS = [d for d in DTYPES if np.dtype(d).kind in "iu"]
 
 
@@ -46,7 +57,9 @@ def block(x: Any, axis: int = 0, **more: Any) -> Block:
     return Block(x, axis, 100, 100 + x.shape[axis], 4, **more)
 
 
-def gather(b: Block, dtype: Any = None, **transform: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def gather(
+    b: Block, dtype: Any = None, **transform: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(values, mask, sums) of all tiles, put together."""
     dtype = np.dtype(dtype or b.work_dtype)
     n, p = b.shape
@@ -86,7 +99,9 @@ def test_tiles(axis: int, dtype: str, holes: Any) -> None:
         check_tiles(axis, dtype, holes, to, centred, scaled, weighted)
 
 
-def check_tiles(axis: int, dtype: str, holes: Any, to: Any, centred: bool, scaled: bool, weighted: bool) -> None:
+def check_tiles(
+    axis: int, dtype: str, holes: Any, to: Any, centred: bool, scaled: bool, weighted: bool
+) -> None:
     x = values(dtype)
     rng = np.random.default_rng(1)
     missing = rng.random(x.shape) < 0.2
@@ -151,9 +166,13 @@ def test_tiles_of_degenerate_blocks(axis: int, shape: tuple[int, int], weighted:
     z, mask, sums = gather(b, center=np.ones(shape[1]), scale=np.full(shape[1], 2.0))
     assert np.allclose(z, (x - 1) / 2 * (2 if weighted else 1))
     assert not mask.any()
-    assert np.allclose(sums, ((x.astype(float) - 1) / 2).sum(axis=0) * (4 if weighted else 1), atol=1e-5)
+    assert np.allclose(
+        sums, ((x.astype(float) - 1) / 2).sum(axis=0) * (4 if weighted else 1), atol=1e-5
+    )
     assert b.stats.count.tolist() == [shape[0]] * shape[1]
-    assert np.array_equal(b.head_mean(), x.astype(float).mean(axis=0) if shape[0] else np.zeros(shape[1]))
+    assert np.array_equal(
+        b.head_mean(), x.astype(float).mean(axis=0) if shape[0] else np.zeros(shape[1])
+    )
 
 
 @both_axes
@@ -191,7 +210,11 @@ def test_infinity_is_refused_with_its_place(axis: int, wrong: float, scale: Any)
     name = "gene105" if axis else "gene5"
     where = r"block 4 \(features 100 to 106\)" if axis else r"block 4 \(samples 100 to 121\)"
     scales = None if scale is None else np.full(7, scale)
-    for look in (lambda: list(b.tiles(b.work_dtype, scale=scales)), lambda: b.mask, lambda: b.stats):
+    for look in (
+        lambda: list(b.tiles(b.work_dtype, scale=scales)),
+        lambda: b.mask,
+        lambda: b.stats,
+    ):
         with pytest.raises(NonFiniteError, match=f"infinity in {where}.*{name}"):
             look()
 
@@ -286,7 +309,9 @@ def test_standardize(axis: int, ddof: int, scale: Any, centred: bool) -> None:
     if scale is None:
         assert divisor is None
         return
-    exact = [0.0 if hole else np.nanstd(c, ddof=ddof) for c, hole in zip(x.T, constant, strict=True)]
+    exact = [
+        0.0 if hole else np.nanstd(c, ddof=ddof) for c, hole in zip(x.T, constant, strict=True)
+    ]
     assert np.allclose(divisor, exact)
     z, _, _ = gather(b, center=center, scale=divisor)
     assert not z[:, [3, 5]].any()

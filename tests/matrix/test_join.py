@@ -72,7 +72,11 @@ class Stored(ChunkedMatrix):
 
 def random(n: int, p: int, dtype: str = "float64", seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    return rng.integers(0, 3, (n, p)).astype(dtype) if dtype == "int8" else rng.normal(size=(n, p)).astype(dtype)
+    return (
+        rng.integers(0, 3, (n, p)).astype(dtype)
+        if dtype == "int8"
+        else rng.normal(size=(n, p)).astype(dtype)
+    )
 
 
 def joined(axis: int, *arrays: Any, **more: Any) -> tuple[ChunkedMatrix, list[Stored]]:
@@ -163,9 +167,13 @@ def test_chunk_edges_across_the_join_are_those_that_all_parts_share() -> None:
 
 @both_axes
 @streamed_axes
-@pytest.mark.parametrize("dtypes", [("int8", "float32"), ("float32", "float64"), ("int8", "float64"),
-                                    ("int8", "int8")])  # fmt: skip
-def test_dtypes_are_joined_and_every_block_has_that_dtype(axis: int, streamed: int, dtypes: Any) -> None:
+@pytest.mark.parametrize(
+    "dtypes",
+    [("int8", "float32"), ("float32", "float64"), ("int8", "float64"), ("int8", "int8")],
+)
+def test_dtypes_are_joined_and_every_block_has_that_dtype(
+    axis: int, streamed: int, dtypes: Any
+) -> None:
     arrays = [random(4, 4, dtype, i) for i, dtype in enumerate(dtypes)]
     matrix, _ = joined(axis, *arrays)
     whole = np.concatenate(arrays, axis=axis)
@@ -186,7 +194,10 @@ def test_missing_codes_become_nan(axis: int, streamed: int) -> None:
     matrix = (concat_features if axis else concat_samples)(first, second, Stored(arrays[2]))
     assert matrix.dtype == np.float32
     assert matrix.missing_value is None
-    decoded = [np.where(arrays[0] == 0, np.nan, arrays[0]), np.where(arrays[1] == 2, np.nan, arrays[1])]
+    decoded = [
+        np.where(arrays[0] == 0, np.nan, arrays[0]),
+        np.where(arrays[1] == 2, np.nan, arrays[1]),
+    ]
     whole = np.concatenate([*decoded, arrays[2]], axis=axis).astype(np.float32)
     for start in range(whole.shape[streamed]):
         part = slice(start, start + 1)
@@ -290,7 +301,9 @@ def test_a_part_reads_the_same(axis: int, streamed: int) -> None:
 
 
 @both_axes
-@pytest.mark.parametrize(("kind", "streamed"), [("scatter", 0), ("gram", 1), ("moments", 0), ("moments", 1)])
+@pytest.mark.parametrize(
+    ("kind", "streamed"), [("scatter", 0), ("gram", 1), ("moments", 0), ("moments", 1)]
+)
 def test_accumulators_see_the_joined_matrix(axis: int, streamed: int, kind: str) -> None:
     """Of integers with a code, floats and free edges together."""
     arrays = [random(9, 9, "int8", 1), random(9, 9, "float32", 2)]

@@ -23,7 +23,9 @@ def test_plain_axes() -> None:
     assert (len(labels.samples), len(labels.features)) == (3, 2)
 
 
-@pytest.mark.parametrize("names", [[1, 2], np.array([1.5, 2.5]), np.array(["x", "y"], dtype=object)])
+@pytest.mark.parametrize(
+    "names", [[1, 2], np.array([1.5, 2.5]), np.array(["x", "y"], dtype=object)]
+)
 def test_names_are_strings(names: object) -> None:
     axis = AxisLabels.plain("gene", 2, names)  # type: ignore[arg-type]
     assert axis.names() == [str(name) for name in names]  # type: ignore[attr-defined]
@@ -101,7 +103,11 @@ def test_concat_of_unnamed_stacked_dimensions_counts_through() -> None:
 
 
 def test_nothing_has_no_names() -> None:
-    for axis in (AxisLabels.plain("x", 0), AxisLabels(("a", "b"), (0, 3)), AxisLabels.plain("x", 0, [])):
+    for axis in (
+        AxisLabels.plain("x", 0),
+        AxisLabels(("a", "b"), (0, 3)),
+        AxisLabels.plain("x", 0, []),
+    ):
         assert len(axis) == 0
         assert axis.names() == []
 

@@ -25,7 +25,7 @@ def start_client(n_workers: int, **more: Any) -> Any:
 
     cluster = LocalCluster(
         n_workers=n_workers, threads_per_worker=1, processes=True, host="127.0.0.1",
-        dashboard_address=None, **more,
+        dashboard_address="127.0.0.1:0", **more,
     )  # fmt: skip
     return Client(cluster, set_as_default=False)
 

@@ -19,8 +19,9 @@ from streampca.store import is_bundle, read_bundle, write_bundle
 
 ARRAYS = {
     "float64": np.linspace(0, 1, 7), "float32": np.arange(6, dtype="f4").reshape(2, 3),
-    "float16": np.ones(3, "f2"), "int8": np.arange(-3, 3, dtype="i1"), "int64": np.array([2**62, -1]),
-    "uint64": np.array([2**64 - 1], "u8"), "bool": np.array([True, False]), "complex": np.array([1 + 2j]),
+    "float16": np.ones(3, "f2"), "int8": np.arange(-3, 3, dtype="i1"),
+    "int64": np.array([2**62, -1]), "uint64": np.array([2**64 - 1], "u8"),
+    "bool": np.array([True, False]), "complex": np.array([1 + 2j]),
     "special": np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324]), "zeros": np.zeros((4, 4)),
     "scalar": np.array(3.5), "scalar int": np.array(3), "scalar bool": np.array(True),
     "empty": np.zeros(0), "no rows": np.zeros((0, 5), "f4"), "no columns": np.zeros((5, 0), "i2"),
@@ -29,8 +30,9 @@ ARRAYS = {
 }  # fmt: skip
 
 STRINGS = {
-    "fixed": np.array(["a", "bcd", ""]), "wide": np.array(["é☃", "\U0001f600 x"]), "of empty": np.array(["", ""]),
-    "objects": np.array(["x", "longer than the rest"], dtype=object), "scalar text": np.array("hey"),
+    "fixed": np.array(["a", "bcd", ""]), "wide": np.array(["é☃", "\U0001f600 x"]),
+    "of empty": np.array(["", ""]), "scalar text": np.array("hey"),
+    "objects": np.array(["x", "longer than the rest"], dtype=object),
     "no text": np.array([], dtype="U3"), "no rows of text": np.zeros((0, 2), dtype="U3"),
     "grid": np.array([["a", "b"], ["c", "dd"]]),
 }  # fmt: skip
@@ -76,7 +78,8 @@ def test_many_arrays_of_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_document_comes_back(tmp_path: Path) -> None:
     document = {
-        "text": "é☃\n\"'", "number": 0.1 + 0.2, "none": None, "deep": {"list": [1, 2.5, True, {"x": []}]},
+        "text": "é☃\n\"'", "number": 0.1 + 0.2, "none": None,
+        "deep": {"list": [1, 2.5, True, {"x": []}]},
         "sha256": "0" * 64, "format_version": 99, "huge": 10**30, "zeros": ["0" * 64] * 2,
     }  # fmt: skip
     path = write_bundle(str(tmp_path / "b"), {}, document)
@@ -100,7 +103,10 @@ def test_names_that_are_paths_are_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_odd_names_are_allowed(tmp_path: Path) -> None:
-    arrays = {name: np.array(float(i)) for i, name in enumerate(["gram.z_probe", "é", "a b", "bundle.json"])}
+    arrays = {
+        name: np.array(float(i))
+        for i, name in enumerate(["gram.z_probe", "é", "a b", "bundle.json"])
+    }
     write_bundle(tmp_path / "b", arrays, {})
     assert read_bundle(tmp_path / "b")[0] == arrays
 
@@ -116,7 +122,12 @@ def test_is_bundle(tmp_path: Path) -> None:
 
 @pytest.fixture
 def whole(tmp_path: Path) -> Path:
-    arrays = {"x": np.arange(300.0), "names": np.array(["a", "bc"]), "empty": np.zeros(0), "zero": np.zeros(9)}
+    arrays = {
+        "x": np.arange(300.0),
+        "names": np.array(["a", "bc"]),
+        "empty": np.zeros(0),
+        "zero": np.zeros(9),
+    }
     document = {"estimator": "PCA", "k": 3, "share": 0.95, "note": "spaces  and\nlines"}
     return write_bundle(tmp_path / "whole", arrays, document)
 
@@ -154,7 +165,13 @@ def test_every_truncation_is_noticed(whole: Path) -> None:
     rng = np.random.default_rng(1)
     for file in files_of(whole):
         content = file.read_bytes()
-        for length in {0, 1, len(content) // 2, len(content) - 1, *map(int, rng.integers(0, len(content), 6))}:
+        for length in {
+            0,
+            1,
+            len(content) // 2,
+            len(content) - 1,
+            *map(int, rng.integers(0, len(content), 6)),
+        }:
             file.write_bytes(content[:length])
             with pytest.raises(SourceError):
                 read_bundle(whole)
@@ -215,7 +232,9 @@ def test_another_format_version_is_refused(whole: Path, version: Any) -> None:
         read_bundle(whole)
 
 
-def test_a_newer_format_says_what_to_do(whole: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_newer_format_says_what_to_do(
+    whole: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(bundle_module, "FORMAT_VERSION", 2)
     newer = write_bundle(tmp_path / "newer", {}, {})
     monkeypatch.setattr(bundle_module, "FORMAT_VERSION", 1)
@@ -223,7 +242,9 @@ def test_a_newer_format_says_what_to_do(whole: Path, monkeypatch: pytest.MonkeyP
         read_bundle(newer)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "3", "null", "{}", '{"format_version": 1}', "\xff", "{"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "3", "null", "{}", '{"format_version": 1}', "\xff", "{"]
+)
 def test_an_index_that_is_not_one_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "bundle.json").write_text(text, encoding="latin-1")
@@ -283,7 +304,9 @@ def test_a_failure_before_the_exchange_leaves_the_old_one(
         left_over(tmp_path, "b")
 
 
-def test_a_failing_rename_puts_the_old_one_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_rename_puts_the_old_one_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_bundle(tmp_path / "b", {}, {"version": 1})
     monkeypatch.setattr(bundle_module.ctypes, "CDLL", lambda name: object())
     rename = Path.rename
@@ -300,7 +323,9 @@ def test_a_failing_rename_puts_the_old_one_back(tmp_path: Path, monkeypatch: pyt
     left_over(tmp_path, "b")
 
 
-def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(*args: Any) -> None:
         raise KeyboardInterrupt
 
@@ -396,6 +421,8 @@ def test_nothing_is_pickled(whole: Path, tmp_path: Path, monkeypatch: pytest.Mon
     traps[:] = [Trap(), Trap()]
     write_bundle(tmp_path / "b", {"x": traps}, {})
     assert read_bundle(tmp_path / "b")[0]["x"].tolist() == ["trap", "trap"]
-    codecs = [json.loads(f.read_text())["codecs"] for f in files_of(tmp_path) if f.name == "zarr.json"]
+    codecs = [
+        json.loads(f.read_text())["codecs"] for f in files_of(tmp_path) if f.name == "zarr.json"
+    ]
     names = {codec["name"] for each in codecs for codec in each}
     assert names <= {"bytes", "vlen-utf8", "zstd", "crc32c"}

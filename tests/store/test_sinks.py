@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,13 @@ kinds = pytest.mark.parametrize("kind", ["memory", "zarr"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
 @pytest.mark.parametrize("chunk", [1, 3, 4, 10, 100])
 @pytest.mark.parametrize("edges", [(0, 10), (0, 4, 8, 10), (0, 3, 9, 10), (0, 1, 1, 10)])
-def test_blocks_arrive_where_they_belong(kind: str, dtype: str, chunk: int, edges: Any, tmp_path: Path) -> None:
+def test_blocks_arrive_where_they_belong(
+    kind: str, dtype: str, chunk: int, edges: Any, tmp_path: Path
+) -> None:
     """In any order, with a partial last chunk, and however often."""
     values = np.arange(20).reshape(10, 2).astype(dtype)
     sink: Sink = make(kind, tmp_path, 10, 2, dtype=dtype, chunk=chunk)
-    parts = list(zip(edges[:-1], edges[1:], strict=True))
+    parts = list(pairwise(edges))
     for start, stop in [*parts[::-1], *parts]:
         sink.write(start, values[start:stop])
     found = content(sink)
@@ -79,7 +82,7 @@ def test_concurrent(chunk: int, edges: Any, expected: bool, tmp_path: Path) -> N
     length = max(edges[-1], 1)
     sink = ZarrSink(tmp_path / "out", 200, 2, chunk=chunk)
     assert sink.concurrent(np.array(edges)) is expected
-    touched = [set(range(a // chunk, -(-b // chunk))) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    touched = [set(range(a // chunk, -(-b // chunk))) for a, b in pairwise(edges)]
     disjoint = sum(len(t) for t in touched) == len(set().union(*touched)) if touched else True
     assert disjoint is expected, "the table itself: no chunk belongs to two blocks"
     assert MemorySink(length, 2).concurrent(np.array(edges)) is False
@@ -118,7 +121,9 @@ def test_a_damaged_chunk_is_noticed_when_read(tmp_path: Path) -> None:
         zarr.open_array(tmp_path / "out", mode="r")[...]
 
 
-@pytest.mark.parametrize("kind", ["sink", "foreign array", "group", "directory", "file", "dangling link"])
+@pytest.mark.parametrize(
+    "kind", ["sink", "foreign array", "group", "directory", "file", "dangling link"]
+)
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_an_existing_target_is_refused(kind: str, overwrite: bool, tmp_path: Path) -> None:
     """Only an output of ours is ever overwritten, and only where that was asked for."""
