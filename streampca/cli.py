@@ -162,7 +162,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
                   f"{recipe.variants} variants of {recipe.populations} populations, "
                   f"{recipe.missing:.1%} missing ({size(cells)} as int8)", flush=True)  # fmt: skip
         report = genotype_demo(folder, recipe, memory_limit=arguments.memory_limit, progress=progress,
-                               writing=None if progress is None else _writing)  # fmt: skip
+                               writing=_writing if progress else None)  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     report.model.save(folder / "model")
     if arguments.json:
@@ -197,13 +197,19 @@ def _digits() -> Any:
 # -- words ----------------------------------------------------------------------------------------
 
 
+LEGEND = (
+    "+-: bound on the variance's error.  angle: bound on the angle to the true component, radians;\n"
+    "1.6 = its neighbours are as large, so that only their common plane is determined."
+)
+
+
 def _report(model: Any) -> str:
     """The spectrum, and what the fit cost against its plan."""
     plan: Plan = model.plan_
     costs: list[PassCost] = model.cost_
     seconds = sum(c.seconds for c in costs)
     nbytes = sum(c.nbytes for c in costs)
-    lines = [model.result_.table(), "", f"{'':<14}{'planned':>12}{'measured':>12}"]
+    lines = [model.result_.table(), LEGEND, "", f"{'':<14}{'planned':>12}{'measured':>12}"]
     rows = [
         ("passes", len(plan.passes), len(costs)),
         ("chunk reads", plan.reads, sum(c.reads for c in costs)),
@@ -211,7 +217,7 @@ def _report(model: Any) -> str:
         ("peak memory", size(plan.peak_nbytes), size(peak_nbytes())),
     ]
     lines += [f"{name:<14}{planned:>12}{measured:>12}" for name, planned, measured in rows]
-    lines.append(f"{'seconds':<14}{'':>12}{seconds:>12.1f}   ({nbytes / max(seconds, 1e-9) / 1e6:.0f} MB/s)")
+    lines.append(f"{'seconds reading':<15}{'':>11}{seconds:>12.1f}   ({nbytes / max(seconds, 1e-9) / 1e6:.0f} MB/s)")
     return "\n".join(lines)
 
 

@@ -69,7 +69,8 @@ def not_fitted(name: str) -> Exception:
     return NotFittedError(message)
 
 
-def shorten(names: list[str], limit: int = 5) -> str:
-    """``a, b, c and 12 more``: a list of names that fits into one message."""
-    shown = ", ".join(names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+def shorten(names: list[str], total: int | None = None) -> str:
+    """``a; b; c and 12 more``: the first of ``total`` names, so that they fit into one message."""
+    total = len(names) if total is None else total
+    shown = "; ".join(names[:4])
+    return shown if total <= 4 else f"{shown} and {total - 4} more"

@@ -255,11 +255,9 @@ class Block:
     def name_columns(self, columns: Array) -> str:
         """Names of some of this block's columns, for messages."""
         offset = self.start if self.axis else 0
-        absolute = [int(c) + offset for c in columns]
-        if self.labels is None:
-            return "columns " + shorten([str(c) for c in absolute])
-        few = [self.labels.features.name(c) for c in absolute[:5]]
-        return "columns " + shorten(few + [""] * max(0, len(absolute) - 5))
+        few = [int(c) + offset for c in columns[:4]]
+        named = [str(c) if self.labels is None else self.labels.features.name(c) for c in few]
+        return "columns " + shorten(named, len(columns))
 
 
 def _column_sums(z: Array, weights: Array | None) -> Array:

@@ -59,8 +59,7 @@ def _warn(fitted: Fitted, labels: Labels, settings: dict[str, Any]) -> None:
     if len(fitted.dropped):
         warnings.warn(
             f"{len(fitted.dropped)} of {len(fitted.mean)} features have no observation and were "
-            f"left out: {shorten(names.names(fitted.dropped[:6].tolist()), 5)}"
-            + (" ..." if len(fitted.dropped) > 6 else ""),
+            f"left out: {shorten(names.names(fitted.dropped[:4].tolist()), len(fitted.dropped))}",
             DroppedFeaturesWarning, stacklevel=4,
         )  # fmt: skip
     variance = fitted.column_variance

@@ -18,7 +18,7 @@ from streampca.solvers import Certificate
 from streampca.store import read_bundle, write_bundle
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Decomposition:
     """What a fit found. Saved, plotted, compared and applied as it is.
 
@@ -104,7 +104,8 @@ class Decomposition:
 
     def top_features(self, component: int = 0, n: int = 10) -> list[tuple[str, float]]:
         """The n features with the largest |loading| on a component (0 = the first), by name."""
-        column = self.loadings[:, component]
+        deviation = np.sqrt(self.explained_variance[component])
+        column = self.require_components()[component] * deviation
         order = np.argsort(-np.abs(column), kind="stable")[:n]
         return [(self.labels.features.name(int(i)), float(column[i])) for i in order]
 
@@ -127,6 +128,12 @@ class Decomposition:
             lines.append(f"      ... {self.n_components - rows} more")
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        return (
+            f"<Decomposition: {self.method}, {self.n_components} components of {self.n_samples} "
+            f"samples x {self.n_features} features>"
+        )
+
     def __str__(self) -> str:
         return (
             f"{self.method}: {self.n_components} components of {self.n_samples} samples x "
@@ -135,6 +142,33 @@ class Decomposition:
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
+
+    def to_xarray(self) -> Any:
+        """Everything with its labels, as an xarray.Dataset: stacked dimensions are unstacked.
+
+        ``components`` (component, feature dimensions), ``mean``, ``explained_variance``,
+        ``explained_variance_ratio`` and, where the fit has them, ``scores``. Components count
+        from 1. Features without any observation are NaN.
+        """
+        from streampca.sources.labelled import to_dataset
+
+        component = AxisLabels.plain("component", self.n_components,
+                                     list(range(1, self.n_components + 1)))  # fmt: skip
+        features = self.labels.features
+        mean = np.array(self.mean)
+        mean[self.dropped] = np.nan
+        tables: dict[str, tuple[Array, list[AxisLabels]]] = {
+            "explained_variance": (self.explained_variance, [component]),
+            "explained_variance_ratio": (self.explained_variance_ratio, [component]),
+            "mean": (mean, [features]),
+        }
+        if self.components is not None:
+            components = np.array(self.components)
+            components[:, self.dropped] = np.nan
+            tables["components"] = (components, [component, features])
+        if self.scores is not None:
+            tables["scores"] = (self.scores, [self.labels.samples, component])
+        return to_dataset(tables, {"method": self.method, "n_samples": self.n_samples})
 
     # -- at rest ------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import uuid
 from collections import deque
@@ -116,10 +117,10 @@ def _submit(client: Any, work: Work, pending: deque[tuple[int, range]], ahead: i
             take: Callable[[int, SpanResult], int]) -> None:  # fmt: skip
     import dask
 
-    common = {"operands": dict(work.operands), "maps": dict(work.maps)}
+    common: Any = Parcel({"operands": dict(work.operands), "maps": dict(work.maps)})
     if work.operands or work.maps:
-        # in a list: the keys of a bare dictionary would name the data on the scheduler, where
-        # another pass, or another client, has a "v" of its own
+        # a bare dictionary would name the data on the scheduler by its keys, where another
+        # pass, or another client, has a "v" of its own
         (common,) = client.scatter([common], broadcast=True, hash=False)
     bare = replace(work, operands={}, maps={})
     window = 2 * (sum(client.nthreads().values()) or 1)
@@ -134,12 +135,12 @@ def _submit(client: Any, work: Work, pending: deque[tuple[int, range]], ahead: i
                 number, span = todo.popleft()
                 with dask.config.set(quiet):
                     future = client.submit(
-                        fold_on_worker, bare.cut(span), span, ahead, common,
+                        fold_on_worker, Parcel(bare.cut(span)), span, ahead, common,
                         key=f"streampca-span-{number}-{run_id}", pure=False, retries=2,
                     )  # fmt: skip
                 flight.append((number, future))
             number, future = flight[0]
-            result = future.result()
+            result = future.result().content
             if isinstance(result, StreamPCAError):
                 raise result
             take(number, result)
@@ -152,17 +153,36 @@ def _submit(client: Any, work: Work, pending: deque[tuple[int, range]], ahead: i
             future.cancel()
 
 
-def fold_on_worker(work: Work, span: range, ahead: int,
-                   common: dict[str, dict[str, Any]]) -> SpanResult | StreamPCAError:  # fmt: skip
+class Parcel:
+    """What travels, pickled in one piece.
+
+    Distributed sends arrays beside the pickle, and they arrive wherever they lie in the message,
+    often at odd addresses. NumPy then leaves BLAS aside and rounds otherwise.
+    """
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+    def __reduce__(self) -> Any:
+        from distributed.protocol.pickle import dumps  # cloudpickle where it must be
+
+        return _unpack, (dumps(self.content),)
+
+
+def _unpack(data: bytes) -> Parcel:
+    return Parcel(pickle.loads(data))
+
+
+def fold_on_worker(work: Parcel, span: range, ahead: int, common: Parcel) -> Parcel:
     """The task: read and fold one span on a worker, on one BLAS thread.
 
     Errors of our own are returned: they are the same at every trial, and what a task raises is
     tried again (a store may fail for a moment).
     """
-    work = replace(work, operands=common["operands"], maps=common["maps"])
-    work.matrix.restart_counts()
+    mine = replace(work.content, **common.content)
+    mine.matrix.restart_counts()
     try:
         with single_threaded_blas():
-            return fold_span(work, span, ahead)
+            return Parcel(fold_span(mine, span, ahead))
     except StreamPCAError as error:
-        return error
+        return Parcel(error)

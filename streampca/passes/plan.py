@@ -111,7 +111,7 @@ class PassPlan:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What a fit will do. Prints as text, as HTML in Jupyter; ``to_json`` for machines.
 
@@ -183,6 +183,12 @@ class Plan:
     def to_json(self) -> str:
         """The same bytes for the same source and settings, on every machine."""
         return json.dumps(self.to_dict(), sort_keys=True, indent=1)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Plan: {self.method} by {self.solver}, {len(self.passes)} passes, {self.reads} chunk "
+            f"reads, {size(self.peak_nbytes)}>"
+        )
 
     def __str__(self) -> str:
         n, p = self.shape

@@ -55,17 +55,19 @@ class NotebookProgress:
     """A bar in Jupyter, updated in place."""
 
     def __init__(self) -> None:
-        from IPython.display import display
-
-        self._handle = display("", display_id=True)
+        self._handle: Any = None
         self._last = 0.0
 
     def __call__(self, advance: Advance) -> None:
-        from IPython.display import HTML
+        from IPython.display import HTML, display
 
         now, done = time.monotonic(), advance.blocks_done == advance.n_blocks
         if not done and now - self._last < 0.2:
             return
+        if self._handle is None:  # no bar for passes that end at once
+            if advance.seconds < 0.5:
+                return
+            self._handle = display("", display_id=True)
         self._last = now
         bar = f'<progress value="{advance.blocks_done}" max="{advance.n_blocks}"></progress>'
         self._handle.update(HTML(f"{bar} {advance}"))

@@ -309,3 +309,12 @@ def _chunk_steps(variable: xarray.Variable) -> tuple[int | tuple[int, ...] | Non
         else:
             steps.append(tuple(int(n) for n in step) if sum(step) == size else None)
     return tuple(steps)
+
+
+def to_dataset(
+    tables: Mapping[str, tuple[np.ndarray[Any, Any], Sequence[AxisLabels]]],
+    attrs: Mapping[str, Any],
+) -> xarray.Dataset:
+    """Several labelled arrays (values and the labels of their axes, by name) as one Dataset."""
+    arrays = {name: to_dataarray(values, axes, name) for name, (values, axes) in tables.items()}
+    return xarray.Dataset(arrays, attrs=dict(attrs))

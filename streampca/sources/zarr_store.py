@@ -278,6 +278,9 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
     arrays = {name: array for name, array in node.members(max_depth=None) if not isinstance(array, zarr.Group)}
     if variable in arrays:
         return arrays[variable]
+    data = [array for name, array in arrays.items() if not _is_coordinate(name, array)]
+    if variable is None and len(data) == 1:
+        return data[0]
     shown = ", ".join(f"{name} {array.shape}" for name, array in sorted(arrays.items())) or "none"
     example = next((n for n, a in sorted(arrays.items()) if a.ndim == 2), next(iter(arrays), "X"))
     asked = "does not say which array" if variable is None else f"has no array {variable!r}"
@@ -285,6 +288,12 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
         f"{source} is a Zarr group and the call {asked}; it holds: {shown}. "
         f"Use streampca.open({source!r}, variable={example!r})."
     )
+
+
+def _is_coordinate(name: str, array: Any) -> bool:
+    """Whether an array is the coordinate of its own dimension, as xarray writes them."""
+    dims = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+    return array.ndim == 1 and dims is not None and tuple(dims) == (name.rpartition("/")[2],)
 
 
 def hide_secrets(url: str) -> str:

@@ -286,7 +286,7 @@ def test_what_a_block_says_of_itself() -> None:
     assert rows.columns == slice(0, 7)
     assert rows.total_weight == 22.0
     assert rows.eps == np.finfo(np.float64).eps
-    assert rows.name_columns(np.arange(7)) == "columns 0, 1, 2, 3, 4 and 2 more"
+    assert rows.name_columns(np.arange(7)) == "columns 0; 1; 2; 3 and 3 more"
 
 
 # -- standardisation -------------------------------------------------------------------------

@@ -28,10 +28,9 @@ class ToyMatrix(ChunkedMatrix):
     """
 
     def __init__(self, values: np.ndarray, chunk: int = 1, *, sleep: float = 0.0,
-                 fails_at: int | None = None, recycled: bool = False,
-                 flag: str | None = None) -> None:  # fmt: skip
+                 fails_at: int | None = None, recycled: bool = False) -> None:  # fmt: skip
         self.values, self.chunk = values, chunk
-        self.sleep, self.fails_at, self.flag = sleep, fails_at, flag
+        self.sleep, self.fails_at = sleep, fails_at
         self.into_buffer = recycled
         self.shape = values.shape
         self.dtype = values.dtype
@@ -49,6 +48,11 @@ class ToyMatrix(ChunkedMatrix):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._reset()
+
+    def __copy__(self) -> ToyMatrix:
+        other = ToyMatrix.__new__(ToyMatrix)
+        other.__dict__.update(self.__dict__)  # counts are shared, as those of real sources are
+        return other
 
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
         with self.state["lock"]:
