@@ -62,6 +62,7 @@ class ToyMatrix(ChunkedMatrix):
         if self.sleep:
             time.sleep(random.random() * self.sleep)
         if self.fails_at is not None and start <= self.fails_at < stop:
+            self._gone()
             raise OSError("the disk is on fire")
         part = self.values[:, start:stop] if axis else self.values[start:stop]
         if buffer is None:
