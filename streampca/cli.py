@@ -23,13 +23,18 @@ from streampca.passes.machine import peak_nbytes
 from streampca.passes.progress import TerminalProgress
 
 # sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory
-EXIT = ((MemoryLimitError, 69), (SourceError, 66), (MissingDependencyError, 69), (StreamPCAError, 65))
+EXIT = (
+    (MemoryLimitError, 69),
+    (SourceError, 66),
+    (MissingDependencyError, 69),
+    (StreamPCAError, 65),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``streampca``. Returns the exit code."""
     arguments = build_parser().parse_args(argv)
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         return int(arguments.run(arguments) or 0)
     except StreamPCAError as error:
@@ -89,7 +94,8 @@ def _write_scores(model: Any, matrix: Any, arguments: argparse.Namespace) -> Non
         return
     from streampca.store import ZarrSink
 
-    sink = ZarrSink(arguments.scores, *scores.shape, overwrite=arguments.overwrite)
+    n, k = scores.shape
+    sink = ZarrSink(arguments.scores, n, k, overwrite=arguments.overwrite)
     sink.write(0, scores)
     sink.finish()
 
@@ -102,8 +108,11 @@ def run_transform(arguments: argparse.Namespace) -> int:
         model.set_params(memory_limit=arguments.memory_limit)
     scores = model.transform(_open(arguments), out=arguments.output, overwrite=arguments.overwrite)
     text = {"rows": scores.shape[0], "components": scores.shape[1], "output": arguments.output}
-    print(json.dumps(text) if arguments.json else
-          f"{text['rows']} x {text['components']} scores written to {arguments.output}")  # fmt: skip
+    print(
+        json.dumps(text)
+        if arguments.json
+        else f"{text['rows']} x {text['components']} scores written to {arguments.output}"
+    )
     return 0
 
 
@@ -121,8 +130,11 @@ def run_info(arguments: argparse.Namespace) -> int:
     for axis, name in enumerate(("sample", "feature")):
         edges = matrix.chunk_edges(axis)
         text[f"chunks along {name}s"] = None if edges is None else len(edges) - 1
-    print(json.dumps(text) if arguments.json else
-          "\n".join(f"{key:<22} {size(v) if key == 'bytes' else v}" for key, v in text.items()))  # fmt: skip
+    print(
+        json.dumps(text)
+        if arguments.json
+        else "\n".join(f"{key:<22} {size(v) if key == 'bytes' else v}" for key, v in text.items())
+    )
     return 0
 
 
@@ -158,11 +170,19 @@ def run_demo(arguments: argparse.Namespace) -> int:
         recipe = GenotypeRecipe(arguments.samples, arguments.variants, seed=arguments.seed)
         if not arguments.json:
             cells = recipe.samples * recipe.variants
-            print(f"Writing {folder / 'genotypes.zarr'}: {recipe.samples} samples x "
-                  f"{recipe.variants} variants of {recipe.populations} populations, "
-                  f"{recipe.missing:.1%} missing ({size(cells)} as int8)", flush=True)  # fmt: skip
-        report = genotype_demo(folder, recipe, memory_limit=arguments.memory_limit, progress=progress,
-                               writing=_writing if progress else None)  # fmt: skip
+            print(
+                f"Writing {folder / 'genotypes.zarr'}: {recipe.samples} samples x "
+                f"{recipe.variants} variants of {recipe.populations} populations, "
+                f"{recipe.missing:.1%} missing ({size(cells)} as int8)",
+                flush=True,
+            )
+        report = genotype_demo(
+            folder,
+            recipe,
+            memory_limit=arguments.memory_limit,
+            progress=progress,
+            writing=_writing if progress else None,
+        )
     folder.mkdir(parents=True, exist_ok=True)
     report.model.save(folder / "model")
     if arguments.json:
@@ -180,8 +200,13 @@ def _demo_pictures(report: Any, folder: Path) -> None:
         scores = report.model.transform(_digits())
     try:
         _draw("scree", report.model.result_, folder / "scree.png")
-        _draw("scores", report.model.result_, folder / "scores.png", scores=scores,
-              labels=report.labels)  # fmt: skip
+        _draw(
+            "scores",
+            report.model.result_,
+            folder / "scores.png",
+            scores=scores,
+            labels=report.labels,
+        )
     except MissingDependencyError as error:
         print(f"pictures: {error}")
         return
@@ -198,8 +223,8 @@ def _digits() -> Any:
 
 
 LEGEND = (
-    "+-: bound on the variance's error.  angle: bound on the angle to the true component, radians;\n"
-    "1.6 = its neighbours are as large, so that only their common plane is determined."
+    "+-: bound on the variance's error.  angle: bound on the angle to the true component, in\n"
+    "radians; 1.6 = its neighbours are as large, so that only their common plane is determined."
 )
 
 
@@ -217,7 +242,10 @@ def _report(model: Any) -> str:
         ("peak memory", size(plan.peak_nbytes), size(peak_nbytes())),
     ]
     lines += [f"{name:<14}{planned:>12}{measured:>12}" for name, planned, measured in rows]
-    lines.append(f"{'seconds reading':<15}{'':>11}{seconds:>12.1f}   ({nbytes / max(seconds, 1e-9) / 1e6:.0f} MB/s)")
+    lines.append(
+        f"{'pass seconds':<14}{'':>12}{seconds:>12.1f}   "
+        f"({nbytes / max(seconds, 1e-9) / 1e6:.0f} MB/s)"
+    )
     return "\n".join(lines)
 
 
@@ -225,11 +253,17 @@ def _describe(result: Any) -> str:
     provenance = result.provenance
     lines = [str(result), ""]
     lines.append(f"solver     {result.plan.get('solver', '-')}: {result.plan.get('reason', '-')}")
-    lines.append(f"settings   {json.dumps({k: v for k, v in result.settings.items() if v is not None})}")
+    lines.append(
+        f"settings   {json.dumps({k: v for k, v in result.settings.items() if v is not None})}"
+    )
     if len(result.dropped) or len(result.constant):
-        lines.append(f"features   {len(result.dropped)} without observation, {len(result.constant)} constant")
-    lines.append(f"source     {str(provenance.get('source', ''))[:16]}, {provenance.get('reads', 0)} chunk reads, "
-                 f"{provenance.get('seconds', 0):.1f} s")  # fmt: skip
+        lines.append(
+            f"features   {len(result.dropped)} without observation, {len(result.constant)} constant"
+        )
+    lines.append(
+        f"source     {str(provenance.get('source', ''))[:16]}, "
+        f"{provenance.get('reads', 0)} chunk reads, {provenance.get('seconds', 0):.1f} s"
+    )
     versions = provenance.get("versions", {})
     lines.append("made with  " + ", ".join(f"{k} {v}" for k, v in versions.items()))
     return "\n".join(lines)
@@ -251,9 +285,11 @@ def _summary(model: Any) -> dict[str, Any]:
         "constant_features": len(result.constant),
         "certificate": None if result.certificate is None else result.certificate.to_dict(),
         "planned": {k: result.plan.get(k) for k in ("reads", "bytes", "peak_bytes")},
-        "measured": {k: result.provenance.get(k) for k in
-                     ("reads", "bytes", "stored_bytes", "peak_bytes", "seconds")},
-    }  # fmt: skip
+        "measured": {
+            k: result.provenance.get(k)
+            for k in ("reads", "bytes", "stored_bytes", "peak_bytes", "seconds")
+        },
+    }
 
 
 def _draw(kind: str, result: Any, path: Path, **options: Any) -> None:
@@ -278,19 +314,30 @@ def _progress(arguments: argparse.Namespace) -> Any:
 
 def _open(arguments: argparse.Namespace) -> Any:
     source = getattr(arguments, "source", None) or arguments.what
-    return streampca.open(source, variable=arguments.variable, dim=arguments.dim or None,
-                          missing_value=arguments.missing_value,
-                          missing_chunks=arguments.missing_chunks)  # fmt: skip
+    return streampca.open(
+        source,
+        variable=arguments.variable,
+        dim=arguments.dim or None,
+        missing_value=arguments.missing_value,
+        missing_chunks=arguments.missing_chunks,
+    )
 
 
 def _model(arguments: argparse.Namespace) -> Any:
     return streampca.PCA(
-        arguments.n_components, svd_solver=arguments.solver, center=not arguments.no_center,
-        scale=arguments.scale, ddof=arguments.ddof, missing=arguments.missing,
-        missing_value=arguments.missing_value, components=not arguments.no_components,
-        memory_limit=arguments.memory_limit, scheduler=arguments.scheduler,
-        progress=_progress(arguments), checkpoint=arguments.checkpoint,
-    )  # fmt: skip
+        arguments.n_components,
+        svd_solver=arguments.solver,
+        center=not arguments.no_center,
+        scale=arguments.scale,
+        ddof=arguments.ddof,
+        missing=arguments.missing,
+        missing_value=arguments.missing_value,
+        components=not arguments.no_components,
+        memory_limit=arguments.memory_limit,
+        scheduler=arguments.scheduler,
+        progress=_progress(arguments),
+        checkpoint=arguments.checkpoint,
+    )
 
 
 def _n_components(text: str) -> int | float | str | None:
@@ -312,8 +359,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"streampca {streampca.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    for name, function, words in (("plan", run_plan, "what a fit would do; reads no data"),
-                                  ("fit", run_fit, "fit a PCA, report it, save it")):  # fmt: skip
+    for name, function, words in (
+        ("plan", run_plan, "what a fit would do; reads no data"),
+        ("fit", run_fit, "fit a PCA, report it, save it"),
+    ):
         one = commands.add_parser(name, help=words, description=words)
         one.set_defaults(run=function)
         one.add_argument("source", help="Zarr array or group, .nc, .npy: path or URL")
@@ -321,7 +370,9 @@ def build_parser() -> argparse.ArgumentParser:
         _model_options(one)
         if name == "fit":
             one.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
-            one.add_argument("--scores", metavar="ZARR", help="write the scores of all samples here")
+            one.add_argument(
+                "--scores", metavar="ZARR", help="write the scores of all samples here"
+            )
             one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
             one.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
 
@@ -364,24 +415,38 @@ def build_parser() -> argparse.ArgumentParser:
 def _source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--variable", help="which array of a group or file")
     parser.add_argument("--dim", nargs="+", help="sample dimension(s); the rest becomes features")
-    parser.add_argument("--missing-value", type=float, metavar="X", help="a number that means missing")
+    parser.add_argument(
+        "--missing-value", type=float, metavar="X", help="a number that means missing"
+    )
     parser.add_argument("--missing-chunks", choices=("error", "fill"), default="error")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
 
 def _model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-k", "--n-components", type=_n_components, default=10,
-                        help="a number, a share such as 0.9, 'gap' or 'all' (default 10)")  # fmt: skip
+    parser.add_argument(
+        "-k",
+        "--n-components",
+        type=_n_components,
+        default=10,
+        help="a number, a share such as 0.9, 'gap' or 'all' (default 10)",
+    )
     parser.add_argument("--scale", choices=("std",), help="divide columns by their deviation")
     parser.add_argument("--no-center", action="store_true")
     parser.add_argument("--ddof", type=int, default=1)
     parser.add_argument("--missing", choices=("raise", "mean"), default="raise")
     parser.add_argument("--solver", default="auto", choices=("auto", "scatter", "tsqr", "gram"))
-    parser.add_argument("--no-components", action="store_true",
-                        help="scores and spectrum only: saves a pass on wide data")  # fmt: skip
-    parser.add_argument("--memory-limit", metavar="SIZE", help="such as 512MiB: plan within, or refuse")
+    parser.add_argument(
+        "--no-components",
+        action="store_true",
+        help="scores and spectrum only: saves a pass on wide data",
+    )
+    parser.add_argument(
+        "--memory-limit", metavar="SIZE", help="such as 512MiB: plan within, or refuse"
+    )
     parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, tcp://host:port")
-    parser.add_argument("--checkpoint", metavar="FOLDER", help="resume an interrupted pass from here")
+    parser.add_argument(
+        "--checkpoint", metavar="FOLDER", help="resume an interrupted pass from here"
+    )
 
 
 if __name__ == "__main__":

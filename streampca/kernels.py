@@ -65,8 +65,18 @@ def rank_k_update(c: Array, z: Array, *, rows: bool) -> None:
         return
     one = ctypes.byref(_CTYPES[kind](1.0))
     lead = z.strides[0] // z.itemsize if z.shape[0] > 1 else z.shape[1]
-    syrk(b"U", b"N" if rows else b"T", _int(n), _int(k), one, z.ctypes.data, _int(lead),
-         one, c.ctypes.data, _int(n))  # fmt: skip
+    syrk(
+        b"U",
+        b"N" if rows else b"T",
+        _int(n),
+        _int(k),
+        one,
+        z.ctypes.data,
+        _int(lead),
+        one,
+        c.ctypes.data,
+        _int(n),
+    )
 
 
 def rank_one_update(c: Array, x: Array, alpha: float) -> None:
@@ -77,8 +87,15 @@ def rank_one_update(c: Array, x: Array, alpha: float) -> None:
     if _SYR is None:
         scipy.linalg.blas.dsyr(alpha, x, a=c.T, lower=0, overwrite_a=1)
         return
-    _SYR(b"U", _int(x.size), ctypes.byref(ctypes.c_double(alpha)), x.ctypes.data, _int(1),
-         c.ctypes.data, _int(x.size))  # fmt: skip
+    _SYR(
+        b"U",
+        _int(x.size),
+        ctypes.byref(ctypes.c_double(alpha)),
+        x.ctypes.data,
+        _int(1),
+        c.ctypes.data,
+        _int(x.size),
+    )
 
 
 def triangular_factor(stack: Array) -> Array:
@@ -95,8 +112,16 @@ def triangular_factor(stack: Array) -> Array:
         if _GEQRF is None:
             stack = scipy.linalg.lapack.dgeqrf(stack, overwrite_a=1)[0]
         else:
-            _GEQRF(_int(m), _int(p), stack.ctypes.data, _int(m), tau.ctypes.data,
-                   work.ctypes.data, _int(work.size), ctypes.byref(info))  # fmt: skip
+            _GEQRF(
+                _int(m),
+                _int(p),
+                stack.ctypes.data,
+                _int(m),
+                tau.ctypes.data,
+                work.ctypes.data,
+                _int(work.size),
+                ctypes.byref(info),
+            )
     r = np.zeros((p, p), order="F")
     r[:rank] = np.triu(stack[:rank])
     return r

@@ -276,11 +276,14 @@ def oracle(
     m2 = (w * (values - mean) ** 2).sum(axis=0)
     plain = x.astype(np.float64)
     return {
-        "count": (~hole).sum(axis=0), "missing": hole.sum(axis=0),
-        "weight": weight, "mean": mean, "m2": m2,
+        "count": (~hole).sum(axis=0),
+        "missing": hole.sum(axis=0),
+        "weight": weight,
+        "mean": mean,
+        "m2": m2,
         "minimum": np.min(plain, axis=0, where=~hole, initial=np.inf),
         "maximum": np.max(plain, axis=0, where=~hole, initial=-np.inf),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -50,8 +50,10 @@ def measured(path, limit="", kind="zarr", rows=()):
     """[base, peak, projected, interpreter, solver, reads] of a fit in a fresh process."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, path, limit, kind, json.dumps(list(rows))],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -69,7 +71,11 @@ def test_peak_is_as_projected(tmp_path, form, layout, dtype):
     base, peak, projected, interpreter, _, reads = measured(path)
     assert peak <= projected
     assert projected - interpreter <= 1.5 * (peak - base), (projected - interpreter, peak - base)
-    n_chunks = int(np.prod([-(-s // c) for s, c in zip(shape, whole if layout == "aligned" else grid, strict=True)]))
+    n_chunks = int(
+        np.prod(
+            [-(-s // c) for s, c in zip(shape, whole if layout == "aligned" else grid, strict=True)]
+        )
+    )
     assert reads == [n_chunks] * (1 if tall else 2)
 
 

@@ -29,10 +29,15 @@ def test_usarrests(shared_data):
         model.components_[0], [0.53589947, 0.58318363, 0.27819087, 0.54343209], atol=5e-9
     )
     np.testing.assert_allclose(
-        np.sqrt(model.explained_variance_), [1.5908673 * np.sqrt(49 / 50), 1.00496987 * np.sqrt(49 / 50),
-                                             0.6031915 * np.sqrt(49 / 50), 0.4206774 * np.sqrt(49 / 50)],
+        np.sqrt(model.explained_variance_),
+        [
+            1.5908673 * np.sqrt(49 / 50),
+            1.00496987 * np.sqrt(49 / 50),
+            0.6031915 * np.sqrt(49 / 50),
+            0.4206774 * np.sqrt(49 / 50),
+        ],
         atol=5e-7,
-    )  # fmt: skip
+    )
     with pytest.warns(DominantFeatureWarning):
         PCA(2).fit(X)
     assert names == ["Murder", "Assault", "UrbanPop", "Rape"]
@@ -43,12 +48,15 @@ def test_nci60(shared_data):
     model = PCA(7, scale="std", ddof=0).fit(str(shared_data / "nci60" / "NCI60data.npy"))
     assert model.plan_.solver == "gram"
     np.testing.assert_allclose(
-        model.explained_variance_ratio_[:5], [0.113589, 0.067562, 0.057518, 0.042476, 0.037350], atol=5e-7
+        model.explained_variance_ratio_[:5],
+        [0.113589, 0.067562, 0.057518, 0.042476, 0.037350],
+        atol=5e-7,
     )
     np.testing.assert_allclose(
         np.sqrt(model.explained_variance_[:5]),
-        [27.853469, 21.481355, 19.820465, 17.032556, 15.971807], atol=5e-6,
-    )  # fmt: skip
+        [27.853469, 21.481355, 19.820465, 17.032556, 15.971807],
+        atol=5e-6,
+    )
     assert model.explained_variance_ratio_.sum() == pytest.approx(0.3853, abs=5e-5)
     np.testing.assert_allclose(model.transform(X), model.result_.scores, atol=1e-10)
 

@@ -51,7 +51,7 @@ class Accumulator(ABC):
         """Bytes that ``update`` needs beside the state and one tile."""
         return 0
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027  (most accumulators have nothing open)
         """Fold what is open (float32 sums of the current span) into the float64 state."""
 
     def blank(self) -> Self:

@@ -23,8 +23,9 @@ class CrossProduct(Accumulator):
     settings = ("y", "center", "scale", "width")
     fields = ("product",)
 
-    def __init__(self, *, y: str, center: str | None = None, scale: str | None = None,
-                 width: int = 64) -> None:  # fmt: skip
+    def __init__(
+        self, *, y: str, center: str | None = None, scale: str | None = None, width: int = 64
+    ) -> None:
         self.y, self.center, self.scale, self.width = y, center, scale, width
         self.product: Any = None  # (p, k) float64
 

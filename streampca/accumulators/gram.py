@@ -100,4 +100,3 @@ class Gram(Accumulator):
     def gram(self) -> Array:
         """(n, n) float64 symmetric."""
         return symmetrize(self.copied().lower())
-

@@ -98,6 +98,12 @@ def combine(a: ColumnStats, b: ColumnStats) -> ColumnStats:
     mean, low = np.where(first, mean, b.mean), np.where(first, low, b.mean_low)
     m2 = a.m2 + b.m2 + delta**2 * a.weight * b.weight / safe
     return ColumnStats(
-        a.count + b.count, a.missing + b.missing, weight, mean, m2,
-        np.minimum(a.minimum, b.minimum), np.maximum(a.maximum, b.maximum), low,
-    )  # fmt: skip
+        a.count + b.count,
+        a.missing + b.missing,
+        weight,
+        mean,
+        m2,
+        np.minimum(a.minimum, b.minimum),
+        np.maximum(a.maximum, b.maximum),
+        low,
+    )

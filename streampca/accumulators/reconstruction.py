@@ -24,9 +24,15 @@ class Reconstruction(Accumulator):
     settings = ("components", "center", "scale", "missing", "absent")
     fields = ("count", "captured", "residual")
 
-    def __init__(self, *, components: str = "components", center: str | None = "center",
-                 scale: str | None = None, missing: str = "mean",
-                 absent: tuple[int, ...] = ()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        *,
+        components: str = "components",
+        center: str | None = "center",
+        scale: str | None = None,
+        missing: str = "mean",
+        absent: tuple[int, ...] = (),
+    ) -> None:
         self.components, self.center, self.scale = components, center, scale
         self.missing, self.absent = missing, absent
         self.count = 0
@@ -53,7 +59,7 @@ class Reconstruction(Accumulator):
         self.count += block.length
 
     def _refuse(self, block: Any, mask: Array) -> None:
-        bad = mask.any(axis=0)
+        bad: Array = np.any(mask, axis=0)
         bad[list(self.absent)] = False
         columns = np.flatnonzero(bad)
         if columns.size:

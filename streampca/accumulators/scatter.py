@@ -122,8 +122,9 @@ class Scatter(Accumulator):
             )
             refuse_partly_missing(self.missing, self.count)
 
-    def _fold(self, weight: float, mean: Array, low: Array, product: Array,
-              total: Array | None) -> None:  # fmt: skip
+    def _fold(
+        self, weight: float, mean: Array, low: Array, product: Array, total: Array | None
+    ) -> None:
         """Add rows with this mean; product is about it once total total'/weight is taken off."""
         if self.s is None:
             self.s = np.zeros(product.shape)

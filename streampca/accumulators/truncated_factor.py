@@ -24,8 +24,16 @@ class TruncatedFactor(Accumulator):
 
     settings = ("rows", "center")
     fields = (
-        "count", "weight", "mean", "mean_low", "missing", "b", "lost", "lost_trace", "m2",
-    )  # fmt: skip
+        "count",
+        "weight",
+        "mean",
+        "mean_low",
+        "missing",
+        "b",
+        "lost",
+        "lost_trace",
+        "m2",
+    )
 
     def __init__(self, *, rows: int, center: bool = True) -> None:
         self.rows, self.center = rows, center

@@ -27,17 +27,29 @@ class DemoReport:
     source: str
 
 
-def genotype_demo(folder: Path, recipe: GenotypeRecipe, *, n_components: int = 10,
-                  memory_limit: int | str | None = None, progress: Any = None,
-                  writing: Callable[[int, int], None] | None = None) -> DemoReport:  # fmt: skip
+def genotype_demo(
+    folder: Path,
+    recipe: GenotypeRecipe,
+    *,
+    n_components: int = 10,
+    memory_limit: int | str | None = None,
+    progress: Any = None,
+    writing: Callable[[int, int], None] | None = None,
+) -> DemoReport:
     """Write ``folder/genotypes.zarr`` and fit it; the planted populations are the check."""
     path = folder / "genotypes.zarr"
     folder.mkdir(parents=True, exist_ok=True)
     begun = time.perf_counter()
     write_genotypes(path, recipe, overwrite=True, progress=writing)
     written = time.perf_counter()
-    model = PCA(n_components, scale="std", missing="mean", missing_value=MISSING_CALL,
-                memory_limit=memory_limit, progress=progress)  # fmt: skip
+    model = PCA(
+        n_components,
+        scale="std",
+        missing="mean",
+        missing_value=MISSING_CALL,
+        memory_limit=memory_limit,
+        progress=progress,
+    )
     model.fit(str(path))
     fitted = time.perf_counter()
     labels = recipe.population_of
@@ -67,7 +79,9 @@ def digits_demo(*, n_components: int = 10, progress: Any = None) -> DemoReport:
     seconds = time.perf_counter() - begun
     reference = Reference(n_components, svd_solver="full").fit(digits.data)
     ratio = model.explained_variance_ / reference.explained_variance_
-    check = f"largest relative difference from scikit-learn's full SVD: {np.abs(ratio - 1).max():.1e}"
+    check = (
+        f"largest relative difference from scikit-learn's full SVD: {np.abs(ratio - 1).max():.1e}"
+    )
     labels = np.array([str(t) for t in digits.target])
     return DemoReport(model, labels, check, 0.0, seconds, "scikit-learn's digits, 1797 x 64")
 

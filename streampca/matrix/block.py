@@ -135,8 +135,9 @@ class Block:
         mask = self._mask(head, (slice(0, len(head)), slice(0, self.shape[1])))
         return provisional_mean(head, mask)
 
-    def tiles(self, dtype: np.dtype[Any], center: Array | None = None,
-              scale: Array | None = None) -> Iterator[Tile]:  # fmt: skip
+    def tiles(
+        self, dtype: np.dtype[Any], center: Array | None = None, scale: Array | None = None
+    ) -> Iterator[Tile]:
         """Dense tiles along the streamed axis: (x - center) / scale, missing cells 0.
 
         center, scale : one entry per column of this block, or None. A scale of 0 gives 0.
@@ -163,8 +164,15 @@ class Block:
             self.scratch[key] = np.empty(shape, dtype, order)
         return self.scratch[key]
 
-    def _tile(self, begin: int, end: int, buffer: Array, shift: Array | None, rest: Array | None,
-              factor: Array | None) -> Tile:  # fmt: skip
+    def _tile(
+        self,
+        begin: int,
+        end: int,
+        buffer: Array,
+        shift: Array | None,
+        rest: Array | None,
+        factor: Array | None,
+    ) -> Tile:
         """Fill one tile, in pieces of rows that stay in cache."""
         part = (slice(None), slice(begin, end)) if self.axis else (slice(begin, end), slice(None))
         raw = self.values[part]

@@ -94,6 +94,7 @@ class ChunkedMatrix(ABC):
         """A matrix that can read [start, stop) along axis (absolute) and pickles no more."""
         return self
 
+    @abstractmethod
     def restart_counts(self) -> None:
         """Forget what was counted (a copy on a worker counts for itself)."""
 
@@ -125,9 +126,14 @@ class ChunkedMatrix(ABC):
         """Read block i of the streamed axis, into the buffer if the source can."""
         start, stop = int(self.edges[i]), int(self.edges[i + 1])
         return Block(
-            self.read(self.streamed_axis, start, stop, buffer), self.streamed_axis, start, stop, i,
-            self.labels, self.missing_value,
-        )  # fmt: skip
+            self.read(self.streamed_axis, start, stop, buffer),
+            self.streamed_axis,
+            start,
+            stop,
+            i,
+            self.labels,
+            self.missing_value,
+        )
 
     def __repr__(self) -> str:
         n, p = self.shape

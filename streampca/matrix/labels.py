@@ -57,7 +57,6 @@ class AxisLabels:
         if (start, stop) == (0, len(self)):
             return self
         if len(self.dims) == 1:
-            (dim,) = self.dims
             coords = {d: c[start:stop] for d, c in self.coords.items()}
             return AxisLabels(self.dims, (stop - start,), coords, self.attrs)
         return AxisLabels.plain("-".join(self.dims), stop - start, self.names(range(start, stop)))
@@ -80,8 +79,12 @@ class Labels:
     features: AxisLabels
 
     @classmethod
-    def plain(cls, shape: tuple[int, int], features: Sequence[Any] | None = None,
-              samples: Sequence[Any] | None = None) -> Labels:  # fmt: skip
+    def plain(
+        cls,
+        shape: tuple[int, int],
+        features: Sequence[Any] | None = None,
+        samples: Sequence[Any] | None = None,
+    ) -> Labels:
         """Unnamed axes, or named by plain sequences."""
         return cls(
             AxisLabels.plain("sample", shape[0], samples),

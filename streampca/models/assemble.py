@@ -24,9 +24,16 @@ from streampca.passes import PassCost, Plan
 from streampca.passes.machine import peak_nbytes
 
 
-def assemble(method: str, fitted: Fitted, n_samples: int, labels: Labels, settings: dict[str, Any],
-             plan: Plan | None = None, costs: Sequence[PassCost] = (),
-             source: str = "") -> Decomposition:  # fmt: skip
+def assemble(
+    method: str,
+    fitted: Fitted,
+    n_samples: int,
+    labels: Labels,
+    settings: dict[str, Any],
+    plan: Plan | None = None,
+    costs: Sequence[PassCost] = (),
+    source: str = "",
+) -> Decomposition:
     """The frozen result of a fit, after warning about what its user should know."""
     _warn(fitted, labels, settings)
     divisor = freedom(fitted.weight, settings)
@@ -60,8 +67,9 @@ def _warn(fitted: Fitted, labels: Labels, settings: dict[str, Any]) -> None:
         warnings.warn(
             f"{len(fitted.dropped)} of {len(fitted.mean)} features have no observation and were "
             f"left out: {shorten(names.names(fitted.dropped[:4].tolist()), len(fitted.dropped))}",
-            DroppedFeaturesWarning, stacklevel=4,
-        )  # fmt: skip
+            DroppedFeaturesWarning,
+            stacklevel=4,
+        )
     variance = fitted.column_variance
     if settings["scale"] is None and len(variance) > 2 and variance.sum() > 0:
         largest = int(np.argmax(variance))
@@ -71,21 +79,25 @@ def _warn(fitted: Fitted, labels: Labels, settings: dict[str, Any]) -> None:
                 f"{names.name(largest)} holds {share:.0%} of the total variance; the first "
                 "component will be little else. If the features have different units, use "
                 "scale='std'.",
-                DominantFeatureWarning, stacklevel=4,
-            )  # fmt: skip
+                DominantFeatureWarning,
+                stacklevel=4,
+            )
     if settings["n_components"] == "gap" and fitted.gap is None:
         warnings.warn(
             "the spectrum has no gap that stands above sampling error; all components above "
             "rounding were kept. Choose a number, or a share such as n_components=0.9.",
-            NoGapWarning, stacklevel=4,
-        )  # fmt: skip
+            NoGapWarning,
+            stacklevel=4,
+        )
     k = len(fitted.spectrum.values)
     if k > fitted.rank and settings["n_components"] is not None and fitted.rank > 0:
         warnings.warn(
-            f"{k} components were asked and the data have numerical rank {fitted.rank}: those after "
-            "it are rounding. For small singular values use float64 data and svd_solver='tsqr'.",
-            AccuracyWarning, stacklevel=4,
-        )  # fmt: skip
+            f"{k} components were asked and the data have numerical rank {fitted.rank}: those "
+            "after it are rounding. For small singular values use float64 data and "
+            "svd_solver='tsqr'.",
+            AccuracyWarning,
+            stacklevel=4,
+        )
 
 
 def _provenance(costs: Sequence[PassCost], source: str) -> dict[str, Any]:

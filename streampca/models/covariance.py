@@ -27,9 +27,17 @@ from streampca.solvers import (
 from streampca.sources import as_matrix
 
 
-def covariance(X: Any, *, ddof: int = 1, missing: str = "raise", dim: Any = None,
-               missing_value: float | None = None, memory_limit: int | str | None = None,
-               scheduler: Any = None, progress: Any = None) -> Any:  # fmt: skip
+def covariance(
+    X: Any,
+    *,
+    ddof: int = 1,
+    missing: str = "raise",
+    dim: Any = None,
+    missing_value: float | None = None,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> Any:
     """Covariance matrix of the features of X, (p, p) float64.
 
     X, dim, missing, missing_value, memory_limit, scheduler, progress : as :class:`PCA`.
@@ -43,9 +51,16 @@ def covariance(X: Any, *, ddof: int = 1, missing: str = "raise", dim: Any = None
     return _labelled(values, matrix, "covariance")
 
 
-def correlation(X: Any, *, missing: str = "raise", dim: Any = None,
-                missing_value: float | None = None, memory_limit: int | str | None = None,
-                scheduler: Any = None, progress: Any = None) -> Any:  # fmt: skip
+def correlation(
+    X: Any,
+    *,
+    missing: str = "raise",
+    dim: Any = None,
+    missing_value: float | None = None,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> Any:
     """Correlation matrix of the features of X, (p, p) float64; NaN beside constant features.
 
     Parameters, cost and source as :func:`covariance`.
@@ -60,16 +75,19 @@ def correlation(X: Any, *, missing: str = "raise", dim: Any = None,
     return _labelled(values, matrix, "correlation")
 
 
-def _scatter(matrix: ChunkedMatrix, missing: str, memory_limit: Any, scheduler: Any,
-             progress: Any) -> Any:  # fmt: skip
+def _scatter(
+    matrix: ChunkedMatrix, missing: str, memory_limit: Any, scheduler: Any, progress: Any
+) -> Any:
     if missing not in ("raise", "mean"):
         raise InvalidInputError(f"missing={missing!r}; expected 'raise' or 'mean'")
     accumulator: Any = Scatter() if missing == "raise" else MeanImputedScatter()
-    spec = pass_spec("scatter", matrix, 0, [accumulator],
-                     flops=float(matrix.shape[0]) * matrix.shape[1] ** 2)  # fmt: skip
+    spec = pass_spec(
+        "scatter", matrix, 0, [accumulator], flops=float(matrix.shape[0]) * matrix.shape[1] ** 2
+    )
     solve = 3 * matrix.shape[1] ** 2 * 8
-    plan = make_plan(matrix, "covariance", [Candidate("scatter", "one pass", (spec,), solve)],
-                     memory_limit)  # fmt: skip
+    plan = make_plan(
+        matrix, "covariance", [Candidate("scatter", "one pass", (spec,), solve)], memory_limit
+    )
     plan.check_machine()
     execution = Execution(plan.lanes, plan.blocks_ahead, scheduler, resolve(progress))
     return run(plan.passes[0], matrix, accumulators={"s": accumulator}, execution=execution)["s"]
@@ -82,8 +100,10 @@ def _labelled(values: Array, matrix: ChunkedMatrix, name: str) -> Any:
     from streampca.sources.labelled import to_dataarray
 
     names = np.asarray(features.names())
-    axes = [AxisLabels(("feature",), (len(names),), {"feature": names}),
-            AxisLabels(("feature_",), (len(names),), {"feature_": names})]  # fmt: skip
+    axes = [
+        AxisLabels(("feature",), (len(names),), {"feature": names}),
+        AxisLabels(("feature_",), (len(names),), {"feature_": names}),
+    ]
     return to_dataarray(values, axes, name, {})
 
 
@@ -117,11 +137,18 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
     residual = residual_norms(matrix, kept)
     orientation = signs_of_components(kept.vectors)
     result = Decomposition(
-        method="PCA from covariance", explained_variance=kept.values,
-        total_variance=spectrum.total, mean=center, n_samples=n or p, ddof=1 if n else 0, rank=rank,
-        components=np.ascontiguousarray((kept.vectors * orientation).T), spectrum=spectrum.values,
+        method="PCA from covariance",
+        explained_variance=kept.values,
+        total_variance=spectrum.total,
+        mean=center,
+        n_samples=n or p,
+        ddof=1 if n else 0,
+        rank=rank,
+        components=np.ascontiguousarray((kept.vectors * orientation).T),
+        spectrum=spectrum.values,
         labels=Labels.plain((0, p), None if names is None else list(names)),
-        certificate=certify(residual, kept, floor, 1.0, 0), weight=float(n) if n else float("nan"),
+        certificate=certify(residual, kept, floor, 1.0, 0),
+        weight=float(n) if n else float("nan"),
         settings={"n_components": model.n_components},
-    )  # fmt: skip
+    )
     return attach(model, result)

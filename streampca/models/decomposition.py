@@ -152,8 +152,9 @@ class Decomposition:
         """
         from streampca.sources.labelled import to_dataset
 
-        component = AxisLabels.plain("component", self.n_components,
-                                     list(range(1, self.n_components + 1)))  # fmt: skip
+        component = AxisLabels.plain(
+            "component", self.n_components, list(range(1, self.n_components + 1))
+        )
         features = self.labels.features
         mean = np.array(self.mean)
         mean[self.dropped] = np.nan
@@ -182,18 +183,33 @@ class Decomposition:
         labels: dict[str, Any] = {}
         for name in ("samples", "features"):
             axis: AxisLabels = getattr(self.labels, name)
-            labels[name] = {"dims": axis.dims, "sizes": axis.sizes,
-                            "attrs": _plain(axis.attrs), "coords": list(axis.coords)}  # fmt: skip
+            labels[name] = {
+                "dims": axis.dims,
+                "sizes": axis.sizes,
+                "attrs": _plain(axis.attrs),
+                "coords": list(axis.coords),
+            }
             for dim, values in axis.coords.items():
                 arrays[f"label-{name}-{list(axis.coords).index(dim)}"] = _storable(values)
         document = {
             name: _plain(getattr(self, name))
-            for name in ("method", "total_variance", "n_samples", "ddof", "rank", "settings",
-                         "provenance", "plan", "weight")
-        }  # fmt: skip
+            for name in (
+                "method",
+                "total_variance",
+                "n_samples",
+                "ddof",
+                "rank",
+                "settings",
+                "provenance",
+                "plan",
+                "weight",
+            )
+        }
         certificate = None if self.certificate is None else self.certificate.to_dict()
         return write_bundle(
-            path, arrays, {**document, "labels": labels, "certificate": certificate, "kind": "model"}
+            path,
+            arrays,
+            {**document, "labels": labels, "certificate": certificate, "kind": "model"},
         )
 
     @classmethod
@@ -205,16 +221,17 @@ class Decomposition:
         axes = []
         for name in ("samples", "features"):
             saved = document["labels"][name]
-            coords = {
-                dim: arrays.pop(f"label-{name}-{i}") for i, dim in enumerate(saved["coords"])
-            }
-            axes.append(AxisLabels(tuple(saved["dims"]), tuple(saved["sizes"]), coords, saved["attrs"]))
+            coords = {dim: arrays.pop(f"label-{name}-{i}") for i, dim in enumerate(saved["coords"])}
+            axes.append(
+                AxisLabels(tuple(saved["dims"]), tuple(saved["sizes"]), coords, saved["attrs"])
+            )
         document["labels"] = Labels(*axes)
         certificate = document.pop("certificate")
+        known: dict[str, Any] = {**document, **arrays}
         return cls(
-            **document, **arrays,
+            **known,
             certificate=None if certificate is None else Certificate.from_dict(certificate),
-        )  # fmt: skip
+        )
 
 
 def _storable(values: Array) -> Array:

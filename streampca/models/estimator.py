@@ -54,7 +54,9 @@ class Estimator:
             estimator_type="transformer",
             target_tags=TargetTags(required=False),
             transformer_tags=TransformerTags(preserves_dtype=["float64", "float32"]),
-            input_tags=InputTags(sparse=True, allow_nan=getattr(self, "missing", "raise") == "mean"),
+            input_tags=InputTags(
+                sparse=True, allow_nan=getattr(self, "missing", "raise") == "mean"
+            ),
         )
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -114,7 +116,9 @@ def _names_message(came: list[str], fitted: list[str]) -> str:
     message = "The feature names should match those that were passed during fit.\n"
     unexpected, absent = sorted(set(came) - set(fitted)), sorted(set(fitted) - set(came))
     if unexpected:
-        message += "Feature names unseen at fit time:\n" + "".join(f"- {n}\n" for n in unexpected[:5])
+        message += "Feature names unseen at fit time:\n" + "".join(
+            f"- {n}\n" for n in unexpected[:5]
+        )
     if absent:
         message += "Feature names seen at fit time, yet now missing:\n"
         message += "".join(f"- {n}\n" for n in absent[:5])

@@ -41,7 +41,9 @@ def standardization(settings: dict[str, Any]) -> Standardize:
     return Standardize(settings["center"], settings["scale"], settings["ddof"])
 
 
-def solve_symmetric(lower: Array, settings: dict[str, Any], limit: int) -> tuple[Spectrum, Array, bool]:
+def solve_symmetric(
+    lower: Array, settings: dict[str, Any], limit: int
+) -> tuple[Spectrum, Array, bool]:
     """(leading pairs, the eigenvalues that are known, whether those are all)."""
     k = known_count(settings["n_components"], limit, limit)
     if k is None or k >= len(lower):
@@ -51,8 +53,9 @@ def solve_symmetric(lower: Array, settings: dict[str, Any], limit: int) -> tuple
     return spectrum, np.append(spectrum.values, spectrum.next_value), k + 1 >= len(lower)
 
 
-def count_components(settings: dict[str, Any], values: Array, total: float, n: int, limit: int,
-                     rank: int) -> tuple[int, int | None]:  # fmt: skip
+def count_components(
+    settings: dict[str, Any], values: Array, total: float, n: int, limit: int, rank: int
+) -> tuple[int, int | None]:
     """(components to keep, the gap's k if that was asked and there is one)."""
     wanted = settings["n_components"]
     known = known_count(wanted, limit, limit)

@@ -60,11 +60,22 @@ class IncrementalPCA(LinearModel):
     Source: Chan, Golub and LeVeque 1983, eq. 2.1, for matrices.
     """
 
-    def __init__(self, n_components: int | float | str | None = None, *, whiten: bool = False,
-                 state: str = "scatter", max_rows: int = 256, center: bool = True,
-                 scale: str | None = None, ddof: int = 1, missing: str = "raise",
-                 missing_value: float | None = None, memory_limit: int | str | None = None,
-                 scheduler: Any = None, progress: Any = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        n_components: int | float | str | None = None,
+        *,
+        whiten: bool = False,
+        state: str = "scatter",
+        max_rows: int = 256,
+        center: bool = True,
+        scale: str | None = None,
+        ddof: int = 1,
+        missing: str = "raise",
+        missing_value: float | None = None,
+        memory_limit: int | str | None = None,
+        scheduler: Any = None,
+        progress: Any = None,
+    ) -> None:
         self.n_components = n_components
         self.whiten = whiten
         self.state = state
@@ -106,14 +117,17 @@ class IncrementalPCA(LinearModel):
                 )
         flops = float(matrix.shape[0]) * matrix.shape[1] ** 2
         spec = pass_spec("append", matrix, 0, [blank], flops=flops)
-        candidate = Candidate(self.state, "rows are appended to the state", (spec,),
-                              2 * spec.total_nbytes)  # fmt: skip
+        candidate = Candidate(
+            self.state, "rows are appended to the state", (spec,), 2 * spec.total_nbytes
+        )
         plan = make_plan(matrix, "IncrementalPCA", [candidate], self.memory_limit)
         plan.check_machine()
         if (client := find_client(self.scheduler)) is not None:
             check_workers(client, plan)
         execution = self._execution(plan)
-        done = run(plan.passes[0], matrix, accumulators={"state": blank}, execution=execution)["state"]
+        done = run(plan.passes[0], matrix, accumulators={"state": blank}, execution=execution)[
+            "state"
+        ]
         if hasattr(self, "_accumulator"):
             self._accumulator.merge(done)
         else:
@@ -196,8 +210,9 @@ class IncrementalPCA(LinearModel):
         check_n_components(self.n_components, state.count, p)
         work = work_dtype(np.dtype(self._dtype)) if isinstance(state, Scatter) else np.dtype("f8")
         fitted = solve_accumulator(state, settings, self._eps(), work, min(state.count, p))
-        return assemble(type(self).__name__, fitted, state.count, self._labels, settings,
-                        costs=self.cost_)  # fmt: skip
+        return assemble(
+            type(self).__name__, fitted, state.count, self._labels, settings, costs=self.cost_
+        )
 
     # -- at rest --------------------------------------------------------------------------------
 
@@ -207,7 +222,9 @@ class IncrementalPCA(LinearModel):
         names = self._labels.features
         if names.named:
             arrays["features"] = np.array(names.names())
-        settings = {k: v for k, v in self.get_params().items() if k not in ("scheduler", "progress")}
+        settings = {
+            k: v for k, v in self.get_params().items() if k not in ("scheduler", "progress")
+        }
         document = {"kind": "incremental state", "settings": settings, "dtype": str(self._dtype)}
         return write_bundle(path, arrays, document)
 
@@ -221,7 +238,9 @@ class IncrementalPCA(LinearModel):
         state = {k[6:]: v for k, v in arrays.items() if k.startswith("state-")}
         model._accumulator = model._blank().from_state(state)
         p = len(model._accumulator.mean)
-        model._labels = Labels.plain((0, p), arrays.get("features"))
+        model._labels = Labels.plain(
+            (0, p), list(arrays["features"]) if "features" in arrays else None
+        )
         model._dtype = np.dtype(document["dtype"])
         model.n_features_in_, model.cost_, model._solved = p, [], None
         return model
@@ -253,7 +272,12 @@ class IncrementalPCA(LinearModel):
         return float(np.finfo(self._dtype if self._dtype.kind == "f" else np.float64).eps)
 
     def _state_settings(self) -> tuple[Any, ...]:
-        return (self.state, self.center, self.missing, self.max_rows if self.state == "truncated" else 0)
+        return (
+            self.state,
+            self.center,
+            self.missing,
+            self.max_rows if self.state == "truncated" else 0,
+        )
 
     def _check_names(self, other: IncrementalPCA) -> None:
         mine, theirs = self._labels.features, other._labels.features

@@ -17,7 +17,16 @@ from streampca.models.decomposition import Decomposition
 from streampca.models.estimator import Estimator
 from streampca.models.pca_plan import transform_axis
 from streampca.models.projection import BackProjection, FeatureProjection, Likelihood, Projection
-from streampca.passes import Candidate, Execution, PassSpec, Plan, make_plan, pass_spec, resolve, run
+from streampca.passes import (
+    Candidate,
+    Execution,
+    PassSpec,
+    Plan,
+    make_plan,
+    pass_spec,
+    resolve,
+    run,
+)
 from streampca.passes.lazy import is_dask_array, map_rows
 from streampca.sources import as_matrix
 from streampca.store import MemorySink, ZarrSink
@@ -116,8 +125,9 @@ class LinearModel(Estimator):
 
     # -- projection -----------------------------------------------------------------------------
 
-    def transform(self, X: Any, *, out: str | os.PathLike[str] | None = None,
-                  overwrite: bool = False) -> Any:  # fmt: skip
+    def transform(
+        self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False
+    ) -> Any:
         """Scores of rows on the components, (n, k).
 
         X : anything that ``fit`` takes. A Dask array gives a lazy Dask array, xarray gives
@@ -147,18 +157,32 @@ class LinearModel(Estimator):
         if transform_axis(matrix) == 1:
             total = FeatureProjection(projection=projection)
             plan = self._small_plan(matrix, pass_spec("transform", matrix, 1, [total]))
-            done = run(plan.passes[0], matrix, accumulators={"scores": total},
-                       execution=self._execution(plan))["scores"]  # fmt: skip
+            done = run(
+                plan.passes[0],
+                matrix,
+                accumulators={"scores": total},
+                execution=self._execution(plan),
+            )["scores"]
             return np.asarray(done.finished(), dtype=dtype)
         sink = MemorySink(n, k, dtype)
         spec = PassSpec("transform", 0, 0, 0, kept_nbytes=sink.nbytes_in_memory())
         plan = self._small_plan(matrix, spec)
-        run(plan.passes[0], matrix, maps={"scores": projection}, sinks={"scores": sink},
-            execution=self._execution(plan))  # fmt: skip
+        run(
+            plan.passes[0],
+            matrix,
+            maps={"scores": projection},
+            sinks={"scores": sink},
+            execution=self._execution(plan),
+        )
         return sink.values
 
-    def _transform_into(self, out: str | os.PathLike[str], overwrite: bool, matrix: ChunkedMatrix,
-                        projection: Projection) -> Any:  # fmt: skip
+    def _transform_into(
+        self,
+        out: str | os.PathLike[str],
+        overwrite: bool,
+        matrix: ChunkedMatrix,
+        projection: Projection,
+    ) -> Any:
         n, k = matrix.shape[0], len(projection.components)
         dtype = np.float32 if matrix.dtype == np.float32 else np.float64
         if transform_axis(matrix) == 1:
@@ -169,8 +193,13 @@ class LinearModel(Estimator):
         plan = self._small_plan(matrix, PassSpec("transform", 0, 0, 0))
         edges = plan.passes[0].edges
         sink = ZarrSink(out, n, k, dtype, chunk=_even(edges), overwrite=overwrite)
-        run(plan.passes[0], matrix, maps={"scores": projection}, sinks={"scores": sink},
-            execution=self._execution(plan))  # fmt: skip
+        run(
+            plan.passes[0],
+            matrix,
+            maps={"scores": projection},
+            sinks={"scores": sink},
+            execution=self._execution(plan),
+        )
         return sink.array
 
     def _wrap_scores(self, X: Any, matrix: ChunkedMatrix, scores: Array) -> Any:
@@ -188,8 +217,9 @@ class LinearModel(Estimator):
             return pd.DataFrame(scores, index=index, columns=self.get_feature_names_out())
         return scores
 
-    def inverse_transform(self, X: Any, *, out: str | os.PathLike[str] | None = None,
-                          overwrite: bool = False) -> Any:  # fmt: skip
+    def inverse_transform(
+        self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False
+    ) -> Any:
         """Rows reconstructed from scores, (n, p). Lazy on Dask; ``out`` writes a Zarr array.
 
         Cost: one pass over the scores.
@@ -213,10 +243,22 @@ class LinearModel(Estimator):
         plan = self._small_plan(matrix, spec)
         chunk = min(rows, _even(plan.passes[0].edges))
         dtype = np.float32 if matrix.dtype == np.float32 else np.float64
-        sink = ZarrSink(out, matrix.shape[0], p, dtype, chunk=chunk, dims=("sample", "feature"),
-                        overwrite=overwrite)  # fmt: skip
-        run(plan.passes[0], matrix, maps={"rows": back}, sinks={"rows": sink},
-            execution=self._execution(plan))  # fmt: skip
+        sink = ZarrSink(
+            out,
+            matrix.shape[0],
+            p,
+            dtype,
+            chunk=chunk,
+            dims=("sample", "feature"),
+            overwrite=overwrite,
+        )
+        run(
+            plan.passes[0],
+            matrix,
+            maps={"rows": back},
+            sinks={"rows": sink},
+            execution=self._execution(plan),
+        )
         return sink.array
 
     # -- how good is it -------------------------------------------------------------------------
@@ -248,11 +290,19 @@ class LinearModel(Estimator):
         scaled = "scale" if result.scale is not None else None
         total = Reconstruction(scale=scaled, missing=self.missing, absent=tuple(result.dropped))
         plan = self._small_plan(matrix, pass_spec("reconstruction", matrix, 0, [total]))
-        operands = {"components": result.require_components(), "center": result.mean}
+        operands: dict[str, Any] = {
+            "components": result.require_components(),
+            "center": result.mean,
+        }
         if scaled:
             operands["scale"] = result.scale
-        done = run(plan.passes[0], matrix, accumulators={"total": total}, operands=operands,
-                   execution=self._execution(plan))  # fmt: skip
+        done = run(
+            plan.passes[0],
+            matrix,
+            accumulators={"total": total},
+            operands=operands,
+            execution=self._execution(plan),
+        )
         found: Reconstruction = done["total"]
         return found
 
@@ -266,9 +316,16 @@ class LinearModel(Estimator):
         self._check_features(X, matrix)
         likelihood = Likelihood.of(self._fitted(), self.missing)
         sink = MemorySink(matrix.shape[0], 1)
-        plan = self._small_plan(matrix, PassSpec("score", 0, 0, 0, kept_nbytes=sink.nbytes_in_memory()))
-        run(plan.passes[0], matrix, maps={"score": likelihood}, sinks={"score": sink},
-            execution=self._execution(plan))  # fmt: skip
+        plan = self._small_plan(
+            matrix, PassSpec("score", 0, 0, 0, kept_nbytes=sink.nbytes_in_memory())
+        )
+        run(
+            plan.passes[0],
+            matrix,
+            maps={"score": likelihood},
+            sinks={"score": sink},
+            execution=self._execution(plan),
+        )
         return sink.values[:, 0]
 
     def score(self, X: Any, y: Any = None) -> float:

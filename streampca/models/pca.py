@@ -14,8 +14,8 @@ from streampca.models.linear import LinearModel
 from streampca.models.pca_fit import fit_pca
 from streampca.models.pca_plan import plan_pca
 from streampca.passes import PassCost, Plan, check_workers, find_client
-from streampca.sources import as_matrix
 from streampca.solvers import check_n_components
+from streampca.sources import as_matrix
 
 
 class PCA(LinearModel):
@@ -58,12 +58,23 @@ class PCA(LinearModel):
     Source: Jolliffe 2002, "Principal Component Analysis", 2nd ed., sections 3.1 and 3.5.
     """
 
-    def __init__(self, n_components: int | float | str | None = None, *, whiten: bool = False,
-                 svd_solver: str = "auto", center: bool = True, scale: str | None = None,
-                 ddof: int = 1, missing: str = "raise", missing_value: float | None = None,
-                 components: bool = True, memory_limit: int | str | None = None,
-                 scheduler: Any = None, progress: Any = None,
-                 checkpoint: str | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        n_components: int | float | str | None = None,
+        *,
+        whiten: bool = False,
+        svd_solver: str = "auto",
+        center: bool = True,
+        scale: str | None = None,
+        ddof: int = 1,
+        missing: str = "raise",
+        missing_value: float | None = None,
+        components: bool = True,
+        memory_limit: int | str | None = None,
+        scheduler: Any = None,
+        progress: Any = None,
+        checkpoint: str | None = None,
+    ) -> None:
         self.n_components = n_components
         self.whiten = whiten
         self.svd_solver = svd_solver
@@ -114,8 +125,16 @@ class PCA(LinearModel):
         execution.checkpoint = self.checkpoint
         fitted = fit_pca(plan, matrix, settings, execution)
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
-        self.result_ = assemble("PCA", fitted, matrix.shape[0], matrix.labels, settings, plan,
-                                execution.costs, matrix.fingerprint())  # fmt: skip
+        self.result_ = assemble(
+            "PCA",
+            fitted,
+            matrix.shape[0],
+            matrix.labels,
+            settings,
+            plan,
+            execution.costs,
+            matrix.fingerprint(),
+        )
         self.gap_ = fitted.gap
         return self
 
@@ -130,13 +149,19 @@ class PCA(LinearModel):
         if self.whiten:
             deviation = np.sqrt(self.result_.explained_variance)
             floor = np.finfo(np.float64).eps * max(deviation.max(initial=0.0), 1e-300)
-            values /= np.maximum(deviation, floor).astype(values.dtype)
+            values = values / np.maximum(deviation, floor).astype(values.dtype)
         return self._wrap_scores(X, matrix, values)
 
     @classmethod
-    def from_covariance(cls, S: Any, *, mean: Any = None, n: int | None = None,
-                        n_components: int | float | str | None = None,
-                        names: Any = None) -> PCA:  # fmt: skip
+    def from_covariance(
+        cls,
+        S: Any,
+        *,
+        mean: Any = None,
+        n: int | None = None,
+        n_components: int | float | str | None = None,
+        names: Any = None,
+    ) -> PCA:
         """A fitted PCA from a covariance or correlation matrix alone.
 
         S : (p, p) symmetric.  mean : (p,) or None (0).  n : rows behind it, if known; without it
@@ -162,7 +187,8 @@ def check_settings(settings: dict[str, Any], shape: tuple[int, int]) -> dict[str
     if n - ddof <= 0:
         raise InvalidInputError(
             f"n_samples={n} with ddof={ddof} leaves no degree of freedom: expected at least "
-            f"{ddof + 1} samples (got 1 sample)" if n == 1 else
-            f"n_samples={n} with ddof={ddof} leaves no degree of freedom"
-        )  # fmt: skip
+            f"{ddof + 1} samples (got 1 sample)"
+            if n == 1
+            else f"n_samples={n} with ddof={ddof} leaves no degree of freedom"
+        )
     return settings

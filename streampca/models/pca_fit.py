@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import OPEN_BLOCKS, MeanImputedScatter, RFactor, Scatter, TruncatedFactor
+from streampca.accumulators import (
+    OPEN_BLOCKS,
+    MeanImputedScatter,
+    RFactor,
+    Scatter,
+    TruncatedFactor,
+)
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, constant_columns, work_dtype
 from streampca.models.fitted import (
@@ -31,8 +37,9 @@ from streampca.solvers import (
 )
 
 
-def fit_pca(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any],
-            execution: Execution) -> Fitted:  # fmt: skip
+def fit_pca(
+    plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], execution: Execution
+) -> Fitted:
     """Run the plan's passes and solve."""
     execution.n_passes = len(plan.passes)
 
@@ -40,13 +47,18 @@ def fit_pca(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any],
         execution.pass_number = [p.name for p in plan.passes].index(name) + 1
         return run(plan.named(name), matrix, execution=execution, **more)
 
-    solve = {"scatter": _by_scatter, "tsqr": _by_tsqr, "gram": gram_by_features,
-             "gram by panels": gram_by_panels}[plan.solver]  # fmt: skip
+    solve = {
+        "scatter": _by_scatter,
+        "tsqr": _by_tsqr,
+        "gram": gram_by_features,
+        "gram by panels": gram_by_panels,
+    }[plan.solver]
     return solve(plan, matrix, settings, step)
 
 
-def solve_accumulator(accumulator: Any, settings: dict[str, Any], eps: float,
-                      work: np.dtype[Any], limit: int) -> Fitted:  # fmt: skip
+def solve_accumulator(
+    accumulator: Any, settings: dict[str, Any], eps: float, work: np.dtype[Any], limit: int
+) -> Fitted:
     """A PCA from a Scatter, MeanImputedScatter or RFactor; no data are read.
 
     eps : resolution of the stored values.  limit : min(n, p), the most components there are.
@@ -83,11 +95,19 @@ def solve_accumulator(accumulator: Any, settings: dict[str, Any], eps: float,
     components[:, dropped] = 0.0
     mean = stats.mean if settings["center"] else np.zeros_like(stats.mean)
     return Fitted(
-        kept, whole if everything else None, mean, scale, accumulator.weight, rank, dropped,
+        kept,
+        whole if everything else None,
+        mean,
+        scale,
+        accumulator.weight,
+        rank,
+        dropped,
         np.setdiff1d(np.flatnonzero(constant), dropped),
-        certify(residual[:k], kept, floor, divisor, 1), stats.m2 / divisor, gap,
+        certify(residual[:k], kept, floor, divisor, 1),
+        stats.m2 / divisor,
+        gap,
         np.ascontiguousarray(components),
-    )  # fmt: skip
+    )
 
 
 def _column_stats(accumulator: Any) -> ColumnStats:
@@ -104,11 +124,13 @@ def _column_stats(accumulator: Any) -> ColumnStats:
     if isinstance(accumulator, MeanImputedScatter):
         weight -= accumulator.holes  # deviations are those of the observed cells
     nothing = np.full(p, np.nan)
-    return ColumnStats(count, accumulator.missing, weight, np.array(accumulator.mean), m2, nothing, nothing)
+    return ColumnStats(
+        count, accumulator.missing, weight, np.array(accumulator.mean), m2, nothing, nothing
+    )
 
 
 def _scaled_lower(lower: Array, scale: Array | None, still: Array) -> Array:
-    """The scatter, or the correlation-like scatter of scaled columns; constant columns exactly 0."""
+    """The scatter, or that of the scaled columns; constant columns exactly 0."""
     if scale is None and not still.size:
         return lower
     scaled = np.array(lower)
@@ -121,10 +143,10 @@ def _scaled_lower(lower: Array, scale: Array | None, still: Array) -> Array:
     return scaled
 
 
-def _solve_factor(accumulator: RFactor | TruncatedFactor, scale: Array | None,
-                  still: Array) -> tuple[Spectrum, Array, Array, float]:  # fmt: skip
+def _solve_factor(
+    accumulator: RFactor | TruncatedFactor, scale: Array | None, still: Array
+) -> tuple[Spectrum, Array, Array, float]:
     """(spectrum, all eigenvalues, residual norms, floor) from a factor of the scatter."""
-    whole = isinstance(accumulator, RFactor)
     factor = accumulator.r_factor() if isinstance(accumulator, RFactor) else accumulator.factor()
     if scale is not None:
         factor *= np.where(scale > 0, 1.0 / np.where(scale > 0, scale, 1.0), 0.0)
@@ -134,7 +156,7 @@ def _solve_factor(accumulator: RFactor | TruncatedFactor, scale: Array | None,
         image = factor @ spectrum.vectors
         residual = np.linalg.norm(factor.T @ image - spectrum.vectors * spectrum.values, axis=0)
     floor = float(np.finfo(np.float64).eps * 4 * spectrum.values[:1].max(initial=0.0))
-    if not whole and scale is None:
+    if isinstance(accumulator, TruncatedFactor) and scale is None:
         floor += accumulator.lost
         total = spectrum.total + accumulator.lost_trace
         spectrum = Spectrum(spectrum.values, spectrum.vectors, accumulator.lost, total)
@@ -144,14 +166,20 @@ def _solve_factor(accumulator: RFactor | TruncatedFactor, scale: Array | None,
 # -- samples streamed -----------------------------------------------------------------------------
 
 
-def _by_scatter(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
+def _by_scatter(
+    plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner
+) -> Fitted:
     accumulator: Any = Scatter(center=settings["center"])
     if settings["missing"] == "mean":
         accumulator = MeanImputedScatter()
     done = step("scatter", accumulators={"scatter": accumulator})["scatter"]
-    return solve_accumulator(done, settings, stored_eps(matrix), work_dtype(matrix.dtype), min(matrix.shape))
+    return solve_accumulator(
+        done, settings, stored_eps(matrix), work_dtype(matrix.dtype), min(matrix.shape)
+    )
 
 
 def _by_tsqr(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
     done = step("tsqr", accumulators={"r": RFactor(center=settings["center"])})["r"]
-    return solve_accumulator(done, settings, stored_eps(matrix), np.dtype(np.float64), min(matrix.shape))
+    return solve_accumulator(
+        done, settings, stored_eps(matrix), np.dtype(np.float64), min(matrix.shape)
+    )

@@ -65,7 +65,9 @@ class _Dual:
         return np.arange(self.k) < self.rank
 
 
-def _solve_dual(lower: Array, z_probe: Array, settings: dict[str, Any], matrix: ChunkedMatrix) -> _Dual:
+def _solve_dual(
+    lower: Array, z_probe: Array, settings: dict[str, Any], matrix: ChunkedMatrix
+) -> _Dual:
     n, limit = len(lower), min(matrix.shape)
     with single_threaded_blas():
         spectrum, values, everything = solve_symmetric(lower, settings, limit)
@@ -77,8 +79,14 @@ def _solve_dual(lower: Array, z_probe: Array, settings: dict[str, Any], matrix: 
     return _Dual(spectrum, values, everything, residual, k, gap, rank, orientation)
 
 
-def _dual_fitted(dual: _Dual, stats: ColumnStats, matrix: ChunkedMatrix, settings: dict[str, Any],
-                 terms: int, passes: int) -> Fitted:  # fmt: skip
+def _dual_fitted(
+    dual: _Dual,
+    stats: ColumnStats,
+    matrix: ChunkedMatrix,
+    settings: dict[str, Any],
+    terms: int,
+    passes: int,
+) -> Fitted:
     n = matrix.shape[0]
     eps = stored_eps(matrix)
     center, scale, constant = standardization(settings).resolve(stats, eps)
@@ -87,18 +95,33 @@ def _dual_fitted(dual: _Dual, stats: ColumnStats, matrix: ChunkedMatrix, setting
     divisor = freedom(float(n), settings)
     floor = rounding_floor(work_dtype(matrix.dtype), kept, terms)
     return Fitted(
-        kept, dual.values if dual.everything else None, center, scale, float(n), dual.rank, dropped,
+        kept,
+        dual.values if dual.everything else None,
+        center,
+        scale,
+        float(n),
+        dual.rank,
+        dropped,
         np.setdiff1d(np.flatnonzero(constant), dropped),
-        certify(dual.residual[: dual.k], kept, floor, divisor, passes), stats.m2 / divisor,
-        dual.gap, None, dual.u * dual.s,
-    )  # fmt: skip
+        certify(dual.residual[: dual.k], kept, floor, divisor, passes),
+        stats.m2 / divisor,
+        dual.gap,
+        None,
+        dual.u * dual.s,
+    )
 
 
-def gram_by_features(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
+def gram_by_features(
+    plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner
+) -> Fitted:
     standardize = standardization(settings)
-    first = step("gram", accumulators={
-        "gram": Gram(standardize=standardize, missing=settings["missing"]), "columns": Moments(),
-    })  # fmt: skip
+    first = step(
+        "gram",
+        accumulators={
+            "gram": Gram(standardize=standardize, missing=settings["missing"]),
+            "columns": Moments(),
+        },
+    )
     gram = first["gram"]
     dual = _solve_dual(gram.lower(), gram.z_probe, settings, matrix)
     terms = OPEN_BLOCKS * int(np.diff(plan.named("gram").edges).max())
@@ -106,8 +129,12 @@ def gram_by_features(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any]
     del gram, first
     if settings["components"]:
         sink = MemorySink(matrix.shape[1], dual.k)
-        step("loadings", operands={"u": dual.u, "s": dual.s}, sinks={"loadings": sink},
-             maps={"loadings": FeatureLoadings(standardize)})  # fmt: skip
+        step(
+            "loadings",
+            operands={"u": dual.u, "s": dual.s},
+            sinks={"loadings": sink},
+            maps={"loadings": FeatureLoadings(standardize)},
+        )
         fitted.components = _finish_components(sink.values, dual, fitted)
     return fitted
 
@@ -123,7 +150,9 @@ def _finish_components(v: Array, dual: _Dual, fitted: Fitted) -> Array:
     return np.ascontiguousarray(columns.T)
 
 
-def gram_by_panels(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
+def gram_by_panels(
+    plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner
+) -> Fitted:
     """Gram of streamed samples: a panel of rows is held while the rows below it pass by.
 
     Without scaling, the rows are shifted by the first panel's mean and the Gram matrix is
@@ -145,10 +174,12 @@ def gram_by_panels(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], 
         operands = {"center": fitted.mean}
         if fitted.scale is not None:
             operands["scale"] = fitted.scale
-        cross = CrossProduct(y="u", center="center", scale="scale" if "scale" in operands else None,
-                             width=dual.k)  # fmt: skip
-        v = step("loadings", accumulators={"v": cross}, side_inputs={"u": dual.u},
-                 operands=operands)["v"].cross_product()  # fmt: skip
+        cross = CrossProduct(
+            y="u", center="center", scale="scale" if "scale" in operands else None, width=dual.k
+        )
+        v = step(
+            "loadings", accumulators={"v": cross}, side_inputs={"u": dual.u}, operands=operands
+        )["v"].cross_product()
         fitted.components = _finish_components(v / np.where(dual.s > 0, dual.s, 1.0), dual, fitted)
     return fitted
 
@@ -157,7 +188,7 @@ class _Panels:
     """The Gram matrix as it grows, panel by panel."""
 
     def __init__(self, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> None:
-        n, p = matrix.shape
+        n = matrix.shape[0]
         self.matrix, self.settings, self.step = matrix, settings, step
         self.gram, self.z_probe = np.zeros((n, n)), np.zeros(n)
         self.center: Array | None = None
@@ -185,8 +216,13 @@ class _Panels:
         gather = self.columns is None
         fresh = {"columns": Moments()} if gather else {}
         panel = np.empty((last - first, p), work_dtype(self.matrix.dtype))
-        loaded = self.step(f"panel {i}", maps={"panel": standardized}, accumulators=fresh,
-                           sinks={"panel": RowsSink(panel, first)}, operands=self._operands())  # fmt: skip
+        loaded = self.step(
+            f"panel {i}",
+            maps={"panel": standardized},
+            accumulators=fresh,
+            sinks={"panel": RowsSink(panel, first)},
+            operands=self._operands(),
+        )
         if self.center is None:
             self.center = panel.mean(axis=0, dtype=np.float64).astype(panel.dtype)
             if not self.settings["center"]:
@@ -199,9 +235,14 @@ class _Panels:
         if last < n:
             below = RowsSink(self.gram[last:, first:last], last)
             seen.append(
-                self.step(f"below panel {i}", maps={"gram": AgainstPanel()}, sinks={"gram": below},
-                          operands={**self._operands(), "panel": panel}, accumulators=fresh)
-            )  # fmt: skip
+                self.step(
+                    f"below panel {i}",
+                    maps={"gram": AgainstPanel()},
+                    sinks={"gram": below},
+                    operands={**self._operands(), "panel": panel},
+                    accumulators=fresh,
+                )
+            )
         if gather:
             self.columns = Moments()
             for one in seen:

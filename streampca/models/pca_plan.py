@@ -133,16 +133,42 @@ def _panels(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Candidate]:
             first, last = int(bounds[i]), int(bounds[i + 1])
             own = float(last - first) ** 2 * p * 2
             accumulators = [] if needs_moments(settings) or i else [Moments()]
-            specs.append(pass_spec(f"panel {i + 1}", matrix, 0, accumulators, kept_nbytes=held,
-                                   rows=(first, last), flops=own))  # fmt: skip
+            specs.append(
+                pass_spec(
+                    f"panel {i + 1}",
+                    matrix,
+                    0,
+                    accumulators,
+                    kept_nbytes=held,
+                    rows=(first, last),
+                    flops=own,
+                )
+            )
             if last < n:
-                cross = 2.0 * (n - last) * (last - first) * p
-                specs.append(pass_spec(f"below panel {i + 1}", matrix, 0, accumulators,
-                                       kept_nbytes=held, rows=(last, n), flops=cross))  # fmt: skip
+                products = 2.0 * (n - last) * (last - first) * p
+                specs.append(
+                    pass_spec(
+                        f"below panel {i + 1}",
+                        matrix,
+                        0,
+                        accumulators,
+                        kept_nbytes=held,
+                        rows=(last, n),
+                        flops=products,
+                    )
+                )
         if settings["components"]:
             cross = CrossProduct(y="u", center="center", width=k)
-            specs.append(pass_spec("loadings", matrix, 0, [cross], flops=2.0 * n * p * k,
-                                   kept_nbytes=2 * n * k * 8 + 4 * p * k * 8))  # fmt: skip
+            specs.append(
+                pass_spec(
+                    "loadings",
+                    matrix,
+                    0,
+                    [cross],
+                    flops=2.0 * n * p * k,
+                    kept_nbytes=2 * n * k * 8 + 4 * p * k * 8,
+                )
+            )
         held = 2 * n * k * 8 + (3 * p * k * 8 if settings["components"] else 0) + 20 * p * 8
         reason = (
             f"n x n Gram of streamed samples by {count} panels of rows ({size(panel)} each), "

@@ -36,8 +36,14 @@ class Projection:
             deviation = np.sqrt(result.explained_variance)
             floor = np.finfo(np.float64).eps * max(deviation.max(initial=0.0), 1e-300)
             divisors = np.maximum(deviation, floor)
-        return cls(result.require_components(), result.mean, result.scale, divisors, missing,
-                   result.dropped)  # fmt: skip
+        return cls(
+            result.require_components(),
+            result.mean,
+            result.scale,
+            divisors,
+            missing,
+            result.dropped,
+        )
 
     def __call__(self, block: Block) -> Array:
         """(rows, k) scores of a block of samples."""
@@ -58,7 +64,7 @@ class Projection:
         """Raise where cells are missing and may not be. mask covers all of the block's columns."""
         if mask is None or self.missing != "raise":
             return
-        bad = mask.any(axis=0)
+        bad: Array = np.any(mask, axis=0)
         if not block.axis:
             bad[self.absent] = False
         columns = np.flatnonzero(bad)

@@ -49,16 +49,32 @@ class Categories:
 
         shown = [*range(len(self.names)), *([-1] if (self.codes < 0).any() else [])]
         handles = [
-            Line2D([], [], linestyle="", marker=MARKERS[max(i, 0) // len(PALETTE)], markersize=6,
-                   markeredgewidth=0, color=self._colour(i))
+            Line2D(
+                [],
+                [],
+                linestyle="",
+                marker=MARKERS[max(i, 0) // len(PALETTE)],
+                markersize=6,
+                markeredgewidth=0,
+                color=self._colour(i),
+            )
             for i in shown
-        ]  # fmt: skip
+        ]
         legend = ax.legend(
-            handles, [MISSING if i < 0 else self.names[i] for i in shown], title=self.title or None,
-            loc="upper left", bbox_to_anchor=(1.02, 0.9 if ax.name == "3d" else 1.0),
-            borderaxespad=0.0, frameon=False, handletextpad=0.3, alignment="left",
-            labelcolor=INK, fontsize="small", title_fontsize="small", ncols=1 + len(shown) // 20,
-        )  # fmt: skip
+            handles,
+            [MISSING if i < 0 else self.names[i] for i in shown],
+            title=self.title or None,
+            loc="upper left",
+            bbox_to_anchor=(1.02, 0.9 if ax.name == "3d" else 1.0),
+            borderaxespad=0.0,
+            frameon=False,
+            handletextpad=0.3,
+            alignment="left",
+            labelcolor=INK,
+            fontsize="small",
+            title_fontsize="small",
+            ncols=1 + len(shown) // 20,
+        )
         for text in (*legend.get_texts(), legend.get_title()):
             text.set_parse_math(False)
 
@@ -87,8 +103,13 @@ class Continuous:
         colours = colormaps["viridis"].with_extremes(bad=MISSING_COLOUR)
         look = style | {"c": self.values, "cmap": colours, "plotnonfinite": True}
         drawn = ax.scatter(*points, **look)
-        bar = ax.figure.colorbar(drawn, ax=ax, pad=0.12 if len(points) == 3 else 0.02, aspect=30,
-                                 shrink=0.7 if len(points) == 3 else 1.0)  # fmt: skip
+        bar = ax.figure.colorbar(
+            drawn,
+            ax=ax,
+            pad=0.12 if len(points) == 3 else 0.02,
+            aspect=30,
+            shrink=0.7 if len(points) == 3 else 1.0,
+        )
         if self.dates:
             locator = AutoDateLocator()
             bar.ax.yaxis.set_major_locator(locator)

@@ -65,8 +65,12 @@ def loadings_table(result: Any, n: int = 10) -> np.ndarray[Any, Any]:
         for rank, (name, value) in enumerate(zip(*_largest(found, index, count), strict=True), 1)
     ]
     width = max((len(row[2]) for row in rows), default=1)
-    columns = [("component", np.int64), ("rank", np.int64), ("feature", f"U{max(width, 1)}"),
-               ("loading", np.float64)]  # fmt: skip
+    columns = [
+        ("component", np.int64),
+        ("rank", np.int64),
+        ("feature", f"U{max(width, 1)}"),
+        ("loading", np.float64),
+    ]
     return np.array(rows, dtype=columns)
 
 

@@ -46,10 +46,15 @@ def r2(curve: Any, ax: Axes | None = None) -> Axes:
     lines = []
     for i, values in enumerate(curves.values()):
         lines += drawn.plot(
-            np.arange(len(values)), values, color=PALETTE[i % len(PALETTE)], linewidth=1.6,
-            linestyle=STYLES[i % len(STYLES)], marker="o" if last <= 30 else "", markersize=4,
+            np.arange(len(values)),
+            values,
+            color=PALETTE[i % len(PALETTE)],
+            linewidth=1.6,
+            linestyle=STYLES[i % len(STYLES)],
+            marker="o" if last <= 30 else "",
+            markersize=4,
             clip_on=False,
-        )  # fmt: skip
+        )
     lowest = min(float(values.min()) for values in curves.values())
     if lowest < 0:
         drawn.axhline(0.0, color=MUTED, linewidth=0.8)
@@ -59,8 +64,9 @@ def r2(curve: Any, ax: Axes | None = None) -> Axes:
     drawn.set_xlabel("Number of components")
     drawn.set_ylabel("R² (share of variance carried)")
     if isinstance(curve, Mapping):
-        legend = drawn.legend(lines, list(curves), loc="lower right", frameon=False,
-                              labelcolor=INK, fontsize="small")  # fmt: skip
+        legend = drawn.legend(
+            lines, list(curves), loc="lower right", frameon=False, labelcolor=INK, fontsize="small"
+        )
         for text in legend.get_texts():
             text.set_parse_math(False)
     return drawn

@@ -20,8 +20,14 @@ MOST_POINTS = 200_000
 RASTERIZED_FROM = 2_000  # a vector file with more points is slower to open than it is sharp
 
 
-def scores(result_or_model: Any, scores: Any = None, *, components: Sequence[int] = (1, 2),
-           labels: Any = None, ax: Axes | None = None) -> Axes:  # fmt: skip
+def scores(
+    result_or_model: Any,
+    scores: Any = None,
+    *,
+    components: Sequence[int] = (1, 2),
+    labels: Any = None,
+    ax: Axes | None = None,
+) -> Axes:
     """Scatter of the samples on two components, or in space on three.
 
     result_or_model : a fitted estimator or a Decomposition.
@@ -63,8 +69,9 @@ def scores(result_or_model: Any, scores: Any = None, *, components: Sequence[int
         colours.draw(drawn, points, style)
     _name_axes(drawn, [component_name(index, found) for index in chosen])
     if n > MOST_POINTS:
-        drawn.set_title(f"{MOST_POINTS:,} of {n:,} samples drawn", loc="left", color=INK,
-                        fontsize="small")  # fmt: skip
+        drawn.set_title(
+            f"{MOST_POINTS:,} of {n:,} samples drawn", loc="left", color=INK, fontsize="small"
+        )
     return drawn
 
 

@@ -65,8 +65,15 @@ def _draw_sum(bars: Axes, numbers: np.ndarray[Any, Any], sums: np.ndarray[Any, A
 
     line = bars.twinx()
     colour = PALETTE[4]
-    line.plot(numbers, sums, color=colour, linewidth=1.5, marker="o" if len(sums) <= 30 else "",
-              markersize=4, clip_on=False)  # fmt: skip
+    line.plot(
+        numbers,
+        sums,
+        color=colour,
+        linewidth=1.5,
+        marker="o" if len(sums) <= 30 else "",
+        markersize=4,
+        clip_on=False,
+    )
     _as_percent(line, 1.0)
     line.set_ylabel("Cumulative share", color=colour)
     line.tick_params(colors=MUTED, labelcolor=INK, labelsize="small", length=3)
@@ -75,9 +82,18 @@ def _draw_sum(bars: Axes, numbers: np.ndarray[Any, Any], sums: np.ndarray[Any, A
         spine.set_color(MUTED)
     # a running sum never falls: up and left of its last point there is no line
     halo = [withStroke(linewidth=3, foreground="white")]
-    line.annotate(f"{100 * sums[-1]:.1f} %", (numbers[-1], sums[-1]), xytext=(2, 5),
-                  textcoords="offset points", ha="right", va="bottom", color=colour,
-                  fontsize="small", annotation_clip=False, path_effects=halo)  # fmt: skip
+    line.annotate(
+        f"{100 * sums[-1]:.1f} %",
+        (numbers[-1], sums[-1]),
+        xytext=(2, 5),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        color=colour,
+        fontsize="small",
+        annotation_clip=False,
+        path_effects=halo,
+    )
 
 
 def _as_percent(ax: Axes, top: float) -> None:

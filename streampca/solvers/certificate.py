@@ -39,20 +39,26 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
         return {
-            "residual": self.residual.tolist(), "floor": self.floor,
-            "variance_bound": self.variance_bound.tolist(), "gap": self.gap.tolist(),
-            "angle_bound": self.angle_bound.tolist(), "passes": self.passes,
-        }  # fmt: skip
+            "residual": self.residual.tolist(),
+            "floor": self.floor,
+            "variance_bound": self.variance_bound.tolist(),
+            "gap": self.gap.tolist(),
+            "angle_bound": self.angle_bound.tolist(),
+            "passes": self.passes,
+        }
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Certificate:
         """The inverse of ``to_dict``."""
-        arrays = {k: np.asarray(saved[k]) for k in ("residual", "variance_bound", "gap", "angle_bound")}
+        arrays = {
+            k: np.asarray(saved[k]) for k in ("residual", "variance_bound", "gap", "angle_bound")
+        }
         return cls(floor=float(saved["floor"]), passes=int(saved["passes"]), **arrays)
 
 
-def certify(residual: Array, spectrum: Spectrum, floor: float, divisor: float,
-            passes: int) -> Certificate:  # fmt: skip
+def certify(
+    residual: Array, spectrum: Spectrum, floor: float, divisor: float, passes: int
+) -> Certificate:
     """A certificate from residual norms and the floor, both in units of the spectrum.
 
     divisor : n - ddof, which turns them into units of variance.
@@ -93,4 +99,6 @@ def rounding_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float
     """
     eps = float(np.finfo(work).eps)
     growth = 1.0 + np.sqrt(max(terms, 1) / 256.0) / 4.0
-    return eps * growth * float(np.sqrt(spectrum.total * max(spectrum.values[:1].max(initial=0), 0)))
+    return (
+        eps * growth * float(np.sqrt(spectrum.total * max(spectrum.values[:1].max(initial=0), 0)))
+    )

@@ -23,7 +23,7 @@ def check_n_components(n_components: Any, n: int, p: int) -> None:
             "'gap' or None"
         )
     if isinstance(n_components, numbers.Integral):
-        if not 1 <= n_components <= limit:
+        if not 1 <= int(n_components) <= limit:
             raise InvalidInputError(
                 f"n_components={n_components} must be between 1 and "
                 f"min(n_samples, n_features)={limit}"

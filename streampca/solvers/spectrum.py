@@ -53,9 +53,13 @@ def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
         )
     else:
         values, vectors = scipy.linalg.eigh(
-            upper, lower=False, driver="evr", overwrite_a=True, check_finite=False,
+            upper,
+            lower=False,
+            driver="evr",
+            overwrite_a=True,
+            check_finite=False,
             subset_by_index=(m - count, m - 1),
-        )  # fmt: skip
+        )
     values = np.maximum(values[::-1], 0.0)
     vectors = np.ascontiguousarray(vectors[:, ::-1])
     total = float(np.trace(lower))

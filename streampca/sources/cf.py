@@ -22,8 +22,9 @@ class Packing:
     dtype: np.dtype[Any]  # of the decoded values
 
     @classmethod
-    def from_attributes(cls, attributes: Mapping[str, Any], stored: np.dtype[Any],
-                        fill: Any = None) -> Packing | None:  # fmt: skip
+    def from_attributes(
+        cls, attributes: Mapping[str, Any], stored: np.dtype[Any], fill: Any = None
+    ) -> Packing | None:
         """The packing that the attributes state, or None where values are stored plainly."""
         packed = "scale_factor" in attributes or "add_offset" in attributes
         codes = [attributes[k] for k in ("_FillValue", "missing_value") if k in attributes]
@@ -37,11 +38,13 @@ class Packing:
         )
         if not packed and not flat:
             return None
-        small = stored.itemsize <= 2 and stored.kind in "iu" or stored == np.float32
+        small = (stored.itemsize <= 2 and stored.kind in "iu") or stored == np.float32
         return cls(
-            float(attributes.get("scale_factor", 1.0)), float(attributes.get("add_offset", 0.0)),
-            flat, np.dtype(np.float32 if small else np.float64),
-        )  # fmt: skip
+            float(attributes.get("scale_factor", 1.0)),
+            float(attributes.get("add_offset", 0.0)),
+            flat,
+            np.dtype(np.float32 if small else np.float64),
+        )
 
     def decode(self, stored: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Decoded values; the input is left alone."""

@@ -51,8 +51,11 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
         check_rank(array.shape)
         return DaskMatrix(DaskReader(array), (0,))
     wanted = list(dim) if isinstance(dim, Sequence) and not isinstance(dim, str) else [dim]
-    found = [int(d) % array.ndim for d in wanted
-             if isinstance(d, (int, np.integer)) and -array.ndim <= d < array.ndim]  # fmt: skip
+    found = [
+        int(d) % array.ndim
+        for d in wanted
+        if isinstance(d, (int, np.integer)) and -array.ndim <= d < array.ndim
+    ]
     if not found or len(set(found)) != len(wanted) or len(found) == array.ndim:
         raise InvalidInputError(
             f"dim={dim!r}; expected sample dimension numbers of a Dask array of shape "
@@ -166,8 +169,12 @@ class DaskReader(Reader):
         keys: list[Key] = []
         for spot in itertools.product(*spots):
             key = (self.name, *(s.block for s in spot))
-            place = Place(out, tuple(s.into for s in spot), tuple(s.part for s in spot),
-                          tuple(s.length for s in spot))  # fmt: skip
+            place = Place(
+                out,
+                tuple(s.into for s in spot),
+                tuple(s.part for s in spot),
+                tuple(s.length for s in spot),
+            )
             places["streampca-place", len(keys)] = (place, key)
             keys.append(key)
         nodes = graph.cull(keys)
@@ -323,9 +330,9 @@ class Room:
             if self.left < 0:
                 raise InvalidInputError(
                     f"the operands that all strips of this Dask graph share are larger than "
-                    f"{dask_graph.PREPARED_NBYTES // MiB} MiB and cannot be kept. Write the array down first, "
-                    "X.to_zarr('scratch.zarr'), and use streampca.open('scratch.zarr'); or, if it "
-                    "fits into memory, X = X.persist()."
+                    f"{dask_graph.PREPARED_NBYTES // MiB} MiB and cannot be kept. Write the array "
+                    "down first, X.to_zarr('scratch.zarr'), and use "
+                    "streampca.open('scratch.zarr'); or, if it fits into memory, X = X.persist()."
                 )
         return value
 

@@ -39,9 +39,10 @@ class Graph:
         self.nodes = dict(nodes)
         self.links = links or {k: tuple(get_dependencies(nodes, k)) for k in self.nodes}
         tasks = {
-            k for k, node in self.nodes.items()
+            k
+            for k, node in self.nodes.items()
             if self.links[k] or (istask(node) and not _known(node))
-        }  # fmt: skip
+        }
         self.needs = {k: tuple(n for n in self.links[k] if n in tasks) for k in tasks}
 
     def fixed(self, values: Mapping[Key, Any]) -> Graph:
@@ -189,8 +190,9 @@ class Users:
         return np.cumsum(np.cumsum(steps[:n_strips]) == 0) - 1
 
 
-def find_sharing(graph: Graph, strips: Sequence[Sequence[Key]], lengths: Sequence[int],
-                 nbytes: int) -> Sharing:  # fmt: skip
+def find_sharing(
+    graph: Graph, strips: Sequence[Sequence[Key]], lengths: Sequence[int], nbytes: int
+) -> Sharing:
     """Operands to compute first, and edges across which nothing is shared.
 
     strips : the output keys of each strip.  lengths : rows of each.  nbytes : of the array.
@@ -221,11 +223,15 @@ def find_sharing(graph: Graph, strips: Sequence[Sequence[Key]], lengths: Sequenc
     stages = _stages(graph, order, cuts, leaf_nbytes)
     return Sharing(
         np.unique(np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)),
-        int(rows[counts > 1].max(initial=0)), int(rows.max(initial=0)), frozenset(cuts), stages,
-        _prepared_chunks(graph, stages), leaf_nbytes,
+        int(rows[counts > 1].max(initial=0)),
+        int(rows.max(initial=0)),
+        frozenset(cuts),
+        stages,
+        _prepared_chunks(graph, stages),
+        leaf_nbytes,
         np.sort(np.array([users.first[k] for k in leaves], np.int64)),
         np.sort(np.array([users.last[k] for k in leaves], np.int64)),
-    )  # fmt: skip
+    )
 
 
 def _users(graph: Graph, order: Sequence[Key], strips: Sequence[Sequence[Key]]) -> Users:
@@ -248,8 +254,13 @@ def _users(graph: Graph, order: Sequence[Key], strips: Sequence[Sequence[Key]]) 
     return users
 
 
-def _operands(graph: Graph, order: Sequence[Key], strips: Sequence[Sequence[Key]], users: Users,
-              split: np.ndarray[Any, Any]) -> set[Key]:  # fmt: skip
+def _operands(
+    graph: Graph,
+    order: Sequence[Key],
+    strips: Sequence[Sequence[Key]],
+    users: Users,
+    split: np.ndarray[Any, Any],
+) -> set[Key]:
     """The largest shared subgraphs that are operands of a group, not its data passed on.
 
     Chunks that are cut up for several strips are shared as well. An operand differs in that
@@ -260,19 +271,23 @@ def _operands(graph: Graph, order: Sequence[Key], strips: Sequence[Sequence[Key]
     counts = np.bincount(groups)
     group = {k: int(groups[first]) for k, first in users.first.items()}
     narrow = {
-        (g, _layer(k)) for k, g in group.items()
+        (g, _layer(k))
+        for k, g in group.items()
         if 2 * (users.last[k] - users.first[k] + 1) <= counts[g] or counts[g] == 1
-    }  # fmt: skip
+    }
     origins: dict[Key, Any] = {}
     for key in order:
         if key in group:
             above = {origins[n] for n in graph.needs[key]}
             origins[key] = key if not above else above.pop() if len(above) == 1 else MANY
     found = {
-        k for k, g in group.items()
-        if split[g] and k not in users.inner and (g, _layer(k)) not in narrow
+        k
+        for k, g in group.items()
+        if split[g]
+        and k not in users.inner
+        and (g, _layer(k)) not in narrow
         and (origins[k] is MANY or (g, _layer(origins[k])) not in narrow)
-    }  # fmt: skip
+    }
     given = graph.fixed(dict.fromkeys(found))
     fresh: set[Key] = set()
     for key in order:
@@ -282,8 +297,9 @@ def _operands(graph: Graph, order: Sequence[Key], strips: Sequence[Sequence[Key]
     return {k for k in found if group[k] in fed or isinstance(k, str)}
 
 
-def _stages(graph: Graph, order: Sequence[Key], cuts: Collection[Key],
-            leaf_nbytes: float) -> tuple[tuple[Key, ...], ...]:  # fmt: skip
+def _stages(
+    graph: Graph, order: Sequence[Key], cuts: Collection[Key], leaf_nbytes: float
+) -> tuple[tuple[Key, ...], ...]:
     """Operands in an order that keeps memory small.
 
     Computing ``((x - x.mean(0)) ** 2).sum(0)`` in one go would hold all of x from the mean to
@@ -311,8 +327,9 @@ def _stages(graph: Graph, order: Sequence[Key], cuts: Collection[Key],
     return tuple(tuple(sorted(stages[i], key=str)) for i in sorted(stages))
 
 
-def _is_pivot(needs: Mapping[Key, Sequence[Key]], users: Sequence[Key], key: Key,
-              leaf_nbytes: float) -> bool:  # fmt: skip
+def _is_pivot(
+    needs: Mapping[Key, Sequence[Key]], users: Sequence[Key], key: Key, leaf_nbytes: float
+) -> bool:
     """Whether a task that uses ``key`` also uses, beside it, reads that ``key`` was made of."""
     reads = {k for k in _ancestors(needs, [key]) if not needs[k]}
     if len(reads) * leaf_nbytes <= PREPARED_NBYTES:

@@ -62,18 +62,19 @@ def from_netcdf(path: str, variable: str | None = None, dim: Dim = None) -> Chun
     Raises SourceError (not there, unreadable, no engine) and what :func:`from_xarray` raises.
     """
     dataset = _open_netcdf(path)
-    bounds = {
-        v.attrs.get("bounds", v.encoding.get("bounds")) for v in dataset.variables.values()
-    }  # fmt: skip
+    bounds = {v.attrs.get("bounds", v.encoding.get("bounds")) for v in dataset.variables.values()}
     wide = [n for n, v in dataset.data_vars.items() if v.ndim >= 2 and n not in bounds]
     shown = hide_secrets(path)
     array = _pick_variable(dataset, variable, wide, shown, repr(shown))
     return _stack(array, dim, path)
 
 
-def to_dataarray(values: np.ndarray[Any, Any], axes: Sequence[AxisLabels | tuple[str, Any]],
-                 name: str | None = None,
-                 attrs: Mapping[str, Any] | None = None) -> xarray.DataArray:  # fmt: skip
+def to_dataarray(
+    values: np.ndarray[Any, Any],
+    axes: Sequence[AxisLabels | tuple[str, Any]],
+    name: str | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> xarray.DataArray:
     """A result with its labels back: stacked dimensions are unstacked again.
 
     values : one dimension per entry of ``axes``.
@@ -241,8 +242,13 @@ def _axis_labels(array: xarray.DataArray, numbers: Sequence[int]) -> AxisLabels:
     )
 
 
-def _pick_variable(dataset: xarray.Dataset, variable: str | None, candidates: Sequence[Hashable],
-                   where: str, argument: str) -> xarray.DataArray:  # fmt: skip
+def _pick_variable(
+    dataset: xarray.Dataset,
+    variable: str | None,
+    candidates: Sequence[Hashable],
+    where: str,
+    argument: str,
+) -> xarray.DataArray:
     """The named variable, or the only candidate; says which there are."""
     if variable is not None and variable in dataset.variables:
         return dataset[variable]

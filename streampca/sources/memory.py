@@ -95,12 +95,18 @@ class NpyReader(ArrayReader):
     into_buffer = True
 
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
-        whole = all(s.start == 0 and s.stop == n for s, n in zip(index[1:], self.shape[1:], strict=True))
+        whole = all(
+            s.start == 0 and s.stop == n for s, n in zip(index[1:], self.shape[1:], strict=True)
+        )
         if whole and not self._fortran:
             row = int(np.prod(self.shape[1:], dtype=np.int64)) * self._stored.itemsize
             first, last = index[0].start, index[0].stop
             size = (last - first) * row
-            raw = buffer[:size] if buffer is not None and len(buffer) >= size else np.empty(size, "u1")
+            raw = (
+                buffer[:size]
+                if buffer is not None and len(buffer) >= size
+                else np.empty(size, "u1")
+            )
             values = raw.view(self._stored).reshape(last - first, *self.shape[1:])
             with open(self.path, "rb", buffering=0) as file:
                 _read_fully(file.fileno(), values, self._start + first * row, self.path)
@@ -120,7 +126,7 @@ class NpyReader(ArrayReader):
 
 
 def _read_fully(handle: int, into: np.ndarray[Any, Any], offset: int, path: str) -> None:
-    view = memoryview(into.reshape(-1)).cast("B") if into.size else memoryview(b"")
+    view: Any = memoryview(into.reshape(-1)).cast("B") if into.size else memoryview(b"")  # type: ignore[arg-type]
     done = 0
     while done < len(view):
         got = os.preadv(handle, [view[done:]], offset + done)

@@ -20,9 +20,15 @@ from streampca.sources.zarr_store import ZarrReader, hide_secrets, open_array, p
 Dim = Hashable | Sequence[Hashable] | None
 
 
-def open(source: Any, *, variable: str | None = None, dim: Dim = None,
-         missing_value: float | None = None, missing_chunks: str = "error",
-         storage_options: dict[str, Any] | None = None) -> ChunkedMatrix:  # noqa: A001  # fmt: skip
+def open(
+    source: Any,
+    *,
+    variable: str | None = None,
+    dim: Dim = None,
+    missing_value: float | None = None,
+    missing_chunks: str = "error",
+    storage_options: dict[str, Any] | None = None,
+) -> ChunkedMatrix:
     """Open anything as a matrix of samples x features that is read in blocks.
 
     source : a path or URL of a Zarr array or group, a NetCDF or ``.npy`` file; a ``zarr.Array``
@@ -71,7 +77,8 @@ def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = Non
         )
     if p == 0:
         raise InvalidInputError(
-            f"Found array with 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is required."
+            f"Found array with 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is "
+            "required."
         )
     return matrix
 
@@ -111,11 +118,16 @@ def _numbers(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         ) from None
 
 
-def _open_path(path: str, variable: str | None, dim: Dim, missing_chunks: str,
-               storage_options: dict[str, Any] | None) -> ChunkedMatrix:  # fmt: skip
+def _open_path(
+    path: str,
+    variable: str | None,
+    dim: Dim,
+    missing_chunks: str,
+    storage_options: dict[str, Any] | None,
+) -> ChunkedMatrix:
     remote = "://" in path
     if not remote and not os.path.exists(path):
-        whole, _, inner = path.rpartition(".zarr/")
+        whole, _, _inner = path.rpartition(".zarr/")
         if not (whole and os.path.isdir(whole + ".zarr")):
             raise SourceError(f"{path}: no such file or directory")
     if path.endswith(".npy"):
@@ -131,12 +143,13 @@ def _open_path(path: str, variable: str | None, dim: Dim, missing_chunks: str,
     return _from_zarr(open_array(path, storage_options), variable, dim, missing_chunks, path)
 
 
-def _from_zarr(node: Any, variable: str | None, dim: Dim, missing_chunks: str,
-               source: str) -> ChunkedMatrix:  # fmt: skip
+def _from_zarr(
+    node: Any, variable: str | None, dim: Dim, missing_chunks: str, source: str
+) -> ChunkedMatrix:
     array = pick_array(node, variable, hide_secrets(source))
     check_dtype(np.dtype(array.dtype))
     reader = ZarrReader(array, missing_chunks)
-    names = getattr(array.metadata, "dimension_names", None) or reader.attributes.get(
+    names: Any = getattr(array.metadata, "dimension_names", None) or reader.attributes.get(
         "_ARRAY_DIMENSIONS"
     )
     matrix = _stack(reader, dim, None if names is None else tuple(names))
@@ -169,9 +182,13 @@ def _group_labels(group: Any, array: Any, names: tuple[str, ...], matrix: Stacke
         for d in ds:
             coordinate = parent.get(names[d])
             same = isinstance(coordinate, zarr.Array) and coordinate.shape == (array.shape[d],)
-            if same and "units" not in coordinate.attrs or same and "since" not in str(coordinate.attrs["units"]):
+            if (same and "units" not in coordinate.attrs) or (
+                same and "since" not in str(coordinate.attrs["units"])
+            ):
                 coords[names[d]] = np.asarray(coordinate[...])
-        axes.append(AxisLabels(tuple(names[d] for d in ds), tuple(array.shape[d] for d in ds), coords))
+        axes.append(
+            AxisLabels(tuple(names[d] for d in ds), tuple(array.shape[d] for d in ds), coords)
+        )
     return Labels(*axes)
 
 

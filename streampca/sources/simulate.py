@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import zarr
+import zarr.codecs
 
 from streampca.errors import InvalidInputError
 
@@ -22,7 +23,8 @@ class GenotypeRecipe:
 
     For each variant an ancestral allele frequency is drawn from U(0.05, 0.95), for each
     population its own from Beta(f (1-F)/F, (1-f) (1-F)/F), with F rising from ``fst`` for the
-    first to three times that for the last, and each genotype is Binomial(2, frequency). ``missing`` of all calls are then replaced by -1 at random.
+    first to three times that for the last, and each genotype is Binomial(2, frequency).
+    ``missing`` of all calls are then replaced by -1 at random.
     """
 
     samples: int = 3192
@@ -63,23 +65,34 @@ class GenotypeRecipe:
         return calls
 
 
-def write_genotypes(path: str | os.PathLike[str], recipe: GenotypeRecipe, *, chunk: int = 1024,
-                    overwrite: bool = False,
-                    progress: Callable[[int, int], None] | None = None) -> None:  # fmt: skip
+def write_genotypes(
+    path: str | os.PathLike[str],
+    recipe: GenotypeRecipe,
+    *,
+    chunk: int = 1024,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
     """Write the recipe's matrix as a Zarr v3 array, samples x variants, int8.
 
     chunk : variants per chunk; a chunk holds all samples. Blosc zstd, bitshuffle, crc32c.
     """
     try:
         array = zarr.create_array(
-            os.fspath(path), shape=(recipe.samples, recipe.variants),
-            chunks=(recipe.samples, min(chunk, recipe.variants)), dtype="int8", fill_value=0,
-            compressors=[zarr.codecs.BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle"),
-                         zarr.codecs.Crc32cCodec()],
-            dimension_names=("sample", "variant"), overwrite=overwrite,
+            os.fspath(path),
+            shape=(recipe.samples, recipe.variants),
+            chunks=(recipe.samples, min(chunk, recipe.variants)),
+            dtype="int8",
+            fill_value=0,
+            compressors=[
+                zarr.codecs.BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle"),
+                zarr.codecs.Crc32cCodec(),
+            ],
+            dimension_names=("sample", "variant"),
+            overwrite=overwrite,
             config={"write_empty_chunks": True},
             attributes={"missing_call": MISSING_CALL, "recipe": vars(recipe)},
-        )  # fmt: skip
+        )
     except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError, FileExistsError):
         raise InvalidInputError(f"{path} exists already; remove it or pass overwrite") from None
     for start in range(0, recipe.variants, chunk):

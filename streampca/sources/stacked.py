@@ -56,6 +56,7 @@ class Reader(ABC):
         """A reader that needs to read only [start, stop) along dim, with unchanged indices."""
         return self
 
+    @abstractmethod
     def restart_counts(self) -> None:
         """Count from zero (a copy on a worker counts for itself)."""
 
@@ -67,9 +68,14 @@ class StackedMatrix(ChunkedMatrix):
     dimension of an axis, so a block boundary is a multiple of the product of the others.
     """
 
-    def __init__(self, reader: Reader, sample_dims: Sequence[int] = (0,),
-                 feature_dims: Sequence[int] | None = None, labels: Labels | None = None,
-                 missing_value: float | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        reader: Reader,
+        sample_dims: Sequence[int] = (0,),
+        feature_dims: Sequence[int] | None = None,
+        labels: Labels | None = None,
+        missing_value: float | None = None,
+    ) -> None:
         if feature_dims is None:
             feature_dims = [d for d in range(len(reader.shape)) if d not in sample_dims]
         self.reader = reader
@@ -79,6 +85,7 @@ class StackedMatrix(ChunkedMatrix):
         self.dtype = reader.dtype
         self.labels = labels or Labels.plain(self.shape)
         self.missing_value = missing_value
+        self.into_buffer = reader.into_buffer
         check_dtype(self.dtype)
 
     def _inner(self, axis: int) -> int:
@@ -95,11 +102,6 @@ class StackedMatrix(ChunkedMatrix):
         index[first] = slice(start // inner, -(-stop // inner))
         return tuple(index), start - (start // inner) * inner
 
-    @property
-    def into_buffer(self) -> bool:
-        """Whether ``read`` puts a block into the buffer that it is given."""
-        return self.reader.into_buffer
-
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> np.ndarray[Any, Any]:
         index, skip = self._index(axis, start, stop)
         read: Any = self.reader.read
@@ -108,7 +110,11 @@ class StackedMatrix(ChunkedMatrix):
         if order != tuple(range(len(order))):
             values = values.transpose(order)
         rows = math.prod(values.shape[: len(self.dims[0])])
-        values = values.reshape(rows, -1) if values.size else values.reshape(rows, self._width(axis, start, stop))
+        values = (
+            values.reshape(rows, -1)
+            if values.size
+            else values.reshape(rows, self._width(axis, start, stop))
+        )
         if values.shape[axis] != stop - start:
             keep = slice(skip, skip + stop - start)
             values = values[:, keep] if axis else values[keep]
@@ -184,8 +190,8 @@ def check_rank(shape: Sequence[int], what: str = "X") -> None:
         return
     if len(shape) == 1:
         raise InvalidInputError(
-            f"Expected 2D array, got 1D array instead: {what} has shape {tuple(shape)}. Reshape your "
-            "data: X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one sample."
+            f"Expected 2D array, got 1D array instead: {what} has shape {tuple(shape)}. "
+            "Reshape your data: X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one sample."
         )
     raise InvalidInputError(
         f"Expected a 2-D {what} of samples x features, got shape {tuple(shape)}. Name the sample "

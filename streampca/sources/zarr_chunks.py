@@ -23,8 +23,14 @@ class ChunkDecoder:
     order : "C", or "F" for arrays stored in Fortran order within each chunk.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], compressor: Any | None,
-                 checksum: bool, order: str) -> None:  # fmt: skip
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        compressor: Any | None,
+        checksum: bool,
+        order: str,
+    ) -> None:
         self.shape, self.dtype, self.compressor = shape, dtype, compressor
         self.checksum, self.order = checksum, order
         self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize

@@ -28,7 +28,7 @@ METADATA = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
 CONCURRENCY = 10  # chunks that Zarr fetches and decodes at once within one read (its default)
 
 
-class GuardedStore(zarr.storage.WrapperStore):  # type: ignore[type-arg]
+class GuardedStore(zarr.storage.WrapperStore):
     """Counts every chunk read, and refuses one that is absent.
 
     Zarr reads an absent chunk as its fill value without a word; here that is an error unless
@@ -54,8 +54,9 @@ class GuardedStore(zarr.storage.WrapperStore):  # type: ignore[type-arg]
         self.__dict__.update(state)
         self.counting = threading.Lock()
 
-    async def get(self, key: str, prototype: BufferPrototype,
-                  byte_range: ByteRequest | None = None) -> Buffer | None:  # fmt: skip
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
         value = await self._store.get(key, prototype, byte_range)
         if key.rsplit("/", 1)[-1] in METADATA:
             return value
@@ -72,8 +73,8 @@ class GuardedStore(zarr.storage.WrapperStore):  # type: ignore[type-arg]
             self.absent += 1
         if self.missing == "error":
             raise SourceError(
-                f"chunk {key!r} is absent from {hide_secrets(str(self._store))}. Restore it; or, if "
-                "absent chunks are meant to be the fill value, "
+                f"chunk {key!r} is absent from {hide_secrets(str(self._store))}. Restore it; or, "
+                "if absent chunks are meant to be the fill value, "
                 "streampca.open(..., missing_chunks='fill')."
             )
 
@@ -94,8 +95,9 @@ class ZarrReader(Reader):
                 f"missing_chunks={missing_chunks!r}; expected 'error' or 'fill'"
             )
         self.guard = GuardedStore(array.store, missing_chunks)
-        self.array = zarr.open_array(self.guard, path=array.path, mode="r",
-                                     zarr_format=array.metadata.zarr_format)  # fmt: skip
+        self.array = zarr.open_array(
+            self.guard, path=array.path, mode="r", zarr_format=array.metadata.zarr_format
+        )
         self.shape = tuple(int(n) for n in self.array.shape)
         self.attributes = dict(self.array.attrs)
         fill = self.array.fill_value if self.array.metadata.zarr_format == 2 else None
@@ -145,8 +147,14 @@ class ZarrReader(Reader):
                 self._place(place, encoded, index, out, buffer)
         return out
 
-    def _place(self, place: tuple[int, ...], encoded: Any, index: Index,
-               out: np.ndarray[Any, Any], buffer: Any) -> None:  # fmt: skip
+    def _place(
+        self,
+        place: tuple[int, ...],
+        encoded: Any,
+        index: Index,
+        out: np.ndarray[Any, Any],
+        buffer: Any,
+    ) -> None:
         """Decode one chunk into its part of ``out``.
 
         The last chunk along the first dimension is stored padded: where the buffer has room
@@ -168,10 +176,10 @@ class ZarrReader(Reader):
         if whole and plain and target.flags.c_contiguous:
             self.decoder.decode(encoded, target.reshape(-1).view(np.uint8), key)
             return
-        if plain and buffer is not None and (offset := self._padded(into, source, index)) is not None:
-            if offset + self.decoder.nbytes <= len(buffer):
-                self.decoder.decode(encoded, buffer[offset : offset + self.decoder.nbytes], key)
-                return
+        offset = self._padded(into, source, index) if plain and buffer is not None else None
+        if offset is not None and offset + self.decoder.nbytes <= len(buffer):
+            self.decoder.decode(encoded, buffer[offset : offset + self.decoder.nbytes], key)
+            return
         if getattr(self._local, "scratch", None) is None:
             self._local.scratch = np.empty(self.decoder.nbytes, np.uint8)
         self.decoder.decode(encoded, self._local.scratch, key)
@@ -180,8 +188,10 @@ class ZarrReader(Reader):
     def _padded(self, into: list[slice], source: list[slice], index: Index) -> int | None:
         """Where a chunk that is cut only at the end of the first dimension begins, in bytes."""
         rest = zip(into[1:], self.unit[1:], index[1:], strict=True)
-        if source[0].start == 0 and into[0].stop == index[0].stop - index[0].start and all(
-            i.start == 0 and i.stop == u == s.stop - s.start for i, u, s in rest
+        if (
+            source[0].start == 0
+            and into[0].stop == index[0].stop - index[0].start
+            and all(i.start == 0 and i.stop == u == s.stop - s.start for i, u, s in rest)
         ):
             row = int(np.prod(self.unit[1:], dtype=np.int64)) * self.stored.itemsize
             return into[0].start * row
@@ -239,7 +249,9 @@ class ZarrReader(Reader):
         if self.decoder is None:
             scratch = min(chunks, CONCURRENCY) * 2 * chunk + cells * self.stored.itemsize
         else:
-            flat = all(s.start == 0 and s.stop >= n for s, n in zip(index[1:], self.unit[1:], strict=True))
+            flat = all(
+                s.start == 0 and s.stop >= n for s, n in zip(index[1:], self.unit[1:], strict=True)
+            )
             inside = flat and index[0].stop - index[0].start >= self.unit[0]
             scratch = (1 if self._is_local else CONCURRENCY) * chunk * 9 // 8
             scratch += 0 if inside and chunks * chunk == cells * self.stored.itemsize else chunk
@@ -249,9 +261,15 @@ class ZarrReader(Reader):
 
     def fingerprint(self) -> str:
         text = json.dumps(
-            [self.name, self.shape, self.unit, str(self.array.dtype), repr(self.array.fill_value),
-             repr(self.packing)]
-        )  # fmt: skip
+            [
+                self.name,
+                self.shape,
+                self.unit,
+                str(self.array.dtype),
+                repr(self.array.fill_value),
+                repr(self.packing),
+            ]
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
     def reads(self) -> ReadCount:
@@ -266,8 +284,13 @@ def open_array(source: str, storage_options: dict[str, Any] | None = None) -> An
     """The Zarr array or group at a path or URL. Raises SourceError where there is none."""
     try:
         return zarr.open(source, mode="r", storage_options=storage_options)
-    except (FileNotFoundError, KeyError, zarr.errors.GroupNotFoundError,
-            zarr.errors.ArrayNotFoundError, zarr.errors.NodeNotFoundError) as error:  # fmt: skip
+    except (
+        FileNotFoundError,
+        KeyError,
+        zarr.errors.GroupNotFoundError,
+        zarr.errors.ArrayNotFoundError,
+        zarr.errors.NodeNotFoundError,
+    ) as error:
         raise SourceError(f"no Zarr array or group at {hide_secrets(source)}") from error
 
 
@@ -275,7 +298,11 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
     """The array itself, or the named one of a group; says which there are."""
     if not isinstance(node, zarr.Group):
         return node
-    arrays = {name: array for name, array in node.members(max_depth=None) if not isinstance(array, zarr.Group)}
+    arrays = {
+        name: array
+        for name, array in node.members(max_depth=None)
+        if not isinstance(array, zarr.Group)
+    }
     if variable in arrays:
         return arrays[variable]
     data = [array for name, array in arrays.items() if not _is_coordinate(name, array)]
@@ -301,6 +328,6 @@ def hide_secrets(url: str) -> str:
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)
-    if not parts.scheme or "@" not in parts.netloc and not parts.query:
+    if not parts.scheme or ("@" not in parts.netloc and not parts.query):
         return url
     return f"{parts.scheme}://{parts.netloc.rsplit('@', 1)[-1]}{parts.path}"

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import zarr
+import zarr.codecs
 
 from streampca.errors import InvalidInputError, SourceError
 
@@ -27,8 +28,11 @@ CHUNK_NBYTES = 8 * 1024 * 1024
 UNSIGNED = "0" * 64  # stands where the digest of bundle.json itself goes, while it is taken
 
 
-def write_bundle(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[Any, Any]],
-                 document: Mapping[str, Any]) -> Path:  # fmt: skip
+def write_bundle(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, np.ndarray[Any, Any]],
+    document: Mapping[str, Any],
+) -> Path:
     """Write a bundle beside its place, flush it to disk, and rename it into place.
 
     An existing bundle there is replaced; a reader sees the old or the new one, never a mixture.
@@ -48,8 +52,12 @@ def write_bundle(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[A
             _write_array(staged / "arrays" / name, np.asarray(array))
         files = sorted(p for p in staged.rglob("*") if p.is_file())
         digests = {p.relative_to(staged).as_posix(): _sha256(p) for p in files}
-        whole = {"format_version": FORMAT_VERSION, "files": digests, "document": dict(document),
-                 "sha256": UNSIGNED}  # fmt: skip
+        whole = {
+            "format_version": FORMAT_VERSION,
+            "files": digests,
+            "document": dict(document),
+            "sha256": UNSIGNED,
+        }
         text = json.dumps(whole, indent=1, sort_keys=True)
         head, _, tail = text.rpartition(UNSIGNED)
         signed = head + hashlib.sha256(text.encode()).hexdigest() + tail
@@ -68,7 +76,9 @@ def write_bundle(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[A
     return target
 
 
-def read_bundle(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+def read_bundle(
+    path: str | os.PathLike[str],
+) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     """(arrays, document) of a bundle, every file checked against its digest.
 
     Raises SourceError where it is absent, incomplete, altered or of a newer format.
@@ -133,12 +143,18 @@ def _write_array(path: Path, array: np.ndarray[Any, Any]) -> None:
     if array.dtype.kind in "OSU":  # the one string type that the Zarr v3 specification knows
         array = array.astype(np.dtypes.StringDType())
     rows = max(1, CHUNK_NBYTES // max(1, array[:1].nbytes)) if array.ndim else 1
-    chunks = (min(rows, array.shape[0]) or 1, *(s or 1 for s in array.shape[1:])) if array.ndim else ()
+    chunks = (
+        (min(rows, array.shape[0]) or 1, *(s or 1 for s in array.shape[1:])) if array.ndim else ()
+    )
     stored = zarr.create_array(
-        str(path), shape=array.shape, chunks=chunks, dtype=array.dtype, zarr_format=3,
+        str(path),
+        shape=array.shape,
+        chunks=chunks,
+        dtype=array.dtype,
+        zarr_format=3,
         compressors=[zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()],
         config={"write_empty_chunks": True},
-    )  # fmt: skip
+    )
     stored[...] = array
 
 

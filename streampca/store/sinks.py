@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import zarr
+import zarr.codecs
 
 from streampca.errors import InvalidInputError
 
@@ -54,9 +55,16 @@ class ZarrSink:
     that folds the pass writes, in order. ``finish`` marks the array as whole.
     """
 
-    def __init__(self, path: str | os.PathLike[str], length: int, width: int,
-                 dtype: Any = np.float64, chunk: int | None = None,
-                 dims: tuple[str, str] = ("sample", "component"), overwrite: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        length: int,
+        width: int,
+        dtype: Any = np.float64,
+        chunk: int | None = None,
+        dims: tuple[str, str] = ("sample", "component"),
+        overwrite: bool = False,
+    ) -> None:
         self.path = os.fspath(path)
         dtype = np.dtype(dtype)
         rows = chunk or max(1, CHUNK_NBYTES // max(1, width * dtype.itemsize))
@@ -65,11 +73,16 @@ class ZarrSink:
             raise _exists(self.path)
         try:
             array = zarr.create_array(
-                self.path, shape=(length, width), chunks=(self.chunk, max(1, width)), dtype=dtype,
+                self.path,
+                shape=(length, width),
+                chunks=(self.chunk, max(1, width)),
+                dtype=dtype,
                 compressors=[zarr.codecs.ZstdCodec(level=1), zarr.codecs.Crc32cCodec()],
-                zarr_format=3, dimension_names=dims, overwrite=overwrite,
+                zarr_format=3,
+                dimension_names=dims,
+                overwrite=overwrite,
                 attributes={"streampca_complete": False},
-            )  # fmt: skip
+            )
         except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError, FileExistsError):
             raise _exists(self.path) from None
         self.length = length

@@ -101,11 +101,17 @@ def blocks(
         operands = d.operands if axis == 0 else {}
         sides = {"y": d.y[part]} if axis == 0 else {}
         yield Block(
-            d.x[:, part] if axis else d.x[part], axis, start, stop, i, Labels.plain(d.x.shape),
+            d.x[:, part] if axis else d.x[part],
+            axis,
+            start,
+            stop,
+            i,
+            Labels.plain(d.x.shape),
             weights=None if not weighted else d.weights if axis else d.weights[part],
             hidden=None if hidden is None else hidden[:, part] if axis else hidden[part],
-            arrays={**operands, **sides}, **more,
-        )  # fmt: skip
+            arrays={**operands, **sides},
+            **more,
+        )
     assert edges[-1] == length
 
 
@@ -158,10 +164,16 @@ def oracle_moments(d: Data) -> Values:
         variance = np.where(weight > 1, m2 / (weight - 1), np.nan)
     total = 1.0 + m2.max(initial=0.0)
     return {
-        "count": ((~d.missing).sum(axis=0), 0), "missing": (d.missing.sum(axis=0), 0),
-        "weight": (weight, 1 + weight), "mean": (mean, spread), "mean()": (mean, spread),
-        "m2": (m2, total), "minimum": (low, 0), "maximum": (high, 0), "variance": (variance, total),
-    }  # fmt: skip
+        "count": ((~d.missing).sum(axis=0), 0),
+        "missing": (d.missing.sum(axis=0), 0),
+        "weight": (weight, 1 + weight),
+        "mean": (mean, spread),
+        "mean()": (mean, spread),
+        "m2": (m2, total),
+        "minimum": (low, 0),
+        "maximum": (high, 0),
+        "variance": (variance, total),
+    }
 
 
 def read_scatter(a: Any) -> dict[str, Any]:
@@ -186,9 +198,12 @@ def oracle_scatter(center: bool, factor: bool = False) -> Callable[[Data], Value
         spread = 1.0 + np.abs(d.filled()).max(initial=0.0)
         size = 1.0 + np.max(np.diagonal(s), initial=0.0)
         values: Values = {
-            "count": (len(d.x), 0), "weight": (weight, weight), "mean": (d.mean(), spread),
-            "missing": (d.missing.sum(axis=0), 0), "scatter": (s, size),
-        }  # fmt: skip
+            "count": (len(d.x), 0),
+            "weight": (weight, weight),
+            "mean": (d.mean(), spread),
+            "missing": (d.missing.sum(axis=0), 0),
+            "scatter": (s, size),
+        }
         if weight > 1:
             values["covariance"] = (s / (weight - 1), size / (weight - 1))
         if factor:
@@ -217,9 +232,12 @@ def oracle_truncated(d: Data) -> Values:
 def read_gram(a: Gram) -> dict[str, Any]:
     gram = a.gram()
     return {
-        "gram": gram, "spectrum": np.sort(np.linalg.eigvalsh(gram))[::-1],
-        "z_probe": a.state()["z_probe"], "n_features": a.n_features, "n_used": a.n_used,
-    }  # fmt: skip
+        "gram": gram,
+        "spectrum": np.sort(np.linalg.eigvalsh(gram))[::-1],
+        "z_probe": a.state()["z_probe"],
+        "n_features": a.n_features,
+        "n_used": a.n_used,
+    }
 
 
 def oracle_gram(standardize: Standardize) -> Callable[[Data], Values]:
@@ -236,10 +254,12 @@ def oracle_gram(standardize: Standardize) -> Callable[[Data], Values]:
         gram, size = z @ z.T, 1.0 + np.sum(z**2)
         used = ~constant & ((~d.missing).sum(axis=0) > 0)
         return {
-            "gram": (gram, size), "n_features": (d.x.shape[1], 0), "n_used": (used.sum(), 0),
+            "gram": (gram, size),
+            "n_features": (d.x.shape[1], 0),
+            "n_used": (used.sum(), 0),
             "spectrum": (np.sort(np.linalg.eigvalsh(gram))[::-1], size),
             "z_probe": (z @ probe(0, z.shape[1]), 1.0 + np.abs(z).sum()),
-        }  # fmt: skip
+        }
 
     return oracle
 
@@ -269,10 +289,14 @@ def scatter_case(name: str, make: Callable[[], Accumulator], center: bool, **mor
 
 def gram_case(name: str, standardize: Standardize, missing: str = "raise") -> Case:
     return Case(
-        name, lambda: Gram(standardize=standardize, missing=missing), read_gram,
-        oracle_gram(standardize), axis=1, holes="fill" if missing == "mean" else "refuse",
+        name,
+        lambda: Gram(standardize=standardize, missing=missing),
+        read_gram,
+        oracle_gram(standardize),
+        axis=1,
+        holes="fill" if missing == "mean" else "refuse",
         by_row=("spectrum", "n_features", "n_used"),
-    )  # fmt: skip
+    )
 
 
 def cross_case(name: str, center: bool, scale: bool) -> Case:
@@ -286,27 +310,49 @@ def cross_case(name: str, center: bool, scale: bool) -> Case:
 
 
 CASES = [
-    Case("Moments", Moments, read_moments, oracle_moments,
-         by_row=("weight", "mean", "m2", "variance")),
-    Case("Moments-features", Moments, read_moments, oracle_moments, axis=1,
-         by_row=("weight", "mean", "m2", "variance")),
+    Case(
+        "Moments",
+        Moments,
+        read_moments,
+        oracle_moments,
+        by_row=("weight", "mean", "m2", "variance"),
+    ),
+    Case(
+        "Moments-features",
+        Moments,
+        read_moments,
+        oracle_moments,
+        axis=1,
+        by_row=("weight", "mean", "m2", "variance"),
+    ),
     scatter_case("Scatter", Scatter, True, holes="refuse"),
     scatter_case("Scatter-uncentred", lambda: Scatter(center=False), False, holes="refuse"),
     scatter_case("MeanImputedScatter", MeanImputedScatter, True),
     scatter_case("RFactor", RFactor, True, holes="refuse", factor=True),
-    scatter_case("RFactor-uncentred", lambda: RFactor(center=False), False, holes="refuse",
-                 factor=True),
-    Case("TruncatedFactor", lambda: TruncatedFactor(rows=8), read_truncated, oracle_truncated,
-         holes="refuse", by_row=("weight", "mean", "scatter", "m2")),
+    scatter_case(
+        "RFactor-uncentred", lambda: RFactor(center=False), False, holes="refuse", factor=True
+    ),
+    Case(
+        "TruncatedFactor",
+        lambda: TruncatedFactor(rows=8),
+        read_truncated,
+        oracle_truncated,
+        holes="refuse",
+        by_row=("weight", "mean", "scatter", "m2"),
+    ),
     gram_case("Gram", Standardize()),
     gram_case("Gram-std", Standardize(scale="std")),
     gram_case("Gram-std-ddof0", Standardize(scale="std", ddof=0), missing="mean"),
     gram_case("Gram-uncentred", Standardize(center=False), missing="mean"),
     cross_case("CrossProduct", True, True),
     cross_case("CrossProduct-raw", False, False),
-    Case("Reconstruction", Reconstruction, lambda a: {"errors": a.errors(), "count": a.count},
-         oracle_reconstruction),
-]  # fmt: skip
+    Case(
+        "Reconstruction",
+        Reconstruction,
+        lambda a: {"errors": a.errors(), "count": a.count},
+        oracle_reconstruction,
+    ),
+]
 
 REFUSING = [case for case in CASES if case.holes == "refuse"]
 FILLING = [case for case in CASES if case.holes == "fill"]
@@ -314,9 +360,11 @@ WEIGHTED = [case for case in CASES if case.by_row]
 
 every = pytest.mark.parametrize("case", CASES, ids=str)
 fast = settings(
-    max_examples=12, deadline=None, derandomize=True,
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -334,9 +382,11 @@ def small_tiles() -> Iterator[None]:
 def drawn(draw: Any, min_rows: int = 1) -> tuple[int, int, int, str]:
     """(seed, rows, columns, dtype)"""
     return (
-        draw(st.integers(0, 2**16)), draw(st.integers(min_rows, 40)), draw(st.integers(1, 7)),
+        draw(st.integers(0, 2**16)),
+        draw(st.integers(min_rows, 40)),
+        draw(st.integers(1, 7)),
         draw(st.sampled_from(DTYPES)),
-    )  # fmt: skip
+    )
 
 
 def draw_edges(draw: Any, length: int) -> list[int]:
@@ -684,8 +734,11 @@ def test_integer_weights_are_repeated_rows(case: Case, draw: Any, how: Any) -> N
     weights = np.random.default_rng(how[0]).integers(0, 4, len(d.x))
     weights[0] = 2
     repeated = data(*how)
-    repeated = Data(np.repeat(d.x, weights, axis=0), np.repeat(d.missing, weights, axis=0),
-                    np.ones(weights.sum()))  # fmt: skip
+    repeated = Data(
+        np.repeat(d.x, weights, axis=0),
+        np.repeat(d.missing, weights, axis=0),
+        np.ones(weights.sum()),
+    )
     d = Data(d.x, d.missing, weights.astype(np.float64))
     edges = draw_edges(draw.draw, d.x.shape[case.axis])
     found = dict(case.read(fold(case, d, edges, weighted=True)))

@@ -153,9 +153,19 @@ def test_a_column_of_a_tenth_has_no_variance_at_all(step: int) -> None:
     assert constant_columns(columns, EPS32).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize(("value", "dtype"), [(0.1, "f8"), (1e6 + 0.1, "f8"), (1e-300, "f8"),
-                                              (0.0, "f4"), (1e30, "f4"), (-7, "i1"), (30_000, "i2"),
-                                              (2**40 + 1, "i8")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (0.1, "f8"),
+        (1e6 + 0.1, "f8"),
+        (1e-300, "f8"),
+        (0.0, "f4"),
+        (1e30, "f4"),
+        (-7, "i1"),
+        (30_000, "i2"),
+        (2**40 + 1, "i8"),
+    ],
+)
 def test_constant_columns_of_every_size_are_found(value: float, dtype: str) -> None:
     x = np.full((5000, 2), value, dtype)
     x[::2, 1] += np.asarray(abs(value) * 0.01 + 1, x.dtype)

@@ -17,8 +17,9 @@ from streampca.kernels import rank_k_update
 SETTINGS = list(itertools.product((1, 2), (1, 2), (1, 2)))  # lanes, blocks ahead, BLAS threads
 
 
-def bare_loop(matrix: Any, axis: int, edges: Any, size: int, lanes: int, ahead: int,
-              blas: int) -> float:  # fmt: skip
+def bare_loop(
+    matrix: Any, axis: int, edges: Any, size: int, lanes: int, ahead: int, blas: int
+) -> float:
     """Seconds to read all blocks along axis and add their products: float32, no centring."""
     starts = iter(range(len(edges) - 1))
     lock = threading.Lock()
@@ -33,6 +34,7 @@ def bare_loop(matrix: Any, axis: int, edges: Any, size: int, lanes: int, ahead: 
         cast = np.empty(longest // matrix.dtype.itemsize, np.float32)
         waiting: deque[Any] = deque()
         with ThreadPoolExecutor(ahead) as pool:
+
             def fill() -> None:
                 while len(waiting) < ahead:
                     with lock:

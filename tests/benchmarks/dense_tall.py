@@ -27,10 +27,15 @@ def write(path: str, n: int, p: int, chunk: int = 8192) -> None:
     factors = rng.standard_normal((K, p), dtype=np.float32) * np.linspace(1, 0.2, K)[:, None]
     mean = (50 + rng.standard_normal(p)).astype(np.float32)
     store = zarr.create_array(
-        path, shape=(n, p), chunks=(chunk, p), dtype="f4",
-        compressors=[zarr.codecs.BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle"),
-                     zarr.codecs.Crc32cCodec()],
-    )  # fmt: skip
+        path,
+        shape=(n, p),
+        chunks=(chunk, p),
+        dtype="f4",
+        compressors=[
+            zarr.codecs.BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle"),
+            zarr.codecs.Crc32cCodec(),
+        ],
+    )
     for i in range(0, n, chunk):
         m = min(chunk, n - i)
         scores = rng.standard_normal((m, K), dtype=np.float32)
@@ -122,7 +127,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=500_000)
     parser.add_argument("--features", type=int, default=512)
-    parser.add_argument("--runs", type=int, default=3, help="fresh processes of ours; peers run once")
+    parser.add_argument(
+        "--runs", type=int, default=3, help="fresh processes of ours; peers run once"
+    )
     parser.add_argument("--only", nargs="*", help="names of candidates")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -32,14 +32,20 @@ def child(function: Callable[..., dict[str, Any]], path: str) -> None:
     print("RESULT " + json.dumps(answer))
 
 
-def measure(module: str, name: str, path: str, runs: int = 1, timeout: float = 1800) -> dict[str, Any]:
+def measure(
+    module: str, name: str, path: str, runs: int = 1, timeout: float = 1800
+) -> dict[str, Any]:
     """Median of several fresh processes of ``python -m module --child name path``."""
     found: list[dict[str, Any]] = []
     for _ in range(runs):
         done = subprocess.run(
-            [sys.executable, "-m", module, "--child", name, path], capture_output=True, text=True,
-            timeout=timeout, env={**os.environ, "PYTHONWARNINGS": "ignore"}, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", module, "--child", name, path],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            check=False,
+        )
         line = next((x for x in done.stdout.splitlines() if x.startswith("RESULT ")), None)
         if line is None:
             last = (done.stderr.strip().splitlines() or ["no output"])[-1]

@@ -39,9 +39,10 @@ class ControlGroup:
     def __init__(self, limit: int) -> None:
         v1 = V1.is_dir()
         own = next(
-            line.split(":", 2)[2] for line in Path("/proc/self/cgroup").read_text().splitlines()
+            line.split(":", 2)[2]
+            for line in Path("/proc/self/cgroup").read_text().splitlines()
             if (":memory:" in line if v1 else line.startswith("0::"))
-        )  # fmt: skip
+        )
         self.path = (V1 if v1 else V2) / own.lstrip("/") / f"streampca-{os.getpid()}"
         self.path.mkdir()
         name = "memory.limit_in_bytes" if v1 else "memory.max"
@@ -81,10 +82,17 @@ def main() -> None:
         group = ControlGroup(-(-projected // 4096) * 4096)
         try:
             begun = time.perf_counter()
-            done = subprocess.run([sys.executable, "-c", CHILD, path], preexec_fn=group.enter,
-                                  capture_output=True, text=True, check=False)  # fmt: skip
-            print(f"{n} x 1000 float32, control group of {projected / 1e6:.0f} MB: "
-                  f"exit {done.returncode} after {time.perf_counter() - begun:.1f} s")  # fmt: skip
+            done = subprocess.run(
+                [sys.executable, "-c", CHILD, path],
+                preexec_fn=group.enter,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            print(
+                f"{n} x 1000 float32, control group of {projected / 1e6:.0f} MB: "
+                f"exit {done.returncode} after {time.perf_counter() - begun:.1f} s"
+            )
             print(done.stdout.strip() or done.stderr.strip()[-2000:])
         finally:
             group.remove()

@@ -26,8 +26,13 @@ from streampca.matrix import (
 class Stored(ChunkedMatrix):
     """An array that pretends to be stored in chunks, and records every read."""
 
-    def __init__(self, array: Any, chunks: tuple[int, int] | None = None, missing_value: Any = None,
-                 names: Any = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        array: Any,
+        chunks: tuple[int, int] | None = None,
+        missing_value: Any = None,
+        names: Any = None,
+    ) -> None:
         self.array, self.chunks, self.missing_value = array, chunks, missing_value
         self.shape, self.dtype = array.shape, array.dtype
         self.labels = Labels.plain(self.shape, names)

@@ -75,7 +75,9 @@ def test_forget_refuses_what_was_never_there(X):
     with pytest.raises(InvalidInputError, match="never taken in"):
         model.forget(IncrementalPCA(3).partial_fit(100 * X[100:140]))
     assert model.n_samples_seen_ == 50
-    np.testing.assert_allclose(model.explained_variance_, PCA(3).fit(X[:50]).explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(
+        model.explained_variance_, PCA(3).fit(X[:50]).explained_variance_, rtol=1e-12
+    )
     with pytest.raises(InvalidInputError, match="state='scatter'"):
         IncrementalPCA(3, state="tsqr").fit(X).forget(IncrementalPCA(3).partial_fit(X[:9]))
 

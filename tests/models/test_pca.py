@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -34,7 +36,11 @@ def planted(n: int, p: int, seed: int = 0, k: int = 5) -> np.ndarray:
     """A few strong factors, noise, and column means."""
     rng = np.random.default_rng(seed)
     factors = rng.standard_normal((k, p)) * np.linspace(3, 1, k)[:, None]
-    return rng.standard_normal((n, k)) @ factors + 0.3 * rng.standard_normal((n, p)) + rng.uniform(-9, 9, p)
+    return (
+        rng.standard_normal((n, k)) @ factors
+        + 0.3 * rng.standard_normal((n, p))
+        + rng.uniform(-9, 9, p)
+    )
 
 
 def oracle(X: np.ndarray, scale: bool = False, ddof: int = 1, center: bool = True):
@@ -99,7 +105,7 @@ def test_any_chunking_of_dask_gives_the_same_answer(data, n, p, dtype, solver):
 def _partition(draw, total: int):
     cuts = draw(st.sets(st.integers(1, max(total - 1, 1)), max_size=6))
     edges = sorted({0, total} | {c for c in cuts if c < total})
-    return tuple(b - a for a, b in zip(edges[:-1], edges[1:], strict=True))
+    return tuple(b - a for a, b in pairwise(edges))
 
 
 def test_kinds_of_input_agree(tmp_path):
@@ -111,13 +117,23 @@ def test_kinds_of_input_agree(tmp_path):
     np.save(tmp_path / "x.npy", X)
     array = xr.DataArray(X, dims=("time", "site"))
     for source in (
-        str(tmp_path / "x.zarr"), store, str(tmp_path / "x.npy"), X.tolist(), np.asfortranarray(X),
-        X.astype(">f8"), da.from_array(X, chunks=(17, 4)), array, scipy.sparse.csr_matrix(X),
-        scipy.sparse.csc_array(X), streampca.open(X),
-    ):  # fmt: skip
+        str(tmp_path / "x.zarr"),
+        store,
+        str(tmp_path / "x.npy"),
+        X.tolist(),
+        np.asfortranarray(X),
+        X.astype(">f8"),
+        da.from_array(X, chunks=(17, 4)),
+        array,
+        scipy.sparse.csr_matrix(X),
+        scipy.sparse.csc_array(X),
+        streampca.open(X),
+    ):
         model = PCA(3).fit(source)
         np.testing.assert_allclose(model.components_, expected.components_, atol=1e-10)
-        np.testing.assert_allclose(np.asarray(model.transform(source)), expected.transform(X), atol=1e-9)
+        np.testing.assert_allclose(
+            np.asarray(model.transform(source)), expected.transform(X), atol=1e-9
+        )
 
 
 def test_number_of_components():
@@ -126,7 +142,11 @@ def test_number_of_components():
     share = np.cumsum(variance) / total
     for wanted in (0.5, 0.9, 0.99):
         model = PCA(wanted).fit(X)
-        assert share[model.n_components_ - 1] >= wanted > (share[model.n_components_ - 2] if model.n_components_ > 1 else 0)
+        assert (
+            share[model.n_components_ - 1]
+            >= wanted
+            > (share[model.n_components_ - 2] if model.n_components_ > 1 else 0)
+        )
     assert PCA(None).fit(X).n_components_ == 20
     equal = np.eye(10)  # ten equal variances about the mean but one
     exact = PCA.from_covariance(equal, n_components=0.3)
@@ -180,7 +200,9 @@ def test_means_in_place_of_holes(solver, scale, share):
     X = planted(120, 10)
     X[rng.random(X.shape) < share] = np.nan
     filled = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
-    model = PCA(4, missing="mean", svd_solver=solver, scale=scale).fit(da.from_array(X, chunks=(33, 4)))
+    model = PCA(4, missing="mean", svd_solver=solver, scale=scale).fit(
+        da.from_array(X, chunks=(33, 4))
+    )
     centred = filled - filled.mean(axis=0)
     if scale:  # the deviation of the observed cells
         centred /= np.nanstd(X, axis=0, ddof=1)
@@ -246,13 +268,14 @@ def test_large_means_and_small_singular_values():
     X = rng.standard_normal((4000, 6)) * np.array([5, 4, 3, 2, 1.5, 1])
     variance = oracle(X)[0]
     far = PCA(6).fit(da.from_array(X + 1e6, chunks=(300, 6)))
-    exact = oracle(((X + 1e6) - 1e6))[0]
+    exact = oracle((X + 1e6) - 1e6)[0]
     np.testing.assert_allclose(far.explained_variance_, exact, rtol=1e-12)
     single = (X + 1e4).astype("f4")
     np.testing.assert_allclose(
         PCA(6).fit(da.from_array(single, chunks=(300, 6))).explained_variance_,
-        oracle(single)[0], rtol=1e-5,
-    )  # fmt: skip
+        oracle(single)[0],
+        rtol=1e-5,
+    )
     assert variance[0] > variance[-1]
     u = np.linalg.qr(rng.standard_normal((3000, 5)) - 0)[0]
     u -= u.mean(axis=0)
@@ -285,9 +308,13 @@ def test_likelihood_covariance_and_noise_equal_scikit_learns():
     X = planted(200, 9)
     for k in (2, 5, 9):
         theirs, mine = Reference(k, svd_solver="full").fit(X), PCA(k).fit(X)
-        np.testing.assert_allclose(mine.noise_variance_, theirs.noise_variance_, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            mine.noise_variance_, theirs.noise_variance_, rtol=1e-9, atol=1e-12
+        )
         np.testing.assert_allclose(mine.get_covariance(), theirs.get_covariance(), atol=1e-10)
-        np.testing.assert_allclose(mine.get_precision(), theirs.get_precision(), rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(
+            mine.get_precision(), theirs.get_precision(), rtol=1e-7, atol=1e-9
+        )
         np.testing.assert_allclose(mine.score_samples(X), theirs.score_samples(X), rtol=1e-9)
         assert mine.score(X) == pytest.approx(theirs.score(X), rel=1e-9)
 
@@ -301,7 +328,9 @@ def test_share_of_variance_for_every_k_on_training_and_new_rows():
         1 - np.sum((new - _reconstruct(model, new, k)) ** 2) / np.sum((new - model.mean_) ** 2)
         for k in range(7)
     ]
-    np.testing.assert_allclose(model.r2_curve(da.from_array(new, chunks=(30, 5))), expected, atol=1e-12)
+    np.testing.assert_allclose(
+        model.r2_curve(da.from_array(new, chunks=(30, 5))), expected, atol=1e-12
+    )
     error = model.reconstruction_error(train)
     dropped = model.result_.total_variance - model.explained_variance_.sum()
     assert error == pytest.approx(dropped * 299 / 300, rel=1e-10)
@@ -321,7 +350,9 @@ def test_transform_stays_lazy_and_writes_block_by_block(tmp_path):
     np.testing.assert_allclose(lazy.compute(), model.transform(X), atol=1e-12)
     back = model.inverse_transform(lazy)
     assert isinstance(back, da.Array)
-    np.testing.assert_allclose(back.compute(), model.inverse_transform(model.transform(X)), atol=1e-12)
+    np.testing.assert_allclose(
+        back.compute(), model.inverse_transform(model.transform(X)), atol=1e-12
+    )
     written = model.transform(X, out=tmp_path / "scores.zarr")
     np.testing.assert_allclose(written[:], model.transform(X), atol=1e-12)
     assert written.attrs["streampca_complete"] is True
@@ -333,10 +364,14 @@ def test_transform_stays_lazy_and_writes_block_by_block(tmp_path):
 
 def test_xarray_in_labelled_xarray_out():
     X = xr.DataArray(
-        planted(24, 20).reshape(24, 4, 5), dims=("time", "lat", "lon"),
-        coords={"time": np.arange("2020-01", "2022-01", dtype="M8[M]").astype("M8[ns]"),
-                "lat": [1.0, 2, 3, 4], "lon": np.arange(5) * 10.0},
-    )  # fmt: skip
+        planted(24, 20).reshape(24, 4, 5),
+        dims=("time", "lat", "lon"),
+        coords={
+            "time": np.arange("2020-01", "2022-01", dtype="M8[M]").astype("M8[ns]"),
+            "lat": [1.0, 2, 3, 4],
+            "lon": np.arange(5) * 10.0,
+        },
+    )
     model = PCA(3).fit(X, dim="time")
     scores = model.transform(X)
     assert scores.dims == ("time", "component")
@@ -369,7 +404,9 @@ def test_results_are_read_only():
 @pytest.mark.parametrize("scale", [None, "std"])
 def test_gram_by_panels_of_rows(tmp_path, scale):
     X = planted(400, 40_000).astype("f4")
-    store = zarr.create_array(str(tmp_path / "t.zarr"), shape=X.shape, chunks=(20, 40_000), dtype="f4")
+    store = zarr.create_array(
+        str(tmp_path / "t.zarr"), shape=X.shape, chunks=(20, 40_000), dtype="f4"
+    )
     store[:] = X
     whole = PCA(4, scale=scale).fit(store)
     assert whole.plan_.solver == "gram"
@@ -407,7 +444,11 @@ def test_gram_by_panels_of_rows(tmp_path, scale):
         (np.ones((1, 3)), InvalidInputError, "1 sample"),
         ("nowhere.zarr", SourceError, "no such file"),
         (np.array([[1.0, np.inf], [2, 3], [4, 5]]), NonFiniteError, "infinity in block 0"),
-        (np.array([[1.0, np.nan], [2, 3], [4, 5]]), NonFiniteError, r"NaN.*block 0.*feature 1.*1 missing and 2"),
+        (
+            np.array([[1.0, np.nan], [2, 3], [4, 5]]),
+            NonFiniteError,
+            r"NaN.*block 0.*feature 1.*1 missing and 2",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_words(X, error, words):
@@ -418,14 +459,20 @@ def test_bad_input_is_refused_in_words(X, error, words):
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"n_components": 9}, "between 1 and"), ({"n_components": 0}, "between 1 and"),
-        ({"n_components": -2}, "between 1 and"), ({"n_components": 1.5}, "between 0 and 1"),
-        ({"n_components": "many"}, "expected an integer"), ({"svd_solver": "magic"}, "svd_solver"),
-        ({"scale": "hwe2"}, "scale="), ({"missing": "guess"}, "missing="), ({"ddof": -1}, "ddof"),
-        ({"missing": "mean", "svd_solver": "tsqr"}, "scatter"), ({"memory_limit": "lots"}, "512MiB"),
+        ({"n_components": 9}, "between 1 and"),
+        ({"n_components": 0}, "between 1 and"),
+        ({"n_components": -2}, "between 1 and"),
+        ({"n_components": 1.5}, "between 0 and 1"),
+        ({"n_components": "many"}, "expected an integer"),
+        ({"svd_solver": "magic"}, "svd_solver"),
+        ({"scale": "hwe2"}, "scale="),
+        ({"missing": "guess"}, "missing="),
+        ({"ddof": -1}, "ddof"),
+        ({"missing": "mean", "svd_solver": "tsqr"}, "scatter"),
+        ({"memory_limit": "lots"}, "512MiB"),
         ({"scheduler": "nowhere"}, "scheduler="),
     ],
-)  # fmt: skip
+)
 def test_bad_settings_are_refused_in_words(parameters, words):
     with pytest.raises((ValueError, TypeError), match=words):
         PCA(**parameters).fit(planted(20, 5))
@@ -454,7 +501,9 @@ def test_unknown_dask_chunks_and_groups(tmp_path):
 
 
 def test_refusal_comes_before_reading(tmp_path):
-    store = zarr.create_array(str(tmp_path / "x.zarr"), shape=(1000, 800), chunks=(100, 800), dtype="f8")
+    store = zarr.create_array(
+        str(tmp_path / "x.zarr"), shape=(1000, 800), chunks=(100, 800), dtype="f8"
+    )
     store[:] = 1.0
     matrix = streampca.open(store)
     with pytest.raises(MemoryLimitError, match=r"memory_limit='\d+MiB'"):
@@ -471,8 +520,12 @@ def test_from_covariance():
     np.testing.assert_allclose(same.components_, full.components_, atol=1e-10)
     np.testing.assert_allclose(same.singular_values_, full.singular_values_, rtol=1e-10)
     np.testing.assert_allclose(same.transform(X), full.transform(X), atol=1e-9)
-    for bad, words in (([[1, 2]], "square"), ([[1, 2], [0, 1]], "symmetric"),
-                       ([[1, 2], [2, 1]], "negative eigenvalue"), ([[1, np.nan], [0, 1]], "NaN")):  # fmt: skip
+    for bad, words in (
+        ([[1, 2]], "square"),
+        ([[1, 2], [0, 1]], "symmetric"),
+        ([[1, 2], [2, 1]], "negative eigenvalue"),
+        ([[1, np.nan], [0, 1]], "NaN"),
+    ):
         with pytest.raises(InvalidInputError, match=words):
             PCA.from_covariance(bad)
 
@@ -482,7 +535,9 @@ def test_covariance_and_correlation_are_labelled():
     covariance = streampca.covariance(X)
     np.testing.assert_allclose(covariance.values, np.cov(X.values.T), atol=1e-12)
     assert covariance["feature"].values.tolist() == list("abcd")
-    np.testing.assert_allclose(streampca.covariance(X.values, ddof=0), np.cov(X.values.T, ddof=0), atol=1e-12)
+    np.testing.assert_allclose(
+        streampca.covariance(X.values, ddof=0), np.cov(X.values.T, ddof=0), atol=1e-12
+    )
     np.testing.assert_allclose(streampca.correlation(X.values), np.corrcoef(X.values.T), atol=1e-12)
     constant = X.values.copy()
     constant[:, 1] = 7
@@ -492,16 +547,28 @@ def test_covariance_and_correlation_are_labelled():
 
 
 def test_no_property_reads_data(tmp_path):
-    store = zarr.create_array(str(tmp_path / "x.zarr"), shape=(40, 300), chunks=(40, 100), dtype="f8")
+    store = zarr.create_array(
+        str(tmp_path / "x.zarr"), shape=(40, 300), chunks=(40, 100), dtype="f8"
+    )
     store[:] = planted(40, 300)
     matrix = streampca.open(store)
-    for model, passes in ((PCA(3), 2), (PCA(3, components=False), 1), (PCA(3, svd_solver="scatter"), 1)):
+    for model, passes in (
+        (PCA(3), 2),
+        (PCA(3, components=False), 1),
+        (PCA(3, svd_solver="scatter"), 1),
+    ):
         before = matrix.reads().chunks
         model.fit(matrix)
         fitted = matrix.reads().chunks
-        assert fitted - before == passes * 3 == model.plan_.reads == sum(c.reads for c in model.cost_)
+        assert (
+            fitted - before == passes * 3 == model.plan_.reads == sum(c.reads for c in model.cost_)
+        )
         assert sum(c.nbytes for c in model.cost_) == model.plan_.nbytes
         for name in dir(model):
-            if name.endswith("_") and not name.startswith("__") and (name != "components_" or model.components):
+            if (
+                name.endswith("_")
+                and not name.startswith("__")
+                and (name != "components_" or model.components)
+            ):
                 getattr(model, name)
         assert matrix.reads().chunks == fitted

@@ -142,6 +142,21 @@ class Sum(Accumulator):
         return shape[1] * 8
 
 
+class Fails(Sum):
+    """Fails at one block."""
+
+    settings = ("at",)
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    def update(self, block: Any) -> None:
+        if block.index == self.at:
+            raise RuntimeError("cannot fold this")
+        super().update(block)
+
+
 def wild(n: int, p: int, seed: int = 0) -> np.ndarray:
     """Values of very different sizes: their sum depends on the order in its last bits."""
     rng = np.random.default_rng(seed)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import threadpoolctl
-from pass_matrices import Sum, ToyMatrix, same_bits, toy_plan, wild
+from pass_matrices import Fails, Sum, ToyMatrix, same_bits, toy_plan, wild
 
 import streampca.sources
 from streampca.accumulators import Gram, Moments, RFactor, Scatter
@@ -228,21 +228,6 @@ def test_shuffled_completion_20_of_20_runs() -> None:
 # -- errors ---------------------------------------------------------------------------------------
 
 
-class Fails(Sum):
-    """Fails at one block."""
-
-    settings = ("at",)
-
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self.at = at
-
-    def update(self, block: Any) -> None:
-        if block.index == self.at:
-            raise RuntimeError("cannot fold this")
-        super().update(block)
-
-
 @pytest.mark.parametrize("settings", LANES)
 @pytest.mark.parametrize("where", ["reading", "folding", "in a map"])
 def test_an_error_stops_all_lanes(settings: dict[str, int], where: str) -> None:
@@ -339,7 +324,7 @@ PROGRAM = """
     import os, signal, sys, threading
     sys.path.insert(0, {here!r})
     import numpy as np
-    from pass_matrices import Sum, ToyMatrix, toy_plan
+    from pass_matrices import Fails, Sum, ToyMatrix, toy_plan
     from streampca.passes import Execution, run
 
     def press(advance):

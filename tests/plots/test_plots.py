@@ -230,7 +230,7 @@ def test_more_categories_than_colours_take_other_markers(pca: PCA, projected: An
         (pd.array(["a", pd.NA] * 30, dtype="string"), ["a", "missing"]),
         ([float("nan"), "a", pd.NaT] * 20, ["a", "missing"]),
     ],
-)  # fmt: skip
+)
 def test_what_counts_as_categories(pca: PCA, projected: Any, labels: Any, names: list[str]) -> None:
     ax = plots.scores(pca, projected, labels=labels)
     assert [t.get_text() for t in ax.get_legend().get_texts()] == names

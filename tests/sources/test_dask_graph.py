@@ -361,11 +361,14 @@ def test_persisted_on_a_cluster():
     values = Source().values
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=local,
+            n_workers=1,
+            threads_per_worker=2,
+            processes=False,
+            dashboard_address=local,
             worker_dashboard_address=local,
         ) as cluster,
         distributed.Client(cluster) as client,
-    ):  # fmt: skip
+    ):
         x = da.from_array(values, chunks=(12, 6)).persist()
         matrix = from_dask(x - x.mean(0))
         expected = values - values.mean(0)

@@ -18,24 +18,38 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.store import is_bundle, read_bundle, write_bundle
 
 ARRAYS = {
-    "float64": np.linspace(0, 1, 7), "float32": np.arange(6, dtype="f4").reshape(2, 3),
-    "float16": np.ones(3, "f2"), "int8": np.arange(-3, 3, dtype="i1"),
-    "int64": np.array([2**62, -1]), "uint64": np.array([2**64 - 1], "u8"),
-    "bool": np.array([True, False]), "complex": np.array([1 + 2j]),
-    "special": np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324]), "zeros": np.zeros((4, 4)),
-    "scalar": np.array(3.5), "scalar int": np.array(3), "scalar bool": np.array(True),
-    "empty": np.zeros(0), "no rows": np.zeros((0, 5), "f4"), "no columns": np.zeros((5, 0), "i2"),
-    "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)), "strided": np.arange(20.0)[::3],
-    "cube": np.arange(24.0).reshape(2, 3, 4), "days": np.array(["2020-01-01", "NaT"], "M8[ns]"),
-}  # fmt: skip
+    "float64": np.linspace(0, 1, 7),
+    "float32": np.arange(6, dtype="f4").reshape(2, 3),
+    "float16": np.ones(3, "f2"),
+    "int8": np.arange(-3, 3, dtype="i1"),
+    "int64": np.array([2**62, -1]),
+    "uint64": np.array([2**64 - 1], "u8"),
+    "bool": np.array([True, False]),
+    "complex": np.array([1 + 2j]),
+    "special": np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324]),
+    "zeros": np.zeros((4, 4)),
+    "scalar": np.array(3.5),
+    "scalar int": np.array(3),
+    "scalar bool": np.array(True),
+    "empty": np.zeros(0),
+    "no rows": np.zeros((0, 5), "f4"),
+    "no columns": np.zeros((5, 0), "i2"),
+    "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    "strided": np.arange(20.0)[::3],
+    "cube": np.arange(24.0).reshape(2, 3, 4),
+    "days": np.array(["2020-01-01", "NaT"], "M8[ns]"),
+}
 
 STRINGS = {
-    "fixed": np.array(["a", "bcd", ""]), "wide": np.array(["é☃", "\U0001f600 x"]),
-    "of empty": np.array(["", ""]), "scalar text": np.array("hey"),
+    "fixed": np.array(["a", "bcd", ""]),
+    "wide": np.array(["é☃", "\U0001f600 x"]),
+    "of empty": np.array(["", ""]),
+    "scalar text": np.array("hey"),
     "objects": np.array(["x", "longer than the rest"], dtype=object),
-    "no text": np.array([], dtype="U3"), "no rows of text": np.zeros((0, 2), dtype="U3"),
+    "no text": np.array([], dtype="U3"),
+    "no rows of text": np.zeros((0, 2), dtype="U3"),
     "grid": np.array([["a", "b"], ["c", "dd"]]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -78,10 +92,15 @@ def test_many_arrays_of_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_document_comes_back(tmp_path: Path) -> None:
     document = {
-        "text": "é☃\n\"'", "number": 0.1 + 0.2, "none": None,
+        "text": "é☃\n\"'",
+        "number": 0.1 + 0.2,
+        "none": None,
         "deep": {"list": [1, 2.5, True, {"x": []}]},
-        "sha256": "0" * 64, "format_version": 99, "huge": 10**30, "zeros": ["0" * 64] * 2,
-    }  # fmt: skip
+        "sha256": "0" * 64,
+        "format_version": 99,
+        "huge": 10**30,
+        "zeros": ["0" * 64] * 2,
+    }
     path = write_bundle(str(tmp_path / "b"), {}, document)
     assert path == tmp_path / "b"
     arrays, found = read_bundle(str(path))

@@ -66,18 +66,21 @@ def test_degenerate_outputs(kind: str, length: int, width: int, tmp_path: Path) 
     assert content(sink).all()
 
 
-@pytest.mark.parametrize(("chunk", "edges", "expected"), [
-    (4, (0, 4, 8, 10), True),  # block for chunk, the last shorter
-    (4, (0, 8, 10), True),  # several chunks to a block
-    (4, (0, 4, 8, 12, 16), True),
-    (4, (0, 10), True),  # one block
-    (4, (0,), True),  # none
-    (4, (0, 2, 4), False),  # two blocks would share a chunk
-    (4, (0, 6, 10), False),
-    (4, (0, 4, 6, 8), False),
-    (1, (0, 3, 4, 9), True),
-    (100, (0, 5, 10), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("chunk", "edges", "expected"),
+    [
+        (4, (0, 4, 8, 10), True),  # block for chunk, the last shorter
+        (4, (0, 8, 10), True),  # several chunks to a block
+        (4, (0, 4, 8, 12, 16), True),
+        (4, (0, 10), True),  # one block
+        (4, (0,), True),  # none
+        (4, (0, 2, 4), False),  # two blocks would share a chunk
+        (4, (0, 6, 10), False),
+        (4, (0, 4, 6, 8), False),
+        (1, (0, 3, 4, 9), True),
+        (100, (0, 5, 10), False),
+    ],
+)
 def test_concurrent(chunk: int, edges: Any, expected: bool, tmp_path: Path) -> None:
     length = max(edges[-1], 1)
     sink = ZarrSink(tmp_path / "out", 200, 2, chunk=chunk)

@@ -1,0 +1,302 @@
+"""An interrupted pass goes on at a span boundary, with the same bits, or starts anew."""
+
+from __future__ import annotations
+
+import _thread
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pass_matrices import Fails, Sum, ToyMatrix, same_bits, toy_plan, wild
+
+from streampca.accumulators import CrossProduct, Gram, Moments, RFactor, Scatter
+from streampca.errors import InvalidInputError
+from streampca.matrix import Standardize
+from streampca.models import PCA
+from streampca.passes import Advance, Execution, PassResult, run
+
+N, STEP, SPAN = 400, 10, 3  # 40 blocks in 14 spans
+
+
+@dataclass(frozen=True)
+class Times:
+    """A map with a setting."""
+
+    factor: float
+
+    def __call__(self, block: Any) -> np.ndarray:
+        return self.factor * block.dense()[:, :2]
+
+
+def execution(folder: Path | None, **more: Any) -> Execution:
+    checkpoint = None if folder is None else str(folder)
+    return Execution(**{"scheduler": "threads", "checkpoint": checkpoint, "every": 3600.0, **more})
+
+
+def values() -> np.ndarray:
+    return wild(N, 4)
+
+
+def fold(matrix: ToyMatrix, how: Execution, **changes: Any) -> PassResult:
+    """The pass of these tests; ``changes`` are what a later call may do otherwise."""
+    settings: dict[str, Any] = {
+        "step": STEP, "span": SPAN, "center": True, "factor": 2.0, "y": np.arange(N * 2.0).reshape(N, 2),
+        "q": np.ones(3), "weights": None, "hidden": None,
+    }  # fmt: skip
+    settings |= changes
+    accumulators: dict[str, Any] = {
+        "sum": Sum(), "moments": Moments(), "r": RFactor(center=settings["center"]),
+        "scatter": Scatter(center=settings["center"]), "side": Sum("y"), "cross": CrossProduct(y="map"),
+    }  # fmt: skip
+    return run(
+        toy_plan(matrix, step=settings["step"], span=settings["span"]), matrix, execution=how,
+        accumulators=accumulators | settings.get("more", {}), maps={"map": Times(settings["factor"])},
+        side_inputs={"y": settings["y"]}, operands={"q": settings["q"]},
+        weights=settings["weights"], hidden=settings["hidden"],
+    )  # fmt: skip
+
+
+def states(done: PassResult) -> dict[str, Any]:
+    return {f"{n}.{k}": v for n, a in done.accumulators.items() for k, v in a.state().items()}
+
+
+def interrupt(folder: Path, at: int = 257, **how: Any) -> None:
+    with pytest.raises(OSError, match="on fire"):
+        fold(ToyMatrix(values(), fails_at=at), execution(folder, **{"lanes": 1, **how}))
+
+
+# -- going on --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lanes", "later"), [(1, 2), (2, 1), (2, "processes")])
+def test_goes_on_where_it_was(tmp_path: Path, request: Any, lanes: int, later: int | str) -> None:
+    interrupt(tmp_path, lanes=lanes)
+    assert (tmp_path / "pass-toy" / "bundle.json").exists()
+    matrix = ToyMatrix(values(), recycled=True)
+    how: dict[str, Any] = {"lanes": later}
+    if later == "processes":
+        how = {"scheduler": request.getfixturevalue("two_processes")}
+    seen: list[Advance] = []
+    done = fold(matrix, execution(tmp_path, progress=seen.append, **how))
+    whole = fold(ToyMatrix(values()), execution(None))
+    assert same_bits(states(done), states(whole))
+    resumed = done.cost.resumed_blocks
+    assert resumed % SPAN == 0
+    assert resumed == 24 if lanes == 1 else 0 < resumed <= 24
+    assert done.cost.blocks == 40 - resumed
+    assert done.cost.reads == N - resumed * STEP
+    if later != "processes":
+        assert sorted(matrix.log) == [(i, i + STEP) for i in range(resumed * STEP, N, STEP)]
+    assert seen[0].blocks_done > resumed
+    assert seen[-1].blocks_done == seen[-1].n_blocks == 40
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_written_at_every_span_if_asked(tmp_path: Path, monkeypatch: Any) -> None:
+    from streampca.passes import checkpoint
+
+    kept = []
+
+    def write(path: Path, arrays: Any, document: Any) -> None:
+        kept.append((document["next_span"], int(arrays["s.rows"])))
+
+    monkeypatch.setattr(checkpoint, "write_bundle", write)
+    matrix = ToyMatrix(values())
+    run(toy_plan(matrix, step=STEP, span=SPAN), matrix, accumulators={"s": Sum()},
+        execution=execution(tmp_path, every=0.0, lanes=2))  # fmt: skip
+    assert kept == [(i, i * SPAN * STEP) for i in range(1, 14)]  # at the end there is the result
+
+
+def test_goes_on_twice(tmp_path: Path) -> None:
+    interrupt(tmp_path, at=100)
+    interrupt(tmp_path, at=300, every=0.0)
+    done = fold(ToyMatrix(values()), execution(tmp_path))
+    assert done.cost.resumed_blocks == 30
+    assert same_bits(states(done), states(fold(ToyMatrix(values()), execution(None))))
+
+
+def test_interrupted_in_the_last_span_and_after_the_first_block(tmp_path: Path) -> None:
+    interrupt(tmp_path, at=5)
+    assert list(tmp_path.iterdir()) == []  # nothing was folded: nothing to keep
+    interrupt(tmp_path, at=N - 1)
+    assert fold(ToyMatrix(values()), execution(tmp_path)).cost.resumed_blocks == 39
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_ctrl_c_leaves_a_checkpoint_however_young_the_last_one(tmp_path: Path, lanes: int) -> None:
+    matrix = ToyMatrix(np.ones((10_000, 2)), sleep=0.004)
+
+    def press(advance: Advance) -> None:
+        if advance.blocks_done == 10:
+            _thread.interrupt_main()
+
+    plan = toy_plan(matrix, step=STEP, span=SPAN)
+    accumulators = {"s": Sum()}
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, matrix, accumulators=accumulators,
+            execution=execution(tmp_path, lanes=lanes, progress=press))  # fmt: skip
+    done = run(plan, matrix, accumulators=accumulators, execution=execution(tmp_path))
+    assert 3 <= done.cost.resumed_blocks < 1000
+    assert done["s"].rows == 10_000
+    assert done["s"].total.tolist() == [10_000.0, 10_000.0]
+
+
+class FailsToMerge(Sum):
+    """Stops in the middle of a merge, when a part of the total already holds the span."""
+
+    def merge(self, other: Sum) -> None:
+        if self.rows > 100:
+            raise RuntimeError("half of it is merged")
+        super().merge(other)
+
+
+def test_a_half_merged_total_is_not_kept(tmp_path: Path) -> None:
+    matrix = ToyMatrix(values())
+    plan = toy_plan(matrix, step=STEP, span=SPAN)
+    with pytest.raises(RuntimeError):
+        run(plan, matrix, accumulators={"a": Sum(), "b": FailsToMerge()},
+            execution=execution(tmp_path, lanes=1))  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_features_streamed(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(20, N)).astype(np.float32)
+    accumulators = {"g": Gram(standardize=Standardize(scale="std")), "m": Moments()}
+
+    def go(matrix: ToyMatrix, folder: Path | None) -> PassResult:
+        return run(toy_plan(matrix, axis=1), matrix, accumulators=accumulators, execution=execution(folder))
+
+    with pytest.raises(OSError, match="on fire"):
+        go(ToyMatrix(x, fails_at=300), tmp_path)
+    done = go(ToyMatrix(x), tmp_path)
+    assert done.cost.resumed_blocks > 0
+    assert same_bits(states(done), states(go(ToyMatrix(x), None)))
+
+
+# -- not used ----------------------------------------------------------------------------------------
+
+OTHERWISE: dict[str, dict[str, Any]] = {
+    "other blocks": {"step": 20},
+    "other spans": {"span": 4},
+    "other settings": {"center": False},
+    "another accumulator": {"more": {"extra": Moments()}},
+    "another map": {"factor": 3.0},
+    "an unknown map": {"factor": None},
+    "another side input": {"y": np.zeros((N, 2))},
+    "another operand": {"q": np.zeros(3)},
+    "weights": {"weights": np.ones(N)},
+    "hidden cells": {"hidden": np.zeros((N, 4), bool)},
+}
+
+
+@pytest.mark.parametrize("changes", OTHERWISE.values(), ids=OTHERWISE.keys())
+def test_of_other_settings_is_not_used(tmp_path: Path, changes: dict[str, Any], monkeypatch: Any) -> None:
+    interrupt(tmp_path)
+    if changes.get("factor", 0) is None:  # a lambda cannot be told from another lambda
+        monkeypatch.setitem(globals(), "Times", lambda factor: lambda block: 2.0 * block.dense()[:, :2])
+    done = fold(ToyMatrix(values()), execution(tmp_path), **changes)
+    assert done.cost.resumed_blocks == 0
+    assert same_bits(states(done), states(fold(ToyMatrix(values()), execution(None), **changes)))
+
+
+def test_of_other_data_is_not_used(tmp_path: Path) -> None:
+    interrupt(tmp_path)
+    other = values()
+    other[0, 0] += 1.0
+    assert fold(ToyMatrix(other), execution(tmp_path)).cost.resumed_blocks == 0
+
+
+def test_of_a_scan_is_not_used(tmp_path: Path) -> None:
+    matrix, failing = ToyMatrix(values()), ToyMatrix(values(), fails_at=257)
+    with pytest.raises(OSError, match="on fire"):
+        run(toy_plan(failing), failing, accumulators={"s": Sum()}, execution=execution(tmp_path))
+    done = run(toy_plan(matrix), matrix, accumulators={"s": Sum()}, halo=2, execution=execution(tmp_path))
+    assert done.cost.resumed_blocks == 0
+    assert done["s"].rows == N
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "garbage", "empty index"])
+def test_damaged_is_not_used(tmp_path: Path, damage: str) -> None:
+    interrupt(tmp_path)
+    bundle = tmp_path / "pass-toy"
+    chunk = max((f for f in bundle.rglob("*") if f.is_file()), key=lambda f: ("c" in f.parts, f.stat().st_size))
+    if damage == "flip":
+        raw = bytearray(chunk.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        chunk.write_bytes(raw)
+    elif damage == "truncate":
+        chunk.write_bytes(chunk.read_bytes()[:-3])
+    elif damage == "remove":
+        chunk.unlink()
+    else:
+        (bundle / "bundle.json").write_text("" if damage == "empty index" else "{'no': json")
+    done = fold(ToyMatrix(values()), execution(tmp_path))
+    assert done.cost.resumed_blocks == 0
+    assert same_bits(states(done), states(fold(ToyMatrix(values()), execution(None))))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_something_else_in_its_place_is_refused_before_reading(tmp_path: Path) -> None:
+    (tmp_path / "pass-toy").mkdir()
+    (tmp_path / "pass-toy" / "thesis.txt").write_text("years of work")
+    matrix = ToyMatrix(values())
+    with pytest.raises(InvalidInputError, match="is not a checkpoint"):
+        fold(matrix, execution(tmp_path))
+    assert not matrix.log
+    assert (tmp_path / "pass-toy" / "thesis.txt").exists()
+
+
+def test_a_pass_with_sinks_keeps_none(tmp_path: Path) -> None:
+    """What a sink holds is not in the checkpoint; such a pass starts anew, and may."""
+    from streampca.store import MemorySink
+
+    matrix = ToyMatrix(values(), fails_at=300)
+    with pytest.raises(OSError, match="on fire"):
+        run(toy_plan(matrix), matrix, accumulators={"s": Sum()}, maps={"t": Times(1.0)},
+            sinks={"t": MemorySink(N, 2)}, execution=execution(tmp_path))  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unwritable_folder_does_not_hide_the_error(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.write_text("a file")
+    with pytest.raises(OSError, match="on fire") as caught:
+        fold(ToyMatrix(values(), fails_at=257), execution(folder))
+    assert any("no checkpoint could be written" in note for note in caught.value.__notes__)
+
+
+# -- through an estimator ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(4000, 6), (20, 9000)], ids=["tall", "wide"])
+def test_pca(tmp_path: Path, shape: tuple[int, int], monkeypatch: Any) -> None:
+    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    x = np.random.default_rng(0).normal(size=shape)
+    path = str(tmp_path / "x.npy")
+    np.save(path, x)
+    folder = tmp_path / "checkpoints"
+
+    def stop(advance: Advance) -> None:
+        if advance.pass_number == 1 and advance.blocks_done == advance.n_blocks - 1:
+            raise InterruptedError("the night is over")
+
+    with pytest.raises(InterruptedError):
+        PCA(3, scheduler="threads", checkpoint=str(folder), progress=stop).fit(path)
+    assert len(list(folder.iterdir())) == 1
+    again = PCA(3, scheduler="threads", checkpoint=str(folder), progress=False).fit(path)
+    plain = PCA(3, scheduler="threads", progress=False).fit(path)
+    assert again.cost_[0].resumed_blocks > 0
+    assert again.cost_[0].nbytes < plain.cost_[0].nbytes
+    assert same_bits(again.components_, plain.components_)
+    assert same_bits(again.explained_variance_, plain.explained_variance_)
+    assert list(folder.iterdir()) == []
+
+
+def test_fold_errors_leave_a_checkpoint_too(tmp_path: Path) -> None:
+    matrix = ToyMatrix(values())
+    plan = toy_plan(matrix, step=STEP, span=SPAN)
+    with pytest.raises(RuntimeError, match="cannot fold"):
+        run(plan, matrix, accumulators={"s": Fails(25)}, execution=execution(tmp_path, lanes=1))
+    assert [p.name for p in tmp_path.iterdir()] == ["pass-toy"]

@@ -1,0 +1,422 @@
+"""The plan: a function of source and settings alone, announced truly, refused in time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pass_matrices import Sum, ToyMatrix
+
+import streampca.sources
+from streampca.accumulators import Moments, Scatter
+from streampca.errors import InvalidInputError, MemoryLimitError
+from streampca.matrix import concat_features
+from streampca.models import PCA
+from streampca.passes import (
+    Candidate,
+    Execution,
+    PassPlan,
+    Plan,
+    block_edges,
+    machine,
+    make_plan,
+    parse_nbytes,
+    pass_spec,
+    run,
+    size,
+)
+from streampca.passes import plan as plan_module
+
+MiB = 2**20
+
+
+class Unread(ToyMatrix):
+    """A large matrix that nobody may read: a plan must not need to."""
+
+    def __init__(self, shape: tuple[int, int], dtype: str, chunks: tuple[int, int] = (1, 1)) -> None:
+        super().__init__(np.broadcast_to(np.zeros((), dtype), shape))
+        self.chunks = chunks
+
+    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
+        raise AssertionError("a plan reads nothing")
+
+    def chunk_edges(self, axis: int) -> Any:
+        return np.append(np.arange(0, self.shape[axis], self.chunks[axis]), self.shape[axis])
+
+    def count_chunks(self, axis: int, start: int, stop: int) -> int:
+        across = -(-self.shape[1 - axis] // self.chunks[1 - axis])
+        return (-(-stop // self.chunks[axis]) - start // self.chunks[axis]) * across
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(f"{self.shape} {self.dtype} {self.chunks}".encode()).hexdigest()
+
+
+SOURCES = {
+    "tall float32": lambda: Unread((500_000, 512), "float32", (8192, 512)),
+    "wide int8": lambda: Unread((3192, 500_568), "int8", (3192, 1024)),
+    "both large": lambda: Unread((20_000, 30_000), "float64", (1000, 1000)),
+    "by time": lambda: Unread((1500, 60_000), "float32", (1, 60_000)),
+    "small": lambda: Unread((50, 4), "float64", (50, 4)),
+}
+
+
+# -- the same plan everywhere ------------------------------------------------------------------------
+
+
+def upset(monkeypatch: Any, seed: int) -> None:
+    """Fake free memory, core counts, timings and what else a plan must not look at."""
+    rng = random.Random(seed)
+    clock = iter(lambda: rng.random() * 1e9, None)
+    memory = rng.choice([None, 10**9, 10**13])
+    monkeypatch.setattr(machine, "available_nbytes", lambda: memory)
+    monkeypatch.setattr(machine, "resident_nbytes", lambda: rng.randrange(10**10))
+    monkeypatch.setattr(machine, "peak_nbytes", lambda: rng.randrange(10**10))
+    monkeypatch.setattr(machine, "_cgroup_limit", lambda: memory)
+    monkeypatch.setattr(machine, "_meminfo", lambda key: memory)
+    cores = rng.randrange(1, 200)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    for name in ("perf_counter", "monotonic", "time", "process_time"):
+        monkeypatch.setattr(time, name, lambda: next(clock))
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+@pytest.mark.parametrize("limit", [None, "400MiB", "2GiB"])
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES.keys())
+def test_json_is_byte_identical_on_every_machine(source: Callable[[], Any], limit: Any) -> None:
+    def plan() -> str:
+        try:
+            return PCA(3, memory_limit=limit).plan(source()).to_json()
+        except MemoryLimitError as error:
+            return str(error)
+
+    first = plan()
+    for seed in range(5):
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            upset(monkeypatch, seed)
+            found = plan()
+        assert found == first
+
+
+PROGRAM = """
+import os, sys
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import streampca.sources
+from streampca.models import PCA
+print(PCA(5).plan(streampca.sources.open(sys.argv[1])).to_json())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no core affinity on this system")
+def test_json_is_byte_identical_in_another_process_on_one_core(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.zarr")
+    zarr.create_array(path, shape=(100_000, 300), chunks=(1000, 100), dtype="float32")
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", PROGRAM, path], capture_output=True, text=True,
+                          timeout=60, check=True, env=environment)  # fmt: skip
+    assert done.stdout.rstrip("\n") == PCA(5).plan(streampca.sources.open(path)).to_json()
+
+
+def test_json_says_what_is_announced() -> None:
+    plan = PCA(5).plan(SOURCES["both large"]())
+    document = json.loads(plan.to_json())
+    assert document["reads"] == plan.reads == sum(p["reads"] for p in document["passes"])
+    assert document["bytes"] == plan.nbytes
+    assert document["peak_bytes"] == plan.peak_nbytes
+    assert document["solver"] == plan.solver
+    assert document["shape"] == [20_000, 30_000]
+    largest = max(sum(t.values()) for name, t in plan.memory.items() if name != "process")
+    assert plan.peak_nbytes == sum(plan.memory["process"].values()) + largest
+    assert all(f"{one.reads} chunk reads" in str(plan) for one in plan.passes)
+    assert plan._repr_html_().startswith("<pre>PCA of 20000 samples x 30000 features")
+
+
+def test_other_blocks_give_another_json() -> None:
+    plans = {
+        PCA(5).plan(Unread((100_000, 512), "float32", (chunk, 512))).to_json()
+        for chunk in (1000, 1001)
+    }
+    assert len(plans) == 2
+
+
+# -- refusal -------------------------------------------------------------------------------------------
+
+SETTINGS = {
+    "auto": {},
+    "tsqr": {"svd_solver": "tsqr"},
+    "scatter of correlations": {"svd_solver": "scatter", "scale": "std"},
+    "imputed": {"missing": "mean"},
+    "spectrum only": {"components": False},
+    "a share": {"n_components": 0.9},
+}
+
+
+@pytest.mark.parametrize("more", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("name", ["tall float32", "wide int8", "by time", "small"])
+def test_refusal_names_the_smallest_limit_that_would_do(name: str, more: dict[str, Any]) -> None:
+    matrix = SOURCES[name]()
+    settings_ = {"n_components": 2} | more
+
+    def plan(limit: Any) -> Plan:
+        return PCA(memory_limit=limit, **settings_).plan(matrix)
+
+    with pytest.raises(MemoryLimitError) as caught:
+        plan("1MiB")
+    message = str(caught.value)
+    smallest = int(re.search(r"smallest limit that would do is memory_limit='(\d+)MiB'", message)[1])
+    accepted = plan(f"{smallest}MiB")
+    assert accepted.peak_nbytes <= smallest * MiB
+    assert accepted.memory_limit == smallest * MiB
+    with pytest.raises(MemoryLimitError):
+        plan(f"{smallest - 1}MiB")
+    assert re.search(r"largest term is .+ in .+\)", message)
+
+
+def test_a_larger_limit_never_refuses_what_a_smaller_one_allows() -> None:
+    matrix = SOURCES["both large"]()
+    allowed = []
+    for limit in range(200, 30_000, 700):
+        try:
+            plan = PCA(2, memory_limit=limit * MiB).plan(matrix)
+        except MemoryLimitError:
+            allowed.append(False)
+        else:
+            allowed.append(True)
+            assert plan.peak_nbytes <= limit * MiB
+    assert allowed == sorted(allowed)
+    assert any(allowed)
+
+
+def test_fit_is_refused_before_anything_is_read(monkeypatch: Any) -> None:
+    matrix = ToyMatrix(np.random.default_rng(0).normal(size=(300, 8)))
+    with pytest.raises(MemoryLimitError, match="smallest limit"):
+        PCA(2, memory_limit="2MiB", scheduler="threads").fit(matrix)
+    monkeypatch.setattr(machine, "available_nbytes", lambda: 64 * MiB)
+    with pytest.raises(MemoryLimitError, match=r"this machine .* gives 64.0 MiB.*memory_limit='64MiB'"):
+        PCA(2, scheduler="threads").fit(matrix)
+    assert not matrix.log
+    monkeypatch.setattr(machine, "available_nbytes", lambda: None)  # a system that does not say
+    PCA(2, scheduler="threads", progress=False).fit(matrix)
+    assert matrix.log
+
+
+def test_no_candidate() -> None:
+    with pytest.raises(InvalidInputError, match="no solver"):
+        make_plan(Unread((10, 10), "float64"), "X", [])
+
+
+def test_without_a_limit_the_default_budget_orders_the_candidates() -> None:
+    matrix = Unread((10_000, 100), "float64")
+    huge = Candidate("huge", "", (pass_spec("a", matrix, 0, [Scatter()], kept_nbytes=2**40),))
+    lean = Candidate("lean", "", (pass_spec("a", matrix, 0, [Scatter()]),))
+    plan = make_plan(matrix, "X", [huge, lean])
+    assert plan.solver == "lean"
+    assert len(plan.rejected) == 1
+    assert plan.rejected[0].startswith("huge: needs at least 1024")
+    assert "not taken huge" in str(plan)
+    assert make_plan(matrix, "X", [huge]).solver == "huge"  # left to the machine to refuse
+    with pytest.raises(MemoryLimitError, match="1024 GiB"):
+        make_plan(matrix, "X", [huge]).check_machine()
+
+
+# -- limits in words -------------------------------------------------------------------------------------
+
+LIMITS = [
+    (None, None), (1, 1), (1.9, 1), (2**40, 2**40), (np.int64(5), 5), ("512MiB", 512 * 2**20),
+    ("2GB", 2 * 10**9), ("2 gb", 2 * 10**9), (" 1.5 GiB ", 3 * 2**29), ("7", 7), ("7B", 7), ("1.kB", 1000),
+    (".5MB", 500_000), ("3TiB", 3 * 2**40), ("1TB", 10**12), ("10KIB", 10240),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "nbytes"), LIMITS, ids=[repr(text) for text, _ in LIMITS])
+def test_parse_nbytes(text: Any, nbytes: int | None) -> None:
+    found = parse_nbytes(text)
+    assert found == nbytes
+    assert found is None or type(found) is int
+
+
+BAD = ["", "lots", "12 parsecs", "-1GB", "1.2.3MB", ".", "GB", "1e9", 0, -5, 0.3, "0.2B", float("nan"),
+       float("inf"), True, [1], b"1GB"]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD, ids=repr)
+def test_parse_nbytes_refuses(text: Any) -> None:
+    with pytest.raises(InvalidInputError, match="memory_limit="):
+        parse_nbytes(text)
+
+
+def test_size() -> None:
+    found = [size(n) for n in (0, 1023, 1024, 1536, 102_400, 5 * MiB, 2**30, 3 * 2**40)]
+    assert found == ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "100 KiB", "5.0 MiB", "1.0 GiB", "3072 GiB"]
+
+
+# -- blocks ----------------------------------------------------------------------------------------------
+
+
+class Irregular(Unread):
+    """Chunks of any lengths along axis 0."""
+
+    def __init__(self, lengths: list[int], across: int, known: bool) -> None:
+        super().__init__((sum(lengths), across), "float64")
+        self.bounds = np.cumsum([0, *lengths]) if known else None
+
+    def chunk_edges(self, axis: int) -> Any:
+        return self.bounds
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=40),
+    across=st.integers(1, 50),
+    known=st.booleans(),
+    block=st.sampled_from([64, 1000, 4096, 10**6]),
+    share=st.sampled_from([1.0, 0.25, 0.0]),
+    part=st.booleans(),
+    data=st.data(),
+)  # fmt: skip
+def test_blocks_are_unions_of_whole_chunks(lengths: list[int], across: int, known: bool, block: int,
+                                           share: float, part: bool, data: Any) -> None:  # fmt: skip
+    matrix = Irregular(lengths, across, known)
+    n = matrix.shape[0]
+    bounds = np.arange(n + 1) if matrix.bounds is None else matrix.bounds
+    rows = None
+    if part:  # a panel: any two bounds of chunks
+        rows = tuple(sorted(int(bounds[data.draw(st.integers(0, len(bounds) - 1))]) for _ in range(2)))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(plan_module, "BLOCK_NBYTES", block)
+        monkeypatch.setattr(plan_module, "BLOCK_LENGTH", 4)
+        edges = block_edges(matrix, 0, share, rows)
+        again = block_edges(matrix, 0, share, rows)
+    start, stop = rows or (0, n)
+    assert edges[0] == start
+    assert edges[-1] == stop
+    assert np.all(np.diff(edges) > 0)
+    assert np.isin(edges, bounds).all()
+    np.testing.assert_array_equal(edges, again)
+    assert edges.dtype == np.int64
+    # two neighbours together would be more than what is wanted: blocks are not needlessly small
+    wanted = max(1, int(block * share) // (across * 8))
+    together = edges[2:] - edges[:-2]
+    assert np.all(together[: len(together) - 1] > wanted)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25, 0.0])
+def test_blocks_of_real_sizes(share: float) -> None:
+    matrix = SOURCES["wide int8"]()
+    edges = block_edges(matrix, 1, share)
+    assert np.all(edges[:-1] % 1024 == 0)
+    assert edges[-1] == 500_568
+    longest = int(np.diff(edges).max())
+    work = longest * 3192 * 4  # of the block in the working dtype
+    assert work <= max(plan_module.BLOCK_NBYTES, 1024 * 3192 * 4)
+
+
+# -- spans -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(n_blocks=st.integers(0, 300), span=st.integers(1, 20), ordered=st.booleans())
+def test_spans_cover_all_blocks_in_order(n_blocks: int, span: int, ordered: bool) -> None:
+    plan = PassPlan("x", 0, np.arange(n_blocks + 1), span, 0, 0, 0.0, ordered)
+    assert [i for one in plan.spans for i in one] == list(range(n_blocks))
+    assert all(len(one) > 0 for one in plan.spans)
+    if ordered:
+        assert len(plan.spans) <= 1
+    else:
+        assert all(len(one) <= span for one in plan.spans)
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2, 7, 8, 20, 62, 96, 150, 1000])
+def test_spans_of_a_plan(n_blocks: int) -> None:
+    """At most OPEN_BLOCKS in a span (float32 sums), and enough spans for two lanes to share."""
+    matrix = Unread((n_blocks * 1000, 8), "float64", (1000, 8))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(plan_module, "BLOCK_NBYTES", 1000 * 8 * 8)
+        spec = pass_spec("p", matrix, 0, [Moments()])
+        (one,) = make_plan(matrix, "X", [Candidate("s", "", (spec,))]).passes
+    assert one.n_blocks == n_blocks
+    lengths = [len(span) for span in one.spans]
+    assert max(lengths) <= 16
+    lanes = [0, 0]
+    for length in lengths:  # the lane that is free takes the next
+        lanes[lanes.index(min(lanes))] += length
+    assert max(lanes) <= n_blocks / 2 + max(1, 0.1 * n_blocks)
+
+
+# -- reads announced and reads counted ---------------------------------------------------------------------
+
+STORES: dict[str, dict[str, Any]] = {
+    "v3, chunks of rows": {"chunks": (50, 60)},
+    "v3, chunks of columns": {"chunks": (700, 7)},
+    "v3, grid": {"chunks": (64, 17)},
+    "v2, grid": {"chunks": (64, 17), "zarr_format": 2},
+    "v2, one chunk": {"chunks": (700, 60), "zarr_format": 2},
+    "v3, sharded": {"chunks": (10, 20), "shards": (100, 60)},
+    "v3, sharded grid": {"chunks": (10, 5), "shards": (100, 20)},
+    "v3, uncompressed": {"chunks": (64, 17), "compressors": None},
+    "v3, uncommon codec": {"chunks": (64, 17), "filters": [zarr.codecs.TransposeCodec(order=(1, 0))]},
+    "v2, Fortran order": {"chunks": (64, 17), "zarr_format": 2, "order": "F"},
+}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("store", STORES.values(), ids=STORES.keys())
+def test_reads_announced_are_reads_counted(tmp_path: Path, store: dict[str, Any], axis: int,
+                                           monkeypatch: Any) -> None:  # fmt: skip
+    monkeypatch.setattr(plan_module, "BLOCK_NBYTES", 16 * 1024)
+    monkeypatch.setattr(plan_module, "BLOCK_LENGTH", 4)
+    x = np.random.default_rng(0).integers(-9, 9, size=(700, 60)).astype(np.float32)
+    path = str(tmp_path / "x.zarr")
+    array = zarr.create_array(path, shape=x.shape, dtype=x.dtype, **store)
+    array[...] = x
+    matrix = streampca.sources.open(path)
+    spec = pass_spec("p", matrix, axis, [Moments()])
+    plan = make_plan(matrix, "X", [Candidate("s", "", (spec,))])
+    done = run(plan.passes[0], matrix, accumulators={"m": Moments()}, execution=Execution(scheduler="threads"))
+    np.testing.assert_allclose(done["m"].mean(), x.mean(axis=0, dtype=float), atol=1e-12)
+    stored = store.get("shards", store["chunks"])
+    assert plan.reads == (-(-700 // stored[0])) * (-(-60 // stored[1]))  # each stored chunk once
+    assert done.cost.reads == plan.reads
+    assert done.cost.nbytes == plan.nbytes == x.nbytes
+    assert done.cost.stored > 0
+
+
+def test_reads_of_a_join_are_those_of_its_parts(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(700, 60))
+    paths = [str(tmp_path / name) for name in ("a.zarr", "b.zarr")]
+    zarr.create_array(paths[0], data=x, chunks=(100, 30))
+    zarr.create_array(paths[1], data=x, chunks=(70, 60))
+    joint = concat_features(*(streampca.sources.open(path) for path in paths))
+    for axis, reads in ((0, 14 + 10), (1, 14 + 10)):
+        spec = pass_spec("p", joint, axis, [Moments()])
+        (one,) = make_plan(joint, "X", [Candidate("s", "", (spec,))]).passes
+        done = run(one, joint, accumulators={"m": Moments()}, execution=Execution(scheduler="threads"))
+        assert done.cost.reads == one.reads == reads
+
+
+def test_a_plan_of_part_of_the_rows(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.zarr")
+    zarr.create_array(path, data=np.arange(1400.0).reshape(700, 2), chunks=(50, 2))
+    matrix = streampca.sources.open(path)
+    spec = pass_spec("p", matrix, 0, [Sum()], rows=(100, 350))
+    (one,) = make_plan(matrix, "X", [Candidate("s", "", (spec,))]).passes
+    done = run(one, matrix, accumulators={"s": Sum()}, execution=Execution(scheduler="threads"))
+    assert done.cost.reads == one.reads == 5
+    assert done["s"].rows == 250
+    assert one.to_dict()["from"] == 100
+    assert one.to_dict()["to"] == 350
