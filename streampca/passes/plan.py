@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -192,8 +193,9 @@ class Plan:
 
     def __str__(self) -> str:
         n, p = self.shape
+        nbytes = size(n * p * np.dtype(self.dtype).itemsize)
         lines = [
-            f"{self.method} of {n} samples x {p} features ({self.dtype}, {size(n * p * np.dtype(self.dtype).itemsize)})",
+            f"{self.method} of {n} samples x {p} features ({self.dtype}, {nbytes})",
             f"solver    {self.solver}: {self.reason}",
         ]
         for i, one in enumerate(self.passes, 1):
@@ -253,8 +255,8 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
     raise MemoryLimitError(
         f"memory_limit={size(limit)} is too small for {method} of {matrix.shape[0]} x "
         f"{matrix.shape[1]}. The smallest limit that would do is "
-        f"memory_limit={_limit(smallest.peak_nbytes, up=True)!r} (solver {smallest.solver}; the largest "
-        f"term is {term}, {size(nbytes)}, in {phase})."
+        f"memory_limit={_limit(smallest.peak_nbytes, up=True)!r} (solver {smallest.solver}; the "
+        f"largest term is {term}, {size(nbytes)}, in {phase})."
     )
 
 
@@ -270,10 +272,7 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
         longest = int(np.diff(edges).max(initial=0))
         across = matrix.shape[1 - spec.axis]
         block = longest * across * matrix.dtype.itemsize
-        reads = sum(
-            matrix.count_chunks(spec.axis, int(a), int(b))
-            for a, b in zip(edges[:-1], edges[1:], strict=True)
-        )
+        reads = sum(matrix.count_chunks(spec.axis, int(a), int(b)) for a, b in pairwise(edges))
         nbytes = int(edges[-1] - edges[0]) * across * matrix.dtype.itemsize
         one = PassPlan(spec.name, spec.axis, edges, span_length(len(edges) - 1), reads, nbytes,
                        spec.flops, spec.ordered)  # fmt: skip

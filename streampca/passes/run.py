@@ -75,7 +75,8 @@ class Execution:
     costs: list[PassCost] = field(default_factory=list)
 
 
-def run(plan: PassPlan, matrix: ChunkedMatrix, *, accumulators: Mapping[str, Accumulator] | None = None,
+def run(plan: PassPlan, matrix: ChunkedMatrix, *,
+        accumulators: Mapping[str, Accumulator] | None = None,
         operands: Mapping[str, Any] | None = None, side_inputs: Mapping[str, Any] | None = None,
         maps: Mapping[str, Map] | None = None, sinks: Mapping[str, Sink] | None = None,
         weights: Any = None, hidden: Any = None, halo: int = 0,

@@ -10,6 +10,7 @@ import random
 import threading
 import time
 import weakref
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -104,13 +105,34 @@ class ToyMatrix(ChunkedMatrix):
         self.state["count"] = ReadCount()
 
 
+class Unread(ToyMatrix):
+    """A large matrix that nobody may read: a plan must not need to."""
+
+    def __init__(
+        self, shape: tuple[int, int], dtype: str, chunks: tuple[int, int] = (1, 1)
+    ) -> None:
+        super().__init__(np.broadcast_to(np.zeros((), dtype), shape))
+        self.chunks = chunks
+
+    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
+        raise AssertionError("a plan reads nothing")
+
+    def chunk_edges(self, axis: int) -> Any:
+        return np.append(np.arange(0, self.shape[axis], self.chunks[axis]), self.shape[axis])
+
+    def count_chunks(self, axis: int, start: int, stop: int) -> int:
+        across = -(-self.shape[1 - axis] // self.chunks[1 - axis])
+        return (-(-stop // self.chunks[axis]) - start // self.chunks[axis]) * across
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(f"{self.shape} {self.dtype} {self.chunks}".encode()).hexdigest()
+
+
 def toy_plan(matrix: ChunkedMatrix, axis: int = 0, step: int = 10, span: int = 3,
              ordered: bool = False) -> PassPlan:  # fmt: skip
     """A pass in blocks of ``step`` and spans of ``span`` blocks."""
     edges = regular_edges(matrix.shape[axis], step)
-    reads = sum(
-        matrix.count_chunks(axis, int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)
-    )
+    reads = sum(matrix.count_chunks(axis, int(a), int(b)) for a, b in pairwise(edges))
     return PassPlan("toy", axis, edges, span, reads, matrix.nbytes, 0.0, ordered)
 
 

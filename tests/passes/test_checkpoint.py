@@ -42,18 +42,19 @@ def values() -> np.ndarray:
 def fold(matrix: ToyMatrix, how: Execution, **changes: Any) -> PassResult:
     """The pass of these tests; ``changes`` are what a later call may do otherwise."""
     settings: dict[str, Any] = {
-        "step": STEP, "span": SPAN, "center": True, "factor": 2.0, "y": np.arange(N * 2.0).reshape(N, 2),
-        "q": np.ones(3), "weights": None, "hidden": None,
+        "step": STEP, "span": SPAN, "center": True, "factor": 2.0, "q": np.ones(3),
+        "y": np.arange(N * 2.0).reshape(N, 2), "weights": None, "hidden": None,
     }  # fmt: skip
     settings |= changes
     accumulators: dict[str, Any] = {
         "sum": Sum(), "moments": Moments(), "r": RFactor(center=settings["center"]),
-        "scatter": Scatter(center=settings["center"]), "side": Sum("y"), "cross": CrossProduct(y="map"),
+        "scatter": Scatter(center=settings["center"]), "side": Sum("y"),
+        "cross": CrossProduct(y="map"),
     }  # fmt: skip
     return run(
         toy_plan(matrix, step=settings["step"], span=settings["span"]), matrix, execution=how,
-        accumulators=accumulators | settings.get("more", {}), maps={"map": Times(settings["factor"])},
-        side_inputs={"y": settings["y"]}, operands={"q": settings["q"]},
+        accumulators=accumulators | settings.get("more", {}),
+        maps={"map": Times(settings["factor"])}, side_inputs={"y": settings["y"]}, operands={"q": settings["q"]},
         weights=settings["weights"], hidden=settings["hidden"],
     )  # fmt: skip
 
@@ -67,7 +68,7 @@ def interrupt(folder: Path, at: int = 257, **how: Any) -> None:
         fold(ToyMatrix(values(), fails_at=at), execution(folder, **{"lanes": 1, **how}))
 
 
-# -- going on --------------------------------------------------------------------------------------
+# -- going on ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("lanes", "later"), [(1, 2), (2, 1), (2, "processes")])
@@ -166,7 +167,9 @@ def test_features_streamed(tmp_path: Path) -> None:
     accumulators = {"g": Gram(standardize=Standardize(scale="std")), "m": Moments()}
 
     def go(matrix: ToyMatrix, folder: Path | None) -> PassResult:
-        return run(toy_plan(matrix, axis=1), matrix, accumulators=accumulators, execution=execution(folder))
+        return run(
+            toy_plan(matrix, axis=1), matrix, accumulators=accumulators, execution=execution(folder)
+        )
 
     with pytest.raises(OSError, match="on fire"):
         go(ToyMatrix(x, fails_at=300), tmp_path)
@@ -175,7 +178,7 @@ def test_features_streamed(tmp_path: Path) -> None:
     assert same_bits(states(done), states(go(ToyMatrix(x), None)))
 
 
-# -- not used ----------------------------------------------------------------------------------------
+# -- not used ----------------------------------------------------------------------------------
 
 OTHERWISE: dict[str, dict[str, Any]] = {
     "other blocks": {"step": 20},
@@ -192,10 +195,14 @@ OTHERWISE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", OTHERWISE.values(), ids=OTHERWISE.keys())
-def test_of_other_settings_is_not_used(tmp_path: Path, changes: dict[str, Any], monkeypatch: Any) -> None:
+def test_of_other_settings_is_not_used(
+    tmp_path: Path, changes: dict[str, Any], monkeypatch: Any
+) -> None:
     interrupt(tmp_path)
     if changes.get("factor", 0) is None:  # a lambda cannot be told from another lambda
-        monkeypatch.setitem(globals(), "Times", lambda factor: lambda block: 2.0 * block.dense()[:, :2])
+        monkeypatch.setitem(
+            globals(), "Times", lambda factor: lambda block: 2.0 * block.dense()[:, :2]
+        )
     done = fold(ToyMatrix(values()), execution(tmp_path), **changes)
     assert done.cost.resumed_blocks == 0
     assert same_bits(states(done), states(fold(ToyMatrix(values()), execution(None), **changes)))
@@ -212,7 +219,9 @@ def test_of_a_scan_is_not_used(tmp_path: Path) -> None:
     matrix, failing = ToyMatrix(values()), ToyMatrix(values(), fails_at=257)
     with pytest.raises(OSError, match="on fire"):
         run(toy_plan(failing), failing, accumulators={"s": Sum()}, execution=execution(tmp_path))
-    done = run(toy_plan(matrix), matrix, accumulators={"s": Sum()}, halo=2, execution=execution(tmp_path))
+    done = run(
+        toy_plan(matrix), matrix, accumulators={"s": Sum()}, halo=2, execution=execution(tmp_path)
+    )
     assert done.cost.resumed_blocks == 0
     assert done["s"].rows == N
 
@@ -221,7 +230,10 @@ def test_of_a_scan_is_not_used(tmp_path: Path) -> None:
 def test_damaged_is_not_used(tmp_path: Path, damage: str) -> None:
     interrupt(tmp_path)
     bundle = tmp_path / "pass-toy"
-    chunk = max((f for f in bundle.rglob("*") if f.is_file()), key=lambda f: ("c" in f.parts, f.stat().st_size))
+    chunk = max(
+        (f for f in bundle.rglob("*") if f.is_file()),
+        key=lambda f: ("c" in f.parts, f.stat().st_size),
+    )
     if damage == "flip":
         raw = bytearray(chunk.read_bytes())
         raw[len(raw) // 2] ^= 1
@@ -267,7 +279,7 @@ def test_an_unwritable_folder_does_not_hide_the_error(tmp_path: Path) -> None:
     assert any("no checkpoint could be written" in note for note in caught.value.__notes__)
 
 
-# -- through an estimator ------------------------------------------------------------------------------
+# -- through an estimator ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(4000, 6), (20, 9000)], ids=["tall", "wide"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -19,7 +18,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pass_matrices import Sum, ToyMatrix
+from pass_matrices import Sum, ToyMatrix, Unread
 
 import streampca.sources
 from streampca.accumulators import Moments, Scatter
@@ -44,27 +43,6 @@ from streampca.passes import plan as plan_module
 MiB = 2**20
 
 
-class Unread(ToyMatrix):
-    """A large matrix that nobody may read: a plan must not need to."""
-
-    def __init__(self, shape: tuple[int, int], dtype: str, chunks: tuple[int, int] = (1, 1)) -> None:
-        super().__init__(np.broadcast_to(np.zeros((), dtype), shape))
-        self.chunks = chunks
-
-    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
-        raise AssertionError("a plan reads nothing")
-
-    def chunk_edges(self, axis: int) -> Any:
-        return np.append(np.arange(0, self.shape[axis], self.chunks[axis]), self.shape[axis])
-
-    def count_chunks(self, axis: int, start: int, stop: int) -> int:
-        across = -(-self.shape[1 - axis] // self.chunks[1 - axis])
-        return (-(-stop // self.chunks[axis]) - start // self.chunks[axis]) * across
-
-    def fingerprint(self) -> str:
-        return hashlib.sha256(f"{self.shape} {self.dtype} {self.chunks}".encode()).hexdigest()
-
-
 SOURCES = {
     "tall float32": lambda: Unread((500_000, 512), "float32", (8192, 512)),
     "wide int8": lambda: Unread((3192, 500_568), "int8", (3192, 1024)),
@@ -74,7 +52,7 @@ SOURCES = {
 }
 
 
-# -- the same plan everywhere ------------------------------------------------------------------------
+# -- the same plan everywhere ------------------------------------------------------------------
 
 
 def upset(monkeypatch: Any, seed: int) -> None:
@@ -92,7 +70,7 @@ def upset(monkeypatch: Any, seed: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
     for name in ("perf_counter", "monotonic", "time", "process_time"):
         monkeypatch.setattr(time, name, lambda: next(clock))
-    np.random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)
 
 
@@ -126,7 +104,12 @@ print(PCA(5).plan(streampca.sources.open(sys.argv[1])).to_json())
 def test_json_is_byte_identical_in_another_process_on_one_core(tmp_path: Path) -> None:
     path = str(tmp_path / "x.zarr")
     zarr.create_array(path, shape=(100_000, 300), chunks=(1000, 100), dtype="float32")
-    environment = {**os.environ, "PYTHONHASHSEED": "7", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "7",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     done = subprocess.run([sys.executable, "-c", PROGRAM, path], capture_output=True, text=True,
                           timeout=60, check=True, env=environment)  # fmt: skip
     assert done.stdout.rstrip("\n") == PCA(5).plan(streampca.sources.open(path)).to_json()
@@ -154,7 +137,7 @@ def test_other_blocks_give_another_json() -> None:
     assert len(plans) == 2
 
 
-# -- refusal -------------------------------------------------------------------------------------------
+# -- refusal -----------------------------------------------------------------------------------
 
 SETTINGS = {
     "auto": {},
@@ -178,7 +161,9 @@ def test_refusal_names_the_smallest_limit_that_would_do(name: str, more: dict[st
     with pytest.raises(MemoryLimitError) as caught:
         plan("1MiB")
     message = str(caught.value)
-    smallest = int(re.search(r"smallest limit that would do is memory_limit='(\d+)MiB'", message)[1])
+    smallest = int(
+        re.search(r"smallest limit that would do is memory_limit='(\d+)MiB'", message)[1]
+    )
     accepted = plan(f"{smallest}MiB")
     assert accepted.peak_nbytes <= smallest * MiB
     assert accepted.memory_limit == smallest * MiB
@@ -207,7 +192,9 @@ def test_fit_is_refused_before_anything_is_read(monkeypatch: Any) -> None:
     with pytest.raises(MemoryLimitError, match="smallest limit"):
         PCA(2, memory_limit="2MiB", scheduler="threads").fit(matrix)
     monkeypatch.setattr(machine, "available_nbytes", lambda: 64 * MiB)
-    with pytest.raises(MemoryLimitError, match=r"this machine .* gives 64.0 MiB.*memory_limit='64MiB'"):
+    with pytest.raises(
+        MemoryLimitError, match=r"this machine .* gives 64.0 MiB.*memory_limit='64MiB'"
+    ):
         PCA(2, scheduler="threads").fit(matrix)
     assert not matrix.log
     monkeypatch.setattr(machine, "available_nbytes", lambda: None)  # a system that does not say
@@ -234,12 +221,12 @@ def test_without_a_limit_the_default_budget_orders_the_candidates() -> None:
         make_plan(matrix, "X", [huge]).check_machine()
 
 
-# -- limits in words -------------------------------------------------------------------------------------
+# -- limits in words ---------------------------------------------------------------------------
 
 LIMITS = [
     (None, None), (1, 1), (1.9, 1), (2**40, 2**40), (np.int64(5), 5), ("512MiB", 512 * 2**20),
-    ("2GB", 2 * 10**9), ("2 gb", 2 * 10**9), (" 1.5 GiB ", 3 * 2**29), ("7", 7), ("7B", 7), ("1.kB", 1000),
-    (".5MB", 500_000), ("3TiB", 3 * 2**40), ("1TB", 10**12), ("10KIB", 10240),
+    ("2GB", 2 * 10**9), ("2 gb", 2 * 10**9), (" 1.5 GiB ", 3 * 2**29), ("7", 7), ("7B", 7),
+    ("1.kB", 1000), (".5MB", 500_000), ("3TiB", 3 * 2**40), ("1TB", 10**12), ("10KIB", 10240),
 ]  # fmt: skip
 
 
@@ -250,8 +237,8 @@ def test_parse_nbytes(text: Any, nbytes: int | None) -> None:
     assert found is None or type(found) is int
 
 
-BAD = ["", "lots", "12 parsecs", "-1GB", "1.2.3MB", ".", "GB", "1e9", 0, -5, 0.3, "0.2B", float("nan"),
-       float("inf"), True, [1], b"1GB"]  # fmt: skip
+BAD = ["", "lots", "12 parsecs", "-1GB", "1.2.3MB", ".", "GB", "1e9", 0, -5, 0.3, "0.2B",
+       float("nan"), float("inf"), True, [1], b"1GB"]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", BAD, ids=repr)
@@ -262,10 +249,19 @@ def test_parse_nbytes_refuses(text: Any) -> None:
 
 def test_size() -> None:
     found = [size(n) for n in (0, 1023, 1024, 1536, 102_400, 5 * MiB, 2**30, 3 * 2**40)]
-    assert found == ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "100 KiB", "5.0 MiB", "1.0 GiB", "3072 GiB"]
+    assert found == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "1.5 KiB",
+        "100 KiB",
+        "5.0 MiB",
+        "1.0 GiB",
+        "3072 GiB",
+    ]
 
 
-# -- blocks ----------------------------------------------------------------------------------------------
+# -- blocks ------------------------------------------------------------------------------------
 
 
 class Irregular(Unread):
@@ -289,14 +285,16 @@ class Irregular(Unread):
     part=st.booleans(),
     data=st.data(),
 )  # fmt: skip
-def test_blocks_are_unions_of_whole_chunks(lengths: list[int], across: int, known: bool, block: int,
-                                           share: float, part: bool, data: Any) -> None:  # fmt: skip
+def test_blocks_are_unions_of_chunks(lengths: list[int], across: int, known: bool, block: int,
+                                     share: float, part: bool, data: Any) -> None:  # fmt: skip
     matrix = Irregular(lengths, across, known)
     n = matrix.shape[0]
     bounds = np.arange(n + 1) if matrix.bounds is None else matrix.bounds
     rows = None
     if part:  # a panel: any two bounds of chunks
-        rows = tuple(sorted(int(bounds[data.draw(st.integers(0, len(bounds) - 1))]) for _ in range(2)))
+        rows = tuple(
+            sorted(int(bounds[data.draw(st.integers(0, len(bounds) - 1))]) for _ in range(2))
+        )
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(plan_module, "BLOCK_NBYTES", block)
         monkeypatch.setattr(plan_module, "BLOCK_LENGTH", 4)
@@ -326,7 +324,7 @@ def test_blocks_of_real_sizes(share: float) -> None:
     assert work <= max(plan_module.BLOCK_NBYTES, 1024 * 3192 * 4)
 
 
-# -- spans -----------------------------------------------------------------------------------------------
+# -- spans -------------------------------------------------------------------------------------
 
 
 @settings(max_examples=200, deadline=None)
@@ -358,7 +356,7 @@ def test_spans_of_a_plan(n_blocks: int) -> None:
     assert max(lanes) <= n_blocks / 2 + max(1, 0.1 * n_blocks)
 
 
-# -- reads announced and reads counted ---------------------------------------------------------------------
+# -- reads announced and reads counted ---------------------------------------------------------
 
 STORES: dict[str, dict[str, Any]] = {
     "v3, chunks of rows": {"chunks": (50, 60)},
@@ -369,7 +367,10 @@ STORES: dict[str, dict[str, Any]] = {
     "v3, sharded": {"chunks": (10, 20), "shards": (100, 60)},
     "v3, sharded grid": {"chunks": (10, 5), "shards": (100, 20)},
     "v3, uncompressed": {"chunks": (64, 17), "compressors": None},
-    "v3, uncommon codec": {"chunks": (64, 17), "filters": [zarr.codecs.TransposeCodec(order=(1, 0))]},
+    "v3, uncommon codec": {
+        "chunks": (64, 17),
+        "filters": [zarr.codecs.TransposeCodec(order=(1, 0))],
+    },
     "v2, Fortran order": {"chunks": (64, 17), "zarr_format": 2, "order": "F"},
 }
 
@@ -387,7 +388,12 @@ def test_reads_announced_are_reads_counted(tmp_path: Path, store: dict[str, Any]
     matrix = streampca.sources.open(path)
     spec = pass_spec("p", matrix, axis, [Moments()])
     plan = make_plan(matrix, "X", [Candidate("s", "", (spec,))])
-    done = run(plan.passes[0], matrix, accumulators={"m": Moments()}, execution=Execution(scheduler="threads"))
+    done = run(
+        plan.passes[0],
+        matrix,
+        accumulators={"m": Moments()},
+        execution=Execution(scheduler="threads"),
+    )
     np.testing.assert_allclose(done["m"].mean(), x.mean(axis=0, dtype=float), atol=1e-12)
     stored = store.get("shards", store["chunks"])
     assert plan.reads == (-(-700 // stored[0])) * (-(-60 // stored[1]))  # each stored chunk once
@@ -405,7 +411,9 @@ def test_reads_of_a_join_are_those_of_its_parts(tmp_path: Path) -> None:
     for axis, reads in ((0, 14 + 10), (1, 14 + 10)):
         spec = pass_spec("p", joint, axis, [Moments()])
         (one,) = make_plan(joint, "X", [Candidate("s", "", (spec,))]).passes
-        done = run(one, joint, accumulators={"m": Moments()}, execution=Execution(scheduler="threads"))
+        done = run(
+            one, joint, accumulators={"m": Moments()}, execution=Execution(scheduler="threads")
+        )
         assert done.cost.reads == one.reads == reads
 
 

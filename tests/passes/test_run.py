@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import json
 import subprocess
 import sys
@@ -42,7 +43,7 @@ def blas_threads() -> list[int]:
     return [library.num_threads for library in blas.lib_controllers]
 
 
-# -- what a pass gives ---------------------------------------------------------------------------
+# -- what a pass gives -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", LANES)
@@ -100,19 +101,25 @@ def test_hidden_cells_count_as_missing(axis: int) -> None:
                execution=here())  # fmt: skip
     expected = np.ma.masked_array(x, hidden | np.isnan(x))
     np.testing.assert_allclose(done["m"].mean(), expected.mean(axis=0), rtol=1e-12)
-    np.testing.assert_array_equal(done["m"].columns().missing, np.ma.getmaskarray(expected).sum(axis=0))
+    np.testing.assert_array_equal(
+        done["m"].columns().missing, np.ma.getmaskarray(expected).sum(axis=0)
+    )
 
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_sparse_blocks(axis: int) -> None:
-    sparse = scipy.sparse.random_array((60, 40), density=0.2, rng=np.random.default_rng(1), format="csr")
+    sparse = scipy.sparse.random_array(
+        (60, 40), density=0.2, rng=np.random.default_rng(1), format="csr"
+    )
     dense = sparse.toarray()
     matrix = streampca.sources.open(sparse)
     kind: Any = Gram(standardize=Standardize()) if axis else Scatter()
     done = run(toy_plan(matrix, axis=axis), matrix, accumulators={"a": kind}, execution=here())["a"]
     centred = dense - dense.mean(axis=0)
     found = done.gram() if axis else done.scatter()
-    np.testing.assert_allclose(found, centred @ centred.T if axis else centred.T @ centred, atol=1e-12)
+    np.testing.assert_allclose(
+        found, centred @ centred.T if axis else centred.T @ centred, atol=1e-12
+    )
 
 
 def test_part_of_the_streamed_axis() -> None:
@@ -121,8 +128,8 @@ def test_part_of_the_streamed_axis() -> None:
     whole = toy_plan(matrix)
     plan = type(whole)("some rows", 0, np.array([20, 35, 50]), 1, 30, 960, 0.0)
     side = np.arange(90.0)[:, None]
-    done = run(plan, matrix, accumulators={"x": Sum(), "side": Sum("side")}, side_inputs={"side": side},
-               weights=np.ones(90), hidden=np.zeros((90, 4), bool), execution=here())  # fmt: skip
+    done = run(plan, matrix, accumulators={"x": Sum(), "side": Sum("side")},
+               side_inputs={"side": side}, weights=np.ones(90), hidden=np.zeros((90, 4), bool), execution=here())  # fmt: skip
     np.testing.assert_allclose(done["x"].total, x[20:50].sum(axis=0))
     assert done["side"].total == np.arange(20, 50).sum()
     assert sorted(matrix.log) == [(20, 35), (35, 50)]
@@ -135,7 +142,9 @@ def test_matrix_of_one_block_and_of_none() -> None:
     assert done.cost.blocks == done.cost.most_live_blocks == 1
     none = ToyMatrix(np.empty((0, 2)))
     seen: list[Advance] = []
-    nothing = run(toy_plan(none), none, accumulators={"s": Sum()}, execution=here(progress=seen.append))
+    nothing = run(
+        toy_plan(none), none, accumulators={"s": Sum()}, execution=here(progress=seen.append)
+    )
     assert nothing["s"].total is None
     assert nothing.cost.blocks == 0
     assert not seen
@@ -150,7 +159,7 @@ def test_pass_without_accumulators() -> None:
     np.testing.assert_array_equal(sink.values, 2 * x)
 
 
-# -- every block once, and few of them alive --------------------------------------------------------
+# -- every block once, and few of them alive ---------------------------------------------------
 
 
 @pytest.mark.parametrize("recycled", [False, True], ids=["new arrays", "recycled buffers"])
@@ -158,7 +167,9 @@ def test_pass_without_accumulators() -> None:
 def test_every_block_once_and_few_alive(settings: dict[str, int], recycled: bool) -> None:
     matrix = ToyMatrix(wild(403, 5), sleep=0.001, recycled=recycled)
     plan = toy_plan(matrix, step=10, span=4)
-    cost = run(plan, matrix, accumulators={"s": Sum(), "m": Moments()}, execution=here(**settings)).cost
+    cost = run(
+        plan, matrix, accumulators={"s": Sum(), "m": Moments()}, execution=here(**settings)
+    ).cost
     assert sorted(matrix.log) == list(zip(plan.edges[:-1], plan.edges[1:], strict=True))
     ahead = settings["blocks_ahead"]
     assert cost.most_live_blocks <= ahead + 1
@@ -189,7 +200,7 @@ def test_a_slow_lane_bounds_the_partial_accumulators() -> None:
     assert most[0] <= 3
 
 
-# -- the order of folding -------------------------------------------------------------------------
+# -- the order of folding ----------------------------------------------------------------------
 
 
 def test_the_order_of_folding_shows_in_the_bits() -> None:
@@ -225,7 +236,7 @@ def test_shuffled_completion_20_of_20_runs() -> None:
         assert same_bits(first, once(lanes=1 + i % 4, blocks_ahead=i % 3)), i
 
 
-# -- errors ---------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", LANES)
@@ -271,10 +282,8 @@ def test_an_error_of_the_progress_callback_stops_the_pass() -> None:
 
 def test_blocks_are_freed_after_an_error() -> None:
     matrix = ToyMatrix(np.ones((400, 2)), fails_at=57)
-    try:
+    with contextlib.suppress(OSError):
         run(toy_plan(matrix), matrix, accumulators={"s": Sum()}, execution=here())
-    except OSError:
-        pass
     assert matrix.state["alive"] == 0
 
 
@@ -296,7 +305,7 @@ def test_what_does_not_fit_is_refused_before_reading(more: dict[str, Any], messa
     assert not matrix.log
 
 
-# -- Ctrl-C ---------------------------------------------------------------------------------------
+# -- Ctrl-C ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", LANES)
@@ -344,7 +353,9 @@ PROGRAM = """
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_signal_ends_the_process_cleanly(lanes: int) -> None:
     program = textwrap.dedent(PROGRAM).format(here=str(Path(__file__).parent), lanes=lanes)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 130, done.stderr
     assert done.stderr == ""
     read, threads = done.stdout.split(" ", 1)
@@ -352,7 +363,7 @@ def test_signal_ends_the_process_cleanly(lanes: int) -> None:
     assert threads.strip() == "['MainThread']"
 
 
-# -- progress ---------------------------------------------------------------------------------------
+# -- progress ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", LANES)
@@ -370,7 +381,7 @@ def test_progress(settings: dict[str, int]) -> None:
     assert "pass 2/3 toy  block 21/21" in str(seen[-1])
 
 
-# -- BLAS threads ------------------------------------------------------------------------------------
+# -- BLAS threads ------------------------------------------------------------------------------
 
 
 def test_blas_runs_on_one_thread_inside_and_is_restored() -> None:
@@ -416,7 +427,7 @@ def test_blas_limit_holds_in_any_thread() -> None:
     assert blas_threads() == before
 
 
-# -- the plan of a real fit is what runs --------------------------------------------------------------
+# -- the plan of a real fit is what runs -------------------------------------------------------
 
 
 def test_counts_of_a_fit_agree_with_its_plan(tmp_path: Path) -> None:

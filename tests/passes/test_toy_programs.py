@@ -19,7 +19,7 @@ from streampca.matrix import concat_features
 from streampca.passes import run
 from streampca.store import MemorySink, ZarrSink
 
-# -- alternating least squares with row state ------------------------------------------------
+# -- alternating least squares with row state --------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,12 @@ def numpy_als(x: np.ndarray, hole: np.ndarray, v: np.ndarray) -> tuple[np.ndarra
     for _ in range(SWEEPS):
         for i in range(len(x)):
             a = v[~hole[i]]
-            u[i] = np.linalg.solve(a.T @ a + DAMPING * np.eye(k), a.T @ x[i, ~hole[i]] + DAMPING * u[i])
-        v = np.array([np.linalg.lstsq(u[~h], column[~h])[0] for h, column in zip(hole.T, x.T, strict=True)])
+            u[i] = np.linalg.solve(
+                a.T @ a + DAMPING * np.eye(k), a.T @ x[i, ~hole[i]] + DAMPING * u[i]
+            )
+        v = np.array(
+            [np.linalg.lstsq(u[~h], column[~h])[0] for h, column in zip(hole.T, x.T, strict=True)]
+        )
     return u, v
 
 
@@ -103,8 +107,8 @@ def test_alternating_least_squares_with_row_state(everywhere: Any) -> None:
             # a sink of its own per sweep: a retried task must find the factors it began with
             sink = MemorySink(len(x), 2)
             done = run(plan, matrix, maps={"u": RowFactors(DAMPING)}, operands={"v": v},
-                       side_inputs={"before": u}, sinks={"u": sink},
-                       accumulators={"v": ColumnEquations()}, execution=execution())["v"]  # fmt: skip
+                       side_inputs={"before": u}, sinks={"u": sink}, execution=execution(),
+                       accumulators={"v": ColumnEquations()})["v"]  # fmt: skip
             u, v = sink.values, np.linalg.solve(done.left, done.right[:, :, None])[:, :, 0]
         return {"u": u, "v": v}
 
@@ -116,7 +120,7 @@ def test_alternating_least_squares_with_row_state(everywhere: Any) -> None:
     assert reached < 2e-4 * np.nansum(x**2)
 
 
-# -- a Krylov step with an operand -----------------------------------------------------------
+# -- a Krylov step with an operand -------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -225,12 +229,12 @@ def transposed(block: Any) -> np.ndarray:
     return block.dense().T
 
 
-# -- a scan with a halo -------------------------------------------------------------------------
+# -- a scan with a halo ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class WindowedR2:
-    """r^2 of each streamed row with each of its ``window`` predecessors; NaN where there is none."""
+    """r^2 of each streamed row with its ``window`` predecessors; NaN where there are fewer."""
 
     window: int
 
@@ -289,7 +293,7 @@ def test_scan_with_a_halo(everywhere: Any, axis: int, step: int, window: int) ->
         sink = MemorySink(53, window)
         plan = toy_plan(matrix, axis=axis, step=step, span=2)
         done = run(plan, matrix, maps={"r2": WindowedR2(window)}, sinks={"r2": sink}, halo=window,
-                   accumulators={"strong": StrongPairs(bound=0.5)}, execution=execution())  # fmt: skip
+                   execution=execution(), accumulators={"strong": StrongPairs(bound=0.5)})  # fmt: skip
         assert done.cost.blocks == done["strong"].blocks == plan.n_blocks
         assert done.cost.reads == 53
         return {"r2": sink.values, "strong": done["strong"].pairs}
@@ -300,7 +304,7 @@ def test_scan_with_a_halo(everywhere: Any, axis: int, step: int, window: int) ->
     assert found["strong"] == np.nansum(expected > 0.5) > 0
 
 
-# -- accumulators over a joined [X, Y] -------------------------------------------------------------
+# -- accumulators over a joined [X, Y] ---------------------------------------------------------
 
 
 def test_joint_scatter_of_joined_matrices(everywhere: Any, tmp_path: Any) -> None:

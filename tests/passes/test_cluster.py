@@ -1,0 +1,538 @@
+"""The same pass on worker processes: same bits, and nothing lost with a worker."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from pass_matrices import Sum, ToyMatrix, Unread, same_bits, toy_plan, wild
+
+import streampca.sources
+from streampca.accumulators import CrossProduct, RFactor, Scatter
+from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError
+from streampca.models import PCA
+from streampca.passes import (
+    Advance,
+    Execution,
+    PassResult,
+    check_workers,
+    cluster,
+    find_client,
+    run,
+)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: Any) -> None:
+    """Small data in many blocks. The plan is made here, so that workers need not know."""
+    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 64 * 1024)
+
+
+@pytest.fixture
+def submitted(monkeypatch: Any) -> list[str]:
+    """Keys of all tasks that any client submits."""
+    from distributed import Client
+
+    keys: list[str] = []
+    submit = Client.submit
+
+    def spy(self: Any, *args: Any, **kwargs: Any) -> Any:
+        keys.append(kwargs["key"])
+        return submit(self, *args, **kwargs)
+
+    monkeypatch.setattr(Client, "submit", spy)
+    return keys
+
+
+def fitted(source: Any, scheduler: Any = "threads", **more: Any) -> dict[str, Any]:
+    model = PCA(**{"n_components": 3, "scheduler": scheduler, "progress": False} | more).fit(source)
+    return {
+        "components": model.components_, "variance": model.explained_variance_, "mean": model.mean_,
+        "reads": [c.reads for c in model.cost_], "nbytes": [c.nbytes for c in model.cost_],
+        "blocks": [c.blocks for c in model.cost_], "stored": [c.stored for c in model.cost_],
+    }  # fmt: skip
+
+
+# -- the same bits -----------------------------------------------------------------------------
+
+FITS: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
+    "scatter": ((6000, 24), {"svd_solver": "scatter"}),
+    "scatter, scaled": ((6000, 24), {"svd_solver": "scatter", "scale": "std"}),
+    "tsqr": ((6000, 24), {"svd_solver": "tsqr"}),
+    "imputed": ((6000, 24), {"missing": "mean"}),
+    "gram": ((30, 5000), {"svd_solver": "gram"}),
+}
+
+
+def data(shape: tuple[int, int], more: dict[str, Any]) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=shape) * rng.uniform(0.5, 3, size=shape[1]) + 5).astype(np.float32)
+    if more.get("missing") == "mean":
+        x[rng.random(shape) < 0.05] = np.nan
+    return x
+
+
+@pytest.mark.parametrize("kind", ["zarr", "numpy"])
+@pytest.mark.parametrize(("shape", "more"), FITS.values(), ids=FITS.keys())
+def test_fit_gives_the_same_bits(one_process: Any, two_processes: Any, tmp_path: Path, kind: str,
+                                 shape: tuple[int, int], more: dict[str, Any],
+                                 small_blocks: None) -> None:  # fmt: skip
+    x = data(shape, more)
+    source: Any = x
+    if kind == "zarr":
+        source = str(tmp_path / "x.zarr")
+        zarr.create_array(source, data=x, chunks=(30, 100) if shape[0] == 30 else (500, 24))
+    here = fitted(source, **more)
+    assert here["blocks"][0] > 5
+    assert same_bits(here, fitted(source, one_process, **more))
+    assert same_bits(here, fitted(source, two_processes, **more))
+
+
+@pytest.mark.slow
+def test_20_of_20_runs_give_the_same_bits(two_processes: Any, small_blocks: None) -> None:
+    x = data((6000, 24), {})
+    here = fitted(x, svd_solver="tsqr")
+    for _ in range(20):
+        assert same_bits(here, fitted(x, two_processes, svd_solver="tsqr"))
+
+
+def test_threads_of_one_worker_give_the_same_bits(small_blocks: None) -> None:
+    """Tasks that share a process share its BLAS, and its thread count."""
+    from distributed import Client, LocalCluster
+
+    x = data((6000, 24), {})
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=3, processes=False, dashboard_address=None
+        ) as inside,
+        Client(inside, set_as_default=False) as client,
+    ):
+        assert same_bits(fitted(x), fitted(x, client))
+        assert same_bits(fitted(x, svd_solver="tsqr"), fitted(x, client, svd_solver="tsqr"))
+
+
+def test_a_matrix_in_memory_travels_without_a_warning(two_processes: Any) -> None:
+    x = np.random.default_rng(0).normal(size=(40_000, 64))  # 20 MB: distributed warns at 10
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert same_bits(fitted(x), fitted(x, two_processes))
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A map that carries an array, as a projection does."""
+
+    q: np.ndarray
+
+    def __call__(self, block: Any) -> np.ndarray:
+        return block.dense() @ self.q
+
+
+def test_arrays_arrive_aligned_and_layout_does_not_matter(everywhere: Any) -> None:
+    """Arrays at odd addresses, or with gaps, go past BLAS, which rounds otherwise."""
+    rng = np.random.default_rng(0)
+    x, q = wild(120, 57), rng.normal(size=(57, 20, 2))[:, ::2, 1]  # with gaps
+    side, turn = np.asfortranarray(rng.normal(size=(120, 50))), rng.normal(size=(50, 10))
+    assert not q.flags.forc
+
+    def program(execution: Any) -> dict[str, Any]:
+        matrix = ToyMatrix(x)
+        maps = {"y": operand_and_side, "z": Wide(q.copy())}
+        done = run(toy_plan(matrix, step=7), matrix, operands={"q": q, "turn": turn}, maps=maps,
+                   side_inputs={"side": side}, execution=execution(), accumulators={
+                       "y": CrossProduct(y="y"), "z": CrossProduct(y="z"),
+                       "side": CrossProduct(y="side"),
+                   })  # fmt: skip
+        return {name: a.cross_product() for name, a in done.accumulators.items()}
+
+    found = everywhere(program)
+    size = np.abs(x.T) @ np.abs(x) @ np.abs(q)
+    assert np.all(np.abs(found["y"] - x.T @ (x @ q + side @ turn)) < 1e-12 * size)
+    assert np.all(np.abs(found["z"] - x.T @ (x @ q)) < 1e-12 * size)
+
+
+def operand_and_side(block: Any) -> np.ndarray:
+    assert block["q"].flags.aligned
+    return block.dense() @ block["q"] + block["side"] @ block["turn"]
+
+
+# -- which cluster -----------------------------------------------------------------------------
+
+
+def test_ambient_client_is_used_and_threads_override_it(two_processes: Any, submitted: list[str],
+                                                        small_blocks: None) -> None:  # fmt: skip
+    from distributed import Client
+
+    x = data((2000, 24), {})
+    here = fitted(x, None)
+    assert not submitted  # there is none
+    with Client(two_processes.cluster.scheduler_address) as ambient:
+        assert find_client(None) is ambient
+        assert same_bits(here, fitted(x, None))
+        assert submitted
+        submitted.clear()
+        assert find_client("threads") is None
+        assert same_bits(here, fitted(x, "threads"))
+        assert not submitted
+    assert find_client(None) is None
+
+
+@pytest.fixture
+def no_kept_clients() -> Iterator[None]:
+    yield
+    for client in cluster._clients.values():
+        client.close()
+    cluster._clients.clear()
+
+
+def test_client_and_address(two_processes: Any, submitted: list[str], small_blocks: None,
+                            no_kept_clients: None) -> None:  # fmt: skip
+    x = data((2000, 24), {})
+    here = fitted(x)
+    assert same_bits(here, fitted(x, two_processes))
+    assert submitted
+    submitted.clear()
+    address = two_processes.cluster.scheduler_address
+    assert same_bits(here, fitted(x, address))
+    assert submitted
+    client = find_client(address)
+    assert find_client(address) is client  # one connection, not one per pass
+    assert find_client(None) is None  # and it does not become the ambient one
+    client.close()
+    assert find_client(address).status == "running"
+
+
+@pytest.mark.parametrize(
+    "bad", ["nowhere", "127.0.0.1:8786", "processes", 5, True, ["threads"]], ids=repr
+)
+def test_bad_scheduler(bad: Any) -> None:
+    matrix = ToyMatrix(np.ones((20, 2)))
+    with pytest.raises(InvalidInputError, match="expected None, 'threads', an address such as"):
+        PCA(1, scheduler=bad).fit(matrix)
+    assert not matrix.log
+
+
+def test_inside_a_task_the_worker_is_the_machine(two_processes: Any) -> None:
+    x = data((2000, 24), {})
+    found = two_processes.submit(fitted, x, None, key=f"fit-{uuid.uuid4()}").result()
+    assert same_bits(found, fitted(x))
+
+
+# -- when a worker dies ------------------------------------------------------------------------
+
+
+def killer(client: Any, every: bool = False) -> Callable[[Advance], None]:
+    """A progress callback that kills one worker, or all, after the first span."""
+    victims = list(client.run(os.getpid).values())[: None if every else 1]
+
+    def kill(advance: Advance) -> None:
+        while victims:
+            os.kill(victims.pop(), signal.SIGKILL)
+
+    return kill
+
+
+def slow_pass(scheduler: Any, progress: Any = None, sleep: float = 0.02) -> PassResult:
+    matrix = ToyMatrix(wild(240, 6), sleep=sleep)
+    q = np.random.default_rng(0).normal(size=(6, 2))
+    return run(
+        toy_plan(matrix, step=10, span=2), matrix, operands={"q": q}, maps={"xq": image},
+        accumulators={"sum": Sum(), "s": Scatter(), "r": RFactor(), "z": CrossProduct(y="xq")},
+        execution=Execution(scheduler=scheduler, progress=progress),
+    )  # fmt: skip
+
+
+def image(block: Any) -> np.ndarray:
+    return block.dense() @ block["q"]
+
+
+def states(done: PassResult) -> dict[str, Any]:
+    return {f"{n}.{k}": v for n, a in done.accumulators.items() for k, v in a.state().items()}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_worker(new_client: Any, workers: int) -> None:
+    """With one worker the operands die too: nobody else held them."""
+    client = new_client(workers)
+    before = set(client.run(os.getpid).values())
+    here = slow_pass("threads", sleep=0.0)
+    seen: list[int] = []
+    kill = killer(client)
+
+    def progress(advance: Advance) -> None:
+        seen.append(advance.blocks_done)
+        kill(advance)
+
+    there = slow_pass(client, progress)
+    assert same_bits(states(here), states(there))
+    assert there.cost.blocks == 24
+    assert there.cost.reads == 240
+    assert seen == [2 * i for i in range(1, 13)]
+    client.wait_for_workers(workers)
+    assert set(client.run(os.getpid).values()) != before  # it did die
+
+
+def test_killed_worker_during_a_fit(new_client: Any, small_blocks: None) -> None:
+    client = new_client(2)
+    matrix = ToyMatrix(data((4000, 24), {}), sleep=0.01)
+    here = fitted(matrix)
+    there = fitted(matrix, client, progress=killer(client))
+    assert same_bits(here, there)
+
+
+@pytest.mark.slow
+def test_all_workers_killed_at_once(new_client: Any) -> None:
+    client = new_client(2)
+    here = slow_pass("threads", sleep=0.0)
+    assert same_bits(states(here), states(slow_pass(client, killer(client, every=True))))
+
+
+# -- memory of the workers ---------------------------------------------------------------------
+
+
+class Crowd:
+    """Workers of these (memory limits, threads)."""
+
+    def __init__(self, *workers: tuple[int | None, int]) -> None:
+        self.workers = workers
+
+    def scheduler_info(self, n_workers: int = 5) -> dict[str, Any]:
+        assert n_workers == -1  # all, not the first five
+        return {"workers": {
+            f"tcp://worker:{i}": {"memory_limit": limit, "nthreads": threads}
+            for i, (limit, threads) in enumerate(self.workers)
+        }}  # fmt: skip
+
+
+def test_worker_too_small_for_the_plan() -> None:
+    GiB = 2**30
+    plan = PCA(5).plan(Unread((200_000, 2000), "float32", (1000, 2000)))
+    check_workers(Crowd((GiB, 1), (4 * GiB, 2), (None, 64), (0, 64)), plan)
+    with pytest.raises(
+        MemoryLimitError, match=r"worker tcp://worker:1 may use 1.0 GiB.* 16 threads"
+    ):
+        check_workers(Crowd((GiB, 1), (GiB, 16)), plan)
+    with pytest.raises(MemoryLimitError, match="tcp://worker:5"):
+        check_workers(Crowd(*[(GiB, 1)] * 5, (200 * 2**20, 1)), plan)
+
+
+def test_worker_holds_all_operands() -> None:
+    """A worker holds them whole, however many lanes share them."""
+    plan = PCA(100, svd_solver="gram").plan(Unread((2000, 200_000), "float32", (2000, 1000)))
+    kept = plan.memory["loadings"]["kept arrays"]
+    assert kept > 300 * 2**20
+    with pytest.raises(MemoryLimitError):
+        check_workers(Crowd((kept, 1)), plan)
+
+
+def test_fit_is_refused_by_a_small_worker_before_reading(new_client: Any) -> None:
+    client = new_client(1, memory_limit="500MiB")
+    address = next(iter(client.scheduler_info()["workers"]))
+    matrix = Unread((10_000, 6000), "float64", (100, 6000))
+    with pytest.raises(MemoryLimitError, match=f"worker {address} may use"):
+        PCA(3, svd_solver="scatter", scheduler=client).fit(matrix)
+    assert not matrix.log
+
+
+# -- errors ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Notes every trial at one block, and fails there: always, or the first time only."""
+
+    folder: str
+    error: type[Exception] | None
+    times: int = 10**9
+
+    def __call__(self, block: Any) -> np.ndarray:
+        if block.index == 4:
+            trial = len(os.listdir(self.folder))
+            Path(self.folder, str(trial)).touch()
+            if trial < self.times and self.error is not None:
+                raise self.error("this block is poison")
+        return block.dense()
+
+
+def poisoned(client: Any, tmp_path: Path, error: type[Exception], times: int = 10**9) -> PassResult:
+    matrix = ToyMatrix(wild(100, 2))
+    return run(toy_plan(matrix, span=2), matrix, maps={"m": Counted(str(tmp_path), error, times)},
+               accumulators={"s": Sum("m")}, execution=Execution(scheduler=client))  # fmt: skip
+
+
+def test_an_error_reaches_the_caller_with_type_and_block(
+    two_processes: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(ZeroDivisionError, match="poison") as caught:
+        poisoned(two_processes, tmp_path, ZeroDivisionError)
+    assert caught.value.__notes__ == ["while folding block 4 (samples 40 to 49)"]
+
+
+def test_an_error_of_ours_is_not_tried_again(two_processes: Any, tmp_path: Path) -> None:
+    with pytest.raises(NonFiniteError, match="poison") as caught:
+        poisoned(two_processes, tmp_path, NonFiniteError)
+    assert caught.value.__notes__ == ["while folding block 4 (samples 40 to 49)"]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_passing_failure_is_tried_again(two_processes: Any, tmp_path: Path) -> None:
+    done = poisoned(two_processes, tmp_path, ConnectionError, times=2)
+    assert len(list(tmp_path.iterdir())) == 3
+    assert done["s"].rows == 100
+    assert done.cost.reads == 100  # what was read in vain is not in the result
+
+
+def test_nan_names_block_and_columns(two_processes: Any, small_blocks: None) -> None:
+    x = data((6000, 24), {})
+    x[5000, 7] = np.nan
+    with pytest.raises(NonFiniteError, match=r"block \d+ \(samples .*columns feature 7"):
+        PCA(3, scheduler=two_processes, progress=False).fit(x)
+
+
+def test_keyboard_interrupt_leaves_a_usable_cluster(two_processes: Any) -> None:
+    def press(advance: Advance) -> None:
+        if advance.blocks_done == 4:
+            _thread.interrupt_main()
+
+    with pytest.raises(KeyboardInterrupt):
+        slow_pass(two_processes, press)
+    assert same_bits(states(slow_pass("threads")), states(slow_pass(two_processes)))
+
+
+# -- what is in flight -------------------------------------------------------------------------
+
+
+class FakeFuture:
+    def __init__(self, client: FakeClient, task: Callable[[], Any], key: str) -> None:
+        self.client, self.task, self.key, self.state = client, task, key, "pending"
+
+    def result(self) -> Any:
+        if self.client.loses and (error := self.client.loses.pop(0)):
+            raise error
+        return self.task()
+
+    def release(self) -> None:
+        self.state = "released"
+        self.client.flying.discard(self)
+
+    def cancel(self) -> None:
+        self.state = "cancelled"
+        self.client.flying.discard(self)
+
+
+class FakeClient:
+    """A client that works when asked for results, and counts what is outstanding."""
+
+    def __init__(self, loses: list[Exception | None] | None = None) -> None:
+        self.flying: set[FakeFuture] = set()
+        self.futures: list[FakeFuture] = []
+        self.most = self.scatters = 0
+        self.loses = loses or []
+
+    def nthreads(self) -> dict[str, int]:
+        return {"a": 2, "b": 1}
+
+    def scatter(self, values: list[Any], broadcast: bool, hash: bool) -> list[Any]:
+        self.scatters += 1
+        return values
+
+    def submit(self, function: Any, *args: Any, key: str, **kwargs: Any) -> FakeFuture:
+        assert key not in {future.key for future in self.futures}
+        future = FakeFuture(self, lambda: function(*args), key)
+        self.futures.append(future)
+        self.flying.add(future)
+        self.most = max(self.most, len(self.flying))
+        return future
+
+
+def lost() -> Exception:
+    from distributed.client import FutureCancelledError
+
+    return FutureCancelledError(key="x", reason="lost dependencies")
+
+
+@pytest.fixture
+def fake(monkeypatch: Any) -> FakeClient:
+    client = FakeClient()
+    # the package's attribute of that name is the function, not the module
+    monkeypatch.setattr(
+        sys.modules["streampca.passes.run"], "find_client", lambda scheduler: client
+    )
+    return client
+
+
+def test_few_spans_in_flight(fake: FakeClient) -> None:
+    first, again = slow_pass(None, sleep=0.0), slow_pass(None, sleep=0.0)
+    assert fake.most == 6  # twice the lanes of all workers
+    assert len(fake.futures) == 24  # no span twice, and no key twice in two passes
+    assert {future.state for future in fake.futures} == {"released"}
+    assert same_bits(states(first), states(again))
+
+
+def test_an_error_cancels_what_is_in_flight(fake: FakeClient, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        poisoned(None, tmp_path, ZeroDivisionError)
+    assert not fake.flying
+    assert [future.state for future in fake.futures].count("cancelled") == 3
+
+
+def test_lost_operands_are_sent_again(fake: FakeClient) -> None:
+    here = states(slow_pass(None, sleep=0.0))
+    fake.scatters = 0
+    fake.loses = [None, None, lost(), None, lost(), lost()]  # never three times without progress
+    assert same_bits(here, states(slow_pass(None, sleep=0.0)))
+    assert fake.scatters == 4
+    fake.loses = [None, lost(), lost(), lost()]
+    with pytest.raises(Exception, match="lost dependencies"):
+        slow_pass(None, sleep=0.0)
+    assert not fake.flying
+
+
+def test_without_operands_nothing_is_stored_and_a_cancelled_pass_stays_so(fake: FakeClient) -> None:
+    matrix = ToyMatrix(wild(100, 2))
+    run(toy_plan(matrix), matrix, accumulators={"s": Sum()})
+    assert fake.scatters == 0
+    fake.loses = [lost()]
+    with pytest.raises(Exception, match="lost dependencies"):
+        run(toy_plan(matrix), matrix, accumulators={"s": Sum()})
+
+
+def test_operands_of_the_same_name_do_not_meet(two_processes: Any) -> None:
+    """The scheduler's names are one space for all passes and all clients."""
+    from distributed import Client
+
+    matrix = ToyMatrix(wild(60, 6))
+
+    def product(client: Any, q: np.ndarray) -> np.ndarray:
+        return run(toy_plan(matrix), matrix, operands={"q": q}, maps={"xq": image},
+                   accumulators={"z": CrossProduct(y="xq")},
+                   execution=Execution(scheduler=client))["z"].cross_product()  # fmt: skip
+
+    rng = np.random.default_rng(0)
+    with Client(two_processes.cluster.scheduler_address, set_as_default=False) as other:
+        for client in (two_processes, other, two_processes, two_processes):
+            q = rng.normal(size=(6, 2))
+            assert same_bits(product(client, q), product("threads", q))
+
+
+def test_zarr_of_a_grid_is_read_once(
+    two_processes: Any, tmp_path: Path, small_blocks: None
+) -> None:
+    x = data((3000, 24), {})
+    zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(100, 5))
+    model = PCA(3, scheduler=two_processes, progress=False)
+    plan = model.plan(str(tmp_path / "x.zarr"))
+    model.fit(streampca.sources.open(str(tmp_path / "x.zarr")))
+    assert [c.reads for c in model.cost_] == [p.reads for p in plan.passes] == [30 * 5]
+    assert all(c.most_live_blocks <= plan.blocks_ahead + 1 for c in model.cost_)
