@@ -19,7 +19,8 @@ def _rounding(dtype: np.dtype[Any]) -> float:
 class Scatter(Accumulator):
     """Scatter about the mean, of streamed samples; or X'X with ``center=False``.
 
-    Within a span the rows are shifted by the first block's mean and summed in the working
+    Within a span the rows are shifted by the mean of some rows of its first block, evenly spread,
+    and summed in the working
     dtype (float32 for float32 and small integers); spans are merged in float64 about their
     means (Chan, Golub and LeVeque 1983). A drift of the mean inside a span costs at most a
     factor OPEN_BLOCKS of the working precision, because the first block is a part of the span.
@@ -84,16 +85,9 @@ class Scatter(Accumulator):
         """Fix the shift of columns seen for the first time in this span: the block's mean."""
         if self._fixed.all():
             return
-        head = block.head_mean().astype(dtype)
-        total, seen = np.zeros(len(head)), np.zeros(len(head))
-        for tile in block.tiles(dtype, center=head):
-            total += tile.sums
-            rows = len(tile.values) if tile.root_weights is None else np.sum(tile.root_weights**2)
-            present = 1.0 if tile.mask is None else ~tile.mask.all(axis=0)
-            seen += rows * present
-        fresh = ~self._fixed & (seen > 0)
-        mean = head + total / np.where(seen > 0, seen, 1.0)
-        self._shift[fresh] = mean[fresh].astype(dtype)
+        sample = block.thinned().stats
+        fresh = ~self._fixed & (sample.count > 0)
+        self._shift[fresh] = sample.mean[fresh].astype(dtype)
         self._fixed |= fresh
 
     def settle(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from streampca.kernels import Array, ColumnStats, column_stats, provisional_mean
 from streampca.matrix.labels import Labels
 
 TILE_NBYTES = 4 * 1024 * 1024  # one tile: large enough for BLAS, small enough to count little
+THIN_ROWS = 512  # rows of a block whose mean serves as a shift
 TILE_LENGTH = 512  # never fewer streamed rows than this in a tile, or the update of a large
 # symmetric accumulator costs more memory traffic than arithmetic
 
@@ -127,6 +128,12 @@ class Block:
             if np.isfinite(stats.m2).all() and np.isfinite(stats.mean).all():
                 return stats
         return column_stats(dense, self.mask, self.weights)
+
+    def thinned(self) -> Block:
+        """About THIN_ROWS of this block's rows, evenly spread: enough for a shift near the mean."""
+        step = max(1, self.shape[0] // THIN_ROWS)
+        hidden = None if self.hidden is None else self.hidden[::step]
+        return replace(self, values=self.values[::step], hidden=hidden, weights=None, scratch=None)
 
     def head_mean(self) -> Array:
         """(columns,) mean of the observed cells among the first rows: a provisional shift."""

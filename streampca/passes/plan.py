@@ -303,7 +303,7 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
 
 def span_length(n_blocks: int) -> int:
     """Blocks per span: long enough that merging is cheap, short enough that lanes end together."""
-    return 1 if n_blocks < 8 else min(OPEN_BLOCKS, max(2, n_blocks // 24))
+    return 1 if n_blocks < 8 else min(OPEN_BLOCKS, max(2, n_blocks // 16))
 
 
 def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,

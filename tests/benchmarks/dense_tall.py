@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,15 @@ def ours(path: str) -> dict[str, Any]:
     """streampca.PCA with its defaults."""
     import streampca
 
+    begun = time.perf_counter()
     model = streampca.PCA(K, progress=False).fit(path)
-    return {"values": model.explained_variance_.tolist(), "passes": len(model.cost_)}
+    seconds = time.perf_counter() - begun
+    return {
+        "seconds": seconds,
+        "pass_seconds": model.cost_[0].seconds,
+        "values": model.explained_variance_.tolist(),
+        "passes": len(model.cost_),
+    }
 
 
 def bare(path: str) -> dict[str, Any]:
@@ -78,21 +86,24 @@ def sklearn_incremental(path: str) -> dict[str, Any]:
     from sklearn.decomposition import IncrementalPCA
 
     store = zarr.open_array(path, mode="r")
+    begun = time.perf_counter()
     model = IncrementalPCA(K)
     for i in range(0, store.shape[0], 8192):
         model.partial_fit(store[i : i + 8192])
-    return {"values": model.explained_variance_.tolist(), "passes": 1}
+    seconds = time.perf_counter() - begun
+    return {"seconds": seconds, "values": model.explained_variance_.tolist(), "passes": 1}
 
 
 def dask_svd(path: str) -> dict[str, Any]:
     """``da.linalg.svd`` after centring by hand."""
     import dask.array as da
 
+    begun = time.perf_counter()
     x = da.from_zarr(path)
     x = x - x.mean(axis=0)
     _, s, _ = da.linalg.svd(x)
     values = s[:K].compute() ** 2 / (x.shape[0] - 1)
-    return {"values": values.tolist(), "passes": 2}
+    return {"seconds": time.perf_counter() - begun, "values": values.tolist(), "passes": 2}
 
 
 def dask_ml(path: str) -> dict[str, Any]:
@@ -100,16 +111,26 @@ def dask_ml(path: str) -> dict[str, Any]:
     import dask.array as da
     from dask_ml.decomposition import PCA
 
+    begun = time.perf_counter()
     model = PCA(K).fit(da.from_zarr(path))
-    return {"values": np.asarray(model.explained_variance_).tolist(), "passes": 2}
+    return {
+        "seconds": time.perf_counter() - begun,
+        "values": np.asarray(model.explained_variance_).tolist(),
+        "passes": 2,
+    }
 
 
 def sklearn_in_core(path: str) -> dict[str, Any]:
     """scikit-learn PCA with everything in memory, reading included."""
     from sklearn.decomposition import PCA
 
+    begun = time.perf_counter()
     model = PCA(K).fit(zarr.open_array(path, mode="r")[:])
-    return {"values": model.explained_variance_.tolist(), "passes": 1}
+    return {
+        "seconds": time.perf_counter() - begun,
+        "values": model.explained_variance_.tolist(),
+        "passes": 1,
+    }
 
 
 CANDIDATES = {
