@@ -20,10 +20,10 @@ class Scatter(Accumulator):
     """Scatter about the mean, of streamed samples; or X'X with ``center=False``.
 
     Within a span the rows are shifted by the mean of some rows of its first block, evenly spread,
-    and summed in the working
-    dtype (float32 for float32 and small integers); spans are merged in float64 about their
-    means (Chan, Golub and LeVeque 1983). A drift of the mean inside a span costs at most a
-    factor OPEN_BLOCKS of the working precision, because the first block is a part of the span.
+    and summed in the working dtype (float32 for float32 and small integers); spans are merged in
+    float64 about their means (Chan, Golub and LeVeque 1983). A drift of the mean inside a span
+    costs at most a factor OPEN_BLOCKS of the working precision, because the first block is a part
+    of the span.
 
     missing : a column is either observed throughout or missing throughout; anything between
     raises. (:class:`MeanImputedScatter` puts means in place of holes.)

@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -68,8 +69,11 @@ def upset(monkeypatch: Any, seed: int) -> None:
     cores = rng.randrange(1, 200)
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    here = threading.get_ident()  # event loops of other threads must not lose their clock
     for name in ("perf_counter", "monotonic", "time", "process_time"):
-        monkeypatch.setattr(time, name, lambda: next(clock))
+        real = getattr(time, name)
+        fake = lambda real=real: next(clock) if threading.get_ident() == here else real()  # noqa: E731
+        monkeypatch.setattr(time, name, fake)
     np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)
 
