@@ -101,7 +101,7 @@ def _key(plan: Mapping[str, Any], work: Work) -> str:
                 if value is not None:
                     array = np.ascontiguousarray(value)
                     digest.update(f"{name} {array.dtype} {array.shape}".encode())
-                    digest.update(array.reshape(-1).view(np.uint8))
+                    digest.update(array.reshape(-1).view(np.uint8).data)
     except (pickle.PicklingError, AttributeError, TypeError):
         digest.update(uuid.uuid4().bytes)  # a lambda: who knows whether it is still the same
     return digest.hexdigest()

@@ -95,10 +95,10 @@ class Work:
         hidden = self.hidden
         if hidden is not None:
             hidden = np.asarray(hidden[:, part] if axis else hidden[part])
+        sinks: dict[str, Any] = {n: None if n in self.hold else s for n, s in self.sinks.items()}
         return replace(
             self, matrix=matrix.part(axis, start, stop), side_inputs=sides, weights=weights,
-            hidden=hidden, offset=start,
-            sinks={n: None if n in self.hold else s for n, s in self.sinks.items()},
+            hidden=hidden, offset=start, sinks=sinks,
         )  # fmt: skip
 
 

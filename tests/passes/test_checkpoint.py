@@ -54,8 +54,8 @@ def fold(matrix: ToyMatrix, how: Execution, **changes: Any) -> PassResult:
     return run(
         toy_plan(matrix, step=settings["step"], span=settings["span"]), matrix, execution=how,
         accumulators=accumulators | settings.get("more", {}),
-        maps={"map": Times(settings["factor"])}, side_inputs={"y": settings["y"]}, operands={"q": settings["q"]},
-        weights=settings["weights"], hidden=settings["hidden"],
+        maps={"map": Times(settings["factor"])}, side_inputs={"y": settings["y"]},
+        operands={"q": settings["q"]}, weights=settings["weights"], hidden=settings["hidden"],
     )  # fmt: skip
 
 

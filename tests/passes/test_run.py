@@ -129,7 +129,8 @@ def test_part_of_the_streamed_axis() -> None:
     plan = type(whole)("some rows", 0, np.array([20, 35, 50]), 1, 30, 960, 0.0)
     side = np.arange(90.0)[:, None]
     done = run(plan, matrix, accumulators={"x": Sum(), "side": Sum("side")},
-               side_inputs={"side": side}, weights=np.ones(90), hidden=np.zeros((90, 4), bool), execution=here())  # fmt: skip
+               side_inputs={"side": side}, weights=np.ones(90), hidden=np.zeros((90, 4), bool),
+               execution=here())  # fmt: skip
     np.testing.assert_allclose(done["x"].total, x[20:50].sum(axis=0))
     assert done["side"].total == np.arange(20, 50).sum()
     assert sorted(matrix.log) == [(20, 35), (35, 50)]

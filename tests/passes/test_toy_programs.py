@@ -293,7 +293,8 @@ def test_scan_with_a_halo(everywhere: Any, axis: int, step: int, window: int) ->
         sink = MemorySink(53, window)
         plan = toy_plan(matrix, axis=axis, step=step, span=2)
         done = run(plan, matrix, maps={"r2": WindowedR2(window)}, sinks={"r2": sink}, halo=window,
-                   execution=execution(), accumulators={"strong": StrongPairs(bound=0.5)})  # fmt: skip
+                   accumulators={"strong": StrongPairs(bound=0.5)},
+                   execution=execution())  # fmt: skip
         assert done.cost.blocks == done["strong"].blocks == plan.n_blocks
         assert done.cost.reads == 53
         return {"r2": sink.values, "strong": done["strong"].pairs}
