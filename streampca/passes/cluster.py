@@ -125,7 +125,7 @@ def _submit(client: Any, work: Work, pending: deque[tuple[int, range]], ahead: i
     bare = replace(work, operands={}, maps={})
     window = 2 * (sum(client.nthreads().values()) or 1)
     run_id = uuid.uuid4().hex  # keys are the scheduler's: other passes, other clients use it too
-    flight: deque[tuple[int, Any]] = deque()
+    flight: deque[tuple[int, range, Any]] = deque()
     todo = deque(pending)
     # a matrix in memory travels in its tasks, which is meant and not worth a warning
     quiet = {"distributed.admin.large-graph-warning-threshold": "1 TB"}
@@ -138,19 +138,29 @@ def _submit(client: Any, work: Work, pending: deque[tuple[int, range]], ahead: i
                         fold_on_worker, Parcel(bare.cut(span)), span, ahead, common,
                         key=f"streampca-span-{number}-{run_id}", pure=False, retries=2,
                     )  # fmt: skip
-                flight.append((number, future))
-            number, future = flight[0]
-            result = future.result().content
-            if isinstance(result, StreamPCAError):
-                raise result
+                flight.append((number, span, future))
+            number, span, future = flight[0]
+            result = _result(future, span)
             take(number, result)
             del result  # or it lives beside the next one
             flight.popleft()
             pending.popleft()
             future.release()
     finally:
-        for _, future in flight:
+        for _, _, future in flight:
             future.cancel()
+
+
+def _result(future: Any, span: range) -> SpanResult:
+    try:
+        result: SpanResult | StreamPCAError = future.result().content
+    except Exception as error:
+        if not hasattr(error, "__notes__"):  # not from our code: the worker died of it, perhaps
+            error.add_note(f"while blocks {span[0]} to {span[-1]} were folded on a worker")
+        raise
+    if isinstance(result, StreamPCAError):
+        raise result
+    return result
 
 
 class Parcel:

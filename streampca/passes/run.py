@@ -139,7 +139,12 @@ def _check(work: Work) -> None:
         if accumulator.axis not in (None, axis):
             streamed, wanted = (("samples", "features")[a] for a in (axis, accumulator.axis))
             raise InvalidInputError(f"{name!r} needs blocks of {wanted}; this pass has {streamed}")
-    length = work.matrix.shape[axis]
+    length, edges = work.matrix.shape[axis], work.matrix.edges
+    if edges[0] < 0 or edges[-1] > length:
+        raise InvalidInputError(f"the plan is for another matrix: {edges[-1]} rows, here {length}")
+    names = [*work.operands, *work.side_inputs, *work.maps]
+    if len(set(names)) < len(names):
+        raise InvalidInputError(f"operands, side inputs and maps share a name: {sorted(names)}")
     for name, values in work.side_inputs.items():
         if len(values) != length:
             raise InvalidInputError(f"side input {name!r} has {len(values)} rows, not {length}")

@@ -393,6 +393,23 @@ def test_a_passing_failure_is_tried_again(two_processes: Any, tmp_path: Path) ->
     assert done.cost.reads == 100  # what was read in vain is not in the result
 
 
+@pytest.mark.slow
+def test_a_block_that_kills_workers_is_named(new_client: Any) -> None:
+    from distributed.scheduler import KilledWorker
+
+    matrix = ToyMatrix(wild(100, 2))
+    with pytest.raises(KilledWorker) as caught:
+        run(toy_plan(matrix, span=2), matrix, maps={"m": dies}, accumulators={"s": Sum()},
+            execution=Execution(scheduler=new_client(2)))  # fmt: skip
+    assert caught.value.__notes__ == ["while blocks 4 to 5 were folded on a worker"]
+
+
+def dies(block: Any) -> np.ndarray:
+    if block.index == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return block.dense()
+
+
 def test_nan_names_block_and_columns(two_processes: Any, small_blocks: None) -> None:
     x = data((6000, 24), {})
     x[5000, 7] = np.nan

@@ -295,14 +295,22 @@ def test_blocks_are_freed_after_an_error() -> None:
         ({"weights": np.ones(3)}, "3 weights for 40 samples"),
         ({"hidden": np.zeros((40, 2), bool)}, r"hidden has shape \(40, 2\)"),
         ({"sinks": {"z": MemorySink(40, 1)}}, r"sinks \['z'\] have no map"),
+        ({"operands": {"y": 1}, "maps": {"y": np.shape}}, r"share a name: \['y', 'y'\]"),
         ({"accumulators": {"g": Gram(standardize=Standardize())}}, "'g' needs blocks of features"),
     ],
-    ids=["side input", "weights", "hidden", "sink", "axis"],
+    ids=["side input", "weights", "hidden", "sink", "names", "axis"],
 )
 def test_what_does_not_fit_is_refused_before_reading(more: dict[str, Any], message: str) -> None:
     matrix = ToyMatrix(np.ones((40, 3)))
     with pytest.raises(InvalidInputError, match=message):
         run(toy_plan(matrix), matrix, execution=here(), **more)
+    assert not matrix.log
+
+
+def test_a_plan_for_another_matrix_is_refused() -> None:
+    matrix = ToyMatrix(np.ones((40, 3)))
+    with pytest.raises(InvalidInputError, match="another matrix: 50 rows, here 40"):
+        run(toy_plan(ToyMatrix(np.ones((50, 3)))), matrix, execution=here())
     assert not matrix.log
 
 
