@@ -109,7 +109,10 @@ def run_on_cluster(client: Any, work: Work, todo: list[tuple[int, range]], ahead
             attempts = attempts + 1 if len(pending) == left else 1  # in a row, without progress
             left = len(pending)
             lost = type(error).__name__ in ("FutureCancelledError", "CancelledError")
-            if not lost or attempts == ATTEMPTS or not (work.operands or work.maps):
+            if not lost or not (work.operands or work.maps):
+                raise
+            if attempts == ATTEMPTS:
+                error.add_note(f"{ATTEMPTS} times in a row the workers died; see their logs")
                 raise
 
 

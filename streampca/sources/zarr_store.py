@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import hashlib
 import itertools
 import json
@@ -28,6 +27,28 @@ METADATA = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
 CONCURRENCY = 10  # chunks that Zarr fetches and decodes at once within one read (its default)
 
 
+class Tally:
+    """What was read through a store and all copies that Zarr makes of it; counts from zero
+    where it was unpickled."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = ReadCount()
+
+    def __reduce__(self) -> Any:
+        return Tally, ()
+
+    def add(self, count: ReadCount) -> None:
+        """Count more."""
+        with self.lock:
+            self.count = self.count + count
+
+    def restart(self) -> None:
+        """Count from zero."""
+        with self.lock:
+            self.count = ReadCount()
+
+
 class GuardedStore(zarr.storage.WrapperStore):
     """Counts every chunk read, and refuses one that is absent.
 
@@ -35,24 +56,13 @@ class GuardedStore(zarr.storage.WrapperStore):
     the caller said that absent chunks are fill values on purpose.
     """
 
-    def __init__(self, store: Any, missing: str = "error") -> None:
+    def __init__(self, store: Any, missing: str = "error", tally: Tally | None = None) -> None:
         super().__init__(store)
         self.missing = missing
-        self.count = ReadCount()
-        self.absent = 0
-        self.counting = threading.Lock()
+        self.tally = tally or Tally()
 
     def _with_store(self, store: Any) -> GuardedStore:
-        return GuardedStore(store, self.missing)
-
-    def __getstate__(self) -> Any:
-        state = dict(self.__dict__)
-        state.pop("counting")
-        return {**state, "count": ReadCount()}
-
-    def __setstate__(self, state: Any) -> None:
-        self.__dict__.update(state)
-        self.counting = threading.Lock()
+        return GuardedStore(store, self.missing, self.tally)
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
@@ -65,12 +75,9 @@ class GuardedStore(zarr.storage.WrapperStore):
 
     def note(self, key: str, nbytes: int | None) -> None:
         """Count a chunk of so many bytes at rest; None for one that is absent."""
-        with self.counting:
-            if nbytes is not None:
-                self.count.chunks += 1
-                self.count.stored += nbytes
-                return
-            self.absent += 1
+        if nbytes is not None:
+            self.tally.add(ReadCount(chunks=1, stored=nbytes))
+            return
         if self.missing == "error":
             raise SourceError(
                 f"chunk {key!r} is absent from {hide_secrets(str(self._store))}. Restore it; or, "
@@ -123,8 +130,7 @@ class ZarrReader(Reader):
             values = np.asarray(self.array[index])
         else:
             values = self._assemble(index, None if self.packing else buffer)
-        with self.guard.counting:
-            self.guard.count.nbytes += values.size * self.dtype.itemsize
+        self.guard.tally.add(ReadCount(nbytes=values.size * self.dtype.itemsize))
         if self.packing is not None:
             return self.packing.decode(values)
         return values if values.dtype == self.dtype else values.astype(self.dtype)
@@ -273,16 +279,17 @@ class ZarrReader(Reader):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def reads(self) -> ReadCount:
-        with self.guard.counting:
-            return copy.copy(self.guard.count)
+        return self.guard.tally.count
 
     def restart_counts(self) -> None:
-        self.guard.count = ReadCount()
+        self.guard.tally.restart()
 
 
 def open_array(source: str, storage_options: dict[str, Any] | None = None) -> Any:
     """The Zarr array or group at a path or URL. Raises SourceError where there is none."""
     try:
+        if source.endswith(".zip") and "://" not in source:
+            return zarr.open(zarr.storage.ZipStore(source, mode="r"), mode="r")
         return zarr.open(source, mode="r", storage_options=storage_options)
     except (
         FileNotFoundError,

@@ -1,0 +1,227 @@
+"""Zarr sources: formats, codecs, grids, packing, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+import zarr.codecs
+import zarr.storage
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
+
+import streampca
+from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
+
+X = np.random.default_rng(0).standard_normal((53, 21)).astype("f4")
+
+
+def everything(matrix, axis=0, step=7):
+    """All of a matrix, read in slices along axis, each into the same buffer."""
+    n = matrix.shape[axis]
+    buffer = np.empty(matrix.nbytes, np.uint8)
+    parts = [np.array(matrix.read(axis, i, min(i + step, n), buffer)) for i in range(0, n, step)]
+    return np.concatenate(parts, axis=axis)
+
+
+CODECS = {
+    "plain": None,
+    "zstd": [ZstdCodec(level=1)],
+    "gzip and crc32c": [GzipCodec(), Crc32cCodec()],
+    "blosc and crc32c": [BloscCodec(cname="zstd", shuffle="bitshuffle"), Crc32cCodec()],
+    "crc32c": [Crc32cCodec()],
+}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("chunks", [(53, 21), (10, 21), (10, 4), (1, 21), (53, 5)])
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS.keys())
+def test_v3_codecs_and_grids(tmp_path, codec, chunks, axis):
+    store = zarr.create_array(
+        str(tmp_path / "x"), shape=X.shape, chunks=chunks, dtype="f4", compressors=codec
+    )
+    store[:] = X
+    matrix = streampca.open(str(tmp_path / "x"))
+    assert matrix.reader.decoder is not None
+    np.testing.assert_array_equal(everything(matrix, axis), X)
+    np.testing.assert_array_equal(matrix.read(1 - axis, 2, 3), X[:, 2:3] if axis == 0 else X[2:3])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f4", ">f8", "i2", "u1", "bool"])
+def test_v2_orders_and_dtypes(tmp_path, order, dtype, axis):
+    values = (X > 0) if dtype == "bool" else (40 + 10 * X).astype(dtype)
+    store = zarr.create_array(
+        str(tmp_path / "x"), shape=X.shape, chunks=(9, 8), dtype=dtype, zarr_format=2, order=order
+    )
+    store[:] = values
+    found = everything(streampca.open(store), axis)
+    np.testing.assert_array_equal(found, values)
+    assert found.dtype.isnative
+
+
+def test_big_endian_v3_and_codecs_that_zarr_decodes_itself(tmp_path):
+    big = zarr.create_array(
+        str(tmp_path / "b"),
+        shape=X.shape,
+        chunks=(9, 8),
+        dtype="f4",
+        serializer=BytesCodec(endian="big"),
+    )
+    big[:] = X
+    np.testing.assert_array_equal(everything(streampca.open(big)), X)
+    filtered = zarr.create_array(
+        str(tmp_path / "t"),
+        shape=X.shape,
+        chunks=(9, 8),
+        dtype="f4",
+        filters=[zarr.codecs.TransposeCodec(order=(1, 0))],
+    )
+    filtered[:] = X
+    matrix = streampca.open(filtered)
+    assert matrix.reader.decoder is None
+    np.testing.assert_array_equal(everything(matrix), X)
+    assert matrix.reads().nbytes == X.nbytes
+
+
+def test_shards_are_read_whole(tmp_path):
+    store = zarr.create_array(
+        str(tmp_path / "s"), shape=(60, 20), chunks=(5, 20), shards=(20, 20), dtype="f8"
+    )
+    store[:] = np.arange(1200.0).reshape(60, 20)
+    matrix = streampca.open(store)
+    assert matrix.chunk_edges(0).tolist() == [0, 20, 40, 60]
+    np.testing.assert_array_equal(everything(matrix, step=20), store[:])
+    assert matrix.reads().chunks == 3
+
+
+def test_stores_that_are_not_files(tmp_path):
+    store = zarr.storage.MemoryStore()
+    array = zarr.create_array(store, shape=X.shape, chunks=(10, 4), dtype="f4")
+    array[:] = X
+    matrix = streampca.open(array)
+    np.testing.assert_array_equal(everything(matrix, step=10), X)
+    assert matrix.reads().chunks == 36
+    assert matrix.reads().stored > 0
+    path = str(tmp_path / "x.zip")
+    with zarr.storage.ZipStore(path, mode="w") as packed:
+        zarr.create_array(packed, shape=X.shape, chunks=(10, 21), dtype="f4")[:] = X
+    np.testing.assert_array_equal(everything(streampca.open(path)), X)
+
+
+def test_packed_data_are_decoded(tmp_path):
+    stored = (10 * X).round().astype("i2")
+    stored[3, 4] = -999
+    array = zarr.create_array(
+        str(tmp_path / "p"),
+        shape=X.shape,
+        chunks=(10, 21),
+        dtype="i2",
+        attributes={"scale_factor": 0.1, "add_offset": 5.0, "_FillValue": -999},
+    )
+    array[:] = stored
+    expected = stored * 0.1 + 5.0
+    expected[3, 4] = np.nan
+    matrix = streampca.open(array)
+    assert matrix.dtype == np.float32
+    np.testing.assert_allclose(everything(matrix), expected, rtol=1e-6)
+    wide = zarr.create_array(
+        str(tmp_path / "w"), shape=(4, 2), chunks=(4, 2), dtype="i4", attributes={"scale_factor": 2}
+    )
+    wide[:] = 7
+    assert streampca.open(wide).dtype == np.float64
+    np.testing.assert_array_equal(everything(streampca.open(wide)), np.full((4, 2), 14.0))
+    code = zarr.create_array(
+        str(tmp_path / "c"),
+        shape=(3, 2),
+        chunks=(3, 2),
+        dtype="f4",
+        attributes={"missing_value": 1e20},
+    )
+    code[:] = np.array([[1, 1e20], [2, 3], [4, 5]])
+    assert np.isnan(everything(streampca.open(code))[0, 1])
+    model = streampca.PCA(2, missing="mean").fit(array)
+    np.testing.assert_allclose(model.mean_, np.nanmean(expected, axis=0), rtol=1e-5)
+
+
+def test_more_dimensions_and_their_names(tmp_path):
+    group = zarr.open_group(str(tmp_path / "g.zarr"), mode="w")
+    values = np.arange(4 * 6 * 5, dtype="f8").reshape(4, 6, 5)
+    group.create_array(
+        "t",
+        shape=values.shape,
+        chunks=(2, 3, 5),
+        dtype="f8",
+        dimension_names=("lat", "time", "lon"),
+    )[:] = values
+    group.create_array("lat", shape=(4,), dtype="f8", dimension_names=("lat",))[:] = [
+        10,
+        20,
+        30,
+        40,
+    ]
+    path = str(tmp_path / "g.zarr")
+    for dim in ("time", 1, -2):
+        matrix = streampca.open(path, dim=dim)
+        assert matrix.shape == (6, 20)
+        expected = values.transpose(1, 0, 2).reshape(6, 20)
+        for axis in (0, 1):
+            np.testing.assert_array_equal(everything(matrix, axis, 3), expected)
+    assert matrix.labels.features.name(6) == "lat=20.0, lon=1"
+    two = streampca.open(path, dim=["time", "lat"])
+    np.testing.assert_array_equal(everything(two, 0, 4), values.transpose(1, 0, 2).reshape(24, 5))
+    with pytest.raises(InvalidInputError, match=r"lat.*time.*lon"):
+        streampca.open(path, dim="depth")
+    with pytest.raises(InvalidInputError, match="dim="):
+        streampca.open(path)
+
+
+def test_absent_chunks_are_refused_or_filled(tmp_path):
+    path = tmp_path / "x.zarr"
+    zarr.create_array(str(path), shape=X.shape, chunks=(10, 21), dtype="f4", fill_value=3)[:] = X
+    (path / "c" / "2" / "0").unlink()
+    with pytest.raises(SourceError, match=r"'c/2/0' is absent.*missing_chunks='fill'"):
+        streampca.PCA(2).fit(str(path))
+    filled = everything(streampca.open(str(path), missing_chunks="fill"))
+    assert np.all(filled[20:30] == 3)
+    np.testing.assert_array_equal(filled[30:], X[30:])
+    with pytest.raises(InvalidInputError, match="missing_chunks"):
+        streampca.open(str(path), missing_chunks="ignore")
+
+
+@pytest.mark.parametrize(
+    ("codec", "damage"),
+    [(name, "truncated") for name in CODECS]
+    + [(name, "flipped") for name in CODECS if "crc32c" in name],  # others cannot tell
+)
+def test_damaged_chunks_are_refused(tmp_path, codec, damage):
+    path = tmp_path / "x.zarr"
+    zarr.create_array(
+        str(path), shape=X.shape, chunks=(10, 21), dtype="f4", compressors=CODECS[codec]
+    )[:] = X
+    chunk: Path = path / "c" / "1" / "0"
+    data = bytearray(chunk.read_bytes())
+    if damage == "truncated":
+        data = data[: len(data) // 2]
+    else:
+        data[len(data) // 2] ^= 16
+    chunk.write_bytes(data)
+    with pytest.raises(SourceError, match="'c/1/0' is damaged"):
+        everything(streampca.open(str(path)))
+
+
+def test_what_is_not_a_source(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SourceError, match="no Zarr array or group"):
+        streampca.open(str(tmp_path / "empty"))
+    (tmp_path / "x.bed").write_bytes(b"abc")
+    with pytest.raises(SourceError, match="not a format"):
+        streampca.open(str(tmp_path / "x.bed"))
+    text = zarr.create_array(str(tmp_path / "t"), shape=(3,), dtype="i4")
+    with pytest.raises(InvalidInputError, match="1D array"):
+        streampca.open(text)
+    compound = zarr.create_array(str(tmp_path / "c"), shape=(3, 2), dtype="complex64")
+    with pytest.raises(InvalidTypeError, match="Complex"):
+        streampca.open(compound)
