@@ -82,8 +82,8 @@ def test_peak_is_as_projected(tmp_path, form, layout, dtype):
 @needs_proc
 @pytest.mark.slow
 def test_peak_does_not_grow_with_the_rows(tmp_path):
-    small = store(tmp_path / "small.zarr", (60_000, 256), (8192, 256), "f4")
-    large = store(tmp_path / "large.zarr", (600_000, 256), (8192, 256), "f4")
+    small = store(tmp_path / "small.zarr", (30_000, 1000), (1024, 1000), "f4")
+    large = store(tmp_path / "large.zarr", (300_000, 1000), (1024, 1000), "f4")
     few, many = measured(small), measured(large)
     assert many[1] < 1.1 * few[1]
 
