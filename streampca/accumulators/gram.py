@@ -30,7 +30,7 @@ class Gram(Accumulator):
         self.g: Any = None  # (n, n) float64, lower: sum of z z'
         self.z_probe: Any = None  # (n,) Z h, with h of kernels.probe
         self.n_features = 0
-        self.n_used = 0  # neither constant nor without observation
+        self.n_used = 0  # neither constant, nor filtered, nor without observation
         self._product: Any = None  # (n, n) working dtype, lower, of the open span
         self._blocks = 0
 
@@ -45,18 +45,19 @@ class Gram(Accumulator):
                 lost = int(stats.missing[partly].sum())
                 raise block.refuse_missing(partly, lost, n * partly.size - lost)
         dtype = block.work_dtype
-        center, scale, constant = self.standardize.resolve(stats, block.eps)
+        scaling = self.standardize.resolve(stats, block.eps)
         if self._product is not None and self._product.dtype != dtype:
             self.settle()
         if self._product is None:
             self._product = np.zeros((n, n), dtype)
         if self.z_probe is None:
             self.z_probe = np.zeros(n)
-        for tile in block.tiles(dtype, center=center, scale=scale):
+        for tile in block.tiles(dtype, center=scaling.center, scale=scaling.scale):
             rank_k_update(self._product, tile.values, rows=False)
             self.z_probe += tile.values @ probe(tile.start, tile.stop).astype(dtype)
         self.n_features += block.length
-        self.n_used += int(np.count_nonzero(~constant & (stats.count > 0)))
+        unused = scaling.constant | scaling.filtered | (stats.count == 0)
+        self.n_used += block.length - int(np.count_nonzero(unused))
         self._blocks += 1
         if self._blocks >= OPEN_BLOCKS:
             self.settle()

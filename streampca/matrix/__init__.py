@@ -4,14 +4,23 @@ from streampca.matrix.block import Block, Tile, work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
 from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels
-from streampca.matrix.standardize import Standardize, constant_columns
+from streampca.matrix.standardize import (
+    ALLELE_SCALES,
+    SCALES,
+    Scaling,
+    Standardize,
+    constant_columns,
+)
 
 __all__ = [
+    "ALLELE_SCALES",
+    "SCALES",
     "AxisLabels",
     "Block",
     "ChunkedMatrix",
     "Labels",
     "ReadCount",
+    "Scaling",
     "Standardize",
     "Tile",
     "concat_features",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -36,9 +36,9 @@ def tile_length(streamed: int, across: int, itemsize: int) -> int:
 class Tile:
     """A dense piece of a block, centred and scaled, missing cells 0. Valid until the next one.
 
-    values : (rows, columns) in the working dtype, C order; rows already times sqrt(weight).
+    values : (rows, columns) in the working dtype; rows already times sqrt(weight). C order, or
+        F order where the block holds its features one after another.
     start, stop : where it lies along the streamed axis (absolute).
-    mask : True = missing; None where nothing is missing.
     sums : (columns,) float64, weighted column sums of the centred values.
     root_weights : (rows,) square roots of the weights, or None.
     """
@@ -46,9 +46,14 @@ class Tile:
     values: Array
     start: int
     stop: int
-    mask: Array | None
     sums: Array
     root_weights: Array | None
+    find_mask: Callable[[], Array | None]
+
+    @property
+    def mask(self) -> Array | None:
+        """(rows, columns) True = missing; None where nothing is missing."""
+        return self.find_mask()
 
 
 @dataclass
@@ -109,6 +114,24 @@ class Block:
     def __getitem__(self, name: str) -> Any:
         return self.arrays[name]
 
+    @property
+    def compiled(self) -> bool:
+        """Whether the kernels for small integers (genotype calls) serve this block."""
+        dense = isinstance(self.values, np.ndarray)
+        small = self.values.dtype in (np.int8, np.uint8)
+        return bool(self.axis and dense and small) and self.hidden is None and self.weights is None
+
+    @cached_property
+    def row_missing(self) -> Array:
+        """(rows,) int64 missing cells of each row of this block."""
+        if self.compiled:
+            from streampca.kernels.calls import row_missing
+
+            return row_missing(self.values, self.missing_value)
+        mask = self.mask
+        empty = np.zeros(self.shape[0], np.int64)
+        return empty if mask is None else np.count_nonzero(mask, axis=1)
+
     @cached_property
     def mask(self) -> Array | None:
         """(rows, columns) True = missing, or None where nothing is. Infinity is refused."""
@@ -122,6 +145,10 @@ class Block:
     def stats(self) -> ColumnStats:
         """Column statistics of this block, computed once however many accumulators ask."""
         dense = self.dense()
+        if self.compiled:
+            from streampca.kernels.calls import call_stats
+
+            return call_stats(dense, self.missing_value)
         if self.missing_value is None and self.hidden is None:
             with np.errstate(invalid="ignore", over="ignore"):
                 stats = column_stats(dense, None, self.weights)
@@ -153,12 +180,42 @@ class Block:
         rows, cols = self.shape
         across = rows if self.axis else cols
         length = tile_length(self.length, across, dtype.itemsize)
+        if self.compiled:
+            yield from self._compiled_tiles(dtype, length, center, scale)
+            return
         buffer = self.borrow("tile", (rows, length) if self.axis else (length, cols), dtype)
-        factor = _reciprocal(scale, dtype)
+        factor = None if scale is None else _reciprocal(scale, dtype)
         shift, rest = _split(center, dtype)
         for begin in range(0, self.length, length):
             end = min(begin + length, self.length)
             yield self._tile(begin, end, buffer, shift, rest, factor)
+
+    def _compiled_tiles(
+        self, dtype: np.dtype[Any], length: int, center: Array | None, scale: Array | None
+    ) -> Iterator[Tile]:
+        """The tiles of a block of small integers, in the layout of its values."""
+        from streampca.kernels.calls import standardize_calls
+
+        rows, cols = self.shape
+        by_feature = not self.values.flags.c_contiguous
+        buffer = self.borrow("tile", (length, rows) if by_feature else (rows, length), dtype)
+        shift = np.zeros(cols) if center is None else np.asarray(center, dtype=np.float64)
+        factor = np.ones(cols) if scale is None else _reciprocal(scale, np.dtype(np.float64))
+        stats = self.stats
+        sums = (stats.mean - shift) * factor * stats.count
+        for begin in range(0, cols, length):
+            part = slice(begin, min(begin + length, cols))
+            width = part.stop - begin
+            flat = buffer.reshape(-1)[: rows * width]
+            out = flat.reshape(width, rows).T if by_feature else flat.reshape(rows, width)
+            standardize_calls(self.values, part, self.missing_value, shift[part], factor[part], out)
+            start = self.start + begin
+            yield Tile(out, start, start + width, sums[part], None, self._mask_finder(part))
+
+    def _mask_finder(self, part: slice) -> Callable[[], Array | None]:
+        if self.stats.missing[part].any():
+            return lambda: self._mask(self.values[:, part], (slice(None), part))
+        return lambda: None
 
     def borrow(self, name: str, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Array:
         """An uninitialised array that later blocks of the same lane use again."""
@@ -221,7 +278,7 @@ class Block:
                 z *= root[piece, None]
             sums += total
         start = self.start + begin
-        return Tile(out, start, start + (end - begin), mask, sums, root)
+        return Tile(out, start, start + (end - begin), sums, root, lambda: mask)
 
     def _row_weights(self, rows: slice) -> Array | None:
         return None if self.weights is None else self.weights[rows]
@@ -303,9 +360,7 @@ def _split(center: Array | None, dtype: np.dtype[Any]) -> tuple[Array | None, Ar
     return shift, rest if rest.any() else None
 
 
-def _reciprocal(scale: Array | None, dtype: np.dtype[Any]) -> Array | None:
-    if scale is None:
-        return None
+def _reciprocal(scale: Array, dtype: np.dtype[Any]) -> Array:
     safe = np.where(scale > 0, scale, 1.0)
     return np.where(scale > 0, 1.0 / safe, 0.0).astype(dtype)
 

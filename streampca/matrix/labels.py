@@ -18,12 +18,15 @@ class AxisLabels:
     dims : name of each stacked dimension.  sizes : its length.
     coords : dimension name -> (size,) array, for those that have a coordinate.
     attrs : dimension name -> attributes of that coordinate (units, ...).
+    extra : further columns along an axis of one dimension: name -> (len,) array
+        (chromosome, position and alleles of a variant).
     """
 
     dims: tuple[str, ...]
     sizes: tuple[int, ...]
     coords: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    extra: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     @classmethod
     def plain(cls, dim: str, size: int, names: Sequence[Any] | None = None) -> AxisLabels:
@@ -56,19 +59,38 @@ class AxisLabels:
         """Labels of a contiguous part; stacked dimensions become plain names."""
         if (start, stop) == (0, len(self)):
             return self
-        if len(self.dims) == 1:
-            coords = {d: c[start:stop] for d, c in self.coords.items()}
-            return AxisLabels(self.dims, (stop - start,), coords, self.attrs)
-        return AxisLabels.plain("-".join(self.dims), stop - start, self.names(range(start, stop)))
+        return self.pick(slice(start, stop))
+
+    def pick(self, entries: slice | np.ndarray[Any, Any]) -> AxisLabels:
+        """Labels of some entries, by slice or numbers; stacked dimensions become plain names."""
+        if len(self.dims) > 1:
+            numbers = np.arange(len(self))[entries]
+            return AxisLabels.plain("-".join(self.dims), len(numbers), self.names(numbers.tolist()))
+        coords = {dim: values[entries] for dim, values in self.coords.items()}
+        extra = {name: values[entries] for name, values in self.extra.items()}
+        size = len(np.empty(len(self), np.bool_)[entries])
+        return AxisLabels(self.dims, (size,), coords, self.attrs, extra)
 
     @staticmethod
     def concat(parts: Sequence[AxisLabels]) -> AxisLabels:
-        """One axis after another."""
+        """One axis after another. Extra columns are kept where all parts have them."""
         total = sum(len(part) for part in parts)
+        shared = set.intersection(*(set(part.extra) for part in parts))
+        extra = {
+            name: np.concatenate([part.extra[name] for part in parts])
+            for name in parts[0].extra
+            if name in shared
+        }
         if not any(part.named for part in parts):
-            return AxisLabels.plain(parts[0].dims[0], total)
+            return AxisLabels((parts[0].dims[0],), (total,), extra=extra)
+        dims = {part.dims for part in parts}
+        if len(dims) == 1 and len(parts[0].dims) == 1 and all(part.named for part in parts):
+            (dim,) = parts[0].dims
+            joined = np.concatenate([part.coords[dim] for part in parts])
+            return AxisLabels((dim,), (total,), {dim: joined}, parts[0].attrs, extra)
         names = [name for part in parts for name in part.names()]
-        return AxisLabels.plain("-".join(parts[0].dims), total, names)
+        dim = "-".join(parts[0].dims)
+        return AxisLabels((dim,), (total,), {dim: np.asarray(names)}, extra=extra)
 
 
 @dataclass(frozen=True)

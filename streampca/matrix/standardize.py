@@ -6,40 +6,114 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array, ColumnStats
 
-SCALES = (None, "std")
+SCALES = (None, "std", "hwe", "eigensoft")
+ALLELE_SCALES = ("hwe", "eigensoft")
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What was decided about a set of columns, each (columns,).
+
+    center : subtracted.  scale : divisors, 0 = "this column is 0"; None where nothing is divided.
+    constant : True where a column does not vary.  filtered : True where it varies and was left
+    out because it is too rare or too often missing.
+    """
+
+    center: Array
+    scale: Array | None
+    constant: Array
+    filtered: Array
 
 
 @dataclass(frozen=True)
 class Standardize:
     """z = (x - mean) / scale, missing cells 0.
 
-    center : subtract the mean.  scale : None, or "std" (the standard deviation with ``ddof``).
+    center : subtract the mean.
+    scale : None; "std" (the standard deviation with ``ddof``); for allele counts from 0 to
+        ``ploidy`` with frequency f = mean / ploidy, "hwe": sqrt(ploidy f (1 - f)), the deviation
+        under Hardy-Weinberg equilibrium; "eigensoft": sqrt(f (1 - f)) with the frequency
+        f = (1 + sum) / (2 + ploidy n) (Patterson, Price and Reich 2006, "Population structure
+        and eigenanalysis", eq. 3, and smartpca).
+    maf : columns whose rarer allele is less frequent than this are left out.
+    max_missing : columns with a larger share of missing cells are left out.
     """
 
     center: bool = True
     scale: str | None = None
     ddof: int = 1
+    ploidy: int = 2
+    maf: float = 0.0
+    max_missing: float = 1.0
 
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
             raise InvalidInputError(f"scale={self.scale!r}; expected one of {SCALES}")
+        if not self.center and self.scale in ALLELE_SCALES:
+            raise InvalidInputError(f"scale={self.scale!r} needs center=True")
+        if isinstance(self.ploidy, bool) or self.ploidy != int(self.ploidy) or self.ploidy < 1:
+            raise InvalidInputError(f"ploidy={self.ploidy!r}; expected 1, 2 or another count")
+        if not 0.0 <= self.maf < 0.5:
+            raise InvalidInputError(f"maf={self.maf!r}; expected a frequency in [0, 0.5)")
+        if not 0.0 <= self.max_missing <= 1.0:
+            raise InvalidInputError(f"max_missing={self.max_missing!r}; expected a share in [0, 1]")
 
-    def resolve(self, stats: ColumnStats, eps: float) -> tuple[Array, Array | None, Array]:
-        """(center, scale, constant) for columns with these statistics, each (columns,).
+    @property
+    def filters(self) -> bool:
+        """Whether columns may be left out for what they hold."""
+        return self.maf > 0.0 or self.max_missing < 1.0
 
-        eps : resolution of the stored values. Constant columns get scale 0, which a block
-        reads as "this column is 0"; ``scale`` is None where nothing is scaled.
+    def resolve(self, stats: ColumnStats, eps: float) -> Scaling:
+        """The scaling of columns with these statistics.
+
+        eps : resolution of the stored values. Raises InvalidInputError where "hwe" or
+        "eigensoft" meets values that are no allele counts.
         """
         constant = constant_columns(stats, eps)
         center = stats.mean if self.center else np.zeros_like(stats.mean)
+        scale = self._divisors(stats, constant)
+        filtered = np.zeros_like(constant)
+        if self.filters:
+            frequency = stats.mean / self.ploidy
+            rare = np.minimum(frequency, 1.0 - frequency) < self.maf
+            rows = stats.count + stats.missing
+            filtered = rare | (stats.missing > self.max_missing * rows)
+            filtered &= ~constant & (stats.count > 0)
+            scale = np.where(filtered, 0.0, np.ones_like(center) if scale is None else scale)
+        return Scaling(center, scale, constant, filtered)
+
+    def _divisors(self, stats: ColumnStats, constant: Array) -> Array | None:
         if self.scale is None:
-            return center, None, constant
-        freedom = stats.weight - self.ddof
-        variance = stats.m2 / np.where(freedom > 0, freedom, 1.0)
-        return center, np.where(constant | (freedom <= 0), 0.0, np.sqrt(variance)), constant
+            return None
+        if self.scale == "std":
+            freedom = stats.weight - self.ddof
+            variance = stats.m2 / np.where(freedom > 0, freedom, 1.0)
+            return np.where(constant | (freedom <= 0), 0.0, np.sqrt(variance))
+        self._refuse_other_than_counts(stats)
+        frequency = stats.mean / self.ploidy
+        spread = self.ploidy * frequency * (1.0 - frequency)
+        if self.scale == "eigensoft":
+            prior = (1.0 + stats.mean * stats.weight) / (2.0 + self.ploidy * stats.weight)
+            spread = prior * (1.0 - prior)
+        return np.where(constant, 0.0, np.sqrt(np.maximum(spread, 0.0)))
+
+    def _refuse_other_than_counts(self, stats: ColumnStats) -> None:
+        seen = stats.count > 0
+        low = np.where(np.isnan(stats.minimum), stats.mean, stats.minimum)
+        high = np.where(np.isnan(stats.maximum), stats.mean, stats.maximum)
+        bad = np.flatnonzero(seen & ((low < 0) | (high > self.ploidy)))
+        if bad.size:
+            first = int(bad[0])
+            value = low[first] if low[first] < 0 else high[first]
+            raise InvalidInputError(
+                f"scale={self.scale!r} expects allele counts from 0 to {self.ploidy}; "
+                f"{shorten([f'column {j} of the block' for j in bad[:3]], len(bad))} hold others "
+                f"(such as {value:g}). If that means missing, say missing_value={value:g}; for "
+                "another ploidy, ploidy=; for other data, scale='std'."
+            )
 
 
 def constant_columns(stats: ColumnStats, eps: float) -> Array:

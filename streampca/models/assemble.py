@@ -52,6 +52,8 @@ def assemble(
         spectrum=None if fitted.all_values is None else fitted.all_values / divisor,
         dropped=fitted.dropped,
         constant=fitted.constant,
+        filtered=fitted.filtered,
+        missing=fitted.missing,
         labels=labels,
         certificate=fitted.certificate,
         settings={k: v for k, v in settings.items() if k not in ("scheduler", "progress")},

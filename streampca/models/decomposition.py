@@ -27,6 +27,7 @@ class Decomposition:
     mean : (p,).  scale : (p,) divisors, 0 = a constant column; None = not scaled.
     scores : (n, k) of the training rows, where the fit has them (wide fits); else None.
     dropped : indices of features without any observation.  constant : of those that never vary.
+    filtered : of those left out for their frequency or missing share.
     """
 
     method: str
@@ -42,6 +43,8 @@ class Decomposition:
     spectrum: Array | None = None  # (m,) all eigenvalues, where the solver made them
     dropped: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     constant: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    filtered: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    missing: Array | None = None  # (p,) missing cells of each feature among the rows of the fit
     labels: Labels = field(default_factory=lambda: Labels.plain((0, 0)))
     certificate: Certificate | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -66,6 +69,11 @@ class Decomposition:
     def n_features(self) -> int:
         """p, dropped and constant features included."""
         return len(self.mean)
+
+    @property
+    def n_features_used(self) -> int:
+        """Features that have observations, vary, and were not filtered."""
+        return self.n_features - len(self.dropped) - len(self.constant) - len(self.filtered)
 
     @property
     def explained_variance_ratio(self) -> Array:
@@ -188,9 +196,12 @@ class Decomposition:
                 "sizes": axis.sizes,
                 "attrs": _plain(axis.attrs),
                 "coords": list(axis.coords),
+                "extra": list(axis.extra),
             }
-            for dim, values in axis.coords.items():
-                arrays[f"label-{name}-{list(axis.coords).index(dim)}"] = _storable(values)
+            for i, values in enumerate(axis.coords.values()):
+                arrays[f"label-{name}-{i}"] = _storable(values)
+            for i, values in enumerate(axis.extra.values()):
+                arrays[f"extra-{name}-{i}"] = _storable(values)
         document = {
             name: _plain(getattr(self, name))
             for name in (
@@ -222,9 +233,12 @@ class Decomposition:
         for name in ("samples", "features"):
             saved = document["labels"][name]
             coords = {dim: arrays.pop(f"label-{name}-{i}") for i, dim in enumerate(saved["coords"])}
-            axes.append(
-                AxisLabels(tuple(saved["dims"]), tuple(saved["sizes"]), coords, saved["attrs"])
-            )
+            extra = {
+                column: arrays.pop(f"extra-{name}-{i}")
+                for i, column in enumerate(saved.get("extra", []))
+            }
+            dims, sizes = tuple(saved["dims"]), tuple(saved["sizes"])
+            axes.append(AxisLabels(dims, sizes, coords, saved["attrs"], extra))
         document["labels"] = Labels(*axes)
         certificate = document.pop("certificate")
         known: dict[str, Any] = {**document, **arrays}

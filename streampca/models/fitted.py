@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,14 @@ class Fitted:
     gap: int | None = None
     components: Array | None = None  # (k, p)
     scores: Array | None = None  # (n, k)
+    filtered: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    missing: Array | None = None  # (p,) missing cells of each column
 
 
 def standardization(settings: dict[str, Any]) -> Standardize:
     """The column standardisation of these settings."""
-    return Standardize(settings["center"], settings["scale"], settings["ddof"])
+    names = ("center", "scale", "ddof", "ploidy", "maf", "max_missing")
+    return Standardize(**{name: settings[name] for name in names if name in settings})
 
 
 def solve_symmetric(

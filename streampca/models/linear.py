@@ -97,9 +97,8 @@ class LinearModel(Estimator):
 
     @property
     def n_features_used_(self) -> int:
-        """Features that have observations and vary."""
-        result = self._fitted()
-        return result.n_features - len(result.dropped) - len(result.constant)
+        """Features that have observations, vary, and were not filtered."""
+        return self._fitted().n_features_used
 
     @property
     def rank_(self) -> int:

@@ -14,7 +14,7 @@ from streampca.accumulators import (
     TruncatedFactor,
 )
 from streampca.kernels import Array, ColumnStats
-from streampca.matrix import ChunkedMatrix, constant_columns, work_dtype
+from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted import (
     Fitted,
     Runner,
@@ -65,9 +65,9 @@ def solve_accumulator(
     """
     stats = _column_stats(accumulator)
     dropped = np.flatnonzero(accumulator.missing >= accumulator.count)
-    constant = constant_columns(stats, eps)
+    scaling = standardization(settings).resolve(stats, eps)
+    constant, scale = scaling.constant, scaling.scale
     constant[dropped] = False
-    _, scale, _ = standardization(settings).resolve(stats, eps)
     still = np.flatnonzero(constant if settings["center"] else np.zeros_like(constant))
     if scale is not None:
         still = np.flatnonzero(scale == 0.0)
@@ -93,11 +93,10 @@ def solve_accumulator(
     components = (kept.vectors * orientation).T
     components[:, still] = 0.0  # a constant column has a loading of exactly 0
     components[:, dropped] = 0.0
-    mean = stats.mean if settings["center"] else np.zeros_like(stats.mean)
     return Fitted(
         kept,
         whole if everything else None,
-        mean,
+        scaling.center,
         scale,
         accumulator.weight,
         rank,
@@ -107,6 +106,9 @@ def solve_accumulator(
         stats.m2 / divisor,
         gap,
         np.ascontiguousarray(components),
+        None,
+        np.flatnonzero(scaling.filtered),
+        np.asarray(accumulator.missing),
     )
 
 

@@ -89,7 +89,7 @@ def _dual_fitted(
 ) -> Fitted:
     n = matrix.shape[0]
     eps = stored_eps(matrix)
-    center, scale, constant = standardization(settings).resolve(stats, eps)
+    scaling = standardization(settings).resolve(stats, eps)
     dropped = np.flatnonzero(stats.count == 0)
     kept = dual.spectrum.head(dual.k)
     divisor = freedom(float(n), settings)
@@ -97,17 +97,19 @@ def _dual_fitted(
     return Fitted(
         kept,
         dual.values if dual.everything else None,
-        center,
-        scale,
+        scaling.center,
+        scaling.scale,
         float(n),
         dual.rank,
         dropped,
-        np.setdiff1d(np.flatnonzero(constant), dropped),
+        np.setdiff1d(np.flatnonzero(scaling.constant), dropped),
         certify(dual.residual[: dual.k], kept, floor, divisor, passes),
         stats.m2 / divisor,
         dual.gap,
         None,
         dual.u * dual.s,
+        np.flatnonzero(scaling.filtered),
+        stats.missing,
     )
 
 
@@ -198,9 +200,8 @@ class _Panels:
     def standardize_first(self) -> None:
         """A pass for the column statistics, where products need them."""
         self.columns = self.step("moments", accumulators={"columns": Moments()})["columns"]
-        self.center, self.scale, _ = standardization(self.settings).resolve(
-            self.stats(), stored_eps(self.matrix)
-        )
+        scaling = standardization(self.settings).resolve(self.stats(), stored_eps(self.matrix))
+        self.center, self.scale = scaling.center, scaling.scale
 
     def stats(self) -> ColumnStats:
         """Column statistics of the whole matrix; holes are refused here if they must be."""

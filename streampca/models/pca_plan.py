@@ -82,7 +82,7 @@ def _scatter(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     if imputed:
         reason = "one pass with Z'Z, Z'M and M'M, so that holes hold the mean exactly"
     # a correlation is a scaled copy of the scatter
-    extra = p * p * 8 if settings["scale"] or imputed else 0
+    extra = p * p * 8 if settings["scale"] or standardization(settings).filters or imputed else 0
     return Candidate("scatter", reason, (spec,), spec.total_nbytes + solve + extra, flops)
 
 
@@ -192,7 +192,8 @@ def panel_bounds(matrix: ChunkedMatrix, count: int) -> np.ndarray[Any, Any]:
 
 def needs_moments(settings: dict[str, Any]) -> bool:
     """Whether means or deviations must be known before products are formed."""
-    return bool(settings["scale"]) or settings["missing"] == "mean"
+    filters = standardization(settings).filters
+    return bool(settings["scale"]) or filters or settings["missing"] == "mean"
 
 
 def transform_axis(matrix: ChunkedMatrix) -> int:

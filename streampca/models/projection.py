@@ -159,11 +159,11 @@ class FeatureLoadings:
     standardize: Any
 
     def __call__(self, block: Block) -> Array:
-        center, scale, _ = self.standardize.resolve(block.stats, block.eps)
+        scaling = self.standardize.resolve(block.stats, block.eps)
         u, s = block["u"], block["s"]
         out = np.empty((block.length, u.shape[1]))
         divisor = np.where(s > 0, s, 1.0)
-        for tile in block.tiles(block.work_dtype, center=center, scale=scale):
+        for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale):
             values = tile.values.T @ u.astype(tile.values.dtype)
             out[tile.start - block.start : tile.stop - block.start] = values / divisor
         return out

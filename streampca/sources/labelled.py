@@ -95,6 +95,8 @@ def to_dataarray(
         sizes += axis.sizes
         for d, coordinate in axis.coords.items():
             coords[d] = (d, np.asarray(coordinate), dict(axis.attrs.get(d, {})))
+        for column, entries in axis.extra.items():
+            coords[column] = (axis.dims[0], np.asarray(entries))
     if len(set(dims)) != len(dims):
         raise InvalidInputError(
             f"dimension names {dims} are not unique; rename one: X.rename({dims[0]}='...')"
@@ -234,11 +236,19 @@ def _axis_labels(array: xarray.DataArray, numbers: Sequence[int]) -> AxisLabels:
     names = [array.dims[d] for d in numbers]
     known = {n: array.coords[n] for n in names if n in array.coords}
     known = {n: c for n, c in known.items() if c.dims == (n,)}
+    extra = {}
+    if len(names) == 1:
+        extra = {
+            str(n): np.asarray(c.values)
+            for n, c in array.coords.items()
+            if c.dims == (names[0],) and n != names[0]
+        }
     return AxisLabels(
         tuple(str(n) for n in names),
         tuple(int(array.shape[d]) for d in numbers),
         {str(n): np.asarray(c.values) for n, c in known.items()},
         {str(n): dict(c.attrs) for n, c in known.items() if c.attrs},
+        extra,
     )
 
 

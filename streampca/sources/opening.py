@@ -14,6 +14,8 @@ import zarr
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.sources.memory import ArrayReader, NpyReader, from_sparse
+from streampca.sources.plink import is_plink as _names_plink
+from streampca.sources.plink import open_plink
 from streampca.sources.stacked import Reader, StackedMatrix, check_dtype, check_rank
 from streampca.sources.zarr_store import ZarrReader, hide_secrets, open_array, pick_array
 
@@ -31,7 +33,8 @@ def open(
 ) -> ChunkedMatrix:
     """Open anything as a matrix of samples x features that is read in blocks.
 
-    source : a path or URL of a Zarr array or group, a NetCDF or ``.npy`` file; a ``zarr.Array``
+    source : a path or URL of a Zarr array or group, a NetCDF or ``.npy`` file; PLINK 1 filesets
+        by the path of a ``.bed``, a list of them or a pattern (``chr*.bed``); a ``zarr.Array``
         or ``zarr.Group``; an xarray DataArray or Dataset; a Dask array (any graph); NumPy, lists,
         data frames; scipy.sparse; or a ChunkedMatrix.
     variable : which array of a group or file.
@@ -46,7 +49,9 @@ def open(
     """
     if isinstance(source, ChunkedMatrix):
         return source
-    if isinstance(source, (str, os.PathLike)):
+    if _names_plink(source):
+        matrix: ChunkedMatrix = open_plink(source)
+    elif isinstance(source, (str, os.PathLike)):
         matrix = _open_path(os.fspath(source), variable, dim, missing_chunks, storage_options)
     elif isinstance(source, zarr.Array | zarr.Group):
         matrix = _from_zarr(source, variable, dim, missing_chunks, str(source.store))

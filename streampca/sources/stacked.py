@@ -118,7 +118,8 @@ class StackedMatrix(ChunkedMatrix):
         if values.shape[axis] != stop - start:
             keep = slice(skip, skip + stop - start)
             values = values[:, keep] if axis else values[keep]
-        return values if values.flags.c_contiguous else np.ascontiguousarray(values)
+        by_feature = axis == 1 and values.dtype.itemsize == 1 and values.flags.f_contiguous
+        return values if by_feature else np.ascontiguousarray(values)
 
     def _width(self, axis: int, start: int, stop: int) -> int:
         return stop - start if axis else self.shape[1]
@@ -151,7 +152,7 @@ class StackedMatrix(ChunkedMatrix):
         scratch = self.reader.scratch_nbytes(index)
         order = (*self.dims[0], *self.dims[1])
         transposed = order != tuple(range(len(order)))
-        if transposed:
+        if transposed and not (axis == 1 and self.dtype.itemsize == 1):
             scratch += length * self.shape[1 - axis] * self.dtype.itemsize
         return scratch
 

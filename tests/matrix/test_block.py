@@ -302,7 +302,8 @@ def test_standardize(axis: int, ddof: int, scale: Any, centred: bool) -> None:
     x[np.random.default_rng(5).random(x.shape) < 0.2] = np.nan
     x[:, 5] = np.nan
     b = block(x, axis)
-    center, divisor, constant = Standardize(centred, scale, ddof).resolve(b.stats, b.eps)
+    scaling = Standardize(centred, scale, ddof).resolve(b.stats, b.eps)
+    center, divisor, constant = scaling.center, scaling.scale, scaling.constant
     assert constant.tolist() == [False, False, False, True, False, True, False]
     mean = np.nan_to_num([np.nanmean(c) if np.isfinite(c).any() else 0.0 for c in x.T])
     assert np.allclose(center, mean if centred else 0)
@@ -320,7 +321,8 @@ def test_standardize(axis: int, ddof: int, scale: Any, centred: bool) -> None:
 
 def test_one_row_has_no_scale() -> None:
     b = block(values("float64", 1, 3), 1)
-    _, divisor, constant = Standardize(scale="std").resolve(b.stats, b.eps)
+    scaling = Standardize(scale="std").resolve(b.stats, b.eps)
+    divisor, constant = scaling.scale, scaling.constant
     assert divisor.tolist() == [0.0] * 3
     assert constant.all()
 

@@ -1,0 +1,33 @@
+"""The array calls of the inner loops: all that a GPU lane would have to replace."""
+
+from streampca.kernels.blas import (
+    Array,
+    rank_k_update,
+    rank_one_update,
+    symmetrize,
+    triangular_factor,
+)
+from streampca.kernels.columns import (
+    CACHE_NBYTES,
+    ColumnStats,
+    add_exactly,
+    column_stats,
+    probe,
+    provisional_mean,
+    row_pieces,
+)
+
+__all__ = [
+    "CACHE_NBYTES",
+    "Array",
+    "ColumnStats",
+    "add_exactly",
+    "column_stats",
+    "probe",
+    "provisional_mean",
+    "rank_k_update",
+    "rank_one_update",
+    "row_pieces",
+    "symmetrize",
+    "triangular_factor",
+]

@@ -1,0 +1,138 @@
+"""BLAS and LAPACK for the inner loops. Nothing else touches them per block.
+
+scipy's public BLAS wrappers hold the GIL, so two lanes would gain nothing. The same
+routines are taken here from ``scipy.linalg.cython_blas`` and called through ctypes, which
+releases it. Symmetric matrices are kept in C order with the lower triangle valid
+(Fortran's upper); :func:`symmetrize` mirrors it when a result is read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import scipy.linalg.blas
+import scipy.linalg.cython_blas
+import scipy.linalg.cython_lapack
+import scipy.linalg.lapack
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def _routine(module: Any, name: str, n_arguments: int) -> Any | None:
+    """A GIL-free BLAS/LAPACK routine with 32-bit integers, or None where scipy has no such."""
+    capsule = getattr(module, "__pyx_capi__", {}).get(name)
+    if capsule is None:
+        return None
+    get_name = ctypes.pythonapi.PyCapsule_GetName
+    get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    signature = get_name(capsule)
+    if b"int *" not in signature:  # a 64-bit integer build: ours would pass the wrong width
+        return None
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * n_arguments)(get_pointer(capsule, signature))
+
+
+_SYRK = {t: _routine(scipy.linalg.cython_blas, t + "syrk", 10) for t in "sd"}
+_SYR = _routine(scipy.linalg.cython_blas, "dsyr", 7)
+_GEQRF = _routine(scipy.linalg.cython_lapack, "dgeqrf", 8)
+_CTYPES: dict[str, Any] = {"s": ctypes.c_float, "d": ctypes.c_double}
+
+
+def _int(value: int) -> Any:
+    return ctypes.byref(ctypes.c_int(value))
+
+
+def rank_k_update(c: Array, z: Array, *, rows: bool) -> None:
+    """Add z'z (``rows=True``) or zz' (``rows=False``) to the lower triangle of c, in place.
+
+    c : (m, m) C-ordered float32 or float64; z : same dtype, (r, m) or (m, r), C or F order.
+    """
+    if not z.flags.c_contiguous and z.flags.f_contiguous:
+        z, rows = z.T, not rows
+    kind = "s" if c.dtype == np.float32 else "d"
+    n = c.shape[0]
+    k = z.shape[0] if rows else z.shape[1]
+    if n == 0 or k == 0:
+        return
+    # C order seen as Fortran order is the transpose: z'z needs no transposition there.
+    if (syrk := _SYRK[kind]) is None:
+        public = scipy.linalg.blas.ssyrk if kind == "s" else scipy.linalg.blas.dsyrk
+        public(1.0, z.T, beta=1.0, c=c.T, trans=not rows, lower=0, overwrite_c=1)
+        return
+    one = ctypes.byref(_CTYPES[kind](1.0))
+    lead = z.strides[0] // z.itemsize if z.shape[0] > 1 else z.shape[1]
+    syrk(
+        b"U",
+        b"N" if rows else b"T",
+        _int(n),
+        _int(k),
+        one,
+        z.ctypes.data,
+        _int(lead),
+        one,
+        c.ctypes.data,
+        _int(n),
+    )
+
+
+def rank_one_update(c: Array, x: Array, alpha: float) -> None:
+    """Add alpha x x' to the lower triangle of c (float64, C order), in place."""
+    if not x.size or alpha == 0.0:
+        return
+    x = np.ascontiguousarray(x, dtype=np.float64)
+    if _SYR is None:
+        scipy.linalg.blas.dsyr(alpha, x, a=c.T, lower=0, overwrite_a=1)
+        return
+    _SYR(
+        b"U",
+        _int(x.size),
+        ctypes.byref(ctypes.c_double(alpha)),
+        x.ctypes.data,
+        _int(1),
+        c.ctypes.data,
+        _int(x.size),
+    )
+
+
+def triangular_factor(stack: Array) -> Array:
+    """R of the QR factorisation of stack, which is overwritten.
+
+    stack : (m, p) Fortran-ordered float64. Returns (p, p) upper triangular, Fortran-ordered.
+    """
+    m, p = stack.shape
+    rank = min(m, p)
+    if rank:
+        tau = np.empty(rank)
+        work = np.empty(max(1, 64 * p))
+        info = ctypes.c_int(0)
+        if _GEQRF is None:
+            stack = scipy.linalg.lapack.dgeqrf(stack, overwrite_a=1)[0]
+        else:
+            _GEQRF(
+                _int(m),
+                _int(p),
+                stack.ctypes.data,
+                _int(m),
+                tau.ctypes.data,
+                work.ctypes.data,
+                _int(work.size),
+                ctypes.byref(info),
+            )
+    r = np.zeros((p, p), order="F")
+    r[:rank] = np.triu(stack[:rank])
+    return r
+
+
+def symmetrize(c: Array) -> Array:
+    """A full symmetric float64 copy of a matrix whose lower triangle is valid."""
+    full = np.array(c, dtype=np.float64, order="C")
+    step = 512
+    for i in range(0, len(full), step):
+        j = min(i + step, len(full))
+        full[i:j, j:] = full[j:, i:j].T
+        corner = full[i:j, i:j]
+        corner[...] = np.tril(corner) + np.tril(corner, -1).T
+    return full

@@ -1,0 +1,202 @@
+"""Compiled kernels for blocks of small integer calls (genotypes): unpack, count, standardise.
+
+Compiled by Numba on first use, cached on disk, and run without the GIL. This module is imported
+where it is needed, not at start-up: Numba takes 50 MB. A block of features comes in either
+layout: "by feature", (features, samples), as variant-major files hold it, or "by sample",
+(samples, features).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from streampca.kernels.blas import Array
+from streampca.kernels.columns import ColumnStats
+
+BEYOND = 1 << 15  # larger than any int8 or uint8
+PIECE = 32768  # the squares of so many of them fit an int32 sum: 32768 x 255^2 < 2^31
+COMPILED = (np.dtype(np.int8), np.dtype(np.uint8))
+
+
+_compile: Any = njit(nogil=True, cache=True)
+
+
+def _bed_table() -> Array:
+    """(256, 4) int8: the four calls in a byte of a PLINK 1 .bed, as copies of the first allele."""
+    copies = np.array([2, -1, 1, 0], dtype=np.int8)  # 00 both, 01 missing, 10 one, 11 none
+    byte = np.arange(256)[:, None]
+    return copies[(byte >> (2 * np.arange(4))) & 3]
+
+
+BED_TABLE = _bed_table()
+
+
+@_compile
+def unpack_bed(packed: Array, table: Array, out: Array) -> None:
+    """Two-bit calls to int8: packed (m, ceil(n / 4)) uint8 -> out (m, n)."""
+    m, n = out.shape
+    whole = n // 4
+    for j in range(m):
+        for b in range(whole):
+            four = table[packed[j, b]]
+            out[j, 4 * b] = four[0]
+            out[j, 4 * b + 1] = four[1]
+            out[j, 4 * b + 2] = four[2]
+            out[j, 4 * b + 3] = four[3]
+        for i in range(4 * whole, n):
+            out[j, i] = table[packed[j, whole], i - 4 * whole]
+
+
+@_compile
+def _count_by_feature(x: Array, code: int, sums: Array, lows: Array, highs: Array) -> None:
+    """sums (3, m) int64: observed, total, squares of each row of x; lows, highs (m,).
+
+    Everything in the loops over i is int32, so that they compile to vector instructions.
+    """
+    m, n = x.shape
+    for j in range(m):
+        row = x[j]
+        observed: Any = 0
+        total: Any = 0
+        squares: Any = 0
+        for start in range(0, n, PIECE):
+            seen = one = two = np.int32(0)
+            for i in range(start, min(start + PIECE, n)):
+                v = np.int32(row[i])
+                s = np.int32(v != code)
+                k = v * s
+                seen, one, two = np.int32(seen + s), np.int32(one + k), np.int32(two + k * k)
+            observed, total, squares = observed + seen, total + one, squares + two
+        low, high = np.int32(BEYOND), np.int32(-BEYOND)
+        for i in range(n):
+            v = np.int32(row[i])
+            low = np.int32(min(low, v if v != code else np.int32(BEYOND)))
+            high = np.int32(max(high, v if v != code else np.int32(-BEYOND)))
+        sums[0, j], sums[1, j], sums[2, j] = observed, total, squares
+        lows[j], highs[j] = low, high
+
+
+@_compile
+def _count_by_sample(x: Array, code: int, sums: Array, lows: Array, highs: Array) -> None:
+    """The same for the columns of x."""
+    n, m = x.shape
+    seen, one, two = np.zeros(m, np.int32), np.zeros(m, np.int32), np.zeros(m, np.int32)
+    low, high = np.full(m, BEYOND, np.int32), np.full(m, -BEYOND, np.int32)
+    sums[:] = 0
+    for start in range(0, n, PIECE):
+        seen[:], one[:], two[:] = 0, 0, 0
+        for i in range(start, min(start + PIECE, n)):
+            for j in range(m):
+                v = np.int32(x[i, j])
+                s = np.int32(v != code)
+                k = v * s
+                seen[j] += s
+                one[j] += k
+                two[j] += k * k
+                low[j] = min(low[j], v if v != code else np.int32(BEYOND))
+                high[j] = max(high[j], v if v != code else np.int32(-BEYOND))
+        for j in range(m):
+            sums[0, j] += seen[j]
+            sums[1, j] += one[j]
+            sums[2, j] += two[j]
+    lows[:] = low
+    highs[:] = high
+
+
+def _code(missing: float | None) -> Any:
+    """The missing code as the kernels take it; one that nothing equals where there is none."""
+    if missing is None or abs(missing) > BEYOND or not float(missing).is_integer():
+        return np.int32(BEYOND)
+    return np.int32(missing)
+
+
+def call_stats(values: Array, missing: float | None) -> ColumnStats:
+    """Column statistics of a block (n, m) of int8 or uint8 in either layout; sums are exact."""
+    n, m = values.shape
+    code = _code(missing)
+    sums = np.empty((3, m), np.int64)
+    low, high = np.empty(m, np.int64), np.empty(m, np.int64)
+    if values.flags.c_contiguous:
+        _count_by_sample(values, code, sums, low, high)
+    else:
+        _count_by_feature(values.T, code, sums, low, high)
+    count, total, squares = sums
+    safe = np.maximum(count, 1)
+    seen = count > 0
+    return ColumnStats(
+        count.copy(),
+        n - count,
+        count.astype(np.float64),
+        total / safe,
+        (squares * safe - total * total) / safe,
+        np.where(seen, low, np.inf),
+        np.where(seen, high, -np.inf),
+        np.zeros(m),
+    )
+
+
+@_compile
+def _standardize_by_feature(x: Array, code: int, center: Array, factor: Array, out: Array) -> None:
+    m, n = x.shape
+    for j in range(m):
+        c, f = center[j], factor[j]
+        for i in range(n):
+            v = np.int32(x[j, i])
+            out[j, i] = (v - c) * f if v != code else 0.0
+
+
+@_compile
+def _standardize_by_sample(
+    x: Array, first: int, code: int, center: Array, factor: Array, out: Array
+) -> None:
+    n, m = out.shape
+    for i in range(n):
+        for j in range(m):
+            v = np.int32(x[i, first + j])
+            out[i, j] = (v - center[j]) * factor[j] if v != code else 0.0
+
+
+def standardize_calls(
+    values: Array, part: slice, missing: float | None, center: Array, factor: Array, out: Array
+) -> None:
+    """out = (values[:, part] - center) * factor, missing cells 0, each rounded once from float64.
+
+    values : (n, m) in either layout.  out : (n, width) in the same.  center, factor : (width,).
+    """
+    code = _code(missing)
+    if values.flags.c_contiguous:
+        _standardize_by_sample(values, part.start, code, center, factor, out)
+    else:
+        _standardize_by_feature(values.T[part], code, center, factor, out.T)
+
+
+@_compile
+def _row_missing_by_feature(x: Array, code: int, lost: Array) -> None:
+    m, n = x.shape
+    for j in range(m):
+        for i in range(n):
+            lost[i] += np.int32(x[j, i] == code)
+
+
+@_compile
+def _row_missing_by_sample(x: Array, code: int, lost: Array) -> None:
+    n, m = x.shape
+    for i in range(n):
+        count = np.int32(0)
+        for j in range(m):
+            count += np.int32(x[i, j] == code)
+        lost[i] += count
+
+
+def row_missing(values: Array, missing: float | None) -> Array:
+    """(n,) int64 missing cells of each row of a block (n, m) in either layout."""
+    lost = np.zeros(values.shape[0], np.int32)
+    if missing is not None:
+        if values.flags.c_contiguous:
+            _row_missing_by_sample(values, _code(missing), lost)
+        else:
+            _row_missing_by_feature(values.T, _code(missing), lost)
+    return lost.astype(np.int64)

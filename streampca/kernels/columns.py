@@ -1,0 +1,108 @@
+"""Elementwise and per-column work on blocks, in pieces that stay in cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streampca.kernels.blas import Array
+
+CACHE_NBYTES = 256 * 1024  # elementwise work is done in pieces that stay in a core's L2 cache
+
+
+def row_pieces(n_rows: int, row_nbytes: int, nbytes: int = CACHE_NBYTES) -> list[slice]:
+    """Slices of consecutive rows of about ``nbytes`` each."""
+    step = max(1, nbytes // max(1, row_nbytes))
+    return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
+
+
+def probe(start: int, stop: int) -> Array:
+    """Entries start..stop of the fixed pseudo-random vector h that orients components.
+
+    h is uniform on (0, 2), from splitmix64 of the index: it can be made anywhere, for any
+    slice, without the rest. Its mean is positive, so components that are one-sided come out
+    positive. (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".)
+    """
+    with np.errstate(over="ignore"):
+        x = np.arange(start, stop, dtype=np.uint64) + np.uint64(1)
+        x = x * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x = x ^ (x >> np.uint64(31))
+    return (x >> np.uint64(11)).astype(np.float64) * (2.0 / 2**53)
+
+
+@dataclass(frozen=True)
+class ColumnStats:
+    """Per-column summary of one set of rows; every field is (columns,) float64 or int64."""
+
+    count: Array  # observed cells
+    missing: Array
+    weight: Array  # sum of the weights of the observed cells
+    mean: Array  # 0 where nothing was observed
+    m2: Array  # sum of w (x - mean)^2
+    minimum: Array  # +inf where nothing was observed
+    maximum: Array  # -inf where nothing was observed
+    mean_low: Array | float = 0.0  # what rounding took off the mean
+
+
+def column_stats(values: Array, mask: Array | None, weights: Array | None) -> ColumnStats:
+    """Count, mean, M2, min and max of each column in one sweep, shifted before squaring.
+
+    values : (rows, columns); mask : True = missing, or None; weights : (rows,) or None.
+    """
+    n, p = values.shape
+    shift = provisional_mean(values, mask)
+    total, square, weight = np.zeros(p), np.zeros(p), np.zeros(p)
+    missing = np.zeros(p, dtype=np.int64)
+    low, high = np.full(p, np.inf), np.full(p, -np.inf)
+    for rows in row_pieces(n, 8 * p):
+        d = np.subtract(values[rows], shift, dtype=np.float64)
+        w = None if weights is None else weights[rows, None]
+        if mask is not None and (hole := mask[rows]).any():
+            missing += np.count_nonzero(hole, axis=0)
+            seen = ~hole
+            np.minimum(low, np.where(seen, values[rows], np.inf).min(axis=0), out=low)
+            np.maximum(high, np.where(seen, values[rows], -np.inf).max(axis=0), out=high)
+            d[hole] = 0.0
+            if w is not None:
+                weight += np.sum(w * seen, axis=0)
+        else:
+            np.minimum(low, values[rows].min(axis=0), out=low)
+            np.maximum(high, values[rows].max(axis=0), out=high)
+            if w is not None:
+                weight += w.sum()
+        weighted = d if w is None else w * d
+        total += weighted.sum(axis=0)
+        square += np.einsum("ij,ij->j", weighted, d)
+    count = n - missing
+    if weights is None:
+        weight = count.astype(np.float64)
+    safe = np.where(weight > 0, weight, 1.0)
+    offset = total / safe
+    mean, rest = add_exactly(np.where(weight > 0, shift, 0.0), offset)
+    m2 = np.maximum(square - total * offset, 0.0)
+    return ColumnStats(count, missing, weight, mean, m2, low, high, rest)
+
+
+def add_exactly(a: Array, b: Array) -> tuple[Array, Array]:
+    """a + b as the rounded sum and what rounding took off (Knuth's two-sum).
+
+    A mean is kept as such a pair: of a mean of 1e6, float64 keeps 1e-10, and the scatter of two
+    parts needs the difference of their means to all digits.
+    """
+    total = a + b
+    virtual = total - a
+    return total, (a - (total - virtual)) + (b - virtual)
+
+
+def provisional_mean(values: Array, mask: Array | None) -> Array:
+    """A shift near each column's mean: the mean of the observed cells among a few rows."""
+    head = slice(0, min(len(values), 64))
+    if mask is None or not mask[head].any():
+        part = values[head].astype(np.float64)
+        return part.mean(axis=0) if len(part) else np.zeros(values.shape[1])
+    seen = ~mask[head]
+    part = np.where(seen, values[head], 0).astype(np.float64)
+    return part.sum(axis=0) / np.maximum(seen.sum(axis=0), 1)

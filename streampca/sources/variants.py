@@ -1,0 +1,70 @@
+"""Labels of genotype matrices: samples by id, variants by id, chromosome, position and alleles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, shorten
+from streampca.matrix import AxisLabels
+
+Text = np.ndarray[Any, Any]
+UNNAMED = "."
+
+
+def sample_labels(family: Text | None, individual: Text) -> AxisLabels:
+    """One dimension "sample", named by individual id; by FAMILY:INDIVIDUAL where that repeats.
+
+    Raises InvalidInputError where a sample occurs twice.
+    """
+    names, extra = individual, {}
+    if family is not None:
+        extra = {"family": family, "individual": individual}
+        if len(np.unique(individual)) < len(individual):
+            names = np.strings.add(np.strings.add(family, ":"), individual)
+    refuse_duplicates(names, "sample ids", "give every sample an id of its own")
+    return AxisLabels(("sample",), (len(names),), {"sample": names}, extra=extra)
+
+
+def variant_labels(
+    chromosome: Text, names: Text, position: np.ndarray[Any, Any], counted: Text, other: Text
+) -> AxisLabels:
+    """One dimension "variant"; unnamed variants (".") are called chromosome:position:alleles.
+
+    counted : the allele whose copies the values are.  other : the other one.
+    Raises InvalidInputError where an id occurs twice.
+    """
+    chromosome = plain_chromosome(chromosome)
+    unnamed = np.flatnonzero(names == UNNAMED)
+    if unnamed.size:
+        names = names.copy()
+        names[unnamed] = [f"{chromosome[i]}:{position[i]}:{counted[i]}:{other[i]}" for i in unnamed]
+    repair = "rename them: plink2 --set-all-var-ids '@:#:$r:$a' --make-bed"
+    refuse_duplicates(names, "variant ids", repair)
+    extra = {
+        "chromosome": chromosome,
+        "position": position,
+        "counted_allele": counted,
+        "other_allele": other,
+    }
+    return AxisLabels(("variant",), (len(names),), {"variant": names}, extra=extra)
+
+
+def plain_chromosome(names: Text) -> Text:
+    """Chromosomes without "chr", the X, Y, XY and MT of PLINK's 23 to 26 by letter."""
+    text = np.dtypes.StringDType()
+    distinct, inverse = np.unique(np.asarray(names, text), return_inverse=True)
+    plain = [name[3:] if name.lower().startswith("chr") else name for name in distinct.tolist()]
+    letters = {"23": "X", "24": "Y", "25": "XY", "26": "MT", "M": "MT"}
+    return np.array([letters.get(name, name) for name in plain], text)[inverse]
+
+
+def refuse_duplicates(names: Text, what: str, repair: str) -> None:
+    """Raise InvalidInputError where a name occurs more than once."""
+    distinct, counts = np.unique(names, return_counts=True)
+    if len(distinct) == len(names):
+        return
+    twice = distinct[counts > 1]
+    shown = shorten([str(name) for name in twice[:4]], len(twice))
+    raise InvalidInputError(f"{len(twice)} {what} occur more than once ({shown}); {repair}")
