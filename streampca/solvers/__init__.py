@@ -10,14 +10,22 @@ from streampca.solvers.components import (
 )
 from streampca.solvers.signs import signs, signs_of_components
 from streampca.solvers.spectrum import Spectrum, eigh_lower, orthonormal_columns, svd_of_r
+from streampca.solvers.tracy_widom import (
+    TracyWidom,
+    count_significant,
+    tracy_widom_sf,
+    tracy_widom_test,
+)
 
 __all__ = [
     "Certificate",
     "Spectrum",
+    "TracyWidom",
     "by_gap",
     "by_share",
     "certify",
     "check_n_components",
+    "count_significant",
     "eigh_lower",
     "known_count",
     "numerical_rank",
@@ -27,4 +35,6 @@ __all__ = [
     "signs",
     "signs_of_components",
     "svd_of_r",
+    "tracy_widom_sf",
+    "tracy_widom_test",
 ]

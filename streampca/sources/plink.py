@@ -102,7 +102,7 @@ class BedReader(Reader):
         held = getattr(self._local, "packed", None)
         if held is None or len(held) < size:
             held = self._local.packed = np.empty(size, np.uint8)
-        view = memoryview(held)[:size]
+        view = memoryview(held)[:size]  # type: ignore[arg-type]
         done, place = 0, len(MAGIC) + 1 + first * self.stride
         try:
             file = os.open(path, os.O_RDONLY)
