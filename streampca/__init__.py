@@ -4,7 +4,15 @@ from streampca import errors
 from streampca.accumulators import Accumulator
 from streampca.errors import StreamPCAError
 from streampca.matrix import Block, ChunkedMatrix, concat_features, concat_samples
-from streampca.models import PCA, Decomposition, IncrementalPCA, correlation, covariance
+from streampca.models import (
+    PCA,
+    Decomposition,
+    GenotypePCA,
+    IncrementalPCA,
+    VariantFilter,
+    correlation,
+    covariance,
+)
 from streampca.models.loading import load
 from streampca.passes import Advance, Plan
 from streampca.sources import open
@@ -17,9 +25,11 @@ __all__ = [
     "Block",
     "ChunkedMatrix",
     "Decomposition",
+    "GenotypePCA",
     "IncrementalPCA",
     "Plan",
     "StreamPCAError",
+    "VariantFilter",
     "__version__",
     "concat_features",
     "concat_samples",

@@ -54,6 +54,10 @@ class AccuracyWarning(UserWarning):
     """Some requested components lie below what the arithmetic can resolve."""
 
 
+class LocalComponentWarning(UserWarning):
+    """One short region of the genome makes most of a component."""
+
+
 class NoGapWarning(UserWarning):
     """``n_components="gap"`` found no gap that stands above sampling error."""
 

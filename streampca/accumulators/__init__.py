@@ -6,6 +6,7 @@ from streampca.accumulators.gram import Gram
 from streampca.accumulators.moments import Moments
 from streampca.accumulators.r_factor import RFactor
 from streampca.accumulators.reconstruction import Reconstruction
+from streampca.accumulators.row_missing import RowMissing
 from streampca.accumulators.scatter import Scatter
 from streampca.accumulators.scatter_imputed import MeanImputedScatter
 from streampca.accumulators.truncated_factor import TruncatedFactor
@@ -19,6 +20,7 @@ __all__ = [
     "Moments",
     "RFactor",
     "Reconstruction",
+    "RowMissing",
     "Scatter",
     "TruncatedFactor",
 ]

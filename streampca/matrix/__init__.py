@@ -4,6 +4,7 @@ from streampca.matrix.block import Block, Tile, work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
 from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels
+from streampca.matrix.select import select
 from streampca.matrix.standardize import (
     ALLELE_SCALES,
     SCALES,
@@ -27,5 +28,6 @@ __all__ = [
     "concat_samples",
     "constant_columns",
     "regular_edges",
+    "select",
     "work_dtype",
 ]

@@ -162,6 +162,14 @@ class Block:
         hidden = None if self.hidden is None else self.hidden[::step]
         return replace(self, values=self.values[::step], hidden=hidden, weights=None, scratch=None)
 
+    def take_rows(self, rows: Array) -> Block:
+        """The block of some of its samples (features streamed), in the same layout."""
+        by_feature = isinstance(self.values, np.ndarray) and not self.values.flags.c_contiguous
+        values = np.take(self.values.T, rows, axis=1).T if by_feature else self.values[rows]
+        hidden = None if self.hidden is None else self.hidden[rows]
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(self, values=values, hidden=hidden, weights=weights, scratch=None)
+
     def head_mean(self) -> Array:
         """(columns,) mean of the observed cells among the first rows: a provisional shift."""
         head = self.values[: min(64, self.shape[0])]

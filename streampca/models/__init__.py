@@ -2,7 +2,17 @@
 
 from streampca.models.covariance import correlation, covariance
 from streampca.models.decomposition import Decomposition
+from streampca.models.genotype_filters import VariantFilter
+from streampca.models.genotype_pca import GenotypePCA
 from streampca.models.incremental_pca import IncrementalPCA
 from streampca.models.pca import PCA
 
-__all__ = ["PCA", "Decomposition", "IncrementalPCA", "correlation", "covariance"]
+__all__ = [
+    "PCA",
+    "Decomposition",
+    "GenotypePCA",
+    "IncrementalPCA",
+    "VariantFilter",
+    "correlation",
+    "covariance",
+]

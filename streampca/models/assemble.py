@@ -22,6 +22,7 @@ from streampca.models.decomposition import Decomposition
 from streampca.models.fitted import Fitted, freedom
 from streampca.passes import PassCost, Plan
 from streampca.passes.machine import peak_nbytes
+from streampca.solvers import TRACY_WIDOM
 
 
 def assemble(
@@ -54,12 +55,14 @@ def assemble(
         constant=fitted.constant,
         filtered=fitted.filtered,
         missing=fitted.missing,
+        missing_by_sample=fitted.missing_by_sample,
         labels=labels,
         certificate=fitted.certificate,
         settings={k: v for k, v in settings.items() if k not in ("scheduler", "progress")},
         provenance=_provenance(costs, source),
         plan={} if plan is None else plan.to_dict(),
         weight=fitted.weight,
+        total_squares=spectrum.squares / divisor**2,
     )
 
 
@@ -88,6 +91,12 @@ def _warn(fitted: Fitted, labels: Labels, settings: dict[str, Any]) -> None:
         warnings.warn(
             "the spectrum has no gap that stands above sampling error; all components above "
             "rounding were kept. Choose a number, or a share such as n_components=0.9.",
+            NoGapWarning,
+            stacklevel=4,
+        )
+    if settings["n_components"] == TRACY_WIDOM and fitted.gap is None:
+        warnings.warn(
+            "no component is significant by the Tracy-Widom test at 0.05; the first was kept",
             NoGapWarning,
             stacklevel=4,
         )

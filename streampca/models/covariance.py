@@ -11,15 +11,13 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.models.decomposition import Decomposition
+from streampca.models.fitted import count_components
 from streampca.models.linear import attach
 from streampca.passes import Candidate, Execution, make_plan, pass_spec, resolve, run
 from streampca.solvers import (
-    by_gap,
-    by_share,
     certify,
     check_n_components,
     eigh_lower,
-    known_count,
     numerical_rank,
     residual_norms,
     signs_of_components,
@@ -126,13 +124,10 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
     spectrum = eigh_lower(matrix)
     if np.linalg.eigvalsh(matrix)[0] < -1e-8 * largest * p:
         raise InvalidInputError("S has a negative eigenvalue; expected a covariance matrix")
-    known = known_count(model.n_components, p, p)
     rank = numerical_rank(spectrum.values, p, float(np.finfo(np.float64).eps))
-    if known is None and model.n_components == "gap":
-        known = by_gap(spectrum.values[: max(rank, 1)], n) or max(rank, 1)
-    elif known is None:
-        known = by_share(spectrum.values, spectrum.total, float(model.n_components))
-    kept = spectrum.head(known)
+    wanted = {"n_components": model.n_components}
+    k, _ = count_components(wanted, spectrum.values, spectrum, n, p, rank)
+    kept = spectrum.head(k)
     floor = float(np.finfo(np.float64).eps * spectrum.values[0])
     residual = residual_norms(matrix, kept)
     orientation = signs_of_components(kept.vectors)
@@ -149,6 +144,7 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
         labels=Labels.plain((0, p), None if names is None else list(names)),
         certificate=certify(residual, kept, floor, 1.0, 0),
         weight=float(n) if n else float("nan"),
-        settings={"n_components": model.n_components},
+        settings=wanted,
+        total_squares=spectrum.squares,
     )
     return attach(model, result)

@@ -14,7 +14,7 @@ import numpy as np
 from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels
-from streampca.solvers import Certificate
+from streampca.solvers import Certificate, TracyWidom, tracy_widom_test
 from streampca.store import read_bundle, write_bundle
 
 
@@ -51,6 +51,8 @@ class Decomposition:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] = field(default_factory=dict)
     weight: float = 0.0  # sum of the row weights (the number of rows without weights)
+    total_squares: float = float("nan")  # sum of the squares of all variances, kept or not
+    missing_by_sample: Array | None = None  # (n,) missing cells of each row, in features used
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -87,6 +89,15 @@ class Decomposition:
         """(k,) of the centred (and scaled) matrix."""
         freedom = max(self.weight - self.ddof, 0.0)
         return np.asarray(np.sqrt(self.explained_variance * freedom))
+
+    def tracy_widom(self) -> TracyWidom:
+        """Significance of each component: statistic, p-value, effective number of features."""
+        return tracy_widom_test(
+            self.explained_variance,
+            total=self.total_variance,
+            squares=self.total_squares,
+            count=min(self.n_samples - 1, self.n_features_used),
+        )
 
     @property
     def noise_variance(self) -> float:
@@ -214,6 +225,7 @@ class Decomposition:
                 "provenance",
                 "plan",
                 "weight",
+                "total_squares",
             )
         }
         certificate = None if self.certificate is None else self.certificate.to_dict()

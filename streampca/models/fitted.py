@@ -12,9 +12,32 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize
 from streampca.passes import PassResult
-from streampca.solvers import Certificate, Spectrum, by_gap, by_share, eigh_lower, known_count
+from streampca.solvers import (
+    TRACY_WIDOM,
+    Certificate,
+    Spectrum,
+    by_gap,
+    by_share,
+    count_significant,
+    eigh_lower,
+    known_count,
+    tracy_widom_test,
+)
+
+LEADING = 100  # eigenvalues that are tested for significance before all are computed
 
 Runner = Callable[..., PassResult]  # run one pass of the plan by its name
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Samples that are scored beside those that are fitted.
+
+    everyone : the matrix of all of them.  rows : increasing numbers of the fitted ones.
+    """
+
+    everyone: ChunkedMatrix
+    rows: Array
 
 
 @dataclass
@@ -33,9 +56,10 @@ class Fitted:
     column_variance: Array  # (p,) unscaled
     gap: int | None = None
     components: Array | None = None  # (k, p)
-    scores: Array | None = None  # (n, k)
+    scores: Array | None = None  # (n, k), or (everyone, k) with a cohort
     filtered: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     missing: Array | None = None  # (p,) missing cells of each column
+    missing_by_sample: Array | None = None  # (n,)
 
 
 def standardization(settings: dict[str, Any]) -> Standardize:
@@ -49,6 +73,10 @@ def solve_symmetric(
 ) -> tuple[Spectrum, Array, bool]:
     """(leading pairs, the eigenvalues that are known, whether those are all)."""
     k = known_count(settings["n_components"], limit, limit)
+    if settings["n_components"] == TRACY_WIDOM and len(lower) > 2 * LEADING:
+        spectrum = eigh_lower(lower, LEADING)
+        if significant(spectrum, len(lower) - 1) < LEADING:
+            return spectrum, np.append(spectrum.values, spectrum.next_value), False
     if k is None or k >= len(lower):
         spectrum = eigh_lower(lower)
         return spectrum, spectrum.values, True
@@ -56,10 +84,27 @@ def solve_symmetric(
     return spectrum, np.append(spectrum.values, spectrum.next_value), k + 1 >= len(lower)
 
 
+def significant(spectrum: Spectrum, count: int) -> int:
+    """Leading components that the Tracy-Widom test finds, of ``count`` non-zero eigenvalues."""
+    test = tracy_widom_test(
+        spectrum.values, total=spectrum.total, squares=spectrum.squares, count=count
+    )
+    return count_significant(test)
+
+
 def count_components(
-    settings: dict[str, Any], values: Array, total: float, n: int, limit: int, rank: int
+    settings: dict[str, Any],
+    values: Array,
+    spectrum: Spectrum,
+    n: int | None,
+    limit: int,
+    rank: int,
 ) -> tuple[int, int | None]:
-    """(components to keep, the gap's k if that was asked and there is one)."""
+    """(components to keep, the gap's k if one was asked and found).
+
+    values : the eigenvalues that are known.  Where the Tracy-Widom test was asked, its k takes
+    the place of the gap's.
+    """
     wanted = settings["n_components"]
     known = known_count(wanted, limit, limit)
     if known is not None:
@@ -67,7 +112,10 @@ def count_components(
     if wanted == "gap":
         gap = by_gap(values[: max(rank, 1)], n)
         return (max(rank, 1) if gap is None else gap), gap
-    return min(by_share(values, total, float(wanted)), limit), None
+    if wanted == TRACY_WIDOM:
+        found = significant(spectrum, limit if n is None else min(n - 1, limit))
+        return max(found, 1), found or None
+    return min(by_share(values, spectrum.total, float(wanted)), limit), None
 
 
 def freedom(weight: float, settings: dict[str, Any]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from streampca.accumulators import (
     TruncatedFactor,
 )
 from streampca.kernels import Array, ColumnStats
-from streampca.matrix import ChunkedMatrix, work_dtype
+from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.models.fitted import (
+    Cohort,
     Fitted,
     Runner,
     count_components,
@@ -35,22 +37,32 @@ from streampca.solvers import (
     signs_of_components,
     svd_of_r,
 )
+from streampca.store import MemorySink
 
 
 def fit_pca(
-    plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], execution: Execution
+    plan: Plan,
+    matrix: ChunkedMatrix,
+    settings: dict[str, Any],
+    execution: Execution,
+    cohort: Cohort | None = None,
 ) -> Fitted:
-    """Run the plan's passes and solve."""
+    """Run the plan's passes and solve.
+
+    cohort : all samples, where ``matrix`` holds some of them and all are to be scored in the
+        pass for the loadings (solver "gram" only).
+    """
     execution.n_passes = len(plan.passes)
 
-    def step(name: str, **more: Any) -> PassResult:
+    def step(name: str, matrix: ChunkedMatrix = matrix, **more: Any) -> PassResult:
         execution.pass_number = [p.name for p in plan.passes].index(name) + 1
         return run(plan.named(name), matrix, execution=execution, **more)
 
+    if plan.solver == "gram":
+        return gram_by_features(plan, matrix, settings, step, cohort)
     solve = {
         "scatter": _by_scatter,
         "tsqr": _by_tsqr,
-        "gram": gram_by_features,
         "gram by panels": gram_by_panels,
     }[plan.solver]
     return solve(plan, matrix, settings, step)
@@ -85,7 +97,7 @@ def solve_accumulator(
         terms = 1 if work == np.float64 else min(accumulator.count, OPEN_BLOCKS * 8192)
         floor = rounding_floor(work, spectrum, terms)
         rank = min(numerical_rank(whole, len(lower), float(np.finfo(work).eps)), limit)
-    k, gap = count_components(settings, whole, spectrum.total, accumulator.count, limit, rank)
+    k, gap = count_components(settings, whole, spectrum, accumulator.count, limit, rank)
     kept = spectrum.head(k)
     divisor = freedom(accumulator.weight, settings)
     k = min(k, len(kept.values))
@@ -161,7 +173,7 @@ def _solve_factor(
     if isinstance(accumulator, TruncatedFactor) and scale is None:
         floor += accumulator.lost
         total = spectrum.total + accumulator.lost_trace
-        spectrum = Spectrum(spectrum.values, spectrum.vectors, accumulator.lost, total)
+        spectrum = replace(spectrum, next_value=accumulator.lost, total=total)
     return spectrum, spectrum.values, residual, floor
 
 
@@ -172,12 +184,23 @@ def _by_scatter(
     plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner
 ) -> Fitted:
     accumulator: Any = Scatter(center=settings["center"])
+    more: dict[str, Any] = {}
+    counts = MemorySink(matrix.shape[0], 1, np.int64)
     if settings["missing"] == "mean":
         accumulator = MeanImputedScatter()
-    done = step("scatter", accumulators={"scatter": accumulator})["scatter"]
-    return solve_accumulator(
+        more = {"maps": {"missing": count_missing}, "sinks": {"missing": counts}}
+    done = step("scatter", accumulators={"scatter": accumulator}, **more)["scatter"]
+    fitted = solve_accumulator(
         done, settings, stored_eps(matrix), work_dtype(matrix.dtype), min(matrix.shape)
     )
+    if more:
+        fitted.missing_by_sample = counts.values[:, 0]
+    return fitted
+
+
+def count_missing(block: Block) -> Array:
+    """(rows, 1) missing cells of each row of a block: a map."""
+    return block.row_missing[:, None]
 
 
 def _by_tsqr(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:

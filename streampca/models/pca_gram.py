@@ -7,11 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import OPEN_BLOCKS, CrossProduct, Gram, Moments
+from streampca.accumulators import (
+    OPEN_BLOCKS,
+    Accumulator,
+    CrossProduct,
+    Gram,
+    Moments,
+    RowMissing,
+)
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe
-from streampca.matrix import ChunkedMatrix, work_dtype
+from streampca.matrix import ChunkedMatrix, Standardize, work_dtype
 from streampca.models.fitted import (
+    Cohort,
     Fitted,
     Runner,
     count_components,
@@ -21,7 +29,7 @@ from streampca.models.fitted import (
     stored_eps,
 )
 from streampca.models.pca_plan import needs_moments
-from streampca.models.projection import FeatureLoadings
+from streampca.models.projection import FeatureLoadings, ScoresBesideFit
 from streampca.passes import Plan, single_threaded_blas
 from streampca.solvers import (
     Spectrum,
@@ -33,7 +41,7 @@ from streampca.solvers import (
     signs,
     signs_of_components,
 )
-from streampca.store import MemorySink
+from streampca.store import MemorySink, ZarrSink
 
 
 @dataclass
@@ -74,7 +82,7 @@ def _solve_dual(
         residual = residual_norms(lower, spectrum)
     eps = float(np.finfo(work_dtype(matrix.dtype)).eps)
     rank = numerical_rank(values, n, eps)
-    k, gap = count_components(settings, values, spectrum.total, n, limit, rank)
+    k, gap = count_components(settings, values, spectrum, n, limit, rank)
     orientation = signs(spectrum.vectors[:, :k].T @ z_probe)
     return _Dual(spectrum, values, everything, residual, k, gap, rank, orientation)
 
@@ -114,31 +122,66 @@ def _dual_fitted(
 
 
 def gram_by_features(
-    plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner
+    plan: Plan,
+    matrix: ChunkedMatrix,
+    settings: dict[str, Any],
+    step: Runner,
+    cohort: Cohort | None = None,
 ) -> Fitted:
+    """Gram matrix in one pass, loadings (and the scores of a cohort) in a second."""
     standardize = standardization(settings)
-    first = step(
-        "gram",
-        accumulators={
-            "gram": Gram(standardize=standardize, missing=settings["missing"]),
-            "columns": Moments(),
-        },
-    )
+    accumulators = {
+        "gram": Gram(standardize=standardize, missing=settings["missing"]),
+        "columns": Moments(),
+    }
+    if settings["missing"] == "mean":
+        accumulators["rows"] = RowMissing()
+    first = step("gram", accumulators=accumulators)
     gram = first["gram"]
+    if (relationship := settings.get("relationship")) is not None:
+        write_relationship(relationship, gram.lower(), gram.n_used)
     dual = _solve_dual(gram.lower(), gram.z_probe, settings, matrix)
     terms = OPEN_BLOCKS * int(np.diff(plan.named("gram").edges).max())
     fitted = _dual_fitted(dual, first["columns"].columns(), matrix, settings, terms, 1)
+    if "rows" in accumulators:
+        fitted.missing_by_sample = first["rows"].missing
     del gram, first
     if settings["components"]:
         sink = MemorySink(matrix.shape[1], dual.k)
-        step(
+        rows = None if cohort is None else cohort.rows
+        second = step(
             "loadings",
             operands={"u": dual.u, "s": dual.s},
             sinks={"loadings": sink},
-            maps={"loadings": FeatureLoadings(standardize)},
+            maps={"loadings": FeatureLoadings(standardize, rows)},
+            accumulators=_cohort_scores(standardize, cohort),
+            matrix=matrix if cohort is None else cohort.everyone,
         )
         fitted.components = _finish_components(sink.values, dual, fitted)
+        if cohort is not None:
+            fitted.scores = second["scores"].scores
+            fitted.scores[cohort.rows] = dual.u * dual.s
     return fitted
+
+
+def _cohort_scores(standardize: Standardize, cohort: Cohort | None) -> dict[str, Accumulator]:
+    if cohort is None:
+        return {}
+    return {"scores": ScoresBesideFit(standardize=standardize, rows=cohort.rows)}
+
+
+def write_relationship(path: str, lower: Array, n_used: int) -> None:
+    """The relationship matrix ZZ'/M as a Zarr array (n, n) float32, M features used."""
+    n = len(lower)
+    sink = ZarrSink(path, n, n, np.float32, dims=("sample", "sample_2"))
+    for start in range(0, n, sink.chunk):
+        stop = min(start + sink.chunk, n)
+        rows = np.empty((stop - start, n))
+        rows[:, :stop] = np.tril(lower[start:stop, :stop], start)
+        rows[:, start:stop] += np.tril(lower[start:stop, start:stop], -1).T
+        rows[:, stop:] = lower[stop:, start:stop].T
+        sink.write(start, (rows / max(n_used, 1)).astype(np.float32))
+    sink.finish()
 
 
 def _finish_components(v: Array, dual: _Dual, fitted: Fitted) -> Array:

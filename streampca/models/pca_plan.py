@@ -23,9 +23,12 @@ FLOP_RATE = {"float32": 8e10, "float64": 4e10}
 DENSE_RATE = 4e9
 
 
-def plan_pca(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Plan:
+def plan_pca(
+    matrix: ChunkedMatrix, settings: dict[str, Any], everyone: ChunkedMatrix | None = None
+) -> Plan:
     """The plan of a PCA with these settings (the estimator's parameters).
 
+    everyone : the matrix that the pass for the loadings reads, where it has more samples.
     Raises InvalidInputError for a solver that does not suit, MemoryLimitError where none fits.
     """
     solver = ALIASES.get(settings["svd_solver"], settings["svd_solver"])
@@ -38,7 +41,7 @@ def plan_pca(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Plan:
     families = {
         "scatter": lambda: [_scatter(matrix, settings)],
         "tsqr": lambda: [_tsqr(matrix, settings)],
-        "gram": lambda: [_gram(matrix, settings), *_panels(matrix, settings)],
+        "gram": lambda: [_gram(matrix, settings, everyone), *_panels(matrix, settings)],
     }
     wanted = ("scatter", "gram") if solver == "auto" else (solver,)
     candidates = [c for name in wanted for c in families[name]()]
@@ -93,7 +96,9 @@ def _tsqr(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     return Candidate("tsqr", reason, (spec,), 6 * p * p * 8, 22.0 * p**3)
 
 
-def _gram(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
+def _gram(
+    matrix: ChunkedMatrix, settings: dict[str, Any], everyone: ChunkedMatrix | None
+) -> Candidate:
     n, p = matrix.shape
     k = _kept(matrix, settings)
     standardize = standardization(settings)
@@ -103,8 +108,12 @@ def _gram(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     reason = "one pass over features; n x n Gram, then eigh"
     passes: tuple[PassSpec, ...] = (first,)
     if settings["components"]:
-        held = 2 * k * (n + p) * 8 + 10 * p * 8
-        passes += (PassSpec("loadings", 1, 0, 0, kept_nbytes=held, flops=2.0 * n * p * k),)
+        rows = n if everyone is None else everyone.shape[0]
+        held = 2 * k * (rows + p) * 8 + (0 if everyone is None else 4 * k * rows * 8) + 10 * p * 8
+        flops_each = (2.0 if everyone is None else 4.0) * rows * p * k
+        passes += (
+            PassSpec("loadings", 1, 0, 0, kept_nbytes=held, flops=flops_each, matrix=everyone),
+        )
         reason += "; a second pass for the components (components=False saves it)"
     held = 2 * n * k * 8 + (3 * p * k * 8 if settings["components"] else 0) + 20 * p * 8
     return Candidate("gram", reason, passes, first.total_nbytes + solve + held, flops)

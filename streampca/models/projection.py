@@ -154,11 +154,14 @@ class FeatureLoadings:
     """v = z'u / s for every feature z of a block: the loadings of a wide fit, as a map.
 
     Needs the operands "u" (n, k), "s" (k,); standardises as the Gram pass did.
+    rows : numbers of the samples that were fitted, where blocks hold more; None = all.
     """
 
     standardize: Any
+    rows: Array | None = None
 
     def __call__(self, block: Block) -> Array:
+        block = block if self.rows is None else block.take_rows(self.rows)
         scaling = self.standardize.resolve(block.stats, block.eps)
         u, s = block["u"], block["s"]
         out = np.empty((block.length, u.shape[1]))
@@ -167,6 +170,42 @@ class FeatureLoadings:
             values = tile.values.T @ u.astype(tile.values.dtype)
             out[tile.start - block.start : tile.stop - block.start] = values / divisor
         return out
+
+
+class ScoresBesideFit(Accumulator):
+    """Scores of all samples from the loadings of some, in the pass that makes the loadings.
+
+    Every block must hold ``block["loadings"]``, the result of :class:`FeatureLoadings` with the
+    same settings. Missing cells count as the mean of the fitted samples.
+    """
+
+    axis = 1
+    settings = ("standardize", "rows")
+    fields = ("scores",)
+
+    def __init__(self, *, standardize: Any, rows: Array) -> None:
+        self.standardize = standardize
+        self.rows = rows
+        self.scores: Any = None  # (n, k) float64
+
+    def update(self, block: Block) -> None:
+        self._check(block)
+        fitted = block.take_rows(self.rows)
+        scaling = self.standardize.resolve(fitted.stats, fitted.eps)
+        v = block["loadings"]
+        if self.scores is None:
+            self.scores = np.zeros((block.shape[0], v.shape[1]))
+        for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale):
+            part = slice(tile.start - block.start, tile.stop - block.start)
+            self.scores += tile.values @ v[part].astype(tile.values.dtype)
+
+    def merge(self, other: Self) -> None:
+        if other.scores is not None:
+            mine = self.scores
+            self.scores = other.scores.copy() if mine is None else mine + other.scores
+
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        return 0  # (n, k): the plan counts it with the kept arrays
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class PassSpec:
     flops: float = 0.0
     rows: tuple[int, int] | None = None
     ordered: bool = False
+    matrix: ChunkedMatrix | None = None  # what this pass reads, where it is not the plan's
 
 
 @dataclass(frozen=True)
@@ -268,12 +269,13 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
         "process": {"interpreter": INTERPRETER_NBYTES, "threads": 2 * lanes * THREAD_NBYTES}
     }
     for spec in candidate.passes:
-        edges = block_edges(matrix, spec.axis, share, spec.rows)
+        source = matrix if spec.matrix is None else spec.matrix
+        edges = block_edges(source, spec.axis, share, spec.rows)
         longest = int(np.diff(edges).max(initial=0))
-        across = matrix.shape[1 - spec.axis]
-        block = longest * across * matrix.dtype.itemsize
-        reads = sum(matrix.count_chunks(spec.axis, int(a), int(b)) for a, b in pairwise(edges))
-        nbytes = int(edges[-1] - edges[0]) * across * matrix.dtype.itemsize
+        across = source.shape[1 - spec.axis]
+        block = longest * across * source.dtype.itemsize
+        reads = sum(source.count_chunks(spec.axis, int(a), int(b)) for a, b in pairwise(edges))
+        nbytes = int(edges[-1] - edges[0]) * across * source.dtype.itemsize
         one = PassPlan(spec.name, spec.axis, edges, span_length(len(edges) - 1), reads, nbytes,
                        spec.flops, spec.ordered)  # fmt: skip
         passes.append(one)
@@ -281,7 +283,7 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
         tile = tile_length(longest, across, work.itemsize) * across * work.itemsize
         memory[spec.name] = {
             "blocks": min(active * (ahead + 1), len(edges) - 1) * block,
-            "decoding": active * max(1, ahead) * matrix.read_scratch_nbytes(spec.axis, longest),
+            "decoding": active * max(1, ahead) * source.read_scratch_nbytes(spec.axis, longest),
             "tiles": active * tile,
             "partial accumulators": (active + 1) * spec.partial_nbytes,
             "folded accumulators": spec.total_nbytes,

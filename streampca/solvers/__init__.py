@@ -2,6 +2,7 @@
 
 from streampca.solvers.certificate import Certificate, certify, residual_norms, rounding_floor
 from streampca.solvers.components import (
+    TRACY_WIDOM,
     by_gap,
     by_share,
     check_n_components,
@@ -18,6 +19,7 @@ from streampca.solvers.tracy_widom import (
 )
 
 __all__ = [
+    "TRACY_WIDOM",
     "Certificate",
     "Spectrum",
     "TracyWidom",

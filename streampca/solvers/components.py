@@ -11,16 +11,18 @@ import numpy as np
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.kernels import Array
 
+TRACY_WIDOM = "tracy-widom"  # the components that are significant by that test
+
 
 def check_n_components(n_components: Any, n: int, p: int) -> None:
     """Refuse a setting that no data of this shape can meet."""
     limit = min(n, p)
-    if n_components is None or n_components == "gap":
+    if n_components is None or n_components in ("gap", TRACY_WIDOM):
         return
     if isinstance(n_components, bool) or not isinstance(n_components, numbers.Real):
         raise InvalidTypeError(
             f"n_components={n_components!r}; expected an integer, a share between 0 and 1, "
-            "'gap' or None"
+            "'gap', 'tracy-widom' or None"
         )
     if isinstance(n_components, numbers.Integral):
         if not 1 <= int(n_components) <= limit:

@@ -17,19 +17,21 @@ class Spectrum:
 
     values : (k,) descending, not negative.  vectors : (m, k) orthonormal columns.
     next_value : the eigenvalue after the last one here, or 0 where there is none.
-    total : sum of all eigenvalues (the trace).
+    total : sum of all eigenvalues (the trace).  squares : sum of their squares.
     """
 
     values: Array
     vectors: Array
     next_value: float
     total: float
+    squares: float
 
     def head(self, k: int) -> Spectrum:
         """The first k of these."""
         if k >= len(self.values):
             return self
-        return Spectrum(self.values[:k], self.vectors[:, :k], float(self.values[k]), self.total)
+        following = float(self.values[k])
+        return Spectrum(self.values[:k], self.vectors[:, :k], following, self.total, self.squares)
 
 
 def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
@@ -63,7 +65,7 @@ def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
     values = np.maximum(values[::-1], 0.0)
     vectors = np.ascontiguousarray(vectors[:, ::-1])
     total = float(np.trace(lower))
-    whole = Spectrum(values, vectors, 0.0, total)
+    whole = Spectrum(values, vectors, 0.0, total, _sum_of_squares(lower))
     return whole if k is None else whole.head(k)
 
 
@@ -75,8 +77,18 @@ def svd_of_r(r: Array, k: int | None = None) -> Spectrum:
     if not np.isfinite(r).all():
         raise NonFiniteError("the R factor overflowed; rescale the columns")
     _, singular, vt = scipy.linalg.svd(r, full_matrices=False, check_finite=False)
-    whole = Spectrum(singular**2, np.ascontiguousarray(vt.T), 0.0, float(np.sum(singular**2)))
+    values = singular**2
+    vectors = np.ascontiguousarray(vt.T)
+    whole = Spectrum(values, vectors, 0.0, float(np.sum(values)), float(np.sum(values**2)))
     return whole if k is None else whole.head(k)
+
+
+def _sum_of_squares(lower: Array) -> float:
+    """Squared Frobenius norm of a symmetric matrix of which the lower triangle is valid."""
+    total = 0.0
+    for i, row in enumerate(lower):
+        total += 2.0 * float(row[:i] @ row[:i]) + float(row[i]) ** 2
+    return total
 
 
 def orthonormal_columns(v: Array, good: Array) -> Array:

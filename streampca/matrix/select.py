@@ -1,0 +1,186 @@
+"""Some rows and columns of a matrix, read lazily: sample lists, chromosomes, pruned variants."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
+from streampca.matrix.labels import Labels
+
+PIECE = 1024  # entries of a source without chunks that are read at once
+
+
+class SelectedMatrix(ChunkedMatrix):
+    """The given samples and features of another matrix, in its order.
+
+    samples, features : increasing numbers, or None for all.  Chunks without a selected entry
+    are not read.
+    """
+
+    def __init__(
+        self, base: ChunkedMatrix, samples: Array | None = None, features: Array | None = None
+    ) -> None:
+        self.base = base
+        self.chosen = tuple(
+            None if one is None else _increasing(one, base.shape[axis], axis)
+            for axis, one in enumerate((samples, features))
+        )
+        sizes = [
+            base.shape[axis] if one is None else len(one) for axis, one in enumerate(self.chosen)
+        ]
+        self.shape = (sizes[0], sizes[1])
+        self.dtype, self.missing_value = base.dtype, base.missing_value
+        rows, columns = (
+            base.labels.axis(axis) if one is None else base.labels.axis(axis).pick(one)
+            for axis, one in enumerate(self.chosen)
+        )
+        self.labels = Labels(rows, columns)
+
+    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
+        across = self.chosen[1 - axis]
+        pieces = []
+        for first, last, inside in self._runs(axis, start, stop):
+            piece = self.base.read(axis, first, last)
+            if inside is not None:
+                piece = _take(piece, inside, axis)
+            if across is not None:
+                piece = _take(piece, across, 1 - axis)
+            pieces.append(piece)
+        if len(pieces) == 1:
+            return pieces[0]
+        if not pieces:
+            return self.base.read(axis, 0, 0)
+        if not isinstance(pieces[0], np.ndarray):
+            import scipy.sparse
+
+            stack = scipy.sparse.hstack if axis else scipy.sparse.vstack
+            return stack(pieces, format="csc" if axis else "csr")
+        if axis and pieces[0].flags.f_contiguous:
+            return np.concatenate([piece.T for piece in pieces]).T
+        return np.concatenate(pieces, axis=axis)
+
+    def _runs(self, axis: int, start: int, stop: int) -> list[tuple[int, int, Array | None]]:
+        """(first, last, which of them or None for all) of the base that hold [start, stop)."""
+        chosen = self.chosen[axis]
+        if start >= stop:
+            return []
+        if chosen is None:
+            return [(start, stop, None)]
+        wanted = chosen[start:stop]
+        edges = self._base_edges(axis)
+        chunk = np.searchsorted(edges, wanted, side="right") - 1
+        apart = (np.diff(chunk) > 0) & (np.diff(wanted) > 1)
+        breaks = np.flatnonzero(apart) + 1
+        runs = []
+        for part in np.split(np.arange(len(wanted)), breaks):
+            mine = wanted[part]
+            low, high = int(mine[0]), int(mine[-1]) + 1
+            whole = high - low == len(mine)
+            runs.append((low, high, None if whole else mine - low))
+        return runs
+
+    def _base_edges(self, axis: int) -> Array:
+        edges = self.base.chunk_edges(axis)
+        return regular_edges(self.base.shape[axis], PIECE) if edges is None else np.asarray(edges)
+
+    def chunk_edges(self, axis: int) -> Array | None:
+        chosen = self.chosen[axis]
+        if chosen is None or self.base.chunk_edges(axis) is None:
+            return self.base.chunk_edges(axis) if chosen is None else None
+        return np.unique(np.searchsorted(chosen, self._base_edges(axis)))
+
+    def count_chunks(self, axis: int, start: int, stop: int) -> int:
+        return sum(
+            self.base.count_chunks(axis, first, last)
+            for first, last, _ in self._runs(axis, start, stop)
+        )
+
+    def read_scratch_nbytes(self, axis: int, length: int) -> int:
+        """The largest piece as it is read, and all of them before they are joined."""
+        spread = length
+        if self.chosen[axis] is not None:
+            gap = int(np.diff(self._base_edges(axis)).max(initial=1))
+            spread = min(length + 2 * gap, self.base.shape[axis])
+        whole = spread * self.base.shape[1 - axis] * self.dtype.itemsize
+        taken = length * self.shape[1 - axis] * self.dtype.itemsize
+        return whole + taken + self.base.read_scratch_nbytes(axis, spread)
+
+    def prepare_reads(self, axis: int) -> ReadCount:
+        return self.base.prepare_reads(axis)
+
+    def prepared(self) -> ReadCount:
+        return self.base.prepared()
+
+    def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
+        smaller = copy.copy(self)
+        runs = self._runs(axis, start, stop)
+        if runs:
+            smaller.base = self.base.part(axis, runs[0][0], runs[-1][1])
+        return smaller
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(self.base.fingerprint().encode())
+        for one in self.chosen:
+            digest.update(b"all" if one is None else np.ascontiguousarray(one, "<i8").tobytes())
+        return digest.hexdigest()
+
+    def reads(self) -> ReadCount:
+        return self.base.reads()
+
+    def restart_counts(self) -> None:
+        self.base.restart_counts()
+
+
+def _take(values: Any, numbers: Array, axis: int) -> Any:
+    """Some rows or columns, in the layout of the values."""
+    if isinstance(values, np.ndarray) and not values.flags.c_contiguous:
+        return np.take(values.T, numbers, axis=1 - axis).T
+    if isinstance(values, np.ndarray):
+        return np.take(values, numbers, axis=axis)
+    return values[:, numbers] if axis else values[numbers]
+
+
+def select(
+    matrix: ChunkedMatrix, samples: Array | None = None, features: Array | None = None
+) -> ChunkedMatrix:
+    """Some samples and features, by boolean mask or increasing numbers. Read lazily.
+
+    Raises InvalidInputError where nothing is left, or numbers lie outside or out of order.
+    """
+    chosen = []
+    for axis, one in enumerate((samples, features)):
+        if one is not None and np.asarray(one).dtype == bool:
+            if len(one) != matrix.shape[axis]:
+                raise InvalidInputError(f"mask of {len(one)} for an axis of {matrix.shape[axis]}")
+            one = np.flatnonzero(one)
+        if one is not None and len(one) == matrix.shape[axis]:
+            one = None if np.array_equal(one, np.arange(len(one))) else one
+        chosen.append(one)
+    if chosen[0] is None and chosen[1] is None:
+        return matrix
+    if isinstance(matrix, SelectedMatrix):
+        chosen = [_compose(old, new) for old, new in zip(matrix.chosen, chosen, strict=True)]
+        matrix = matrix.base
+    return SelectedMatrix(matrix, chosen[0], chosen[1])
+
+
+def _compose(old: Array | None, new: Array | None) -> Array | None:
+    if old is None or new is None:
+        return new if old is None else old
+    return np.asarray(old[np.asarray(new)])
+
+
+def _increasing(numbers: Any, size: int, axis: int) -> Array:
+    chosen = np.asarray(numbers, dtype=np.int64)
+    name = ("samples", "features")[axis]
+    if not chosen.size:
+        raise InvalidInputError(f"no {name} are left of {size}")
+    if chosen[0] < 0 or chosen[-1] >= size or np.any(np.diff(chosen) <= 0):
+        raise InvalidInputError(f"selected {name} must increase within 0 to {size - 1}")
+    return chosen

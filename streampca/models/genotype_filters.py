@@ -1,0 +1,179 @@
+"""Which variants and samples a genotype analysis uses, by what they are called and where they lie.
+
+All of it needs labels only: nothing is read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, SourceError, shorten
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels, ChunkedMatrix, select
+from streampca.models.long_range_ld import in_long_range_ld
+
+Names = Iterable[str] | str | os.PathLike[str]
+_REGION = re.compile(r"^(?:chr)?([^:]+)(?::([\d,]+)-([\d,]+))?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class VariantFilter:
+    """Variants by chromosome, id and place.
+
+    chromosomes : "autosomes" (1 to ``n_autosomes``), "all", or names such as ["1", "X"].
+    extract, exclude : variant ids to keep, to leave out: a sequence, or a file with one a line.
+    regions, exclude_regions : "6:25,000,000-34,000,000" or "chr6"; both ends included.
+    exclude_long_range_ld : None, or the genome build, 37 or 38.
+    """
+
+    chromosomes: str | Sequence[str] = "autosomes"
+    n_autosomes: int = 22
+    extract: Names | None = None
+    exclude: Names | None = None
+    regions: Sequence[str] = ()
+    exclude_regions: Sequence[str] = ()
+    exclude_long_range_ld: int | str | None = None
+
+    def mask(self, labels: AxisLabels) -> Array:
+        """(p,) True = used. Raises InvalidInputError where a label that is needed is absent."""
+        keep = np.ones(len(labels), dtype=bool)
+        if (chromosomes := self._chromosomes(labels)) is not None:
+            keep &= np.isin(_column(labels, "chromosome", "chromosomes"), _text(chromosomes))
+        if self.extract is not None:
+            keep &= np.isin(_names(labels), _text(read_names(self.extract)))
+        if self.exclude is not None:
+            keep &= ~np.isin(_names(labels), _text(read_names(self.exclude)))
+        if self.regions:
+            keep &= in_regions(labels, self.regions)
+        if self.exclude_regions:
+            keep &= ~in_regions(labels, self.exclude_regions)
+        if self.exclude_long_range_ld is not None:
+            chromosome = _column(labels, "chromosome", "exclude_long_range_ld")
+            position = _column(labels, "position", "exclude_long_range_ld")
+            keep &= ~in_long_range_ld(chromosome, position, self.exclude_long_range_ld)
+        return keep
+
+    def _chromosomes(self, labels: AxisLabels) -> list[str] | None:
+        """Names of the chromosomes to keep; None for all, and where "autosomes" has no labels."""
+        if isinstance(self.chromosomes, str):
+            if self.chromosomes == "all":
+                return None
+            if self.chromosomes == "autosomes":
+                if "chromosome" not in labels.extra:
+                    return None
+                return [str(i) for i in range(1, self.n_autosomes + 1)]
+            return expand_chromosomes(self.chromosomes)
+        return [one for text in self.chromosomes for one in expand_chromosomes(text)]
+
+
+def expand_chromosomes(text: str) -> list[str]:
+    """ "1-3,X" -> 1, 2, 3, X."""
+    found: list[str] = []
+    for part in str(text).replace(" ", "").split(","):
+        plain = part[3:] if part.lower().startswith("chr") else part
+        first, dash, last = plain.partition("-")
+        if dash and first.isdigit() and last.isdigit():
+            found += [str(i) for i in range(int(first), int(last) + 1)]
+        elif plain and not dash:
+            found.append(plain)
+        else:
+            raise InvalidInputError(f"chromosomes {text!r}; expected such as '1-22' or '1,2,X'")
+    return found
+
+
+def in_regions(labels: AxisLabels, regions: Sequence[str]) -> Array:
+    """(p,) True where a variant lies in one of the regions, ends included."""
+    chromosome = _column(labels, "chromosome", "regions")
+    inside = np.zeros(len(labels), dtype=bool)
+    for region in regions:
+        if (found := _REGION.match(region.strip())) is None:
+            raise InvalidInputError(f"region {region!r}; expected such as '6:25000000-34000000'")
+        name, first, last = found.groups()
+        here = chromosome == name
+        if first is not None:
+            position = _column(labels, "position", "regions")
+            low, high = int(first.replace(",", "")), int(last.replace(",", ""))
+            here &= (position >= low) & (position <= high)
+        inside |= here
+    return inside
+
+
+def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Array:
+    """(n,) True for the named samples: individual ids, or family and individual.
+
+    names : a sequence of "IID", "FID IID" or "FID:IID", or a file with one of these a line.
+    Raises InvalidInputError where none of them is there.
+    """
+    wanted = read_names(names, columns=2)
+    known = _names(labels)
+    chosen = np.isin(known, _text([w.replace(" ", ":") for w in wanted]))
+    if "family" in labels.extra:
+        individual = labels.extra["individual"]
+        pairs = np.strings.add(np.strings.add(labels.extra["family"], " "), individual)
+        chosen |= np.isin(pairs, _text(wanted)) | np.isin(individual, _text(wanted))
+        both = np.strings.add(np.strings.add(labels.extra["family"], ":"), individual)
+        chosen |= np.isin(both, _text(wanted))
+    if not chosen.any():
+        raise InvalidInputError(
+            f"{option}: none of {shorten(wanted[:4], len(wanted))} is a sample of the data; its "
+            f"samples are {shorten(labels.names(range(min(4, len(labels)))), len(labels))}"
+        )
+    return chosen
+
+
+def read_names(names: Names, columns: int = 1) -> list[str]:
+    """Names of a sequence, or the first ``columns`` words of each line of a file."""
+    if not isinstance(names, (str, os.PathLike)):
+        return [str(name) for name in names]
+    try:
+        lines = Path(names).read_text().splitlines()
+    except OSError as error:
+        raise SourceError(f"{names}: {error.strerror or error}") from None
+    words = [line.split()[:columns] for line in lines if line.strip() and line[0] != "#"]
+    if not words:
+        raise InvalidInputError(f"{names} names nothing")
+    return [" ".join(one) for one in words]
+
+
+def filter_genotypes(
+    matrix: ChunkedMatrix,
+    variants: VariantFilter,
+    keep: Names | None = None,
+    remove: Names | None = None,
+) -> ChunkedMatrix:
+    """The variants and samples to use, as a matrix that reads only those.
+
+    keep, remove : samples, as in :func:`sample_mask`.
+    """
+    samples = np.ones(matrix.shape[0], dtype=bool)
+    if keep is not None:
+        samples &= sample_mask(matrix.labels.samples, keep, "keep")
+    if remove is not None:
+        samples &= ~sample_mask(matrix.labels.samples, remove, "remove")
+    return select(matrix, samples, variants.mask(matrix.labels.features))
+
+
+def _column(labels: AxisLabels, name: str, option: str) -> Array:
+    if name not in labels.extra:
+        raise InvalidInputError(
+            f"{option} needs the {name} of every variant, and this source does not have it; open "
+            "a .bed, a VCF Zarr or what `streampca convert` wrote"
+        )
+    return np.asarray(labels.extra[name])
+
+
+def _names(labels: AxisLabels) -> Array:
+    if len(labels.dims) != 1 or labels.dims[0] not in labels.coords:
+        raise InvalidInputError("names were given, and this source does not name its entries")
+    return np.asarray(labels.coords[labels.dims[0]], dtype=np.dtypes.StringDType())
+
+
+def _text(names: list[str]) -> Any:
+    return np.array(names, dtype=np.dtypes.StringDType())

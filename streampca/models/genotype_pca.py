@@ -1,0 +1,321 @@
+"""Principal components of genotypes: allele counts standardised, holes at the mean, all exact."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators import RowMissing
+from streampca.errors import InvalidInputError, LocalComponentWarning
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix, Labels, select
+from streampca.models.assemble import assemble
+from streampca.models.fitted import Cohort
+from streampca.models.genotype_filters import Names, VariantFilter, filter_genotypes, sample_mask
+from streampca.models.linear import LinearModel
+from streampca.models.local_loadings import local_components
+from streampca.models.pca import check_settings
+from streampca.models.pca_fit import fit_pca
+from streampca.models.pca_plan import plan_pca
+from streampca.passes import (
+    Candidate,
+    PassCost,
+    Plan,
+    check_workers,
+    find_client,
+    make_plan,
+    pass_spec,
+    run,
+)
+from streampca.solvers import TracyWidom
+from streampca.sources import as_matrix
+
+DIPLOID_CODE = -1
+
+
+class GenotypePCA(LinearModel):
+    """Exact PCA of a genotype matrix: what ``plink2 --pca`` and smartpca compute, and how sure.
+
+    Values are copies of an allele, 0 to ``ploidy``. A missing call counts as the variant's mean.
+
+    Parameters
+    ----------
+    n_components : int, share (0 < x < 1), "tracy-widom" (the significant ones at 0.05), "gap" or
+        None (all).
+    scale : "hwe" ((g - 2f) / sqrt(2f(1-f))), "eigensoft" (f with the prior of smartpca, divided
+        by sqrt(f(1-f))), "std" or None.
+    ploidy : most copies a call can have.
+    maf : variants whose rarer allele is less frequent are left out.
+    max_missing : variants with a larger share of missing calls are left out (PLINK's --geno).
+    max_sample_missing : samples with a larger share of missing calls are left out, before the
+        variants are judged (PLINK's --mind). 1 keeps all; less costs a pass of its own.
+    variants : a :class:`VariantFilter`: chromosomes (autosomes by default), ids, regions,
+        long-range LD.
+    keep, remove : samples to use, to leave out: ids, or a file of them.
+    fit_samples : ids or a file: the components are fitted on these (unrelated) samples, and all
+        are scored. Frequencies are those of the fitted ones.
+    components : False saves the second pass; no loadings, and no ``fit_samples``.
+    relationship : path of a new Zarr array for the relationship matrix ZZ'/M, (n, n).
+    svd_solver, memory_limit, scheduler, progress, checkpoint : as in :class:`PCA`.
+
+    Attributes
+    ----------
+    scores_ (n, k), eigenvectors_ (n, k), eigenvalues_ (k,) of ZZ'/M with M variants used
+    (``explained_variance_`` are those of the covariance, n - 1 in place of M), components_ (k, p),
+    explained_variance_ratio_ of the TOTAL variance, frequencies_ (p,) of the counted allele,
+    tracy_widom_, n_features_used_, ``result_.dropped`` (all missing), ``.constant``
+    (monomorphic), ``.filtered`` (rare or ill-called), ``.missing`` (p,),
+    ``.missing_by_sample`` (n,), certificate_, plan_, cost_.
+
+    Cost
+    ----
+    One pass and n^2 p flops for scores and spectrum, a second one for loadings; n^2 float64 and a
+    few blocks of memory.
+
+    Warns LocalComponentWarning where one short region makes a component.
+    Source: Patterson, Price and Reich 2006, PLoS Genetics 2, e190, "Methods".
+    """
+
+    whiten = False
+    missing = "mean"
+    missing_value: float | None = None
+
+    def __init__(
+        self,
+        n_components: int | float | str | None = 10,
+        *,
+        scale: str | None = "hwe",
+        ploidy: int = 2,
+        maf: float = 0.0,
+        max_missing: float = 1.0,
+        max_sample_missing: float = 1.0,
+        variants: VariantFilter = VariantFilter(),  # noqa: B008  (frozen)
+        keep: Names | None = None,
+        remove: Names | None = None,
+        fit_samples: Names | None = None,
+        components: bool = True,
+        relationship: str | os.PathLike[str] | None = None,
+        svd_solver: str = "auto",
+        memory_limit: int | str | None = None,
+        scheduler: Any = None,
+        progress: Any = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.scale = scale
+        self.ploidy = ploidy
+        self.maf = maf
+        self.max_missing = max_missing
+        self.max_sample_missing = max_sample_missing
+        self.variants = variants
+        self.keep = keep
+        self.remove = remove
+        self.fit_samples = fit_samples
+        self.components = components
+        self.relationship = relationship
+        self.svd_solver = svd_solver
+        self.memory_limit = memory_limit
+        self.scheduler = scheduler
+        self.progress = progress
+        self.checkpoint = checkpoint
+
+    plan_: Plan
+    cost_: list[PassCost]
+
+    # -- fitting --------------------------------------------------------------------------------
+
+    def plan(self, X: Any) -> Plan:
+        """What ``fit`` would do with X. Reads no calls. Raises as ``fit`` does before reading."""
+        cohort = self._cohort(self._genotypes(X))
+        calls = self._calls_plan(cohort.everyone)
+        plan = self._plan(cohort)
+        return plan if calls is None else _joined(calls, plan)
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+        """Fit to X: .bed filesets, VCF Zarr, int8 arrays with -1 = missing, or a ChunkedMatrix.
+
+        X : samples x variants, anything that ``streampca.open`` takes; a list or a pattern of
+            paths is joined (one per chromosome).
+
+        Raises InvalidInputError, SourceError, MemoryLimitError before reading; InvalidInputError
+        while reading where values are no allele counts.
+        """
+        matrix = self._genotypes(X, dim)
+        calls = self._calls_plan(matrix)
+        costs: list[PassCost] = []
+        if calls is not None:
+            matrix = self._drop_ill_called_samples(matrix, calls, costs)
+        cohort = self._cohort(matrix)
+        plan = self._plan(cohort)
+        client = find_client(self.scheduler)
+        plan.check_machine()
+        if client is not None:
+            check_workers(client, plan)
+        self._note_features(X, matrix)
+        execution = self._execution(plan)
+        execution.checkpoint = self.checkpoint
+        execution.costs += costs
+        fitted_on = _fitted(cohort)
+        partial = cohort if fitted_on is not cohort.everyone else None
+        fitted = fit_pca(plan, fitted_on, self._settings(), execution, partial)
+        self.plan_ = plan if calls is None else _joined(calls, plan)
+        self.cost_, self.dim_ = execution.costs, dim
+        labels = Labels(cohort.everyone.labels.samples, matrix.labels.features)
+        self.result_ = assemble(
+            "GenotypePCA",
+            fitted,
+            fitted_on.shape[0],
+            labels,
+            self._settings(),
+            self.plan_,
+            execution.costs,
+            matrix.fingerprint(),
+        )
+        if self.result_.scores is None or len(self.result_.scores) < matrix.shape[0]:
+            scores = self._project_all(cohort.everyone)
+            self.result_ = replace(self.result_, scores=scores)
+        self._warn_of_local_components()
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
+        """Fit, and the scores of all samples, (n, k): no further pass."""
+        return np.array(self.fit(X, dim=dim).scores_)
+
+    def _settings(self) -> dict[str, Any]:
+        """The parameters with those that every genotype fit shares, as the solvers read them."""
+        shared = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
+        settings = {**shared, **self.get_params()}
+        settings["relationship"] = None if self.relationship is None else str(self.relationship)
+        return settings
+
+    def _genotypes(self, X: Any, dim: Any = None) -> ChunkedMatrix:
+        """The samples and variants to use, before any call is read."""
+        matrix = as_matrix(X, dim=dim)
+        if matrix.missing_value is None and matrix.dtype.kind == "i":
+            matrix.missing_value = DIPLOID_CODE
+        if not 0.0 <= self.max_sample_missing <= 1.0:
+            raise InvalidInputError(
+                f"max_sample_missing={self.max_sample_missing!r}; expected a share in [0, 1]"
+            )
+        return filter_genotypes(matrix, self.variants, self.keep, self.remove)
+
+    def _cohort(self, matrix: ChunkedMatrix) -> Cohort:
+        rows = np.arange(matrix.shape[0])
+        if self.fit_samples is not None:
+            if not self.components:
+                raise InvalidInputError("fit_samples needs components=True to score the others")
+            mask = sample_mask(matrix.labels.samples, self.fit_samples, "fit_samples")
+            rows = np.flatnonzero(mask)
+        return Cohort(matrix, rows)
+
+    def _plan(self, cohort: Cohort) -> Plan:
+        fitted_on = _fitted(cohort)
+        settings = check_settings(self._settings(), fitted_on.shape)
+        everyone = cohort.everyone if fitted_on is not cohort.everyone else None
+        plan = plan_pca(fitted_on, settings, everyone)
+        return replace(plan, method="GenotypePCA")
+
+    def _calls_plan(self, matrix: ChunkedMatrix) -> Plan | None:
+        if self.max_sample_missing >= 1.0:
+            return None
+        spec = pass_spec("calls by sample", matrix, 1, [RowMissing()])
+        return make_plan(matrix, "calls", [Candidate("calls", "", (spec,))], self.memory_limit)
+
+    def _drop_ill_called_samples(
+        self, matrix: ChunkedMatrix, plan: Plan, costs: list[PassCost]
+    ) -> ChunkedMatrix:
+        """A pass that counts, and the matrix of the samples that have enough calls."""
+        execution = self._execution(plan)
+        counted = run(
+            plan.passes[0], matrix, accumulators={"rows": RowMissing()}, execution=execution
+        )["rows"]
+        costs += execution.costs
+        kept = counted.missing <= self.max_sample_missing * matrix.shape[1]
+        if not kept.any():
+            raise InvalidInputError(
+                f"max_sample_missing={self.max_sample_missing:g} leaves no sample: the best has "
+                f"{counted.missing.min() / matrix.shape[1]:.1%} of its calls missing"
+            )
+        if not kept.all():
+            names = [matrix.labels.samples.name(int(i)) for i in np.flatnonzero(~kept)[:4]]
+            warnings.warn(
+                f"{np.count_nonzero(~kept)} of {len(kept)} samples have more than "
+                f"{self.max_sample_missing:.1%} of their calls missing and were left out: "
+                f"{'; '.join(names)}",
+                UserWarning,
+                stacklevel=3,
+            )
+        return select(matrix, samples=kept)
+
+    def _project_all(self, everyone: ChunkedMatrix) -> Array:
+        """Scores by a pass of their own, where the solver does not give them on its way."""
+        from streampca.models.projection import Projection
+
+        projection = Projection.of(self.result_, False, "mean")
+        return np.asarray(self._project(everyone, projection), dtype=np.float64)
+
+    def _warn_of_local_components(self) -> None:
+        result = self.result_
+        labels = result.labels.features
+        if result.components is None or "position" not in labels.extra:
+            return
+        found = local_components(
+            result.components, labels.extra["chromosome"], labels.extra["position"]
+        )
+        if found:
+            warnings.warn(
+                f"{'; '.join(map(str, found))}: likely linkage disequilibrium or an inversion, not "
+                "ancestry. Prune (streampca.prune_ld) or leave such regions out "
+                "(VariantFilter(exclude_long_range_ld=37)).",
+                LocalComponentWarning,
+                stacklevel=3,
+            )
+
+    # -- results --------------------------------------------------------------------------------
+
+    @property
+    def scores_(self) -> Array:
+        """(n, k) projections of all samples: eigenvectors times singular values."""
+        scores = self._fitted().scores
+        assert scores is not None
+        return scores
+
+    @property
+    def eigenvectors_(self) -> Array:
+        """(n, k) scores divided by the singular values: unit columns over the fitted samples."""
+        singular = self._fitted().singular_values
+        return np.asarray(self.scores_ / np.where(singular > 0, singular, 1.0))
+
+    @property
+    def eigenvalues_(self) -> Array:
+        """(k,) of the relationship matrix ZZ'/M, M variants used (PLINK's .eigenval)."""
+        result = self._fitted()
+        freedom = max(result.weight - result.ddof, 0.0)
+        return np.asarray(result.explained_variance * freedom / max(result.n_features_used, 1))
+
+    @property
+    def frequencies_(self) -> Array:
+        """(p,) of the counted allele, among the calls of the fitted samples."""
+        result = self._fitted()
+        return np.asarray(result.mean / int(result.settings.get("ploidy", 2)))
+
+    @property
+    def tracy_widom_(self) -> TracyWidom:
+        """Significance of each component (EIGENSOFT's test)."""
+        return self._fitted().tracy_widom()
+
+
+def _fitted(cohort: Cohort) -> ChunkedMatrix:
+    if len(cohort.rows) == cohort.everyone.shape[0]:
+        return cohort.everyone
+    return select(cohort.everyone, samples=cohort.rows)
+
+
+def _joined(calls: Plan, plan: Plan) -> Plan:
+    """The plan of a fit that counts calls first."""
+    memory = {**plan.memory, "calls by sample": calls.memory["calls by sample"]}
+    return replace(plan, passes=(*calls.passes, *plan.passes), memory=memory)
