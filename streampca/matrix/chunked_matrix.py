@@ -72,7 +72,18 @@ class ChunkedMatrix(ABC):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """A digest that changes when the data are known to have changed."""
+        """A digest of what is read and how: cheap, for every plan. No stored value is looked at."""
+
+    def content_stamp(self) -> str:
+        """A digest that also changes when values were changed in place, as far as can be known.
+
+        May look at every file of the source: asked for by checkpoints, not by plans.
+        """
+        return self.fingerprint()
+
+    def paths(self) -> tuple[str, ...]:
+        """The local files and directories that are read."""
+        return ()
 
     @abstractmethod
     def reads(self) -> ReadCount:

@@ -130,6 +130,14 @@ class SelectedMatrix(ChunkedMatrix):
             digest.update(b"all" if one is None else np.ascontiguousarray(one, "<i8").tobytes())
         return digest.hexdigest()
 
+    def content_stamp(self) -> str:
+        return hashlib.sha256(
+            f"{self.fingerprint()} {self.base.content_stamp()}".encode()
+        ).hexdigest()
+
+    def paths(self) -> tuple[str, ...]:
+        return self.base.paths()
+
     def reads(self) -> ReadCount:
         return self.base.reads()
 

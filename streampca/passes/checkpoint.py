@@ -90,7 +90,7 @@ class Checkpoint:
 
 def _key(plan: Mapping[str, Any], work: Work) -> str:
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode())
-    digest.update(f"{work.matrix.fingerprint()} {work.halo}".encode())
+    digest.update(f"{work.matrix.content_stamp()} {work.halo}".encode())
     try:
         for name, accumulator in sorted(work.accumulators.items()):
             settings = {s: getattr(accumulator, s) for s in accumulator.settings}

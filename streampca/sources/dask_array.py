@@ -16,6 +16,7 @@ import dask.local
 import dask.threaded
 import numpy as np
 import scipy.sparse
+import zarr
 from dask.sizeof import sizeof
 
 from streampca.errors import InvalidInputError, InvalidTypeError
@@ -23,6 +24,7 @@ from streampca.matrix import ChunkedMatrix, ReadCount
 from streampca.sources import dask_graph
 from streampca.sources.dask_graph import Graph, Key, MiB, Sharing, find_sharing, low_level
 from streampca.sources.stacked import Index, Reader, StackedMatrix, check_dtype, check_rank
+from streampca.sources.zarr_stamp import stamp
 
 Dim = Hashable | Sequence[Hashable] | None
 
@@ -210,6 +212,14 @@ class DaskReader(Reader):
         text = repr((self.name, self.shape, str(self.dtype), self.chunks))
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def content_stamp(self) -> str:
+        """Also of the files of every Zarr array that the graph reads."""
+        digest = hashlib.sha256(self.fingerprint().encode())
+        for node in self.graph.nodes.values():
+            if (stored := _zarr_array(node)) is not None:
+                digest.update(stamp(stored.store, stored.path).encode())
+        return digest.hexdigest()
+
     def reads(self) -> ReadCount:
         with self._counting:
             return copy.copy(self._cost["strips"])
@@ -335,6 +345,16 @@ class Room:
                     "streampca.open('scratch.zarr'); or, if it fits into memory, X = X.persist()."
                 )
         return value
+
+
+def _zarr_array(node: Any) -> Any:
+    """The Zarr array that a node of a graph is, or that xarray's wrappers around it hold."""
+    for _ in range(8):
+        if node is None or isinstance(node, zarr.Array):
+            return node
+        inner = getattr(node, "_array", None)
+        node = getattr(node, "array", None) if inner is None else inner
+    return None
 
 
 def _covering(sizes: Sequence[int], start: int, stop: int) -> tuple[int, int]:

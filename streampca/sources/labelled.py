@@ -160,6 +160,9 @@ class BackendReader(Reader):
         # the packed values and one decoded copy, before the result
         return 2 * math.prod(s.stop - s.start for s in index) * self.dtype.itemsize
 
+    def paths(self) -> tuple[str, ...]:
+        return (os.path.realpath(self.source),) if os.path.exists(self.source) else ()
+
     def fingerprint(self) -> str:
         stored = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value")
         encoding = {k: repr(self.variable.encoding.get(k)) for k in stored}

@@ -57,6 +57,12 @@ class ArrayReader(Reader):
         digest.update(np.ascontiguousarray(flat[::step]).tobytes())
         return digest.hexdigest()
 
+    def content_stamp(self) -> str:
+        digest = hashlib.sha256(self.fingerprint().encode())
+        for row in self.array:
+            digest.update(np.ascontiguousarray(row).view(np.uint8).data)
+        return digest.hexdigest()
+
     def reads(self) -> ReadCount:
         return copy.copy(self._count)
 
@@ -68,7 +74,7 @@ class NpyReader(ArrayReader):
     """A ``.npy`` file, read by position: nothing is mapped, so resident memory stays flat."""
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.abspath(path)
+        self.path = os.path.realpath(path)
         try:
             mapped = np.load(self.path, mmap_mode="r", allow_pickle=False)
         except FileNotFoundError:
@@ -124,6 +130,12 @@ class NpyReader(ArrayReader):
         text = f"{self.path} {stat.st_size} {stat.st_mtime_ns} {self.shape} {self.dtype}"
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def content_stamp(self) -> str:
+        return self.fingerprint()
+
+    def paths(self) -> tuple[str, ...]:
+        return (self.path,)
+
 
 def _read_fully(handle: int, into: np.ndarray[Any, Any], offset: int, path: str) -> None:
     view: Any = memoryview(into.reshape(-1)).cast("B") if into.size else memoryview(b"")  # type: ignore[arg-type]
@@ -173,6 +185,13 @@ class SparseMatrix(ChunkedMatrix):
     def fingerprint(self) -> str:
         digest = hashlib.sha256(f"{self.shape} {self.dtype} {self.matrix.nnz}".encode())
         digest.update(np.ascontiguousarray(self.matrix.data[: SAMPLED_NBYTES // 8]).tobytes())
+        digest.update(repr(self.missing_value).encode())
+        return digest.hexdigest()
+
+    def content_stamp(self) -> str:
+        digest = hashlib.sha256(self.fingerprint().encode())
+        for array in (self.matrix.data, self.matrix.indices, self.matrix.indptr):
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         return digest.hexdigest()
 
     def reads(self) -> ReadCount:

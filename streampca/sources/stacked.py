@@ -8,6 +8,7 @@ class.
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -42,7 +43,15 @@ class Reader(ABC):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """A digest that changes when the data are known to have changed."""
+        """A digest of what is read and how: cheap. No stored value is looked at."""
+
+    def content_stamp(self) -> str:
+        """A digest that also changes when values were changed in place; may cost a file walk."""
+        return self.fingerprint()
+
+    def paths(self) -> tuple[str, ...]:
+        """The local files and directories that are read."""
+        return ()
 
     @abstractmethod
     def reads(self) -> ReadCount:
@@ -165,7 +174,17 @@ class StackedMatrix(ChunkedMatrix):
         return smaller
 
     def fingerprint(self) -> str:
-        return self.reader.fingerprint()
+        return self._digest(self.reader.fingerprint())
+
+    def content_stamp(self) -> str:
+        return self._digest(self.reader.content_stamp())
+
+    def _digest(self, reader: str) -> str:
+        text = f"{reader} {self.dims} {self.missing_value}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def paths(self) -> tuple[str, ...]:
+        return self.reader.paths()
 
     def reads(self) -> ReadCount:
         return self.reader.reads()

@@ -21,7 +21,9 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ReadCount
 from streampca.sources.cf import Packing
 from streampca.sources.stacked import Index, Reader
+from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_chunks import decoder_of
+from streampca.sources.zarr_stamp import local_paths, place_of, stamp
 
 METADATA = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
 CONCURRENCY = 10  # chunks that Zarr fetches and decodes at once within one read (its default)
@@ -114,7 +116,7 @@ class ZarrReader(Reader):
         )
         self.dtype = self.stored if self.packing is None else self.packing.dtype
         self.unit = tuple(int(c) for c in (self.array.shards or self.array.chunks))
-        self.name = f"{array.store}/{array.path}"
+        self.place = place_of(array)
         self.decoder = decoder_of(self.array)
         self._local = threading.local()
 
@@ -268,7 +270,7 @@ class ZarrReader(Reader):
     def fingerprint(self) -> str:
         text = json.dumps(
             [
-                self.name,
+                self.place,
                 self.shape,
                 self.unit,
                 str(self.array.dtype),
@@ -277,6 +279,13 @@ class ZarrReader(Reader):
             ]
         )
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def content_stamp(self) -> str:
+        text = f"{self.fingerprint()} {stamp(self.guard._store, self.array.path)}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def paths(self) -> tuple[str, ...]:
+        return local_paths(self.guard._store, self.array.path)
 
     def reads(self) -> ReadCount:
         return self.guard.tally.count
@@ -328,13 +337,3 @@ def _is_coordinate(name: str, array: Any) -> bool:
     """Whether an array is the coordinate of its own dimension, as xarray writes them."""
     dims = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
     return array.ndim == 1 and dims is not None and tuple(dims) == (name.rpartition("/")[2],)
-
-
-def hide_secrets(url: str) -> str:
-    """A URL without user, password and query, for messages and provenance."""
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(url)
-    if not parts.scheme or ("@" not in parts.netloc and not parts.query):
-        return url
-    return f"{parts.scheme}://{parts.netloc.rsplit('@', 1)[-1]}{parts.path}"

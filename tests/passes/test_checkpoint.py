@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import _thread
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from pass_matrices import Fails, Sum, ToyMatrix, same_bits, toy_plan, wild
 
+import streampca
 from streampca.accumulators import CrossProduct, Gram, Moments, RFactor, Scatter
 from streampca.errors import InvalidInputError
 from streampca.matrix import Standardize
+from streampca.matrix.select import select
 from streampca.models import PCA
 from streampca.passes import Advance, Execution, PassResult, run
 
@@ -312,3 +316,90 @@ def test_fold_errors_leave_a_checkpoint_too(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="cannot fold"):
         run(plan, matrix, accumulators={"s": Fails(25)}, execution=execution(tmp_path, lanes=1))
     assert [p.name for p in tmp_path.iterdir()] == ["pass-toy"]
+
+
+# -- data that changed while nobody looked -----------------------------------------------------
+
+
+def cut_short(folder: Path, source: Any, pass_number: int = 1, **settings: Any) -> None:
+    """A fit that is interrupted shortly before the end of one of its passes."""
+
+    def stop(advance: Advance) -> None:
+        late = advance.blocks_done >= advance.n_blocks - 2
+        if advance.pass_number == pass_number and late:
+            raise InterruptedError("the night is over")
+
+    with pytest.raises(InterruptedError):
+        PCA(
+            3, scheduler="threads", checkpoint=str(folder), progress=stop, **settings
+        ).fit(source)  # fmt: skip
+
+
+def stored(path: Path, x: np.ndarray, rows: int = 50) -> str:
+    zarr.create_array(
+        str(path), shape=x.shape, chunks=(rows, x.shape[1]), dtype=x.dtype, overwrite=True
+    )[...] = x
+    return str(path)
+
+
+def sources(tmp_path: Path, kind: str, x: np.ndarray) -> Any:
+    path = str(tmp_path / "x.zarr")
+    if kind == "memory":
+        return x
+    stored(tmp_path / "x.zarr", x)
+    if kind == "joined":
+        return streampca.concat_samples(streampca.open(path), streampca.open(path))
+    if kind == "selected":
+        return select(streampca.open(path), np.arange(0, len(x), 2))
+    if kind == "dask":
+        import dask.array as da
+
+        return da.from_zarr(path)
+    if kind == "labelled dask":
+        import xarray
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Zarr's, of consolidated metadata in format 3
+            xarray.Dataset({"v": (("a", "b"), x)}).to_zarr(tmp_path / "l.zarr", mode="w")
+            return xarray.open_dataset(tmp_path / "l.zarr", engine="zarr", chunks={"a": 50})["v"]
+    return streampca.open(path)
+
+
+@pytest.mark.parametrize("kind", ["zarr", "memory", "dask", "labelled dask", "selected"])
+def test_a_source_rewritten_in_place_is_read_again(
+    tmp_path: Path, monkeypatch: Any, kind: str
+) -> None:
+    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    x = np.random.default_rng(0).normal(size=(4000, 6))
+    cut_short(tmp_path / "c", sources(tmp_path, kind, x))
+    x[17, 3] += 1
+    changed = sources(tmp_path, kind, x)
+    settings: dict[str, Any] = {"scheduler": "threads", "progress": False}
+    again = PCA(3, checkpoint=str(tmp_path / "c"), **settings).fit(changed)
+    assert again.cost_[0].resumed_blocks == 0
+    plain = PCA(3, **settings).fit(changed)
+    assert same_bits(again.explained_variance_, plain.explained_variance_)
+
+
+def test_another_missing_code_or_stacking_is_another_matrix(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    x = np.random.default_rng(0).integers(-1, 3, size=(4000, 6)).astype("i1")
+    path = stored(tmp_path / "x.zarr", x)
+    cut_short(tmp_path / "c", path, missing="mean", missing_value=-1)
+    settings: dict[str, Any] = {"scheduler": "threads", "progress": False, "missing": "mean"}
+    again = PCA(3, checkpoint=str(tmp_path / "c"), **settings).fit(path)
+    assert again.cost_[0].resumed_blocks == 0
+    assert streampca.open(path).fingerprint() == streampca.open(path).fingerprint()
+    assert streampca.open(path, dim=1).fingerprint() != streampca.open(path).fingerprint()
+
+
+def test_a_relative_path_is_the_same_source(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    path = stored(tmp_path / "x.zarr", np.random.default_rng(0).normal(size=(4000, 6)))
+    cut_short(tmp_path / "c", path)
+    monkeypatch.chdir(tmp_path)
+    here = PCA(3, checkpoint="c", scheduler="threads", progress=False)
+    assert here.plan("x.zarr").to_json() == here.plan(path).to_json()
+    assert here.fit("./x.zarr").cost_[0].resumed_blocks > 0

@@ -13,6 +13,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCode
 
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
+from streampca.sources.urls import hide_secrets
 
 X = np.random.default_rng(0).standard_normal((53, 21)).astype("f4")
 
@@ -225,3 +226,33 @@ def test_what_is_not_a_source(tmp_path):
     compound = zarr.create_array(str(tmp_path / "c"), shape=(3, 2), dtype="complex64")
     with pytest.raises(InvalidTypeError, match="Complex"):
         streampca.open(compound)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:pw@host:81/a/b.zarr?sig=x&y=z", "https://host:81/a/b.zarr"),
+        ("s3://bucket/key", "s3://bucket/key"),
+        (
+            "<FsspecStore(HTTPFileSystem, https://me:pw@host/x.zarr?sig=x)>",
+            "<FsspecStore(HTTPFileSystem, https://host/x.zarr)>",
+        ),
+        ("simplecache::https://me:p@w@host/x and ftp://a@b/c#d", "simplecache::https://host/x and ftp://b/c"),
+        ("C:\\data\\x.zarr", "C:\\data\\x.zarr"),
+        ("file:///data/me@home/x.zarr", "file:///data/me@home/x.zarr"),
+        ("no url? really @home", "no url? really @home"),
+    ],
+)  # fmt: skip
+def test_secrets_are_hidden_wherever_a_url_stands(text, shown):
+    assert hide_secrets(text) == shown
+
+
+def test_an_absent_remote_chunk_is_named_without_credentials():
+    store = zarr.storage.FsspecStore.from_url(
+        "memory://me:pw@host/x.zarr?sig=s3cret", read_only=False
+    )
+    zarr.create_array(store, shape=X.shape, chunks=(10, 21), dtype="f4")
+    with pytest.raises(SourceError, match="is absent") as caught:
+        everything(streampca.open(zarr.open_array(store, mode="r")))
+    assert "pw" not in str(caught.value)
+    assert "s3cret" not in str(caught.value)
