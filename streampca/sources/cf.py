@@ -31,7 +31,7 @@ class Packing:
         if packed and not codes and fill is not None and stored.kind in "iu":
             codes = [fill]
         flat = tuple(
-            float(c)
+            _number(c)
             for code in codes
             for c in np.atleast_1d(np.asarray(code, dtype=object))
             if isinstance(c, (int, float, np.number)) and not np.isnan(float(c))
@@ -49,7 +49,8 @@ class Packing:
     def decode(self, stored: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Decoded values; the input is left alone."""
         values = stored.astype(self.dtype)
-        holes = np.isin(stored, np.asarray(self.codes).astype(stored.dtype)) if self.codes else None
+        codes = _codes_of(self.codes, stored.dtype)
+        holes = np.isin(stored, codes) if codes.size else None
         if self.scale != 1.0:
             values *= self.dtype.type(self.scale)
         if self.offset != 0.0:
@@ -57,3 +58,18 @@ class Packing:
         if holes is not None and holes.any():
             values[holes] = np.nan
         return values
+
+
+def _number(code: Any) -> float:
+    """An integer stays one: the largest of 64 bits has no float."""
+    plain = code.item() if isinstance(code, np.generic) else code
+    return plain if isinstance(plain, int) else float(plain)
+
+
+def _codes_of(codes: tuple[float, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """The codes that the stored dtype can hold; -9999 in int8 would wrap to a value of its own."""
+    if dtype.kind not in "iu":
+        return np.asarray(codes).astype(dtype)
+    info = np.iinfo(dtype)
+    fit = [int(c) for c in codes if info.min <= c <= info.max and c == int(c)]
+    return np.array(fit, dtype)

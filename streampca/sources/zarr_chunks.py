@@ -8,6 +8,7 @@ other codec, sharding included, goes through Zarr: :func:`decoder_of` returns No
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import google_crc32c
@@ -44,25 +45,65 @@ class ChunkDecoder:
                 if google_crc32c.value(bytes(view)).to_bytes(4, "little") != tail:
                     raise ValueError("its crc32c does not match")
             if self.compressor is None:
-                if len(view) != self.nbytes:
-                    raise ValueError(f"{len(view)} bytes instead of {self.nbytes}")
+                self._check_size(len(view))
                 into[:] = np.frombuffer(view, np.uint8)
                 return
-            self._check_declared(view)
+            if isinstance(self.compressor, (numcodecs.GZip, numcodecs.Zlib)):
+                _inflate(view, into)
+                return
+            declared = _declared_size(self.compressor, view)
+            if declared is None:  # decoded apart: into a longer array it would fit without a word
+                decoded = np.frombuffer(self.compressor.decode(view), np.uint8)
+                self._check_size(len(decoded))
+                into[:] = decoded
+                return
+            self._check_size(declared)
             self.compressor.decode(view, out=into)
-        except (RuntimeError, ValueError, OSError, TypeError) as error:
+        except (RuntimeError, ValueError, OSError, TypeError, zlib.error) as error:
             raise SourceError(f"chunk {key!r} is damaged: {error}") from error
 
-    def _check_declared(self, view: memoryview) -> None:
-        """Blosc states its decoded size: refuse another before a byte is written."""
-        if isinstance(self.compressor, numcodecs.Blosc):
-            declared = int.from_bytes(view[4:8], "little")
-            if declared != self.nbytes:
-                raise ValueError(f"it decodes to {declared} bytes instead of {self.nbytes}")
+    def _check_size(self, nbytes: int) -> None:
+        if nbytes != self.nbytes:
+            raise ValueError(f"it decodes to {nbytes} bytes instead of {self.nbytes}")
 
     def values(self, raw: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The decoded bytes as an array of the chunk's shape (a view)."""
         return raw.view(self.dtype).reshape(self.shape, order="F" if self.order == "F" else "C")
+
+
+def _declared_size(compressor: Any, view: memoryview) -> int | None:
+    """The decoded size that a chunk states in its first bytes, None where it does not.
+
+    Sources: Blosc chunk format; RFC 8878, section 3.1.1.1 (zstd); numcodecs (LZ4).
+    """
+    if isinstance(compressor, numcodecs.Blosc):
+        return int.from_bytes(view[4:8], "little")
+    if isinstance(compressor, numcodecs.LZ4):
+        return int.from_bytes(view[:4], "little")
+    if bytes(view[:4]) != b"\x28\xb5\x2f\xfd" or len(view) < 6:
+        raise ValueError("it does not begin as a zstd frame")
+    descriptor = view[4]
+    single = descriptor >> 5 & 1
+    width = (1 if single else 0, 2, 4, 8)[descriptor >> 6]
+    if not width:
+        return None
+    start = 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]  # behind window and dictionary
+    return int.from_bytes(view[start : start + width], "little") + (256 if width == 2 else 0)
+
+
+def _inflate(view: memoryview, into: np.ndarray[Any, Any]) -> None:
+    """gzip or zlib, in as many members as there are, to exactly the size of ``into``."""
+    done = 0
+    rest: Any = view
+    while rest:
+        member = zlib.decompressobj(wbits=47)  # either header
+        plain = member.decompress(rest, len(into) - done + 1)
+        if done + len(plain) > len(into) or not member.eof:
+            raise ValueError(f"it is cut off, or decodes to more than {len(into)} bytes")
+        into[done : done + len(plain)] = np.frombuffer(plain, np.uint8)
+        done, rest = done + len(plain), member.unused_data
+    if done != len(into):
+        raise ValueError(f"it decodes to {done} bytes instead of {len(into)}")
 
 
 def decoder_of(array: Any) -> ChunkDecoder | None:

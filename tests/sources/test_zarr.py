@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import tracemalloc
 from pathlib import Path
 
+import numcodecs
 import numpy as np
 import pytest
 import zarr
@@ -147,6 +150,35 @@ def test_packed_data_are_decoded(tmp_path):
     np.testing.assert_allclose(model.mean_, np.nanmean(expected, axis=0), rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "fill", "holes"),
+    [
+        ("i1", -9999, 0),
+        ("i1", -15, 1),
+        ("u1", -1, 0),
+        ("i2", 1e20, 0),
+        ("i2", -9999.5, 0),
+        ("i8", 2**63 - 1, 1),
+        ("f4", 1e20, 1),
+    ],
+)
+def test_codes_that_the_dtype_cannot_hold_are_no_codes(tmp_path, dtype, fill, holes):
+    fits = np.dtype(dtype).kind == "f" or (holes and fill not in (-15,))
+    values = np.array([[3, fill if fits else (241 if dtype == "u1" else -15)], [1, 2]]).astype(
+        dtype
+    )
+    array = zarr.create_array(
+        str(tmp_path / "x"),
+        shape=(2, 2),
+        dtype=dtype,
+        attributes={"_FillValue": fill, "add_offset": 4},
+    )
+    array[:] = values
+    found = everything(streampca.open(array))
+    assert np.isnan(found).sum() == holes
+    np.testing.assert_array_equal(found[1], [5, 6])
+
+
 def test_more_dimensions_and_their_names(tmp_path):
     group = zarr.open_group(str(tmp_path / "g.zarr"), mode="w")
     values = np.arange(4 * 6 * 5, dtype="f8").reshape(4, 6, 5)
@@ -213,6 +245,84 @@ def test_damaged_chunks_are_refused(tmp_path, codec, damage):
         everything(streampca.open(str(path)))
 
 
+SHORT = {
+    "zstd": ([ZstdCodec(level=1)], numcodecs.Zstd(level=1).encode),
+    "zstd with checksum": ([ZstdCodec(checksum=True)], numcodecs.Zstd(checksum=True).encode),
+    "gzip": ([GzipCodec()], numcodecs.GZip().encode),
+    "blosc": ([BloscCodec()], numcodecs.Blosc().encode),
+    "plain": (None, bytes),
+    "v2 lz4": (numcodecs.LZ4(), numcodecs.LZ4().encode),
+    "v2 zlib": (numcodecs.Zlib(), numcodecs.Zlib().encode),
+    "v2 zstd": (numcodecs.Zstd(), numcodecs.Zstd().encode),
+    "v2 gzip": (numcodecs.GZip(), numcodecs.GZip().encode),
+}
+
+
+@pytest.mark.parametrize("nbytes", [0, 4, 836, 844, 1680])  # whole: 840
+@pytest.mark.parametrize("name", SHORT)
+def test_a_chunk_that_decodes_to_another_size_is_refused(tmp_path, name, nbytes):
+    """Whole in itself, with a right checksum, and yet not a chunk of this array."""
+    codec, encode = SHORT[name]
+    v2 = name.startswith("v2")
+    zarr.create_array(
+        str(tmp_path / "x"),
+        shape=X.shape,
+        chunks=(10, 21),
+        dtype="f4",
+        compressors=codec,
+        zarr_format=2 if v2 else 3,
+    )[:] = X
+    other = np.full(nbytes, 7, np.uint8)
+    chunk = tmp_path / "x" / ("1.0" if v2 else "c/1/0")
+    chunk.write_bytes(bytes(encode(other)))
+    matrix = streampca.open(str(tmp_path / "x"))
+    assert matrix.reader.decoder is not None
+    with pytest.raises(SourceError, match="is damaged"):
+        everything(matrix, step=10)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip"])
+def test_frames_of_other_writers(tmp_path, codec):
+    """zstd that was streamed states no size; gzip may come in several members."""
+    compressor = ZstdCodec() if codec == "zstd" else GzipCodec()
+    path = tmp_path / "x"
+    zarr.create_array(
+        str(path), shape=X.shape, chunks=(53, 21), dtype="f4", compressors=[compressor]
+    )[:] = X
+    raw = X.tobytes()
+    if codec == "zstd":
+        data = streamed_zstd(raw)
+    else:
+        data = gzip.compress(raw[:1000]) + gzip.compress(raw[1000:])
+    (path / "c" / "0" / "0").write_bytes(data)
+    np.testing.assert_array_equal(everything(streampca.open(str(path))), X)
+    (path / "c" / "0" / "0").write_bytes(data[:-1] if codec == "gzip" else streamed_zstd(raw[4:]))
+    with pytest.raises(SourceError, match="is damaged"):
+        everything(streampca.open(str(path)))
+
+
+def streamed_zstd(raw):
+    """One zstd frame of uncompressed blocks, no content size (as streaming encoders write)."""
+    frame = bytes([0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x38])
+    pieces = [raw[i : i + 1000] for i in range(0, len(raw), 1000)]
+    for i, piece in enumerate(pieces):
+        frame += (len(piece) << 3 | (i == len(pieces) - 1)).to_bytes(3, "little") + piece
+    return frame
+
+
+def test_a_small_frame_cannot_grow_without_bound(tmp_path):
+    path = tmp_path / "x"
+    zarr.create_array(
+        str(path), shape=X.shape, chunks=(53, 21), dtype="f4", compressors=[GzipCodec()]
+    )[:] = X
+    (path / "c" / "0" / "0").write_bytes(gzip.compress(bytes(100_000_000)))
+    tracemalloc.start()
+    with pytest.raises(SourceError, match="is damaged"):
+        everything(streampca.open(str(path)))
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+
+
 def test_what_is_not_a_source(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(SourceError, match="no Zarr array or group"):
@@ -248,9 +358,11 @@ def test_secrets_are_hidden_wherever_a_url_stands(text, shown):
 
 
 def test_an_absent_remote_chunk_is_named_without_credentials():
-    store = zarr.storage.FsspecStore.from_url(
-        "memory://me:pw@host/x.zarr?sig=s3cret", read_only=False
-    )
+    class Web(zarr.storage.WrapperStore):
+        def __str__(self):
+            return "<FsspecStore(HTTPFileSystem, https://me:pw@host/x.zarr?sig=s3cret)>"
+
+    store = Web(zarr.storage.MemoryStore())
     zarr.create_array(store, shape=X.shape, chunks=(10, 21), dtype="f4")
     with pytest.raises(SourceError, match="is absent") as caught:
         everything(streampca.open(zarr.open_array(store, mode="r")))
