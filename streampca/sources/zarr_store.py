@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import zarr
 import zarr.storage
-from zarr.abc.store import ByteRequest
-from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+from zarr.api import asynchronous
+from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from streampca.errors import InvalidInputError, SourceError
@@ -23,69 +23,11 @@ from streampca.sources.cf import Packing
 from streampca.sources.stacked import Index, Reader
 from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_chunks import decoder_of
+from streampca.sources.zarr_guard import READ_TIMEOUT, GuardedStore, no_answer
+from streampca.sources.zarr_shards import ShardIndex
 from streampca.sources.zarr_stamp import local_paths, place_of, stamp
 
-METADATA = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
 CONCURRENCY = 10  # chunks that Zarr fetches and decodes at once within one read (its default)
-
-
-class Tally:
-    """What was read through a store and all copies that Zarr makes of it; counts from zero
-    where it was unpickled."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.count = ReadCount()
-
-    def __reduce__(self) -> Any:
-        return Tally, ()
-
-    def add(self, count: ReadCount) -> None:
-        """Count more."""
-        with self.lock:
-            self.count = self.count + count
-
-    def restart(self) -> None:
-        """Count from zero."""
-        with self.lock:
-            self.count = ReadCount()
-
-
-class GuardedStore(zarr.storage.WrapperStore):
-    """Counts every chunk read, and refuses one that is absent.
-
-    Zarr reads an absent chunk as its fill value without a word; here that is an error unless
-    the caller said that absent chunks are fill values on purpose.
-    """
-
-    def __init__(self, store: Any, missing: str = "error", tally: Tally | None = None) -> None:
-        super().__init__(store)
-        self.missing = missing
-        self.tally = tally or Tally()
-
-    def _with_store(self, store: Any) -> GuardedStore:
-        return GuardedStore(store, self.missing, self.tally)
-
-    async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        value = await self._store.get(key, prototype, byte_range)
-        if key.rsplit("/", 1)[-1] in METADATA:
-            return value
-        self.note(key, None if value is None else len(value))
-        return value
-
-    def note(self, key: str, nbytes: int | None) -> None:
-        """Count a chunk of so many bytes at rest; None for one that is absent."""
-        if nbytes is not None:
-            self.tally.add(ReadCount(chunks=1, stored=nbytes))
-            return
-        if self.missing == "error":
-            raise SourceError(
-                f"chunk {key!r} is absent from {hide_secrets(str(self._store))}. Restore it; or, "
-                "if absent chunks are meant to be the fill value, "
-                "streampca.open(..., missing_chunks='fill')."
-            )
 
 
 class ZarrReader(Reader):
@@ -98,12 +40,21 @@ class ZarrReader(Reader):
 
     into_buffer = True
 
-    def __init__(self, array: Any, missing_chunks: str = "error", decode: bool = True) -> None:
+    def __init__(
+        self,
+        array: Any,
+        missing_chunks: str = "error",
+        decode: bool = True,
+        read_timeout: float | None = READ_TIMEOUT,
+    ) -> None:
         if missing_chunks not in ("error", "fill"):
             raise InvalidInputError(
                 f"missing_chunks={missing_chunks!r}; expected 'error' or 'fill'"
             )
-        self.guard = GuardedStore(array.store, missing_chunks)
+        if read_timeout is not None and not read_timeout > 0:
+            raise InvalidInputError(f"read_timeout={read_timeout!r}; expected seconds, or None")
+        shards = ShardIndex.of(array) if missing_chunks == "error" else None
+        self.guard = GuardedStore(array.store, missing_chunks, read_timeout, shards)
         self.array = zarr.open_array(
             self.guard, path=array.path, mode="r", zarr_format=array.metadata.zarr_format
         )
@@ -294,12 +245,20 @@ class ZarrReader(Reader):
         self.guard.tally.restart()
 
 
-def open_array(source: str, storage_options: dict[str, Any] | None = None) -> Any:
+def open_array(
+    source: str,
+    storage_options: dict[str, Any] | None = None,
+    read_timeout: float | None = READ_TIMEOUT,
+) -> Any:
     """The Zarr array or group at a path or URL. Raises SourceError where there is none."""
     try:
         if source.endswith(".zip") and "://" not in source:
             return zarr.open(zarr.storage.ZipStore(source, mode="r"), mode="r")
-        return zarr.open(source, mode="r", storage_options=storage_options)
+        opening = asynchronous.open(store=source, mode="r", storage_options=storage_options)
+        node = sync(opening, timeout=read_timeout)
+        return zarr.Array(node) if isinstance(node, zarr.AsyncArray) else zarr.Group(node)
+    except TimeoutError:
+        raise no_answer("its metadata", source, read_timeout) from None
     except (
         FileNotFoundError,
         KeyError,

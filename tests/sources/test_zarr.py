@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -16,7 +18,10 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCode
 
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
+from streampca.sources import zarr_store
+from streampca.sources.stacked import StackedMatrix
 from streampca.sources.urls import hide_secrets
+from streampca.sources.zarr_store import ZarrReader
 
 X = np.random.default_rng(0).standard_normal((53, 21)).astype("f4")
 
@@ -99,6 +104,79 @@ def test_shards_are_read_whole(tmp_path):
     assert matrix.chunk_edges(0).tolist() == [0, 20, 40, 60]
     np.testing.assert_array_equal(everything(matrix, step=20), store[:])
     assert matrix.reads().chunks == 3
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+def test_chunks_never_written_into_a_shard_are_refused(tmp_path, location):
+    codec = zarr.codecs.ShardingCodec(chunk_shape=(5, 8), index_location=location)
+    path = str(tmp_path / "s")
+    store = zarr.create_array(
+        path,
+        shape=X.shape,  # 53 x 21: inner chunks beyond the edge are not missed
+        chunks=(20, 24),
+        dtype="f4",
+        serializer=codec,
+        compressors=None,
+    )
+    assert store.shards == (20, 24)
+    store[:] = X
+    np.testing.assert_array_equal(everything(streampca.open(path), step=20), X)
+    np.testing.assert_array_equal(streampca.open(path).read(1, 3, 6), X[:, 3:6])
+    partly = zarr.open_array(path, mode="r+")
+    partly[25:30, 8:16] = 0  # as if it had never been written: the fill value
+    for axis, step in ((0, 20), (0, 10), (1, 5)):
+        with pytest.raises(SourceError, match=r"chunk \(1, 1\) of shard 'c/1/0'.*never written"):
+            everything(streampca.open(path), axis, step)
+    filled = everything(streampca.open(path, missing_chunks="fill"), step=20)
+    np.testing.assert_array_equal(filled, partly[:])
+
+
+def test_nested_shards_cannot_be_checked_and_are_refused(tmp_path):
+    inner = zarr.codecs.ShardingCodec(chunk_shape=(5, 21))
+    path = str(tmp_path / "n")
+    zarr.create_array(
+        path,
+        shape=X.shape,
+        chunks=(20, 21),
+        dtype="f4",
+        serializer=zarr.codecs.ShardingCodec(chunk_shape=(10, 21), codecs=[inner]),
+        compressors=None,
+    )[:] = X
+    with pytest.raises(InvalidInputError, match="nested"):
+        streampca.open(path)
+    np.testing.assert_array_equal(everything(streampca.open(path, missing_chunks="fill")), X)
+
+
+class Hangs(zarr.storage.WrapperStore):
+    """Never answers for one chunk."""
+
+    async def get(self, key, prototype, byte_range=None):
+        if key.endswith("c/2/0"):
+            await asyncio.sleep(3600)
+        return await self._store.get(key, prototype, byte_range)
+
+
+@pytest.mark.parametrize("shards", [None, (10, 21)])
+def test_a_read_that_gets_no_answer_fails(shards):
+    store = Hangs(zarr.storage.MemoryStore())
+    array = zarr.create_array(store, shape=X.shape, chunks=(5, 21), shards=shards, dtype="f4")
+    array[:20] = X[:20]
+    matrix = StackedMatrix(ZarrReader(array, read_timeout=0.3))
+    begun = time.monotonic()
+    with pytest.raises(SourceError, match=r"no answer for 'c/2/0'.*0\.3 s.*read_timeout"):
+        everything(matrix, step=5)
+    assert time.monotonic() - begun < 3
+    with pytest.raises(InvalidInputError, match="read_timeout"):
+        ZarrReader(array, read_timeout=0)
+
+
+def test_metadata_that_get_no_answer(monkeypatch):
+    async def never(**settings):
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(zarr_store.asynchronous, "open", never)
+    with pytest.raises(SourceError, match="no answer for its metadata from https://host/x "):
+        zarr_store.open_array("https://me:pw@host/x?sig=1", read_timeout=0.2)
 
 
 def test_stores_that_are_not_files(tmp_path):

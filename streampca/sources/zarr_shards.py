@@ -1,0 +1,78 @@
+"""Inner chunks that were never written into a shard: Zarr reads them as the fill value."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+from zarr.abc.store import ByteRequest, RangeByteRequest, SuffixByteRequest
+from zarr.codecs import ShardingCodec
+
+from streampca.errors import InvalidInputError
+
+EMPTY = np.uint64(2**64 - 1)
+
+
+class ShardIndex:
+    """Finds empty entries in the index of a shard while the shard, or its index, is read.
+
+    Source: Zarr sharding codec, version 1.0, "Binary shard format".
+    """
+
+    def __init__(self, array: Any, codec: ShardingCodec) -> None:
+        self.shape = tuple(int(n) for n in array.shape)
+        self.shard = tuple(int(n) for n in array.metadata.chunk_grid.chunk_shape)
+        self.chunk = tuple(int(n) for n in codec.chunk_shape)
+        self.counts = tuple(s // c for s, c in zip(self.shard, self.chunk, strict=True))
+        self.prefix = f"{array.path}/" if array.path else ""
+        self.at_start = codec.index_location.value == "start"
+        self.nbytes = 16 * math.prod(self.counts)
+        self.size = self.nbytes + 4 * (len(codec.index_codecs) - 1)
+
+    @classmethod
+    def of(cls, array: Any) -> ShardIndex | None:
+        """Of a ``zarr.Array``; None where it has no shards.
+
+        Raises InvalidInputError for shards whose index cannot be read here.
+        """
+        codecs: Any = getattr(array.metadata, "codecs", ())
+        if not any(isinstance(codec, ShardingCodec) for codec in codecs):
+            return None
+        codec = codecs[0]
+        inner = codec.codecs if isinstance(codec, ShardingCodec) else codecs
+        names = [
+            (one.to_dict()["name"], (one.to_dict().get("configuration") or {}).get("endian"))
+            for one in getattr(codec, "index_codecs", ())
+        ]
+        known = names in ([("bytes", "little")], [("bytes", "little"), ("crc32c", None)])
+        if len(codecs) > 1 or not known or any(isinstance(one, ShardingCodec) for one in inner):
+            raise InvalidInputError(
+                f"the shards of {array.path or 'this array'} are nested or have an unusual index, "
+                "and absent chunks in them would not be seen. If none are absent, or they are "
+                "meant to be the fill value: streampca.open(..., missing_chunks='fill')."
+            )
+        return cls(array, codec)
+
+    def absent(self, key: str, data: Any, byte_range: ByteRequest | None) -> str | None:
+        """The first inner chunk inside the array that is not there, in words, or None."""
+        if byte_range is None:
+            raw = data[: self.size] if self.at_start else data[len(data) - self.size :]
+        elif byte_range in (SuffixByteRequest(self.size), RangeByteRequest(0, self.size)):
+            raw = data
+        else:
+            return None  # a chunk that was found in the index before
+        if len(raw) < self.size:
+            return None  # cut off: Zarr's own checks say so
+        table = np.frombuffer(raw.to_bytes()[: self.nbytes], "<u8").reshape(*self.counts, 2)
+        place = [int(number) for number in re.findall(r"\d+", key.removeprefix(self.prefix))]
+        inside = tuple(
+            slice(0, -(-(min(n, (i + 1) * s) - i * s) // c))
+            for i, n, s, c in zip(place, self.shape, self.shard, self.chunk, strict=True)
+        )
+        empty = np.argwhere((table[inside] == EMPTY).all(axis=-1))
+        if not len(empty):
+            return None
+        first = tuple(int(i) for i in empty[0])
+        return f"chunk {first} of shard {key!r} ({len(empty)} of its chunks were never written)"
