@@ -36,7 +36,7 @@ def assemble(
     source: str = "",
 ) -> Decomposition:
     """The frozen result of a fit, after warning about what its user should know."""
-    _warn(fitted, labels, settings)
+    _warn(fitted, n_samples, labels, settings)
     divisor = freedom(fitted.weight, settings)
     spectrum = fitted.spectrum
     return Decomposition(
@@ -66,7 +66,7 @@ def assemble(
     )
 
 
-def _warn(fitted: Fitted, labels: Labels, settings: dict[str, Any]) -> None:
+def _warn(fitted: Fitted, n_samples: int, labels: Labels, settings: dict[str, Any]) -> None:
     names = labels.features
     if len(fitted.dropped):
         warnings.warn(
@@ -100,10 +100,13 @@ def _warn(fitted: Fitted, labels: Labels, settings: dict[str, Any]) -> None:
             NoGapWarning,
             stacklevel=4,
         )
-    k = len(fitted.spectrum.values)
-    if k > fitted.rank and settings["n_components"] is not None and fitted.rank > 0:
+    asked = len(fitted.spectrum.values)
+    if settings["n_components"] is None:  # all: those that shape and centring allow
+        unused = len(fitted.dropped) + len(fitted.constant) + len(fitted.filtered)
+        asked = min(asked, n_samples - settings["center"], len(variance) - unused)
+    if asked > fitted.rank > 0:
         warnings.warn(
-            f"{k} components were asked and the data have numerical rank {fitted.rank}: those "
+            f"{asked} components were asked and the data have numerical rank {fitted.rank}: those "
             "after it are rounding. For small singular values use float64 data and "
             "svd_solver='tsqr'.",
             AccuracyWarning,

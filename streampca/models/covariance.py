@@ -124,7 +124,7 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
     spectrum = eigh_lower(matrix)
     if np.linalg.eigvalsh(matrix)[0] < -1e-8 * largest * p:
         raise InvalidInputError("S has a negative eigenvalue; expected a covariance matrix")
-    rank = numerical_rank(spectrum.values, p, float(np.finfo(np.float64).eps))
+    rank = numerical_rank(spectrum.values, p)
     wanted = {"n_components": model.n_components}
     k, _ = count_components(wanted, spectrum.values, spectrum, n, p, rank)
     kept = spectrum.head(k)
@@ -142,7 +142,7 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
         components=np.ascontiguousarray((kept.vectors * orientation).T),
         spectrum=spectrum.values,
         labels=Labels.plain((0, p), None if names is None else list(names)),
-        certificate=certify(residual, kept, floor, 1.0, 0),
+        certificate=certify(residual, kept, floor, 1.0, 0, rank),
         weight=float(n) if n else float("nan"),
         settings=wanted,
         total_squares=spectrum.squares,

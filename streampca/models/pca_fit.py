@@ -87,7 +87,7 @@ def solve_accumulator(
         spectrum, whole, residual, floor = _solve_factor(accumulator, scale, still)
         singular = np.sqrt(whole)
         size = max(accumulator.count, len(stats.mean))
-        rank = min(numerical_rank(singular, size, float(np.finfo(np.float64).eps)), limit)
+        rank = min(numerical_rank(singular, size), limit)
         everything = True
     else:
         lower = _scaled_lower(accumulator.lower(), scale, still)
@@ -96,7 +96,7 @@ def solve_accumulator(
             residual = residual_norms(lower, spectrum)
         terms = 1 if work == np.float64 else min(accumulator.count, OPEN_BLOCKS * 8192)
         floor = rounding_floor(work, spectrum, terms)
-        rank = min(numerical_rank(whole, len(lower), float(np.finfo(work).eps)), limit)
+        rank = min(numerical_rank(whole, len(lower), floor), limit)
     k, gap = count_components(settings, whole, spectrum, accumulator.count, limit, rank)
     kept = spectrum.head(k)
     divisor = freedom(accumulator.weight, settings)
@@ -114,7 +114,7 @@ def solve_accumulator(
         rank,
         dropped,
         np.setdiff1d(np.flatnonzero(constant), dropped),
-        certify(residual[:k], kept, floor, divisor, 1),
+        certify(residual[:k], kept, floor, divisor, 1, rank),
         stats.m2 / divisor,
         gap,
         np.ascontiguousarray(components),

@@ -41,7 +41,9 @@ from streampca.solvers import (
     signs,
     signs_of_components,
 )
-from streampca.store import MemorySink, ZarrSink
+from streampca.store import ZarrSink
+
+FEATURES_AT_ONCE = 16384  # products over this many are added in the working dtype
 
 
 @dataclass
@@ -54,8 +56,9 @@ class _Dual:
     residual: Array
     k: int
     gap: int | None
-    rank: int
+    rank: int  # components after it are rounding; their loadings are completed
     orientation: Array
+    floor: float
 
     @property
     def u(self) -> Array:
@@ -67,24 +70,20 @@ class _Dual:
         """(k,) singular values."""
         return np.asarray(np.sqrt(self.spectrum.values[: self.k]))
 
-    @property
-    def good(self) -> Array:
-        """(k,) which singular values are above rounding."""
-        return np.arange(self.k) < self.rank
-
 
 def _solve_dual(
-    lower: Array, z_probe: Array, settings: dict[str, Any], matrix: ChunkedMatrix
+    lower: Array, z_probe: Array, settings: dict[str, Any], matrix: ChunkedMatrix, terms: int
 ) -> _Dual:
+    """terms : products that were added in the working dtype before float64 took them."""
     n, limit = len(lower), min(matrix.shape)
     with single_threaded_blas():
         spectrum, values, everything = solve_symmetric(lower, settings, limit)
         residual = residual_norms(lower, spectrum)
-    eps = float(np.finfo(work_dtype(matrix.dtype)).eps)
-    rank = numerical_rank(values, n, eps)
+    floor = rounding_floor(work_dtype(matrix.dtype), spectrum, terms)
+    rank = numerical_rank(values, n, floor)
     k, gap = count_components(settings, values, spectrum, n, limit, rank)
     orientation = signs(spectrum.vectors[:, :k].T @ z_probe)
-    return _Dual(spectrum, values, everything, residual, k, gap, rank, orientation)
+    return _Dual(spectrum, values, everything, residual, k, gap, rank, orientation, floor)
 
 
 def _dual_fitted(
@@ -92,7 +91,6 @@ def _dual_fitted(
     stats: ColumnStats,
     matrix: ChunkedMatrix,
     settings: dict[str, Any],
-    terms: int,
     passes: int,
 ) -> Fitted:
     n = matrix.shape[0]
@@ -101,7 +99,6 @@ def _dual_fitted(
     dropped = np.flatnonzero(stats.count == 0)
     kept = dual.spectrum.head(dual.k)
     divisor = freedom(float(n), settings)
-    floor = rounding_floor(work_dtype(matrix.dtype), kept, terms)
     return Fitted(
         kept,
         dual.values if dual.everything else None,
@@ -111,7 +108,7 @@ def _dual_fitted(
         dual.rank,
         dropped,
         np.setdiff1d(np.flatnonzero(scaling.constant), dropped),
-        certify(dual.residual[: dual.k], kept, floor, divisor, passes),
+        certify(dual.residual[: dual.k], kept, dual.floor, divisor, passes, dual.rank),
         stats.m2 / divisor,
         dual.gap,
         None,
@@ -140,24 +137,24 @@ def gram_by_features(
     gram = first["gram"]
     if (relationship := settings.get("relationship")) is not None:
         write_relationship(relationship, gram.lower(), gram.n_used)
-    dual = _solve_dual(gram.lower(), gram.z_probe, settings, matrix)
     terms = OPEN_BLOCKS * int(np.diff(plan.named("gram").edges).max())
-    fitted = _dual_fitted(dual, first["columns"].columns(), matrix, settings, terms, 1)
+    dual = _solve_dual(gram.lower(), gram.z_probe, settings, matrix, terms)
+    fitted = _dual_fitted(dual, first["columns"].columns(), matrix, settings, 1)
     if "rows" in accumulators:
         fitted.missing_by_sample = first["rows"].missing
     del gram, first
     if settings["components"]:
-        sink = MemorySink(matrix.shape[1], dual.k)
+        components = np.empty((dual.k, matrix.shape[1]))
         rows = None if cohort is None else cohort.rows
         second = step(
             "loadings",
             operands={"u": dual.u, "s": dual.s},
-            sinks={"loadings": sink},
+            sinks={"loadings": RowsSink(components.T, 0)},
             maps={"loadings": FeatureLoadings(standardize, rows)},
             accumulators=_cohort_scores(standardize, cohort),
             matrix=matrix if cohort is None else cohort.everyone,
         )
-        fitted.components = _finish_components(sink.values, dual, fitted)
+        fitted.components = _finish_components(components, dual, fitted, settings["center"])
         if cohort is not None:
             fitted.scores = second["scores"].scores
             fitted.scores[cohort.rows] = dual.u * dual.s
@@ -184,15 +181,18 @@ def write_relationship(path: str, lower: Array, n_used: int) -> None:
     sink.finish()
 
 
-def _finish_components(v: Array, dual: _Dual, fitted: Fitted) -> Array:
-    """(k, p) orthonormal rows from Z'u / s; directions of a zero singular value are completed."""
-    v[fitted.dropped] = 0.0
+def _finish_components(components: Array, dual: _Dual, fitted: Fitted, centered: bool) -> Array:
+    """(k, p) orthonormal rows from Z'u / s, in place; directions of mere rounding are completed."""
+    dead = fitted.dropped
+    if fitted.scale is not None:
+        dead = np.union1d(dead, np.flatnonzero(fitted.scale == 0.0))
+    elif centered:
+        dead = np.union1d(dead, fitted.constant)
+    columns = components.T
     with single_threaded_blas():
-        columns = orthonormal_columns(v, dual.good)
-    if not dual.good.all():
-        columns[:, ~dual.good] *= signs_of_components(columns[:, ~dual.good])
-        columns[fitted.dropped] = 0.0
-    return np.ascontiguousarray(columns.T)
+        orthonormal_columns(columns, dual.rank, dead)
+    columns[:, dual.rank :] *= signs_of_components(columns[:, dual.rank :])
+    return components
 
 
 def gram_by_panels(
@@ -213,8 +213,9 @@ def gram_by_panels(
     stats = work.stats()
     if settings["center"] and work.scale is None:
         center_twice(work.gram, work.z_probe)
-    dual = _solve_dual(work.gram, work.z_probe, settings, matrix)
-    fitted = _dual_fitted(dual, stats, matrix, settings, matrix.shape[1], len(plan.passes))
+    terms = min(matrix.shape[1], FEATURES_AT_ONCE)
+    dual = _solve_dual(work.gram, work.z_probe, settings, matrix, terms)
+    fitted = _dual_fitted(dual, stats, matrix, settings, len(plan.passes))
     if settings["components"]:
         operands = {"center": fitted.mean}
         if fitted.scale is not None:
@@ -225,7 +226,10 @@ def gram_by_panels(
         v = step(
             "loadings", accumulators={"v": cross}, side_inputs={"u": dual.u}, operands=operands
         )["v"].cross_product()
-        fitted.components = _finish_components(v / np.where(dual.s > 0, dual.s, 1.0), dual, fitted)
+        v /= np.where(dual.s > 0, dual.s, 1.0)
+        fitted.components = _finish_components(
+            np.ascontiguousarray(v.T), dual, fitted, settings["center"]
+        )
     return fitted
 
 
@@ -336,9 +340,10 @@ class AgainstPanel:
         return out
 
 
-def feature_products(a: Array, b: Array, step: int = 16384) -> Array:
+def feature_products(a: Array, b: Array) -> Array:
     """a b' in float64, from products over pieces of the features in the working dtype."""
     out = np.zeros((len(a), len(b)))
+    step = FEATURES_AT_ONCE
     for i in range(0, a.shape[1], step):
         out += a[:, i : i + step] @ b[:, i : i + step].T
     return out

@@ -57,11 +57,12 @@ class Certificate:
 
 
 def certify(
-    residual: Array, spectrum: Spectrum, floor: float, divisor: float, passes: int
+    residual: Array, spectrum: Spectrum, floor: float, divisor: float, passes: int, rank: int
 ) -> Certificate:
     """A certificate from residual norms and the floor, both in units of the spectrum.
 
     divisor : n - ddof, which turns them into units of variance.
+    rank : components after it are rounding, or filler: nothing is said about their direction.
     """
     values = spectrum.values
     error = residual + floor
@@ -71,6 +72,7 @@ def certify(
     with np.errstate(divide="ignore", invalid="ignore"):
         angle = np.where(gap > 2 * error, np.arcsin(np.minimum(1.0, 2 * error / gap)), np.pi / 2)
         quadratic = np.where(gap > 2 * error, residual**2 / gap, np.inf)
+    angle[rank:] = np.pi / 2
     bound = np.minimum(residual, quadratic) + floor
     return Certificate(
         residual / divisor, floor / divisor, bound / divisor, gap / divisor, angle, passes

@@ -67,8 +67,14 @@ def by_gap(values: Array, n: int | None) -> int | None:
     return k + 1 if drops[k] > noise else None
 
 
-def numerical_rank(values: Array, size: int, eps: float) -> int:
-    """How many eigenvalues stand above the rounding of the largest: > size eps value[0]."""
+def numerical_rank(values: Array, size: int, floor: float = 0.0) -> int:
+    """How many leading (eigen- or singular) values stand above rounding.
+
+    size : of the decomposed matrix; float64 decompositions leave up to size eps value[0].
+    floor : rounding of the matrix itself (:func:`rounding_floor`), an estimate: ten times it
+        counts as rounding.
+    """
     if not len(values) or values[0] <= 0:
         return 0
-    return int(np.count_nonzero(values > size * eps * values[0]))
+    rounding = size * float(np.finfo(np.float64).eps) * float(values[0]) + 10.0 * floor
+    return int(np.count_nonzero(values > rounding))

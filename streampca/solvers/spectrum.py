@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
+import scipy.linalg.lapack
 
-from streampca.errors import NonFiniteError
+from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array
 
 
@@ -91,19 +92,23 @@ def _sum_of_squares(lower: Array) -> float:
     return total
 
 
-def orthonormal_columns(v: Array, good: Array) -> Array:
-    """Columns made orthonormal in their order; those not good are replaced by a completion.
+def orthonormal_columns(v: Array, rank: int, dead: Array) -> None:
+    """Make the columns of v orthonormal in their order, in place; complete those after ``rank``.
 
-    v : (p, k). Used where columns are products of long sums and carry their rounding.
+    v : (p, k) float64 in Fortran order, p >= k. Used where columns are products of long sums
+    and carry their rounding.
+    dead : rows that are exactly 0 in every column (constant features, dropped ones).
+    Source: LAPACK's dgeqrf and dorgqr.
     """
-    p, k = v.shape
-    basis = np.array(v)
-    if not good.all():
-        filler = np.random.default_rng(0).standard_normal((p, int(np.count_nonzero(~good))))
-        basis[:, ~good] = filler
-    order = np.concatenate([np.flatnonzero(good), np.flatnonzero(~good)])
-    q, r = np.linalg.qr(basis[:, order])
-    q *= np.where(np.diagonal(r) < 0, -1.0, 1.0)
-    out = np.empty((p, k))
-    out[:, order] = q
-    return out
+    rng = np.random.default_rng(0)
+    for j in range(rank, v.shape[1]):
+        v[:, j] = rng.standard_normal(len(v))
+    v[dead] = 0.0
+    room = 64 * v.shape[1]
+    q, tau, _, _ = scipy.linalg.lapack.dgeqrf(v, lwork=room, overwrite_a=1)
+    turned = np.diagonal(q) < 0  # R gets a positive diagonal, so that no column turns round
+    q, _, _ = scipy.linalg.lapack.dorgqr(q, tau, lwork=room, overwrite_a=1)
+    if not np.shares_memory(q, v):
+        raise InvalidInputError(f"v is {v.dtype}, strides {v.strides}; expected Fortran order")
+    v[:, turned] *= -1.0
+    v[dead] = 0.0

@@ -89,7 +89,7 @@ def tracy_widom_test(
             f"total={total}, squares={squares}, count={count}. Give all three, or all eigenvalues"
         )
     if total is None or squares is None or count is None:
-        count = numerical_rank(leading, len(leading), float(np.finfo(np.float64).eps))
+        count = numerical_rank(leading, len(leading))
         rest = rest_squares = 0.0
     else:
         rest, rest_squares = _beyond(leading, float(total), float(squares), int(count))

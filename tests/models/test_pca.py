@@ -259,7 +259,64 @@ def test_rank_is_reported_and_rounding_is_not_sold_as_components():
     with pytest.warns(AccuracyWarning, match="numerical rank 3"):
         model = PCA(5).fit(X)
     assert model.rank_ == 3
-    assert PCA(None, svd_solver="tsqr").fit(X).rank_ == 3
+    with pytest.warns(AccuracyWarning, match="10 components were asked"):
+        assert PCA(None, svd_solver="tsqr").fit(X).rank_ == 3
+
+
+def low_rank(n: int, p: int, singular: np.ndarray, seed: int = 0):
+    """(X, V): centred rows with exactly these singular values and right vectors (p, k)."""
+    rng = np.random.default_rng(seed)
+    u = rng.standard_normal((n, len(singular)))
+    u = np.linalg.qr(u - u.mean(axis=0))[0]
+    v = np.linalg.qr(rng.standard_normal((p, len(singular))))[0]
+    return (u * singular) @ v.T, v
+
+
+@pytest.mark.parametrize("solver", ["gram", "scatter", "panels"])
+@pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
+def test_weak_components_of_float32_are_kept(solver, tmp_path):
+    """s / s1 = 1e-2 in float32: found within the certified angle, never replaced by filler."""
+    shape = (400, 40_000) if solver == "panels" else (1500, 600)
+    s = np.array([100, 30, 1.4, 1.3, 1.2, 1.1, 1.0]) * 50
+    X, v = low_rank(*shape, s)
+    X = X.astype("f4")
+    if solver == "panels":
+        store = zarr.create_array(
+            str(tmp_path / "x.zarr"), shape=shape, chunks=(20, shape[1]), dtype="f4"
+        )
+        store[:] = X
+        model = PCA(7, memory_limit="230MiB").fit(store)
+        assert model.plan_.solver == "gram by panels"
+    else:
+        model = PCA(7, svd_solver=solver).fit(X)
+    assert model.rank_ == 7
+    inside = np.linalg.norm(model.components_ @ v, axis=1)
+    np.testing.assert_allclose(inside, 1, atol=1e-4)
+    cosine = np.abs(np.sum(model.components_.T * v, axis=0))
+    assert np.all(np.arccos(np.minimum(cosine, 1)) <= model.certificate_.angle_bound + 1e-7)
+    assert np.all(model.certificate_.angle_bound < 0.1)
+    scores = model.transform(X)
+    if model.result_.scores is not None:
+        np.testing.assert_allclose(model.result_.scores, scores, atol=1e-4 * s[-1])
+
+
+@pytest.mark.parametrize("dtype", ["i1", "f4", "f8"])
+@pytest.mark.parametrize("solver", ["gram", "scatter"])
+@pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
+def test_rounding_is_certified_as_such(solver, dtype):
+    rng = np.random.default_rng(1)
+    X = rng.integers(-3, 4, (300, 3)) @ rng.integers(-3, 4, (3, 200))
+    X = X.astype(dtype) * np.array(1 if dtype == "i1" else 0.3, dtype)
+    for wanted in (5, None):  # None asks for all that shape and centring allow: 199 of 200
+        with pytest.warns(AccuracyWarning, match="numerical rank 3"):
+            model = PCA(wanted, svd_solver=solver).fit(X)
+        assert model.rank_ == 3
+        assert np.all(model.certificate_.angle_bound[:3] < 1e-3)
+        assert np.all(model.certificate_.angle_bound[3:] == np.pi / 2)
+        v = model.components_[:5]
+        np.testing.assert_allclose(v @ v.T, np.eye(5), atol=1e-12)
+    full = planted(8, 30)  # centring takes one direction: that is no rounding
+    assert PCA(None, svd_solver=solver).fit(full).rank_ == 7
 
 
 @pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
