@@ -13,6 +13,8 @@ from streampca.models import (
     correlation,
     covariance,
 )
+from streampca.models.genotype_projection import project_samples
+from streampca.models.ld_pruning import prune_ld
 from streampca.models.loading import load
 from streampca.passes import Advance, Plan
 from streampca.sources import open
@@ -38,6 +40,8 @@ __all__ = [
     "errors",
     "load",
     "open",
+    "project_samples",
+    "prune_ld",
 ]
 
 

@@ -46,7 +46,8 @@ class Gram(Accumulator):
                 raise block.refuse_missing(partly, lost, n * partly.size - lost)
         dtype = block.work_dtype
         scaling = self.standardize.resolve(stats, block.eps)
-        if self._product is not None and self._product.dtype != dtype:
+        full = self._blocks >= OPEN_BLOCKS  # settled late: a whole span stays float32 alone
+        if full or (self._product is not None and self._product.dtype != dtype):
             self.settle()
         if self._product is None:
             self._product = np.zeros((n, n), dtype)
@@ -59,8 +60,6 @@ class Gram(Accumulator):
         unused = scaling.constant | scaling.filtered | (stats.count == 0)
         self.n_used += block.length - int(np.count_nonzero(unused))
         self._blocks += 1
-        if self._blocks >= OPEN_BLOCKS:
-            self.settle()
 
     def settle(self) -> None:
         if self._product is not None:

@@ -56,7 +56,8 @@ class Scatter(Accumulator):
         p = block.shape[1]
         self._check_width(self.mean if self.mean is not None else self._shift, p)
         dtype = block.work_dtype
-        if self._product is not None and self._product.dtype != dtype:
+        full = self._blocks >= OPEN_BLOCKS  # settled late: a whole span stays float32 alone
+        if full or (self._product is not None and self._product.dtype != dtype):
             self.settle()
         if self._product is None:
             self._shift, self._total = np.zeros(p, dtype), np.zeros(p)
@@ -78,8 +79,6 @@ class Scatter(Accumulator):
         self._open_weight += block.total_weight
         self._blocks += 1
         refuse_partly_missing(self.missing, self.count, block)
-        if self._blocks >= OPEN_BLOCKS:
-            self.settle()
 
     def _choose_shift(self, block: Any, dtype: np.dtype[Any]) -> None:
         """Fix the shift of columns seen for the first time in this span: the block's mean."""

@@ -52,8 +52,8 @@ class Standardize:
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
             raise InvalidInputError(f"scale={self.scale!r}; expected one of {SCALES}")
-        if not self.center and self.scale in ALLELE_SCALES:
-            raise InvalidInputError(f"scale={self.scale!r} needs center=True")
+        if not self.center and self.scale is not None:
+            raise InvalidInputError(f"scale={self.scale!r} needs center=True: it is about the mean")
         if isinstance(self.ploidy, bool) or self.ploidy != int(self.ploidy) or self.ploidy < 1:
             raise InvalidInputError(f"ploidy={self.ploidy!r}; expected 1, 2 or another count")
         if not 0.0 <= self.maf < 0.5:
@@ -72,7 +72,7 @@ class Standardize:
         eps : resolution of the stored values. Raises InvalidInputError where "hwe" or
         "eigensoft" meets values that are no allele counts.
         """
-        constant = constant_columns(stats, eps)
+        constant = self._constant(stats, eps)
         center = stats.mean if self.center else np.zeros_like(stats.mean)
         scale = self._divisors(stats, constant)
         filtered = np.zeros_like(constant)
@@ -84,6 +84,13 @@ class Standardize:
             filtered &= ~constant & (stats.count > 0)
             scale = np.where(filtered, 0.0, np.ones_like(center) if scale is None else scale)
         return Scaling(center, scale, constant, filtered)
+
+    def _constant(self, stats: ColumnStats, eps: float) -> Array:
+        """Columns that do not vary; under the allele scalings those of one allele alone, since a
+        column of heterozygotes counts among the variants (and adds nothing)."""
+        if self.scale not in ALLELE_SCALES:
+            return constant_columns(stats, eps)
+        return (stats.mean <= 0.0) | (stats.mean >= self.ploidy)
 
     def _divisors(self, stats: ColumnStats, constant: Array) -> Array | None:
         if self.scale is None:
@@ -119,8 +126,9 @@ class Standardize:
 def constant_columns(stats: ColumnStats, eps: float) -> Array:
     """(columns,) True where the variance is within rounding of zero.
 
-    Values of one size |mean| that differ by rounding alone have a root mean square deviation
-    of at most a few eps |mean|.
+    Values that are all equal but for a few that were rounded the other way have a root mean
+    square deviation below half a unit in the last place, eps |mean| / 2. (Float32 pressures near
+    101325 Pa have a resolution of 0.008 Pa: a deviation of 0.04 Pa is real.)
     """
     spread = np.sqrt(stats.m2 / np.where(stats.weight > 0, stats.weight, 1.0))
-    return spread <= 4.0 * eps * np.abs(stats.mean)
+    return spread <= 0.5 * eps * np.abs(stats.mean)

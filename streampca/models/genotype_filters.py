@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
+from streampca.matrix.text import as_text, is_among
 from streampca.models.long_range_ld import in_long_range_ld
 
 Names = Iterable[str] | str | os.PathLike[str]
@@ -45,11 +45,11 @@ class VariantFilter:
         """(p,) True = used. Raises InvalidInputError where a label that is needed is absent."""
         keep = np.ones(len(labels), dtype=bool)
         if (chromosomes := self._chromosomes(labels)) is not None:
-            keep &= np.isin(_column(labels, "chromosome", "chromosomes"), _text(chromosomes))
+            keep &= is_among(_column(labels, "chromosome", "chromosomes"), chromosomes)
         if self.extract is not None:
-            keep &= np.isin(_names(labels), _text(read_names(self.extract)))
+            keep &= is_among(_names(labels), read_names(self.extract))
         if self.exclude is not None:
-            keep &= ~np.isin(_names(labels), _text(read_names(self.exclude)))
+            keep &= ~is_among(_names(labels), read_names(self.exclude))
         if self.regions:
             keep &= in_regions(labels, self.regions)
         if self.exclude_regions:
@@ -111,15 +111,13 @@ def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Ar
     names : a sequence of "IID", "FID IID" or "FID:IID", or a file with one of these a line.
     Raises InvalidInputError where none of them is there.
     """
-    wanted = read_names(names, columns=2)
-    known = _names(labels)
-    chosen = np.isin(known, _text([w.replace(" ", ":") for w in wanted]))
+    wanted = [name.replace(" ", ":") for name in read_names(names, columns=2)]
+    chosen = is_among(_names(labels), wanted)
     if "family" in labels.extra:
-        individual = labels.extra["individual"]
-        pairs = np.strings.add(np.strings.add(labels.extra["family"], " "), individual)
-        chosen |= np.isin(pairs, _text(wanted)) | np.isin(individual, _text(wanted))
-        both = np.strings.add(np.strings.add(labels.extra["family"], ":"), individual)
-        chosen |= np.isin(both, _text(wanted))
+        individual = as_text(labels.extra["individual"])
+        family = np.strings.add(as_text(labels.extra["family"]), ":")
+        chosen |= is_among(individual, wanted)
+        chosen |= is_among(np.strings.add(family, individual), wanted)
     if not chosen.any():
         raise InvalidInputError(
             f"{option}: none of {shorten(wanted[:4], len(wanted))} is a sample of the data; its "
@@ -166,14 +164,11 @@ def _column(labels: AxisLabels, name: str, option: str) -> Array:
             f"{option} needs the {name} of every variant, and this source does not have it; open "
             "a .bed, a VCF Zarr or what `streampca convert` wrote"
         )
-    return np.asarray(labels.extra[name])
+    values = np.asarray(labels.extra[name])
+    return values if values.dtype.kind == "i" else as_text(values)
 
 
 def _names(labels: AxisLabels) -> Array:
     if len(labels.dims) != 1 or labels.dims[0] not in labels.coords:
         raise InvalidInputError("names were given, and this source does not name its entries")
-    return np.asarray(labels.coords[labels.dims[0]], dtype=np.dtypes.StringDType())
-
-
-def _text(names: list[str]) -> Any:
-    return np.array(names, dtype=np.dtypes.StringDType())
+    return as_text(labels.coords[labels.dims[0]])

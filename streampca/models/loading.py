@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 
 from streampca.models.decomposition import Decomposition
+from streampca.models.genotype_pca import GenotypePCA
 from streampca.models.linear import attach
 from streampca.models.pca import PCA
 
+KINDS: dict[str, type[PCA | GenotypePCA]] = {"GenotypePCA": GenotypePCA}  # others load as PCA
+NOT_KEPT = ("variants", "keep", "remove", "fit_samples", "relationship")  # lists, not settings
 
-def load(path: str | os.PathLike[str]) -> PCA:
+
+def load(path: str | os.PathLike[str]) -> PCA | GenotypePCA:
     """The model that ``save`` wrote: a fitted estimator with the same results.
 
     Every file is checked against its digest. Raises SourceError where one is absent or altered,
     or the format is newer than this version reads.
     """
     result = Decomposition.load(path)
-    known = PCA().get_params()
-    model = PCA(**{k: v for k, v in result.settings.items() if k in known})
+    kind = KINDS.get(result.method, PCA)
+    known = set(kind().get_params()).difference(NOT_KEPT)
+    model = kind(**{name: value for name, value in result.settings.items() if name in known})
     attach(model, result)
     return model

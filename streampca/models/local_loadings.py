@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from streampca.kernels import Array
+from streampca.matrix.text import as_text, numbered
 
 WINDOW = 4_000_000  # base pairs
 SHARE = 0.25  # of a component's squared loadings in one window
-TIMES = 10  # and so many times its share of the variants
+TIMES = 5  # and so many times its share of the variants
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,10 @@ def local_components(
     """Components whose squared loadings concentrate in one window of the genome.
 
     components : (k, p) unit rows.  chromosome, position : (p,).  window : base pairs.
-    A window counts where it holds over a quarter of the squared loadings and ten times its share
+    A window counts where it holds over a quarter of the squared loadings and five times its share
     of the variants. Cost: one sort of p, and O(k p).
     """
-    _, code = np.unique(chromosome, return_inverse=True)
+    _, code = numbered(as_text(chromosome))
     order = np.lexsort((position, code))
     code, place = code[order], np.asarray(position, dtype=np.int64)[order]
     line = code * (int(place.max(initial=0)) + 2 * window) + place  # chromosomes far apart

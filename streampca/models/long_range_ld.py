@@ -12,6 +12,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
+from streampca.matrix.text import as_text, numbered
 
 BUILDS = {37: 37, 38: 38, "37": 37, "38": 38, "b37": 37, "b38": 38, "hg19": 37, "hg38": 38,
           "grch37": 37, "grch38": 38}  # fmt: skip
@@ -71,8 +72,8 @@ def in_long_range_ld(chromosome: Any, position: Any, build: int | str = 37) -> A
         raise InvalidInputError(
             f"{chromosomes.shape} chromosomes and {places.shape} positions; expected one each, (p,)"
         )
-    distinct, which = np.unique(chromosomes.astype(str), return_inverse=True)
-    names = np.array([name.lower().removeprefix("chr") for name in distinct.tolist()], str)[which]
+    distinct, which = numbered(as_text(chromosomes))
+    names = as_text([name.lower().removeprefix("chr") for name in distinct])[which]
     inside = np.zeros(len(names), dtype=bool)
     for name, *bounds in REGIONS:
         start, stop = bounds[:2] if known == 37 else bounds[2:]

@@ -339,7 +339,11 @@ def pass_spec(name: str, matrix: ChunkedMatrix, axis: int, accumulators: Sequenc
     itemsize = work_dtype(matrix.dtype).itemsize
     shape = matrix.shape
     total = sum(a.projected_nbytes(shape, itemsize) for a in accumulators)
-    partial = sum(a.partial_nbytes(shape, itemsize) for a in accumulators)
+    edges = block_edges(matrix, axis, rows=more.get("rows"))
+    longest = span_length(len(edges) - 1) * int(np.diff(edges).max(initial=0))
+    seen = min(longest, shape[axis])  # of the streamed axis, in one span
+    span = (shape[0], seen) if axis else (seen, shape[1])
+    partial = sum(a.partial_nbytes(span, itemsize) for a in accumulators)
 
     def scratch(length: int) -> int:
         return max((a.scratch_nbytes(shape, length) for a in accumulators), default=0)

@@ -27,7 +27,7 @@ def oadp_scores(singular_values: Array, projected: Array, residual: Array) -> Ar
     Not for samples of the reference itself: their plain projections already are their scores.
     Cost: two singular value decompositions of (k + 1) x (k + 1) per sample.
     Source: Zhang, Dey and Lee 2020, "Fast and robust ancestry prediction using principal
-    component analysis", Bioinformatics 36:3439, section 2.2 (OADP).
+    component analysis", Bioinformatics 36:3439, section 2 (OADP).
     """
     kept = singular_values > RESOLVED * singular_values.max(initial=0.0)
     s, k = singular_values[kept], int(np.count_nonzero(kept))

@@ -8,8 +8,8 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, shorten
 from streampca.matrix import AxisLabels
+from streampca.matrix.text import Text, as_text, numbered, repeated
 
-Text = np.ndarray[Any, Any]
 UNNAMED = "."
 
 
@@ -21,7 +21,7 @@ def sample_labels(family: Text | None, individual: Text) -> AxisLabels:
     names, extra = individual, {}
     if family is not None:
         extra = {"family": family, "individual": individual}
-        if len(np.unique(individual)) < len(individual):
+        if repeated(individual):
             names = np.strings.add(np.strings.add(family, ":"), individual)
     refuse_duplicates(names, "sample ids", "give every sample an id of its own")
     return AxisLabels(("sample",), (len(names),), {"sample": names}, extra=extra)
@@ -53,18 +53,14 @@ def variant_labels(
 
 def plain_chromosome(names: Text) -> Text:
     """Chromosomes without "chr", the X, Y, XY and MT of PLINK's 23 to 26 by letter."""
-    text = np.dtypes.StringDType()
-    distinct, inverse = np.unique(np.asarray(names, text), return_inverse=True)
-    plain = [name[3:] if name.lower().startswith("chr") else name for name in distinct.tolist()]
+    distinct, codes = numbered(as_text(names))
+    plain = [name[3:] if name.lower().startswith("chr") else name for name in distinct]
     letters = {"23": "X", "24": "Y", "25": "XY", "26": "MT", "M": "MT"}
-    return np.array([letters.get(name, name) for name in plain], text)[inverse]
+    return as_text([letters.get(name, name) for name in plain])[codes]
 
 
 def refuse_duplicates(names: Text, what: str, repair: str) -> None:
     """Raise InvalidInputError where a name occurs more than once."""
-    distinct, counts = np.unique(names, return_counts=True)
-    if len(distinct) == len(names):
-        return
-    twice = distinct[counts > 1]
-    shown = shorten([str(name) for name in twice[:4]], len(twice))
-    raise InvalidInputError(f"{len(twice)} {what} occur more than once ({shown}); {repair}")
+    if twice := repeated(names):
+        shown = shorten(twice[:4], len(twice))
+        raise InvalidInputError(f"{len(twice)} {what} occur more than once ({shown}); {repair}")

@@ -1,0 +1,158 @@
+"""``streampca plan``, ``fit``, ``transform`` and ``info``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import streampca
+from streampca.cli.config import read_config
+from streampca.cli.genotypes import genotype_model, genotype_options, is_genotypes, write_outputs
+from streampca.cli.options import (
+    model_options,
+    open_source,
+    pca_model,
+    progress_of,
+    running_options,
+    source_options,
+)
+from streampca.cli.words import describe, report, summary
+from streampca.errors import InvalidInputError
+from streampca.passes import size
+from streampca.store import ZarrSink, is_bundle
+
+
+def add_commands(commands: Any) -> None:
+    """Declare them."""
+    for name, function, words in (
+        ("plan", run_plan, "what a fit would do; reads no data"),
+        ("fit", run_fit, "fit a PCA, report it, save it"),
+    ):
+        one = commands.add_parser(name, help=words, description=words)
+        one.set_defaults(run=function)
+        one.add_argument(
+            "source", nargs="*", help="Zarr, VCF Zarr, .bed (several are joined), .nc, .npy"
+        )
+        source_options(one)
+        model_options(one)
+        genotype_options(one)
+        one.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
+        one.add_argument("--scores", metavar="ZARR", help="write the scores of all samples here")
+        one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
+        one.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+        one.add_argument(
+            "--config", metavar="YAML", action=read_config, help="options from a file; the command "
+            "line goes before it"
+        )  # fmt: skip
+
+    one = commands.add_parser("transform", help="scores of new rows on a saved model")
+    one.set_defaults(run=run_transform)
+    one.add_argument("model")
+    one.add_argument("source", nargs="+")
+    one.add_argument("-o", "--output", required=True, metavar="ZARR")
+    one.add_argument("--overwrite", action="store_true")
+    running_options(one)
+    source_options(one)
+
+    one = commands.add_parser("info", help="what a saved model or a source is")
+    one.set_defaults(run=run_info)
+    one.add_argument("source", nargs="+", metavar="MODEL|SOURCE")
+    source_options(one)
+
+
+def run_plan(arguments: argparse.Namespace) -> int:
+    """``streampca plan``: what a fit would do."""
+    matrix = open_source(arguments)
+    make = genotype_model if is_genotypes(arguments, matrix) else pca_model
+    plan = make(arguments, matrix).plan(matrix)
+    print(plan.to_json() if arguments.json else plan)
+    return 0
+
+
+def run_fit(arguments: argparse.Namespace) -> int:
+    """``streampca fit``: fit, report, save."""
+    _refuse_existing(arguments)
+    matrix = open_source(arguments)
+    genotypes = is_genotypes(arguments, matrix)
+    model: Any = (genotype_model if genotypes else pca_model)(arguments, matrix)
+    if not (arguments.json or arguments.quiet):
+        print(model.plan(matrix), end="\n\n")
+    model.fit(matrix)
+    if arguments.output:
+        model.save(arguments.output)
+    if arguments.scores:
+        _write_scores(model, matrix, arguments)
+    written = write_outputs(model, arguments) if genotypes else []
+    if arguments.json:
+        print(json.dumps(summary(model), indent=1))
+    elif not arguments.quiet:
+        print(report(model))
+        if arguments.output:
+            print(f"model saved to {arguments.output}")
+        for path in written:
+            print(f"written    {path}")
+    return 0
+
+
+def _refuse_existing(arguments: argparse.Namespace) -> None:
+    """Refuse outputs that are in the way, before anything is read."""
+    for path in (arguments.output, arguments.scores, arguments.relationship):
+        if path and Path(path).exists() and not arguments.overwrite:
+            raise InvalidInputError(f"{path} exists already; add --overwrite to replace it")
+    if arguments.output and Path(arguments.output).exists() and not is_bundle(arguments.output):
+        raise InvalidInputError(f"{arguments.output} is not a model; choose another output")
+
+
+def _write_scores(model: Any, matrix: Any, arguments: argparse.Namespace) -> None:
+    scores = model.result_.scores
+    if scores is None:
+        model.transform(matrix, out=arguments.scores, overwrite=arguments.overwrite)
+        return
+    n, k = scores.shape
+    sink = ZarrSink(arguments.scores, n, k, overwrite=arguments.overwrite)
+    sink.write(0, scores)
+    sink.finish()
+
+
+def run_transform(arguments: argparse.Namespace) -> int:
+    """``streampca transform``: scores of new rows on a saved model."""
+    model = streampca.load(arguments.model)
+    model.set_params(progress=progress_of(arguments), scheduler=arguments.scheduler)
+    if arguments.memory_limit:
+        model.set_params(memory_limit=arguments.memory_limit)
+    matrix = open_source(arguments)
+    scores = model.transform(matrix, out=arguments.output, overwrite=arguments.overwrite)
+    text = {"rows": scores.shape[0], "components": scores.shape[1], "output": arguments.output}
+    print(
+        json.dumps(text)
+        if arguments.json
+        else f"{text['rows']} x {text['components']} scores written to {arguments.output}"
+    )
+    return 0
+
+
+def run_info(arguments: argparse.Namespace) -> int:
+    """``streampca info``: what a model or a source is."""
+    if len(arguments.source) == 1 and is_bundle(arguments.source[0]):
+        model = streampca.load(arguments.source[0])
+        print(json.dumps(summary(model), indent=1) if arguments.json else describe(model.result_))
+        return 0
+    matrix = open_source(arguments)
+    n, p = matrix.shape
+    text: dict[str, Any] = {
+        "samples": n,
+        "features": p,
+        "dtype": str(matrix.dtype),
+        "bytes": matrix.nbytes,
+    }
+    for axis, name in enumerate(("sample", "feature")):
+        edges = matrix.chunk_edges(axis)
+        text[f"chunks along {name}s"] = None if edges is None else len(edges) - 1
+    print(
+        json.dumps(text)
+        if arguments.json
+        else "\n".join(f"{key:<22} {size(v) if key == 'bytes' else v}" for key, v in text.items())
+    )
+    return 0

@@ -1,0 +1,60 @@
+"""Entry point: the parser, exit codes, and how errors and warnings are said."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import streampca
+from streampca.cli import fit, genotypes, pictures
+from streampca.errors import (
+    MemoryLimitError,
+    MissingDependencyError,
+    SourceError,
+    StreamPCAError,
+)
+
+# sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory
+EXIT = (
+    (MemoryLimitError, 69),
+    (SourceError, 66),
+    (MissingDependencyError, 69),
+    (StreamPCAError, 65),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of ``streampca``. Returns the exit code."""
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    try:
+        arguments = build_parser().parse_args(argv)
+        return int(arguments.run(arguments) or 0)
+    except StreamPCAError as error:
+        print(f"streampca: {error}", file=sys.stderr)
+        for note in getattr(error, "__notes__", []):
+            print(f"  {note}", file=sys.stderr)
+        return next(code for kind, code in EXIT if isinstance(error, kind))
+    except KeyboardInterrupt:
+        print("streampca: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+def _show_warning(message: Any, category: Any, *_: Any) -> None:
+    print(f"streampca: {category.__name__}: {message}", file=sys.stderr)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    parser = argparse.ArgumentParser(
+        prog="streampca", description="PCA of matrices that do not fit in memory."
+    )
+    parser.add_argument("--version", action="version", version=f"streampca {streampca.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for module in (fit, genotypes, pictures):
+        module.add_commands(commands)
+    return parser

@@ -1,0 +1,124 @@
+"""Options that several commands share, and what they make: a source, a model, progress."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import streampca
+from streampca.errors import InvalidInputError
+from streampca.matrix import SCALES, ChunkedMatrix
+from streampca.passes.progress import TerminalProgress
+
+COMPONENTS = 10  # unless the matrix has fewer
+
+
+def source_options(parser: argparse.ArgumentParser) -> None:
+    """How a source is opened."""
+    parser.add_argument("--variable", help="which array of a group or file")
+    parser.add_argument(
+        "--dim", nargs="+", type=_dimension, help="sample dimension(s), by name or number"
+    )
+    parser.add_argument(
+        "--missing-value", type=float, metavar="X", help="a number that means missing"
+    )
+    parser.add_argument("--missing-chunks", choices=("error", "fill"), default="error")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+
+
+def running_options(parser: argparse.ArgumentParser) -> None:
+    """Limits, and where the work is done."""
+    parser.add_argument(
+        "--memory-limit", metavar="SIZE", help="such as 512MiB: plan within, or refuse"
+    )
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, tcp://host:port")
+
+
+def model_options(parser: argparse.ArgumentParser) -> None:
+    """The parameters of a PCA."""
+    parser.add_argument(
+        "-k",
+        "--n-components",
+        type=_n_components,
+        help="a number, a share such as 0.9, 'gap', 'tracy-widom' or 'all' (default 10)",
+    )
+    parser.add_argument(
+        "--scale", choices=[s for s in SCALES if s], help="divide columns; hwe and eigensoft "
+        "are for allele counts"
+    )  # fmt: skip
+    parser.add_argument("--no-center", action="store_true")
+    parser.add_argument("--ddof", type=int, default=1)
+    parser.add_argument("--missing", choices=("raise", "mean"), default="raise")
+    parser.add_argument("--solver", default="auto", choices=("auto", "scatter", "tsqr", "gram"))
+    parser.add_argument(
+        "--no-components",
+        action="store_true",
+        help="scores and spectrum only: saves a pass on wide data",
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="FOLDER", help="resume an interrupted pass from here"
+    )
+    running_options(parser)
+
+
+def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
+    """The matrix that the arguments name: one path or URL, or several filesets."""
+    paths = list(arguments.source or [])
+    if getattr(arguments, "bfile", None):
+        paths.append(f"{arguments.bfile}.bed")
+    if not paths:
+        raise InvalidInputError("no source named; give a path, or --bfile PREFIX")
+    return streampca.open(
+        paths[0] if len(paths) == 1 else paths,
+        variable=arguments.variable,
+        dim=arguments.dim or None,
+        missing_value=arguments.missing_value,
+        missing_chunks=arguments.missing_chunks,
+    )
+
+
+def pca_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> streampca.PCA:
+    """The PCA that the arguments describe."""
+    return streampca.PCA(
+        components_wanted(arguments, matrix),
+        svd_solver=arguments.solver,
+        center=not arguments.no_center,
+        scale=arguments.scale,
+        ddof=arguments.ddof,
+        missing=arguments.missing,
+        missing_value=arguments.missing_value,
+        components=not arguments.no_components,
+        memory_limit=arguments.memory_limit,
+        scheduler=arguments.scheduler,
+        progress=progress_of(arguments),
+        checkpoint=arguments.checkpoint,
+    )
+
+
+def components_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
+    """What -k says; without it ten, or as many as there can be."""
+    if arguments.n_components is None:
+        return min(COMPONENTS, *matrix.shape)
+    return None if arguments.n_components == "all" else arguments.n_components
+
+
+def progress_of(arguments: argparse.Namespace) -> Any:
+    """A bar in a terminal, else nothing."""
+    quiet = arguments.json or getattr(arguments, "quiet", False) or not sys.stderr.isatty()
+    return False if quiet else TerminalProgress()
+
+
+def _dimension(text: str) -> str | int:
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def _n_components(text: str) -> int | float | str:
+    if text in ("all", "gap", "tracy-widom"):
+        return text
+    try:
+        return float(text) if "." in text or "e" in text else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a number, a share such as 0.9, 'gap', 'tracy-widom' or 'all'"
+        ) from None

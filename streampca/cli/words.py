@@ -1,0 +1,78 @@
+"""What the command line says about a fit, a model and a source."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from streampca.passes import PassCost, Plan, size
+from streampca.passes.machine import peak_nbytes
+
+LEGEND = (
+    "+-: bound on the variance's error.  angle: bound on the angle to the true component, in\n"
+    "radians; 1.6 = its neighbours are as large, so that only their common plane is determined."
+)
+
+
+def report(model: Any) -> str:
+    """The spectrum, and what the fit cost against its plan."""
+    plan: Plan = model.plan_
+    costs: list[PassCost] = model.cost_
+    seconds = sum(c.seconds for c in costs)
+    nbytes = sum(c.nbytes for c in costs)
+    lines = [model.result_.table(), LEGEND, "", f"{'':<14}{'planned':>12}{'measured':>12}"]
+    rows = [
+        ("passes", len(plan.passes), len(costs)),
+        ("chunk reads", plan.reads, sum(c.reads for c in costs)),
+        ("bytes read", size(plan.nbytes), size(nbytes)),
+        ("peak memory", size(plan.peak_nbytes), size(peak_nbytes())),
+    ]
+    lines += [f"{name:<14}{planned:>12}{measured:>12}" for name, planned, measured in rows]
+    lines.append(
+        f"{'pass seconds':<14}{'':>12}{seconds:>12.1f}   "
+        f"({nbytes / max(seconds, 1e-9) / 1e6:.0f} MB/s)"
+    )
+    return "\n".join(lines)
+
+
+def describe(result: Any) -> str:
+    provenance = result.provenance
+    lines = [str(result), ""]
+    lines.append(f"solver     {result.plan.get('solver', '-')}: {result.plan.get('reason', '-')}")
+    lines.append(
+        f"settings   {json.dumps({k: v for k, v in result.settings.items() if v is not None})}"
+    )
+    if len(result.dropped) or len(result.constant):
+        lines.append(
+            f"features   {len(result.dropped)} without observation, {len(result.constant)} constant"
+        )
+    lines.append(
+        f"source     {str(provenance.get('source', ''))[:16]}, "
+        f"{provenance.get('reads', 0)} chunk reads, {provenance.get('seconds', 0):.1f} s"
+    )
+    versions = provenance.get("versions", {})
+    lines.append("made with  " + ", ".join(f"{k} {v}" for k, v in versions.items()))
+    return "\n".join(lines)
+
+
+def summary(model: Any) -> dict[str, Any]:
+    result = model.result_
+    return {
+        "method": result.method,
+        "samples": result.n_samples,
+        "features": result.n_features,
+        "components": result.n_components,
+        "solver": result.plan.get("solver"),
+        "explained_variance": result.explained_variance.tolist(),
+        "explained_variance_ratio": result.explained_variance_ratio.tolist(),
+        "total_variance": result.total_variance,
+        "rank": result.rank,
+        "dropped_features": len(result.dropped),
+        "constant_features": len(result.constant),
+        "certificate": None if result.certificate is None else result.certificate.to_dict(),
+        "planned": {k: result.plan.get(k) for k in ("reads", "bytes", "peak_bytes")},
+        "measured": {
+            k: result.provenance.get(k)
+            for k in ("reads", "bytes", "stored_bytes", "peak_bytes", "seconds")
+        },
+    }

@@ -1,0 +1,63 @@
+"""Long arrays of short text (ids, chromosomes, alleles), worked on in pieces.
+
+They are NumPy ``StringDType`` arrays: 16 bytes an entry where fixed-width ones would take 4 bytes
+a character of the longest. Sorting them without ``kind="stable"`` crashes NumPy 2.4 on some input,
+and ``np.unique`` and ``np.isin`` do so: hence dictionaries here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+Text = np.ndarray[Any, Any]
+PIECE = 65536  # entries that are Python strings at the same time
+
+
+def as_text(names: Iterable[Any]) -> Text:
+    """Any names as an array of text."""
+    if isinstance(names, np.ndarray) and names.dtype.kind in "TU":
+        return np.asarray(names, dtype=np.dtypes.StringDType())
+    return np.array([str(name) for name in names], dtype=np.dtypes.StringDType())
+
+
+def pieces(values: Text) -> Iterator[list[str]]:
+    """The entries as lists of Python strings."""
+    for start in range(0, len(values), PIECE):
+        yield values[start : start + PIECE].tolist()
+
+
+def is_among(values: Text, wanted: Iterable[str]) -> Text:
+    """(n,) True where an entry is one of the wanted ones."""
+    known = frozenset(wanted)
+    return np.fromiter((v in known for piece in pieces(values) for v in piece), bool, len(values))
+
+
+def numbered(values: Text) -> tuple[list[str], Text]:
+    """(distinct entries in the order of their first occurrence, (n,) number of each entry)."""
+    number: dict[str, int] = {}
+    codes = np.fromiter(
+        (number.setdefault(v, len(number)) for piece in pieces(values) for v in piece),
+        np.int64,
+        len(values),
+    )
+    return list(number), codes
+
+
+def repeated(values: Text) -> list[str]:
+    """Entries that occur more than once. Costs 8 bytes an entry: hashes are compared first."""
+    hashes = np.fromiter(
+        (hash(v) for piece in pieces(values) for v in piece), np.int64, len(values)
+    )
+    ordered = np.sort(hashes)
+    suspects = frozenset(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+    if not suspects:
+        return []
+    seen: dict[str, int] = {}
+    for piece in pieces(values):
+        for v in piece:
+            if hash(v) in suspects:
+                seen[v] = seen.get(v, 0) + 1
+    return [v for v, count in seen.items() if count > 1]
