@@ -94,6 +94,17 @@ class Accumulator(ABC):
             )
 
 
+def joint_missing(mine: Array | None, theirs: Array | None, count: int) -> Array | None:
+    """Missing cells of both, ``count`` rows together; refused before a merge changes anything."""
+    if mine is None or theirs is None:
+        joint = mine if theirs is None else theirs.copy()
+    else:
+        joint = mine + theirs
+    if joint is not None:
+        refuse_partly_missing(joint, count)
+    return joint
+
+
 def refuse_partly_missing(missing: Array, count: int, block: Any = None) -> None:
     """Raise where a column has both missing and observed cells among the ``count`` rows so far.
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators.base import Accumulator, refuse_partly_missing
+from streampca.accumulators.base import Accumulator, joint_missing, refuse_partly_missing
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_exactly, triangular_factor
 
@@ -76,11 +76,11 @@ class RFactor(Accumulator):
             return
         if other.count == 0:
             return
+        count = self.count + other.count
+        missing = joint_missing(self.missing, other.missing, count)
         stack = np.empty((2 * p + 1, p), order="F")
         stack[p + 1 :] = other.r
-        self.count += other.count
-        self.missing = self.missing + other.missing
-        refuse_partly_missing(self.missing, self.count)
+        self.count, self.missing = count, missing
         self._absorb(stack, other.weight, other.mean, other.mean_low)
 
     def _absorb(self, stack: Array, weight: float, mean: Array, low: Array) -> None:

@@ -6,7 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators.base import OPEN_BLOCKS, Accumulator, refuse_partly_missing
+from streampca.accumulators.base import (
+    OPEN_BLOCKS,
+    Accumulator,
+    joint_missing,
+    refuse_partly_missing,
+)
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_exactly, rank_k_update, rank_one_update, symmetrize
 
@@ -103,17 +108,14 @@ class Scatter(Accumulator):
         if width is None:
             return
         self._check_width(self.mean, len(width))
+        count = self.count + other.count
+        missing = joint_missing(self.missing, other.missing, count)
         if other.mean is not None and other.s is not None:
             self._fold(other.weight, other.mean, other.mean_low, other.s, None)
         self.slack += other.slack
         if other._product is not None:
             self._fold(other._open_weight, *other._mean_of_open(), other._product, other._total)
-        self.count += other.count
-        if other.missing is not None:
-            self.missing = (
-                other.missing.copy() if self.missing is None else self.missing + other.missing
-            )
-            refuse_partly_missing(self.missing, self.count)
+        self.count, self.missing = count, missing
 
     def _fold(
         self, weight: float, mean: Array, low: Array, product: Array, total: Array | None

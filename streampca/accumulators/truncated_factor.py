@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators.base import Accumulator, refuse_partly_missing
+from streampca.accumulators.base import Accumulator, joint_missing, refuse_partly_missing
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_exactly
 
@@ -80,9 +80,9 @@ class TruncatedFactor(Accumulator):
             return
         self._check_width(self.mean, len(other.mean))
         self._open(len(other.mean))
-        self.count += other.count
-        self.missing = self.missing + other.missing
-        refuse_partly_missing(self.missing, self.count)
+        count = self.count + other.count
+        missing = joint_missing(self.missing, other.missing, count)
+        self.count, self.missing = count, missing
         self.lost += other.lost
         self.lost_trace += other.lost_trace
         self._absorb(other.b, other.weight, other.mean, other.mean_low, other.m2)

@@ -640,8 +640,14 @@ def test_a_column_missing_in_some_blocks_only_is_refused(
     a, b = case.make(), case.make()
     a.update(first)
     b.update(second)
+    before = a.state()
     with pytest.raises(NonFiniteError, match=r"feature 2|column 2"):
         a.update(second) if how == "update" else a.merge(b)
+    if how == "merge":  # refused before anything changed
+        after = a.state()
+        assert after.keys() == before.keys()
+        for name, value in before.items():
+            np.testing.assert_array_equal(after[name], value)
 
 
 @every

@@ -7,7 +7,13 @@ import pytest
 from invariants import check_invariants
 
 from streampca import PCA, IncrementalPCA
-from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError, SourceError
+from streampca.errors import (
+    DroppedFeaturesWarning,
+    InvalidInputError,
+    MemoryLimitError,
+    NonFiniteError,
+    SourceError,
+)
 
 
 @pytest.fixture
@@ -127,6 +133,26 @@ def test_a_failed_batch_changes_nothing(X):
     np.testing.assert_array_equal(model.components_, before)
     with pytest.raises(InvalidInputError, match="11 features"):
         model.partial_fit(X[:, :11])
+
+
+@pytest.mark.parametrize("state", ["scatter", "tsqr", "truncated"])
+def test_a_batch_that_cannot_be_merged_changes_nothing(X, state):
+    model = IncrementalPCA(4, state=state).partial_fit(X[:50])
+    before = model.components_.copy()
+    bad = X[50:80].copy()
+    bad[:, 3] = np.nan  # on its own such a column would be dropped
+    with pytest.raises(NonFiniteError, match="column 3"):
+        model.partial_fit(bad)
+    with pytest.warns(DroppedFeaturesWarning):
+        other = IncrementalPCA(2, state=state).fit(bad)
+    with pytest.raises(NonFiniteError, match="column 3"):
+        model.merge(other)
+    assert model.n_samples_seen_ == 50
+    np.testing.assert_array_equal(model.components_, before)
+    model.partial_fit(X[50:80])
+    np.testing.assert_allclose(
+        model.explained_variance_, PCA(4).fit(X[:80]).explained_variance_, rtol=1e-12
+    )
 
 
 def test_holes_may_hold_the_mean(X):
