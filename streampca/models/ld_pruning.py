@@ -22,6 +22,7 @@ from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
+from streampca.matrix.text import as_text, repeated
 from streampca.passes import (
     Candidate,
     Execution,
@@ -196,7 +197,7 @@ def _window_length(window: Any) -> tuple[int, bool]:
 def _chromosomes(features: AxisLabels) -> Array:
     """(p,) names of the chromosomes; one and the same where X carries none."""
     if "chromosome" in features.extra:
-        return np.asarray(features.extra["chromosome"]).astype(str)
+        return as_text(features.extra["chromosome"])
     return np.full(len(features), "all")
 
 
@@ -210,10 +211,9 @@ def windows(
     (or further than the length from all others) is in no window, and is kept, as by PLINK.
     """
     first, last = _runs(chromosome)
-    names, counts = np.unique(chromosome[first], return_counts=True)
-    if (split := names[counts > 1]).size:
+    if split := repeated(as_text(chromosome[first])):
         raise InvalidInputError(
-            f"the variants of chromosome {shorten(split.tolist(), split.size)} do not lie "
+            f"the variants of chromosome {shorten(split, len(split))} do not lie "
             "together; sort them by chromosome and position (plink2 --make-pgen --sort-vars)"
         )
     starts, stops = [], []
@@ -415,4 +415,4 @@ def _ids(features: AxisLabels, kept: Array) -> Array:
     names = features.coords.get(features.dims[0]) if len(features.dims) == 1 else None
     if names is None:
         return np.asarray(features.names(kept.tolist()), str)
-    return np.asarray(names)[kept].astype(str)
+    return as_text(names)[kept]
