@@ -3,55 +3,33 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from streampca.errors import InvalidInputError, SourceError
 
 
-class read_config(argparse.Action):
-    """``--config FILE``: its entries become defaults, so that the command line goes before them.
+def apply_config(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """Entries of the file that ``--config`` names, where the command line says nothing else.
 
     Keys are the long option names without the dashes in front (``memory-limit`` or
     ``memory_limit``), and ``source``: a path or a list. Paths are relative to the working
     directory, as on the command line.
     """
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        path = str(values)
-        for key, value in load_config(path).items():
-            self._take(parser, namespace, key, value, path)
-        setattr(namespace, self.dest, path)
-
-    def _take(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        key: str,
-        value: Any,
-        path: str,
-    ) -> None:
-        name = key.replace("-", "_")
-        actions = {action.dest: action for action in parser._actions if action.dest != "help"}
-        actions |= {
-            option[2:].replace("-", "_"): action
-            for action in parser._actions
-            for option in action.option_strings
-            if option.startswith("--") and option != "--help"
-        }
-        if name not in actions or name == self.dest:
-            known = ", ".join(sorted(n.replace("_", "-") for n in actions if n != self.dest))
-            raise InvalidInputError(f"{path}: no option {key!r}; expected one of {known}")
-        action = actions[name]
-        if getattr(namespace, action.dest, None) in (action.default, None, []):
-            setattr(namespace, action.dest, _typed(action, value, key, path))
+    path = arguments.config
+    known = {
+        name.lstrip("-").replace("-", "_"): action
+        for action in parser._actions
+        for name in [action.dest, *(o for o in action.option_strings if o.startswith("--"))]
+        if action.dest not in ("help", "config")
+    }
+    for key, value in load_config(path).items():
+        action = known.get(key.replace("-", "_"))
+        if action is None:
+            names = ", ".join(sorted(name.replace("_", "-") for name in known))
+            raise InvalidInputError(f"{path}: no option {key!r}; expected one of {names}")
+        if getattr(arguments, action.dest) in (action.default, None, []):
+            setattr(arguments, action.dest, _typed(action, value, key, path))
 
 
 def load_config(path: str) -> dict[str, Any]:

@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import streampca
-from streampca.cli.config import read_config
-from streampca.cli.genotypes import genotype_model, genotype_options, is_genotypes, write_outputs
+from streampca.cli.genotypes import (
+    genotype_model,
+    genotype_options,
+    is_genotypes,
+    prune_first,
+    write_outputs,
+)
 from streampca.cli.options import (
     model_options,
     open_source,
@@ -31,7 +36,7 @@ def add_commands(commands: Any) -> None:
         ("fit", run_fit, "fit a PCA, report it, save it"),
     ):
         one = commands.add_parser(name, help=words, description=words)
-        one.set_defaults(run=function)
+        one.set_defaults(run=function, parser=one)
         one.add_argument(
             "source", nargs="*", help="Zarr, VCF Zarr, .bed (several are joined), .nc, .npy"
         )
@@ -43,9 +48,8 @@ def add_commands(commands: Any) -> None:
         one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
         one.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
         one.add_argument(
-            "--config", metavar="YAML", action=read_config, help="options from a file; the command "
-            "line goes before it"
-        )  # fmt: skip
+            "--config", metavar="YAML", help="options from a file; the command line goes before it"
+        )
 
     one = commands.add_parser("transform", help="scores of new rows on a saved model")
     one.set_defaults(run=run_transform)
@@ -65,9 +69,15 @@ def add_commands(commands: Any) -> None:
 def run_plan(arguments: argparse.Namespace) -> int:
     """``streampca plan``: what a fit would do."""
     matrix = open_source(arguments)
-    make = genotype_model if is_genotypes(arguments, matrix) else pca_model
-    plan = make(arguments, matrix).plan(matrix)
+    model: Any = (
+        genotype_model(arguments, matrix)
+        if is_genotypes(arguments, matrix)
+        else pca_model(arguments, matrix)
+    )
+    plan = model.plan(matrix)
     print(plan.to_json() if arguments.json else plan)
+    if arguments.ld_r2 is not None and not arguments.json:
+        print("pruning   one pass before these; the plan above is for all variants")
     return 0
 
 
@@ -76,7 +86,11 @@ def run_fit(arguments: argparse.Namespace) -> int:
     _refuse_existing(arguments)
     matrix = open_source(arguments)
     genotypes = is_genotypes(arguments, matrix)
-    model: Any = (genotype_model if genotypes else pca_model)(arguments, matrix)
+    model: Any = (
+        genotype_model(arguments, matrix, prune_first(arguments, matrix))
+        if genotypes
+        else pca_model(arguments, matrix)
+    )
     if not (arguments.json or arguments.quiet):
         print(model.plan(matrix), end="\n\n")
     model.fit(matrix)

@@ -104,13 +104,16 @@ def variant_filter(arguments: argparse.Namespace) -> streampca.VariantFilter:
     )
 
 
-def genotype_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> streampca.GenotypePCA:
-    """The fit that the arguments describe; with --ld-r2, the pruning pass is made here."""
+def genotype_model(
+    arguments: argparse.Namespace, matrix: ChunkedMatrix, pruning: Any = None
+) -> streampca.GenotypePCA:
+    """The fit that the arguments describe, on the variants that a pruning keeps if one is given."""
     if arguments.no_center or arguments.ddof != 1:
         raise InvalidInputError("genotypes are centred, with ddof=1: leave out --no-center, --ddof")
     variants = variant_filter(arguments)
-    if arguments.ld_r2 is not None and arguments.run.__name__ == "run_fit":
-        variants = _pruned(arguments, matrix, variants)
+    if pruning is not None:
+        kept = [str(name) for name in pruning.ids]
+        variants = streampca.VariantFilter(chromosomes="all", extract=kept)
     return streampca.GenotypePCA(
         components_wanted(arguments, matrix),
         scale=arguments.scale or "hwe",
@@ -132,10 +135,11 @@ def genotype_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> stre
     )
 
 
-def _pruned(
-    arguments: argparse.Namespace, matrix: ChunkedMatrix, variants: streampca.VariantFilter
-) -> streampca.VariantFilter:
-    """The filter with what LD pruning keeps as its list of variants."""
+def prune_first(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
+    """The pruning that --ld-r2 asks for, made now (one pass), or None."""
+    if arguments.ld_r2 is None:
+        return None
+    variants = variant_filter(arguments)
     pruning = _prune(
         arguments, filter_genotypes(matrix, variants, arguments.keep, arguments.remove)
     )
@@ -143,7 +147,7 @@ def _pruned(
         print(pruning, end="\n\n")
     if arguments.out:
         pruning.write(f"{arguments.out}.prune.in")
-    return streampca.VariantFilter(chromosomes="all", extract=[str(name) for name in pruning.ids])
+    return pruning
 
 
 def _prune(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:

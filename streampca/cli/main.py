@@ -10,6 +10,7 @@ from typing import Any
 
 import streampca
 from streampca.cli import fit, genotypes, pictures
+from streampca.cli.config import apply_config
 from streampca.errors import (
     MemoryLimitError,
     MissingDependencyError,
@@ -31,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         arguments = build_parser().parse_args(argv)
+        if getattr(arguments, "config", None):
+            apply_config(arguments.parser, arguments)
         return int(arguments.run(arguments) or 0)
     except StreamPCAError as error:
         print(f"streampca: {error}", file=sys.stderr)

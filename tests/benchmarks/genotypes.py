@@ -119,9 +119,9 @@ def plink(folder: Path, *words: str) -> list[str]:
 def read_plink_tables(prefix: Path) -> dict[str, Any]:
     """Eigenvalues and unit vectors from .eigenval and .eigenvec, PLINK's or ours."""
     values = np.loadtxt(f"{prefix}.eigenval")
-    lines = [x.split() for x in Path(f"{prefix}.eigenvec").read_text().splitlines()]
-    skip = lines[0].index("PC1") if "PC1" in lines[0] else 2
-    rows = [x[skip:] for x in lines if not x[0].startswith("#")]
+    text = Path(f"{prefix}.eigenvec").read_text().splitlines()
+    head, *lines = [x.split() for x in text if not x.startswith("##")]
+    rows = [x[head.index("PC1") :] for x in lines]
     vectors = np.array(rows, dtype=float)
     return {"values": values, "vectors": vectors / np.linalg.norm(vectors, axis=0)}
 
