@@ -17,6 +17,7 @@ from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.cluster import find_client, run_on_cluster
 from streampca.passes.plan import PassPlan
 from streampca.passes.progress import Advance, Progress
+from streampca.passes.readers import PATIENCE, join
 from streampca.passes.threads import single_threaded_blas
 from streampca.passes.work import (
     Map,
@@ -170,6 +171,7 @@ class _Fold:
         self.total = work.fresh()
         self.next = 0
         self._whole = True  # False while a span is merged: the total is then neither here nor there
+        self._closed = False  # nothing more is accepted
         self.begun = begun
         self._waiting: dict[int, SpanResult] = {}
         self._lock = threading.Lock()
@@ -187,6 +189,8 @@ class _Fold:
     def take(self, number: int, result: SpanResult) -> int:
         """Accept a span; returns the number of the first span not yet merged."""
         with self._lock:
+            if self._closed:
+                raise Stopped
             self._waiting[number] = result
             while (ready := self._waiting.pop(self.next, None)) is not None:
                 self._whole = False
@@ -214,6 +218,8 @@ class _Fold:
     def block_done(self, nbytes: int, blocks: int = 1) -> None:
         """Report processed blocks."""
         with self._progress:
+            if self._closed:
+                raise Stopped
             self._done_blocks += blocks
             self._done_nbytes += nbytes
             if self.execution.progress is not None:
@@ -224,13 +230,20 @@ class _Fold:
                 )  # fmt: skip
 
     def interrupted(self, error: BaseException) -> None:
-        """Leave a checkpoint of what was folded, whatever it was that stopped the pass."""
-        if self.checkpoint is None or not self._whole:
-            return
+        """Leave a checkpoint of what was folded, whatever it was that stopped the pass.
+
+        A lane that hangs in a read may still be there; it changes nothing any more.
+        """
+        self._closed = True
+        if not self._lock.acquire(timeout=PATIENCE):
+            return  # within a merge or a write that does not end
         try:
-            self.checkpoint.save(self.next, self.total)
+            if self.checkpoint is not None and self._whole:
+                self.checkpoint.save(self.next, self.total)
         except Exception as failure:  # the first error is the one to report
             error.add_note(f"and no checkpoint could be written: {failure}")
+        finally:
+            self._lock.release()
 
     def finish(self) -> None:
         """The pass is complete: close sinks, and drop the checkpoint."""
@@ -296,12 +309,9 @@ class _Lanes:
                     self.turn.wait(0.2)  # short, so that Ctrl-C is seen at once
         except BaseException:
             self._halt()
-            for thread in threads:
-                if thread.ident is not None:  # it was started
-                    thread.join()
+            join(threads, 2 * PATIENCE)  # a lane waits for its reader in the same way
             raise
-        for thread in threads:
-            thread.join()
+        join(threads, 2 * PATIENCE)  # all have said that they are done
         if self.error is not None:
             try:
                 raise self.error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from streampca.accumulators import Accumulator
 from streampca.matrix import Block, ChunkedMatrix, ReadCount
+from streampca.passes.readers import Readers
 from streampca.store import Sink
 
 Map = Callable[[Block], np.ndarray[Any, Any]]
@@ -152,26 +153,34 @@ class ReadAhead:
                 self._release(block)
                 del block
             return
-        with ThreadPoolExecutor(self._ahead, thread_name_prefix="streampca-reader") as pool:
-            waiting: list[Future[Block]] = []
-            try:
-                self._fill(pool, waiting, wait=True)
-                while waiting:
-                    block = waiting.pop(0).result()
-                    self._fill(pool, waiting, wait=False)
-                    yield block
-                    self._release(block)
-                    del block
-                    if not waiting:
-                        self._fill(pool, waiting, wait=True)
-            finally:
-                for future in waiting:
-                    future.cancel()
+        readers = Readers(self._ahead)
+        waiting: list[Future[Block]] = []
+        try:
+            self._fill(readers, waiting, wait=True)
+            while waiting:
+                block = self._result(waiting.pop(0))
+                self._fill(readers, waiting, wait=False)
+                yield block
+                self._release(block)
+                del block
+                if not waiting:
+                    self._fill(readers, waiting, wait=True)
+        finally:
+            for future in waiting:
+                future.cancel()
+            readers.close()
 
-    def _fill(self, pool: ThreadPoolExecutor, waiting: list[Future[Block]], wait: bool) -> None:
+    def _fill(self, readers: Readers, waiting: list[Future[Block]], wait: bool) -> None:
         while len(waiting) < self._ahead and (i := self._order.next(wait)) is not None:
-            waiting.append(pool.submit(self._read, i))
+            waiting.append(readers.submit(self._read, i))
             wait = False
+
+    def _result(self, future: Future[Block]) -> Block:
+        """The block, unless the pass is stopped while it is waited for."""
+        while not wait([future], timeout=0.2).done:
+            if self._stop.is_set():
+                raise Stopped
+        return future.result()
 
     def _read(self, i: int) -> Block:
         if self._stop.is_set():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -370,6 +371,53 @@ def test_signal_ends_the_process_cleanly(lanes: int) -> None:
     read, threads = done.stdout.split(" ", 1)
     assert int(read) < 1500  # of 100,000
     assert threads.strip() == "['MainThread']"
+
+
+HANGING = """
+    import os, signal, sys, threading, time
+    sys.path.insert(0, {here!r})
+    import numpy as np
+    from pass_matrices import Sum, ToyMatrix, toy_plan
+    from streampca.passes import Execution, run
+
+    read = ToyMatrix.read
+
+    def hang(self, axis, start, stop, buffer=None):
+        if start >= 500:
+            threading.Event().wait()
+        return read(self, axis, start, stop, buffer)
+
+    def press():
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    ToyMatrix.read = hang
+    matrix = ToyMatrix(np.ones((1_000, 1)))
+    threading.Thread(target=press, daemon=True).start()
+    try:
+        run(toy_plan(matrix, step=10), matrix, accumulators={{"s": Sum()}},
+            execution=Execution(lanes={lanes}, blocks_ahead={ahead}, scheduler="threads",
+                                checkpoint={folder!r}))
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize(("lanes", "ahead"), [(1, 1), (2, 1), (2, 0), (1, 0), (2, 2)])
+def test_a_read_that_hangs_can_be_interrupted(lanes: int, ahead: int, tmp_path: Path) -> None:
+    """And the process ends, and a checkpoint is there."""
+    program = textwrap.dedent(HANGING).format(
+        here=str(Path(__file__).parent), lanes=lanes, ahead=ahead, folder=str(tmp_path)
+    )
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stdout == "interrupted\n"
+    assert time.monotonic() - begun < 12  # imports, one second of waiting, and patience
+    assert [p.name for p in tmp_path.iterdir()] == ["pass-toy"]
 
 
 # -- progress ----------------------------------------------------------------------------------
