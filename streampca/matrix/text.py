@@ -7,7 +7,7 @@ and ``np.unique`` and ``np.isin`` do so: hence dictionaries here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,19 @@ def as_text(names: Iterable[Any]) -> Text:
     if isinstance(names, np.ndarray) and names.dtype.kind in "TU":
         return np.asarray(names, dtype=np.dtypes.StringDType())
     return np.array([str(name) for name in names], dtype=np.dtypes.StringDType())
+
+
+def compact(names: list[str]) -> Text:
+    """As text; names of one or two characters (chromosomes, bases) in 8 bytes each."""
+    short = all(len(name) <= 2 for name in names)
+    return np.array(names, dtype="U2" if short else np.dtypes.StringDType())
+
+
+def joined(parts: Sequence[Text]) -> Text:
+    """One array after another; text where any of them is."""
+    if any(part.dtype.kind == "T" for part in parts):
+        parts = [as_text(part) for part in parts]
+    return np.concatenate(parts)
 
 
 def pieces(values: Text) -> Iterator[list[str]]:

@@ -14,6 +14,7 @@ import numpy as np
 from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels
+from streampca.matrix.text import as_text
 from streampca.solvers import Certificate, TracyWidom, tracy_widom_test
 from streampca.store import read_bundle, write_bundle
 
@@ -264,7 +265,7 @@ def _storable(values: Array) -> Array:
     """Coordinates that the store can hold: numbers and dates as they are, else text."""
     if values.dtype.kind in "biufM":
         return values
-    return np.array([str(v) for v in values])
+    return as_text(values)
 
 
 def _plain(value: Any) -> Any:

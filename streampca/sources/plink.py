@@ -23,12 +23,13 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.matrix import Labels, ReadCount
+from streampca.matrix.text import compact, joined
 from streampca.sources.stacked import Index, Reader, StackedMatrix
 from streampca.sources.variants import sample_labels, variant_labels
 
 MISSING_CALL = -1
 MAGIC = b"\x6c\x1b"
-LINES = 32768  # of a .bim that are split at once
+LINES = 8192  # of a .bim that are split at once
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,11 @@ class BedReader(Reader):
     dtype = np.dtype(np.int8)
 
     def __init__(self, paths: Sequence[str], variants: Sequence[int], n_samples: int) -> None:
-        self.paths = [os.path.abspath(path) for path in paths]
+        self.files = [os.path.abspath(path) for path in paths]
         self.offsets = np.cumsum([0, *variants])
         self.shape = (int(self.offsets[-1]), n_samples)
         self.stride = -(-n_samples // 4)
-        for path, count in zip(self.paths, variants, strict=True):
+        for path, count in zip(self.files, variants, strict=True):
             _check_bed(path, count, self.stride)
         self._count, self._counting = ReadCount(), threading.Lock()
         self._local = threading.local()
@@ -91,7 +92,7 @@ class BedReader(Reader):
 
     def _runs(self, start: int, stop: int) -> Iterator[tuple[str, int, int, int]]:
         """(file, first and last variant within it, place in the result) of a range."""
-        for path, (low, high) in zip(self.paths, pairwise(self.offsets.tolist()), strict=True):
+        for path, (low, high) in zip(self.files, pairwise(self.offsets.tolist()), strict=True):
             first, last = max(start, low), min(stop, high)
             if first < last:
                 yield path, first - low, last - low, first - start
@@ -125,10 +126,14 @@ class BedReader(Reader):
 
     def fingerprint(self) -> str:
         text: list[Any] = [self.shape]
-        for path in self.paths:
+        for path in self.files:
             stat = os.stat(path)
             text += [os.path.basename(path), stat.st_size, stat.st_mtime_ns]
         return hashlib.sha256(repr(text).encode()).hexdigest()
+
+    def paths(self) -> tuple[str, ...]:
+        stems = [os.path.realpath(path)[:-4] for path in self.files]
+        return tuple(f"{stem}.{suffix}" for stem in stems for suffix in ("bed", "bim", "fam"))
 
     def reads(self) -> ReadCount:
         with self._counting:
@@ -180,7 +185,7 @@ def open_plink(sources: str | Sequence[str]) -> StackedMatrix:
     tables = [_read_bim(one.file("bim")) for one in filesets]
     counts = [len(table[0]) for table in tables]
     reader = BedReader([one.file("bed") for one in filesets], counts, len(samples[1]))
-    columns = [np.concatenate([table[i] for table in tables]) for i in range(5)]
+    columns = [joined([t[i] for t in tables]) if tables[1:] else tables[0][i] for i in range(5)]
     labels = Labels(sample_labels(*samples), variant_labels(*columns))
     return StackedMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
 
@@ -197,9 +202,10 @@ def expand(sources: str | Sequence[str]) -> list[str]:
         else:
             raise SourceError(f"{source}: no file matches")
     if not paths:
-        raise SourceError("no PLINK fileset named")
+        raise SourceError("an empty list of paths; name at least one file")
     if len(set(paths)) < len(paths):
-        raise InvalidInputError("a PLINK fileset is named twice")
+        twice = sorted({path for path in paths if paths.count(path) > 1})
+        raise InvalidInputError(f"{shorten(twice)} is named twice")
     return paths
 
 
@@ -238,7 +244,6 @@ def _check_same_samples(
 
 def _read_bim(path: str) -> list[np.ndarray[Any, Any]]:
     """[chromosome, id, position, A1, A2] of every variant."""
-    text = np.dtypes.StringDType()
     parts: list[list[Any]] = []
     with open(path) as file:
         while lines := list(islice(file, LINES)):
@@ -249,13 +254,17 @@ def _read_bim(path: str) -> list[np.ndarray[Any, Any]]:
                 position = np.array(tokens[3::6], dtype=np.int64)
             except (ValueError, OverflowError):
                 raise SourceError(f"{path}: a position (column 4) is not a number") from None
-            named = [np.array(tokens[i::6], text) for i in (0, 1, 4, 5)]
+            named = [compact(tokens[i::6]) for i in (0, 1, 4, 5)]
             parts.append([*named[:2], position, *named[2:]])
     if not parts:
         raise SourceError(f"{path} is empty")
-    table = [np.concatenate([part[i] for part in parts]) for i in range(5)]
-    several = np.flatnonzero((np.strings.find(table[3], ",") >= 0)
-                             | (np.strings.find(table[4], ",") >= 0))  # fmt: skip
+    table = []
+    for i in range(5):  # one column at a time: the pieces of each are freed as it is joined
+        table.append(joined([part[i] for part in parts]))
+        for part in parts:
+            part[i] = None
+    commas = [np.strings.find(alleles, ",") >= 0 for alleles in table[3:]]
+    several = np.flatnonzero(commas[0] | commas[1])
     if several.size:
         names = shorten([str(table[1][i]) for i in several[:4]], len(several))
         raise SourceError(

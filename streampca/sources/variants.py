@@ -8,7 +8,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, shorten
 from streampca.matrix import AxisLabels
-from streampca.matrix.text import Text, as_text, numbered, repeated
+from streampca.matrix.text import Text, as_text, compact, numbered, repeated
 
 UNNAMED = "."
 
@@ -38,7 +38,7 @@ def variant_labels(
     chromosome = plain_chromosome(chromosome)
     unnamed = np.flatnonzero(names == UNNAMED)
     if unnamed.size:
-        names = names.copy()
+        names = as_text(names).copy()
         names[unnamed] = [f"{chromosome[i]}:{position[i]}:{counted[i]}:{other[i]}" for i in unnamed]
     repair = "rename them: plink2 --set-all-var-ids '@:#:$r:$a' --make-bed"
     refuse_duplicates(names, "variant ids", repair)
@@ -56,7 +56,7 @@ def plain_chromosome(names: Text) -> Text:
     distinct, codes = numbered(as_text(names))
     plain = [name[3:] if name.lower().startswith("chr") else name for name in distinct]
     letters = {"23": "X", "24": "Y", "25": "XY", "26": "MT", "M": "MT"}
-    return as_text([letters.get(name, name) for name in plain])[codes]
+    return compact([letters.get(name, name) for name in plain])[codes]
 
 
 def refuse_duplicates(names: Text, what: str, repair: str) -> None:
