@@ -1,0 +1,36 @@
+"""Panel files give every sample its label."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streampca.errors import InvalidInputError, SourceError
+from streampca.matrix import AxisLabels
+from streampca.sources.panel import UNKNOWN, read_panel
+
+SAMPLES = AxisLabels.plain("sample", 3, np.array(["a", "b", "c"]))
+
+
+def test_labels_in_the_order_of_the_samples(tmp_path) -> None:
+    path = tmp_path / "panel"
+    path.write_text("sample pop super_pop\nc X EUR\nz Y AFR\na Y AFR\n")
+    assert read_panel(path, SAMPLES) == ["Y", UNKNOWN, "X"]
+    assert read_panel(path, SAMPLES, "super_pop") == ["AFR", UNKNOWN, "EUR"]
+    path.write_text("#FID IID batch\nf1 a one\nf2 b two\nf3 c one\n")
+    assert read_panel(path, SAMPLES) == ["one", "two", "one"]
+
+
+def test_what_is_no_panel(tmp_path) -> None:
+    path = tmp_path / "panel"
+    with pytest.raises(SourceError, match="No such file"):
+        read_panel(path, SAMPLES)
+    path.write_text("sample pop\n")
+    with pytest.raises(SourceError, match="expected a header"):
+        read_panel(path, SAMPLES)
+    path.write_text("sample pop\nz X\n")
+    with pytest.raises(InvalidInputError, match="names none of the samples"):
+        read_panel(path, SAMPLES)
+    path.write_text("sample pop\na X\n")
+    with pytest.raises(InvalidInputError, match="no column 'group'"):
+        read_panel(path, SAMPLES, "group")

@@ -1,0 +1,35 @@
+"""Text tables as PLINK writes them, whole or not at all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streampca.store.tables import write_eigenval, write_eigenvec, write_lines
+
+
+def test_eigenvec_and_eigenval(tmp_path) -> None:
+    values = np.array([[0.1, -2.5e-7], [1 / 3, 4.0]])
+    path = tmp_path / "new" / "x.eigenvec"
+    write_eigenvec(path, [("FID", ["f", "g"]), ("IID", ["a", "b"])], values, "scores")
+    lines = path.read_text().splitlines()
+    assert lines[:2] == ["##streampca scores", "#FID\tIID\tPC1\tPC2"]
+    assert lines[2].split("\t") == ["f", "a", "0.1", "-2.5e-07"]
+    read = np.array([line.split("\t")[2:] for line in lines[2:]], float)
+    np.testing.assert_allclose(read, values, rtol=1e-8)
+    write_eigenval(tmp_path / "x.eigenval", np.array([3.0, 0.125]))
+    assert (tmp_path / "x.eigenval").read_text() == "3\n0.125\n"
+
+
+def test_an_interrupted_table_leaves_the_old_one(tmp_path) -> None:
+    path = tmp_path / "t"
+    path.write_text("old")
+
+    def lines():
+        yield "half\n"
+        raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        write_lines(path, lines())
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["t"]
