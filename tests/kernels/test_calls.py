@@ -91,7 +91,7 @@ def test_tiles_of_a_block_equal_the_numpy_path(layout: str) -> None:
     plain = Block(x.astype(np.int16), 1, 0, 1100, missing_value=-1)
     assert compiled.compiled
     assert not plain.compiled
-    center, scale = compiled.stats.mean, np.sqrt(compiled.stats.m2 / 2199)
+    center, scale = compiled.stats.mean - 0.1, np.sqrt(compiled.stats.m2 / 2199)
     scale[3] = 0.0
     tiles = list(zip(*(
         [(t.values.copy(), t.sums, t.mask, t.start, t.stop) for t in block.tiles(
@@ -100,6 +100,6 @@ def test_tiles_of_a_block_equal_the_numpy_path(layout: str) -> None:
     assert len(tiles) > 1
     for one, other in tiles:
         np.testing.assert_allclose(one[0], other[0], atol=3e-7)
-        np.testing.assert_allclose(one[1], other[1], atol=2e-4)
+        np.testing.assert_allclose(one[1], other[1], rtol=1e-6, atol=1e-3)
         np.testing.assert_array_equal(one[2], other[2])
         assert one[3:] == other[3:]
