@@ -9,8 +9,9 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, not_fitted
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.decomposition import Decomposition
+from streampca.models.feature_names import check_same_features
 
 
 class Estimator:
@@ -92,7 +93,8 @@ class Estimator:
 
     def _check_features(self, X: Any, matrix: ChunkedMatrix) -> None:
         """Refuse new data whose features differ from those of the fit."""
-        p = self._fitted().n_features
+        fitted = self._feature_labels()
+        p = len(fitted)
         if matrix.shape[1] != p:
             raise InvalidInputError(
                 f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting {p} "
@@ -101,6 +103,14 @@ class Estimator:
         names, known = _frame_columns(X), getattr(self, "feature_names_in_", None)
         if names is not None and known is not None and not np.array_equal(names, known):
             raise InvalidInputError(_names_message(list(names), list(known)))
+        check_same_features(matrix.labels.features, fitted)
+
+    def _feature_labels(self) -> AxisLabels:
+        """The features of the fit; new data must have the same."""
+        result = self._fitted()
+        labels = result.labels.features
+        p = result.n_features
+        return labels if len(labels) == p else AxisLabels.plain("feature", p)
 
 
 def _frame_columns(X: Any) -> Array | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, Standardize
+from streampca.matrix import ChunkedMatrix, Standardize, work_dtype
 from streampca.passes import PassResult
 from streampca.solvers import (
     TRACY_WIDOM,
@@ -129,6 +129,20 @@ def freedom(weight: float, settings: dict[str, Any]) -> float:
     return weight - ddof
 
 
-def stored_eps(matrix: ChunkedMatrix) -> float:
-    """Relative resolution of the stored values (that of float64 for integers)."""
-    return float(np.finfo(matrix.dtype if matrix.dtype.kind == "f" else np.float64).eps)
+@dataclass(frozen=True)
+class Resolution:
+    """How finely values were stored, and in which dtype blocks of them are summed."""
+
+    eps: float
+    work: np.dtype[Any]
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any]) -> Resolution:
+        """Of stored values of this dtype (integers are exact: the resolution of float64)."""
+        stored = dtype if dtype.kind == "f" else np.float64
+        return cls(float(np.finfo(stored).eps), work_dtype(dtype))
+
+    def joined(self, other: Resolution) -> Resolution:
+        """That of sums over both: the coarser."""
+        work = min(self.work, other.work, key=lambda dtype: dtype.itemsize)
+        return Resolution(max(self.eps, other.eps), work)

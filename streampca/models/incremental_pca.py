@@ -10,20 +10,19 @@ import numpy as np
 
 from streampca.accumulators import MeanImputedScatter, RFactor, Scatter, TruncatedFactor
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError, not_fitted
-from streampca.matrix import ChunkedMatrix, Labels, work_dtype
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import Decomposition
-from streampca.models.fitted import freedom, standardization
+from streampca.models.feature_names import check_same_features
+from streampca.models.fitted import Resolution, freedom, standardization
 from streampca.models.linear import LinearModel
 from streampca.models.pca_fit import solve_accumulator
+from streampca.models.pca_plan import plan_append
 from streampca.passes import (
-    Candidate,
     PassCost,
     check_workers,
     find_client,
-    make_plan,
     parse_nbytes,
-    pass_spec,
     run,
     size,
 )
@@ -105,22 +104,14 @@ class IncrementalPCA(LinearModel):
 
     def partial_fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Take in more rows. If reading fails half-way, the state is as it was before."""
-        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        seen = hasattr(self, "_accumulator")
+        where = self._dim_for(X) if seen and dim is None else dim
+        matrix = as_matrix(X, dim=where, missing_value=self.missing_value)
         self._check_settings(matrix)
         blank = self._blank()
-        if hasattr(self, "_accumulator"):
-            p = len(self._accumulator.mean)
-            if matrix.shape[1] != p:
-                raise InvalidInputError(
-                    f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting {p} "
-                    "features as input"
-                )
-        flops = float(matrix.shape[0]) * matrix.shape[1] ** 2
-        spec = pass_spec("append", matrix, 0, [blank], flops=flops)
-        candidate = Candidate(
-            self.state, "rows are appended to the state", (spec,), 2 * spec.total_nbytes
-        )
-        plan = make_plan(matrix, "IncrementalPCA", [candidate], self.memory_limit)
+        if seen:
+            self._check_features(X, matrix)
+        plan = plan_append(matrix, self.get_params(), blank, held=seen)
         plan.check_machine()
         if (client := find_client(self.scheduler)) is not None:
             check_workers(client, plan)
@@ -128,16 +119,16 @@ class IncrementalPCA(LinearModel):
         done = run(plan.passes[0], matrix, accumulators={"state": blank}, execution=execution)[
             "state"
         ]
-        if hasattr(self, "_accumulator"):
+        resolution = Resolution.of(matrix.dtype)
+        if seen:
             self._accumulator.merge(done)
+            self._resolution = self._resolution.joined(resolution)
         else:
             self._note_features(X, matrix)
-            self._accumulator = done
-            self._labels = Labels(matrix.labels.samples, matrix.labels.features)
-            self._dtype, self.dim_ = matrix.dtype, dim
+            self._accumulator, self._resolution, self.dim_ = done, resolution, dim
+            samples = matrix.labels.samples  # their dimensions only: batches have rows of their own
+            self._labels = Labels(AxisLabels(samples.dims, samples.sizes), matrix.labels.features)
             self.cost_: list[PassCost] = []
-        if matrix.dtype.kind == "f" and np.finfo(matrix.dtype).eps > self._eps():
-            self._dtype = matrix.dtype  # the coarsest input decides what counts as constant
         self.cost_ += execution.costs
         self._solved = None
         return self
@@ -151,6 +142,7 @@ class IncrementalPCA(LinearModel):
             )
         self._check_names(other)
         mine.merge(theirs)
+        self._resolution = self._resolution.joined(other._resolution)
         self._solved = None
         return self
 
@@ -158,8 +150,9 @@ class IncrementalPCA(LinearModel):
         """Remove the rows that ``other`` has seen, which this model must have taken in.
 
         Returns the certified loss: a bound on the error that the subtraction leaves in any
-        variance, relative to the largest variance that remains. Needs state="scatter" and
-        missing="raise". Raises InvalidInputError where those rows cannot have been taken in.
+        variance, relative to the largest variance that remains. Forgetting all rows leaves an
+        unfitted model. Needs state="scatter" and missing="raise". Raises InvalidInputError where
+        those rows cannot have been taken in.
         """
         mine, theirs = self._require_state(), other._require_state()
         if not isinstance(mine, Scatter) or not isinstance(theirs, Scatter):
@@ -167,8 +160,9 @@ class IncrementalPCA(LinearModel):
         self._check_names(other)
         kept = mine.copied()
         loss = kept.forget(theirs)
-        self._accumulator = kept
-        self._solved = None
+        self._accumulator, self._solved = kept, None
+        if kept.count == 0:
+            self._reset()
         self.forget_loss_ = loss
         return loss
 
@@ -177,8 +171,7 @@ class IncrementalPCA(LinearModel):
     @property
     def result_(self) -> Decomposition:  # type: ignore[override]
         """The decomposition of all rows taken in; made from the state, no data are read."""
-        if not hasattr(self, "_accumulator"):
-            raise not_fitted(type(self).__name__)
+        self._require_state()
         if self._solved is None:
             self._solved = self._solve()
         return self._solved
@@ -208,8 +201,8 @@ class IncrementalPCA(LinearModel):
         p = len(state.mean)
         freedom(state.weight, settings)
         check_n_components(self.n_components, state.count, p)
-        work = work_dtype(np.dtype(self._dtype)) if isinstance(state, Scatter) else np.dtype("f8")
-        fitted = solve_accumulator(state, settings, self._eps(), work, min(state.count, p))
+        self._check_state()
+        fitted = solve_accumulator(state, settings, self._resolution, min(state.count, p))
         return assemble(
             type(self).__name__, fitted, state.count, self._labels, settings, costs=self.cost_
         )
@@ -225,7 +218,13 @@ class IncrementalPCA(LinearModel):
         settings = {
             k: v for k, v in self.get_params().items() if k not in ("scheduler", "progress")
         }
-        document = {"kind": "incremental state", "settings": settings, "dtype": str(self._dtype)}
+        document = {
+            "kind": "incremental state",
+            "settings": settings,
+            "eps": self._resolution.eps,
+            "work_dtype": str(self._resolution.work),
+            "sample_dims": list(self._sample_dims()),
+        }
         return write_bundle(path, arrays, document)
 
     @classmethod
@@ -238,10 +237,15 @@ class IncrementalPCA(LinearModel):
         state = {k[6:]: v for k, v in arrays.items() if k.startswith("state-")}
         model._accumulator = model._blank().from_state(state)
         p = len(model._accumulator.mean)
-        model._labels = Labels.plain(
-            (0, p), list(arrays["features"]) if "features" in arrays else None
+        dims = tuple(document.get("sample_dims", ["sample"]))
+        names = list(arrays["features"]) if "features" in arrays else None
+        model._labels = Labels(
+            AxisLabels(dims, (0,) * len(dims)), AxisLabels.plain("feature", p, names)
         )
-        model._dtype = np.dtype(document["dtype"])
+        if "dtype" in document:  # as version 0.1.0 wrote it
+            model._resolution = Resolution.of(np.dtype(document["dtype"]))
+        else:
+            model._resolution = Resolution(document["eps"], np.dtype(document["work_dtype"]))
         model.n_features_in_, model.cost_, model._solved = p, [], None
         return model
 
@@ -250,10 +254,10 @@ class IncrementalPCA(LinearModel):
     _accumulator: Any
     _solved: Decomposition | None
     _labels: Labels
-    _dtype: Any
+    _resolution: Resolution
 
     def _reset(self) -> None:
-        for name in ("_accumulator", "_solved", "_labels", "_dtype", "cost_"):
+        for name in ("_accumulator", "_solved", "_labels", "_resolution", "cost_"):
             self.__dict__.pop(name, None)
 
     def _blank(self) -> Any:
@@ -268,8 +272,11 @@ class IncrementalPCA(LinearModel):
             raise not_fitted(type(self).__name__)
         return self._accumulator
 
-    def _eps(self) -> float:
-        return float(np.finfo(self._dtype if self._dtype.kind == "f" else np.float64).eps)
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_accumulator")
+
+    def _sample_dims(self) -> tuple[str, ...]:
+        return self._labels.samples.dims
 
     def _state_settings(self) -> tuple[Any, ...]:
         return (
@@ -283,12 +290,23 @@ class IncrementalPCA(LinearModel):
         mine, theirs = self._labels.features, other._labels.features
         if len(mine) != len(theirs):
             raise InvalidInputError(f"{len(theirs)} features cannot join {len(mine)}")
-        if mine.named and theirs.named and mine.names() != theirs.names():
-            raise InvalidInputError("the two models have different feature names, or another order")
+        check_same_features(theirs, mine)
 
-    def _check_settings(self, matrix: ChunkedMatrix) -> None:
+    def _feature_labels(self) -> AxisLabels:
+        return self._labels.features
+
+    def _check_state(self) -> None:
         if self.state not in STATES:
             raise InvalidInputError(f"state={self.state!r}; expected one of {STATES}")
+        if self.state == "truncated" and self.scale is not None:
+            raise InvalidInputError(
+                f"scale={self.scale!r} cannot be applied to state='truncated': what it cut off is "
+                "not known column by column. Use state='scatter' or 'tsqr', or scale the rows "
+                "before they are taken in."
+            )
+
+    def _check_settings(self, matrix: ChunkedMatrix) -> None:
+        self._check_state()
         if self.missing not in ("raise", "mean"):
             raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'mean'")
         if self.missing == "mean" and (self.state != "scatter" or not self.center):

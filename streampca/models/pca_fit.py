@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,16 @@ from streampca.accumulators import (
     TruncatedFactor,
 )
 from streampca.kernels import Array, ColumnStats
-from streampca.matrix import Block, ChunkedMatrix, work_dtype
+from streampca.matrix import Block, ChunkedMatrix
 from streampca.models.fitted import (
     Cohort,
     Fitted,
+    Resolution,
     Runner,
     count_components,
     freedom,
     solve_symmetric,
     standardization,
-    stored_eps,
 )
 from streampca.models.pca_gram import gram_by_features, gram_by_panels
 from streampca.passes import Execution, PassResult, Plan, run, single_threaded_blas
@@ -68,56 +68,55 @@ def fit_pca(
     return solve(plan, matrix, settings, step)
 
 
-def solve_accumulator(
-    accumulator: Any, settings: dict[str, Any], eps: float, work: np.dtype[Any], limit: int
-) -> Fitted:
-    """A PCA from a Scatter, MeanImputedScatter or RFactor; no data are read.
+@dataclass(frozen=True)
+class _Solved:
+    """The spectrum of an accumulator, and how far to trust it."""
 
-    eps : resolution of the stored values.  limit : min(n, p), the most components there are.
+    spectrum: Spectrum
+    known: Array  # the eigenvalues that are known
+    everything: bool  # whether those are all
+    residual: Array
+    floor: float
+    rank: int
+
+
+def solve_accumulator(
+    accumulator: Any, settings: dict[str, Any], resolution: Resolution, limit: int
+) -> Fitted:
+    """A PCA from a Scatter, MeanImputedScatter, RFactor or TruncatedFactor; no data are read.
+
+    resolution : of what was accumulated.  limit : min(n, p), the most components there are.
     """
     stats = _column_stats(accumulator)
     dropped = np.flatnonzero(accumulator.missing >= accumulator.count)
-    scaling = standardization(settings).resolve(stats, eps)
+    scaling = standardization(settings).resolve(stats, resolution.eps)
     constant, scale = scaling.constant, scaling.scale
     constant[dropped] = False
     still = np.flatnonzero(constant if settings["center"] else np.zeros_like(constant))
     if scale is not None:
         still = np.flatnonzero(scale == 0.0)
-    if isinstance(accumulator, (RFactor, TruncatedFactor)):
-        spectrum, whole, residual, floor = _solve_factor(accumulator, scale, still)
-        singular = np.sqrt(whole)
-        size = max(accumulator.count, len(stats.mean))
-        rank = min(numerical_rank(singular, size), limit)
-        everything = True
-    else:
-        lower = _scaled_lower(accumulator.lower(), scale, still)
-        with single_threaded_blas():
-            spectrum, whole, everything = solve_symmetric(lower, settings, limit)
-            residual = residual_norms(lower, spectrum)
-        terms = 1 if work == np.float64 else min(accumulator.count, OPEN_BLOCKS * 8192)
-        floor = rounding_floor(work, spectrum, terms)
-        rank = min(numerical_rank(whole, len(lower), floor), limit)
-    k, gap = count_components(settings, whole, spectrum, accumulator.count, limit, rank)
-    kept = spectrum.head(k)
-    divisor = freedom(accumulator.weight, settings)
+    solve = _solve_factor if isinstance(accumulator, (RFactor, TruncatedFactor)) else _solve_sums
+    one = solve(accumulator, settings, scale, still, resolution, limit)
+    k, gap = count_components(settings, one.known, one.spectrum, accumulator.count, limit, one.rank)
+    kept = one.spectrum.head(k)
     k = min(k, len(kept.values))
-    orientation = signs_of_components(kept.vectors)
-    components = (kept.vectors * orientation).T
+    divisor = freedom(accumulator.weight, settings)
+    components = np.array((kept.vectors * signs_of_components(kept.vectors)).T, order="C")
     components[:, still] = 0.0  # a constant column has a loading of exactly 0
     components[:, dropped] = 0.0
     return Fitted(
         kept,
-        whole if everything else None,
+        one.known if one.everything else None,
         scaling.center,
         scale,
         accumulator.weight,
-        rank,
+        one.rank,
         dropped,
         np.setdiff1d(np.flatnonzero(constant), dropped),
-        certify(residual[:k], kept, floor, divisor, 1, rank),
+        certify(one.residual[:k], kept, one.floor, divisor, 1, one.rank),
         stats.m2 / divisor,
         gap,
-        np.ascontiguousarray(components),
+        components,
         None,
         np.flatnonzero(scaling.filtered),
         np.asarray(accumulator.missing),
@@ -157,10 +156,36 @@ def _scaled_lower(lower: Array, scale: Array | None, still: Array) -> Array:
     return scaled
 
 
+def _solve_sums(
+    accumulator: Scatter | MeanImputedScatter,
+    settings: dict[str, Any],
+    scale: Array | None,
+    still: Array,
+    resolution: Resolution,
+    limit: int,
+) -> _Solved:
+    """From the scatter matrix."""
+    single = isinstance(accumulator, Scatter) and resolution.work == np.float32
+    lower = _scaled_lower(accumulator.lower(), scale, still)
+    with single_threaded_blas():
+        spectrum, known, everything = solve_symmetric(lower, settings, limit)
+        residual = residual_norms(lower, spectrum)
+    work = np.dtype(np.float32 if single else np.float64)
+    terms = min(accumulator.count, OPEN_BLOCKS * 8192) if single else 1
+    floor = rounding_floor(work, spectrum, terms)
+    rank = min(numerical_rank(known, len(lower), floor), limit)
+    return _Solved(spectrum, known, everything, residual, floor, rank)
+
+
 def _solve_factor(
-    accumulator: RFactor | TruncatedFactor, scale: Array | None, still: Array
-) -> tuple[Spectrum, Array, Array, float]:
-    """(spectrum, all eigenvalues, residual norms, floor) from a factor of the scatter."""
+    accumulator: RFactor | TruncatedFactor,
+    settings: dict[str, Any],
+    scale: Array | None,
+    still: Array,
+    resolution: Resolution,
+    limit: int,
+) -> _Solved:
+    """From a factor of the scatter, which is not squared; arithmetic was float64 throughout."""
     factor = accumulator.r_factor() if isinstance(accumulator, RFactor) else accumulator.factor()
     if scale is not None:
         factor *= np.where(scale > 0, 1.0 / np.where(scale > 0, scale, 1.0), 0.0)
@@ -170,11 +195,13 @@ def _solve_factor(
         image = factor @ spectrum.vectors
         residual = np.linalg.norm(factor.T @ image - spectrum.vectors * spectrum.values, axis=0)
     floor = float(np.finfo(np.float64).eps * 4 * spectrum.values[:1].max(initial=0.0))
-    if isinstance(accumulator, TruncatedFactor) and scale is None:
+    if isinstance(accumulator, TruncatedFactor):
         floor += accumulator.lost
         total = spectrum.total + accumulator.lost_trace
         spectrum = replace(spectrum, next_value=accumulator.lost, total=total)
-    return spectrum, spectrum.values, residual, floor
+    size = max(accumulator.count, factor.shape[1])
+    rank = min(numerical_rank(np.sqrt(spectrum.values), size), limit)
+    return _Solved(spectrum, spectrum.values, True, residual, floor, rank)
 
 
 # -- samples streamed -----------------------------------------------------------------------------
@@ -190,9 +217,7 @@ def _by_scatter(
         accumulator = MeanImputedScatter()
         more = {"maps": {"missing": count_missing}, "sinks": {"missing": counts}}
     done = step("scatter", accumulators={"scatter": accumulator}, **more)["scatter"]
-    fitted = solve_accumulator(
-        done, settings, stored_eps(matrix), work_dtype(matrix.dtype), min(matrix.shape)
-    )
+    fitted = solve_accumulator(done, settings, Resolution.of(matrix.dtype), min(matrix.shape))
     if more:
         fitted.missing_by_sample = counts.values[:, 0]
     return fitted
@@ -205,6 +230,4 @@ def count_missing(block: Block) -> Array:
 
 def _by_tsqr(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
     done = step("tsqr", accumulators={"r": RFactor(center=settings["center"])})["r"]
-    return solve_accumulator(
-        done, settings, stored_eps(matrix), np.dtype(np.float64), min(matrix.shape)
-    )
+    return solve_accumulator(done, settings, Resolution.of(matrix.dtype), min(matrix.shape))

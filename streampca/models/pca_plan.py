@@ -6,7 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import CrossProduct, Gram, MeanImputedScatter, Moments, RFactor, Scatter
+from streampca.accumulators import (
+    Accumulator,
+    CrossProduct,
+    Gram,
+    MeanImputedScatter,
+    Moments,
+    RFactor,
+    Scatter,
+)
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted import standardization
@@ -77,16 +85,51 @@ def _scatter(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     k = _kept(matrix, settings)
     imputed = settings["missing"] == "mean"
     accumulator = MeanImputedScatter() if imputed else Scatter(center=settings["center"])
-    solve, flops = _eigh_cost(p, settings, k)
+    solve, flops = _scatter_cost(p, settings, k)
     spec = pass_spec("scatter", matrix, 0, [accumulator], flops=float(n) * p * p)
     reason = "one pass; p x p scatter, then eigh; eigenvalues to about {} of the largest".format(
         "1e-7" if str(work_dtype(matrix.dtype)) == "float32" else "1e-15"
     )
     if imputed:
         reason = "one pass with Z'Z, Z'M and M'M, so that holes hold the mean exactly"
-    # a correlation is a scaled copy of the scatter
-    extra = p * p * 8 if settings["scale"] or standardization(settings).filters or imputed else 0
-    return Candidate("scatter", reason, (spec,), spec.total_nbytes + solve + extra, flops)
+    return Candidate("scatter", reason, (spec,), spec.total_nbytes + solve, flops)
+
+
+def _scatter_cost(p: int, settings: dict[str, Any], k: int) -> tuple[int, float]:
+    """(bytes beside the accumulator, flops) of solving a scatter matrix."""
+    solve, flops = _eigh_cost(p, settings, k)
+    filters = standardization(settings).filters
+    copied = settings["scale"] or filters or settings["missing"] == "mean"
+    return solve + (p * p * 8 if copied else 0), flops  # a correlation is a scaled copy
+
+
+def plan_append(
+    matrix: ChunkedMatrix, settings: dict[str, Any], accumulator: Accumulator, held: bool
+) -> Plan:
+    """The plan of taking rows into a state (``IncrementalPCA``), and of solving it.
+
+    held : whether there is a state of earlier rows, which lives beside the new one.
+    """
+    n, p = matrix.shape
+    state = accumulator.projected_nbytes(matrix.shape, 8)
+    spec = pass_spec(
+        "append",
+        matrix,
+        0,
+        [accumulator],
+        flops=float(n) * p * p,
+        kept_nbytes=state if held else 0,
+    )
+    if settings["state"] == "scatter":
+        solve, flops = _scatter_cost(p, settings, known_count(settings["n_components"], p, p) or p)
+    else:
+        rows = p if settings["state"] == "tsqr" else min(p, settings["max_rows"])
+        solve, flops = 5 * rows * p * 8, 22.0 * rows * rows * p
+    merge = state + accumulator.scratch_nbytes(matrix.shape, 0) if held else 0
+    reason = "rows are appended to the state"
+    need = spec.total_nbytes + max(solve, merge)
+    candidate = Candidate(settings["state"], reason, (spec,), need, flops)
+    return make_plan(matrix, "IncrementalPCA", [candidate], settings["memory_limit"])
 
 
 def _tsqr(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:

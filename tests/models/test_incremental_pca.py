@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 from invariants import check_invariants
 
+import streampca
 from streampca import PCA, IncrementalPCA
 from streampca.errors import (
     DroppedFeaturesWarning,
     InvalidInputError,
     MemoryLimitError,
     NonFiniteError,
+    NotFittedError,
     SourceError,
 )
+from streampca.models.pca_plan import plan_append
 
 
 @pytest.fixture
@@ -135,6 +140,23 @@ def test_a_failed_batch_changes_nothing(X):
         model.partial_fit(X[:, :11])
 
 
+def test_other_features_are_refused(X, tmp_path):
+    frame = pd.DataFrame(X[:60, :4], columns=list("abcd"))
+    model = IncrementalPCA(2).partial_fit(frame)
+    with pytest.raises(InvalidInputError, match="same order"):
+        model.partial_fit(frame[["d", "c", "b", "a"]])
+    model.save_state(tmp_path / "s")
+    labelled = xr.DataArray(X[:60, :4], dims=("time", "site"), coords={"site": list("abcd")})
+    for one in (model, IncrementalPCA.load_state(tmp_path / "s")):
+        with pytest.raises(InvalidInputError, match=r"site 0 is d and was a \(4 of 4"):
+            one.partial_fit(labelled[:, ::-1])
+        assert one.n_samples_seen_ == 60
+        one.partial_fit(labelled)
+        assert one.n_samples_seen_ == 120
+    with pytest.raises(InvalidInputError, match="another order"):
+        model.merge(IncrementalPCA(2).fit(labelled[:, ::-1]))
+
+
 @pytest.mark.parametrize("state", ["scatter", "tsqr", "truncated"])
 def test_a_batch_that_cannot_be_merged_changes_nothing(X, state):
     model = IncrementalPCA(4, state=state).partial_fit(X[:50])
@@ -164,6 +186,90 @@ def test_holes_may_hold_the_mean(X):
     np.testing.assert_allclose(
         model.explained_variance_, PCA(4, missing="mean").fit(Y).explained_variance_, rtol=1e-12
     )
+
+
+def test_what_a_truncated_state_cut_off_cannot_be_scaled(X):
+    with pytest.raises(InvalidInputError, match="not known column by column"):
+        IncrementalPCA(3, state="truncated", max_rows=6, scale="std").partial_fit(X)
+    later = IncrementalPCA(3, state="truncated", max_rows=6).fit(X)
+    later.set_params(scale="std")
+    with pytest.raises(InvalidInputError, match="not known column by column"):
+        later.partial_fit(X)
+
+
+@pytest.mark.parametrize("coarse", ["f4", "i1", "i2"])
+def test_certificates_count_the_coarsest_batch(X, coarse, tmp_path):
+    """float32 rows, and integers that are summed in float32, decide over later float64 ones."""
+    first = np.clip(np.round(X[:900] - 50), -100, 100).astype(coarse)
+    second = X[900:] - 50
+    full = np.concatenate([first.astype("f8"), second])
+    alone = IncrementalPCA(5).fit(first)
+    appended = IncrementalPCA(5).fit(second).partial_fit(first)
+    merged = IncrementalPCA(5).fit(second).merge(alone)
+    merged.save_state(tmp_path / "s")
+    variance = np.linalg.eigvalsh(np.cov(full.T))[::-1][:5]
+    floors = []
+    for model in (appended, merged, IncrementalPCA.load_state(tmp_path / "s")):
+        bound = model.certificate_
+        assert bound.floor > 1e-8 * variance[0]
+        assert np.all(np.abs(model.explained_variance_ - variance) <= bound.variance_bound)
+        floors.append(bound.floor)
+    assert floors[1] == floors[2] == pytest.approx(floors[0])
+    assert IncrementalPCA(5).fit(full).certificate_.floor < 1e-14 * variance[0]
+
+
+def test_a_constant_of_float32_stays_constant_among_float64(X):
+    first, second = X[:500].astype("f4"), X[500:].copy()
+    first[:, 3], second[:, 3] = 0.1, 0.1
+    merged = IncrementalPCA(2, scale="std").fit(second)
+    merged.merge(IncrementalPCA(2, scale="std").fit(first))
+    assert merged.result_.constant.tolist() == [3]
+    assert np.all(merged.components_[:, 3] == 0)
+
+
+def test_forgetting_all_rows_leaves_an_unfitted_model(X):
+    model = IncrementalPCA(3).fit(X[:100])
+    assert model.forget(IncrementalPCA(3).fit(X[:100])) == 0.0
+    other = IncrementalPCA(3).fit(X[:50])
+    for use in (
+        lambda: model.components_,
+        lambda: model.n_samples_seen_,
+        lambda: model.transform(X),
+        lambda: model.save_state("nowhere"),
+        lambda: model.merge(other),
+        lambda: other.merge(model),
+        lambda: model.forget(other),
+    ):
+        with pytest.raises(NotFittedError, match="not fitted"):
+            use()
+    model.partial_fit(X[:60, :5])
+    assert model.n_samples_seen_ == 60
+    np.testing.assert_allclose(
+        model.explained_variance_, PCA(3).fit(X[:60, :5]).explained_variance_, rtol=1e-12
+    )
+
+
+def test_later_batches_have_the_sample_dimension_of_the_first(tmp_path):
+    rng = np.random.default_rng(0)
+    X = xr.DataArray(rng.standard_normal((8, 8)), dims=("gene", "cell"))
+    model = IncrementalPCA(2).partial_fit(X, dim="cell")
+    model.save_state(tmp_path / "s")
+    both = np.concatenate([X.values.T, X.values.T])
+    for one in (model, IncrementalPCA.load_state(tmp_path / "s")):
+        one.partial_fit(X)
+        np.testing.assert_allclose(one.mean_, both.mean(axis=0), atol=1e-14)
+        assert one.transform(X).dims == ("cell", "component")
+
+
+def test_the_plan_of_an_append_counts_the_state_that_is_held(X):
+    model = IncrementalPCA(2, memory_limit="1GiB")
+    blank = model._blank()
+    wide = streampca.open(np.ones((20, 3000), "f4"))
+    first = plan_append(wide, model.get_params(), blank, held=False)
+    later = plan_append(wide, model.get_params(), blank, held=True)
+    state = blank.projected_nbytes(wide.shape, 8)
+    assert later.memory["append"]["kept arrays"] == state > first.memory["append"]["kept arrays"]
+    assert first.memory["solver"]["dense solver"] >= 2 * state
 
 
 def test_mismatched_models_do_not_merge(X):

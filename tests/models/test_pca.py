@@ -452,6 +452,61 @@ def test_a_saved_model_is_the_same_model(tmp_path):
         streampca.load(tmp_path / "absent")
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        np.array(list("abcde")),
+        np.array(list("abcde"), dtype=object),
+        np.array(list("abcde"), dtype=np.dtypes.StringDType()),
+        np.arange(5),
+        np.linspace(0, 1, 5),
+        np.arange("2020-01", "2020-06", dtype="M8[M]").astype("M8[ns]"),
+    ],
+    ids=lambda names: str(names.dtype),
+)
+def test_features_of_the_fit_are_known_by_name(names, tmp_path):
+    X = xr.DataArray(planted(30, 5), dims=("s", "f"), coords={"f": names})
+    model = PCA(2).fit(X)
+    model.save(tmp_path / "m")
+    for one in (model, streampca.load(tmp_path / "m")):
+        for swapped in (X[:, ::-1], X[:, [0, 1, 2, 4, 3]]):
+            with pytest.raises(InvalidInputError, match=r"another order: f \d is"):
+                one.transform(swapped)
+        np.testing.assert_allclose(one.transform(X).values, model.transform(X.values))
+        np.testing.assert_allclose(one.transform(X.rename(f="g")), model.transform(X.values))
+    plain = PCA(2).fit(X.values)
+    np.testing.assert_allclose(plain.transform(X[:, ::-1]), plain.transform(X.values[:, ::-1]))
+    with pytest.raises(InvalidInputError, match="another order"):
+        model.r2_curve(X[:, ::-1])
+
+
+def test_a_stacked_grid_keeps_its_order():
+    values = planted(24, 20).reshape(24, 4, 5)
+    bare = xr.DataArray(values, dims=("time", "lat", "lon"))
+    model = PCA(2).fit(bare, dim="time")
+    with pytest.raises(InvalidInputError, match=r"transpose\(\.\.\., 'lat', 'lon'"):
+        model.transform(bare.transpose("time", "lon", "lat"))
+    named = bare.assign_coords(lat=[1.0, 2, 3, 4], lon=np.arange(5))
+    model = PCA(2).fit(named, dim="time")
+    with pytest.raises(InvalidInputError, match=r"lat 0 is 4\.0 and was 1\.0"):
+        model.transform(named[:, ::-1])
+    moved = named.assign_coords(lat=np.array([1, 2, 3, 4], "f4"))
+    assert model.transform(moved).shape == (24, 2)
+
+
+@pytest.mark.parametrize("shape", [(30, 5), (5, 30), (8, 8)])
+def test_a_saved_model_knows_its_sample_dimension(shape, tmp_path):
+    X = xr.DataArray(planted(*shape), dims=("cell", "gene")).transpose("gene", "cell")
+    model = PCA(2).fit(X, dim="cell")
+    model.save(tmp_path / "m")
+    loaded = streampca.load(tmp_path / "m")
+    for one in (model, loaded):
+        scores = one.transform(X)
+        assert scores.dims == ("cell", "component")
+        np.testing.assert_allclose(scores, model.transform(X.values.T), atol=1e-12)
+    assert loaded.reconstruction_error(X) == pytest.approx(model.reconstruction_error(X.values.T))
+
+
 def test_results_are_read_only():
     model = PCA(2).fit(planted(20, 4))
     with pytest.raises(ValueError, match="read-only"):
