@@ -30,6 +30,7 @@ from streampca.passes import (
 from streampca.passes.lazy import is_dask_array, map_rows
 from streampca.sources import as_matrix
 from streampca.store import MemorySink, ZarrSink
+from streampca.store.sinks import chunk_for
 
 
 class LinearModel(Estimator):
@@ -191,7 +192,7 @@ class LinearModel(Estimator):
             return sink.array
         plan = self._small_plan(matrix, PassSpec("transform", 0, 0, 0))
         edges = plan.passes[0].edges
-        sink = ZarrSink(out, n, k, dtype, chunk=_even(edges), overwrite=overwrite)
+        sink = ZarrSink(out, n, k, dtype, chunk=chunk_for(edges), overwrite=overwrite)
         run(
             plan.passes[0],
             matrix,
@@ -240,7 +241,7 @@ class LinearModel(Estimator):
         rows = max(1, (16 << 20) // (8 * p))
         spec = PassSpec("inverse transform", 0, 0, 0, scratch=lambda n: 3 * n * p * 8)
         plan = self._small_plan(matrix, spec)
-        chunk = min(rows, _even(plan.passes[0].edges))
+        chunk = chunk_for(plan.passes[0].edges, most=rows)
         dtype = np.float32 if matrix.dtype == np.float32 else np.float64
         sink = ZarrSink(
             out,
@@ -379,14 +380,8 @@ class LinearModel(Estimator):
             )
 
     def _dim_for(self, X: Any) -> Any:
-        """The sample dimensions of the fit, where X has names for its dimensions."""
-        if _is_xarray(X):
-            dims = self._sample_dims()
-            return dims if all(d in X.dims for d in dims) else self.dim_
-        return self.dim_ if isinstance(X, (str, os.PathLike)) else None
-
-    def _sample_dims(self) -> tuple[str, ...]:
-        return self._fitted().labels.samples.dims
+        """The sample dimension of the fit, where X has names for its dimensions."""
+        return self.dim_ if _is_xarray(X) or isinstance(X, (str, os.PathLike)) else None
 
 
 def attach(model: LinearModel, result: Decomposition) -> LinearModel:
@@ -398,10 +393,3 @@ def attach(model: LinearModel, result: Decomposition) -> LinearModel:
 
 def _is_xarray(X: Any) -> bool:
     return "xarray" in sys.modules and type(X).__module__.startswith("xarray.")
-
-
-def _even(edges: Array) -> int:
-    """A chunk length for a sink that blocks with these edges can write without sharing chunks."""
-    lengths = np.diff(edges)
-    first = int(lengths[0])
-    return first if np.all(edges[:-1] % first == 0) else max(1, int(np.gcd.reduce(lengths)))

@@ -21,12 +21,12 @@ from streampca.matrix import ChunkedMatrix, Standardize, work_dtype
 from streampca.models.fitted import (
     Cohort,
     Fitted,
-    Resolution,
     Runner,
     count_components,
     freedom,
     solve_symmetric,
     standardization,
+    stored_eps,
 )
 from streampca.models.pca_plan import needs_moments
 from streampca.models.projection import FeatureLoadings, ScoresBesideFit
@@ -41,7 +41,7 @@ from streampca.solvers import (
     signs,
     signs_of_components,
 )
-from streampca.store import ZarrSink
+from streampca.store import Sink, ZarrSink
 
 FEATURES_AT_ONCE = 16384  # products over this many are added in the working dtype
 
@@ -94,7 +94,7 @@ def _dual_fitted(
     passes: int,
 ) -> Fitted:
     n = matrix.shape[0]
-    eps = Resolution.of(matrix.dtype).eps
+    eps = stored_eps(matrix)
     scaling = standardization(settings).resolve(stats, eps)
     dropped = np.flatnonzero(stats.count == 0)
     kept = dual.spectrum.head(dual.k)
@@ -247,9 +247,7 @@ class _Panels:
     def standardize_first(self) -> None:
         """A pass for the column statistics, where products need them."""
         self.columns = self.step("moments", accumulators={"columns": Moments()})["columns"]
-        scaling = standardization(self.settings).resolve(
-            self.stats(), Resolution.of(self.matrix.dtype).eps
-        )
+        scaling = standardization(self.settings).resolve(self.stats(), stored_eps(self.matrix))
         self.center, self.scale = scaling.center, scaling.scale
 
     def stats(self) -> ColumnStats:
@@ -304,7 +302,7 @@ class _Panels:
 
 
 @dataclass
-class RowsSink:
+class RowsSink(Sink):
     """A sink into an array in memory whose first row is row ``first`` of the streamed axis."""
 
     values: Array
@@ -315,6 +313,9 @@ class RowsSink:
 
     def concurrent(self, edges: Array) -> bool:
         return False
+
+    def concurrent_threads(self, edges: Array) -> bool:
+        return True  # rows of one block are not those of another
 
     def nbytes_in_memory(self) -> int:
         return int(self.values.nbytes)

@@ -157,6 +157,10 @@ def _check(work: Work) -> None:
         raise InvalidInputError(
             f"hidden has shape {np.shape(work.hidden)}, not that of the matrix, {work.matrix.shape}"
         )
+    sources = set(work.matrix.paths())
+    for sink in work.sinks.values():
+        if same := sources.intersection(sink.paths()):
+            raise InvalidInputError(f"{same.pop()} is what is read; choose another output")
     if missing := set(work.sinks) - set(work.maps):
         raise InvalidInputError(f"sinks {sorted(missing)} have no map of that name")
 
@@ -250,8 +254,7 @@ class _Fold:
         for accumulator in self.total.values():
             accumulator.settle()
         for sink in self.work.sinks.values():
-            if hasattr(sink, "finish"):
-                sink.finish()
+            sink.finish()
         if self.checkpoint is not None:
             self.checkpoint.clear()
 
@@ -263,7 +266,7 @@ def _run_here(work: Work, todo: list[tuple[int, range]], execution: Execution, f
     if n_lanes > 1:
         work.hold = tuple(
             name for name, sink in work.sinks.items()
-            if hasattr(sink, "chunk") and not sink.concurrent(work.matrix.edges)
+            if not sink.concurrent_threads(work.matrix.edges)
         )  # fmt: skip
     stop = threading.Event()
     if n_lanes == 1:

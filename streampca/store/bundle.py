@@ -67,7 +67,7 @@ def write_bundle(
         for folder in [p for p in staged.rglob("*") if p.is_dir()] + [staged]:
             _fsync(folder)
         if target.exists():
-            _exchange(staged, target)
+            exchange(staged, target)
         else:
             staged.rename(target)
         _fsync(target.parent)
@@ -163,7 +163,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _exchange(staged: Path, target: Path) -> None:
+def exchange(staged: Path, target: Path) -> None:
     """Put staged in target's place, and target in its: in one step where the system can."""
     swap = getattr(ctypes.CDLL(None), "renameat2", None)
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE of Linux

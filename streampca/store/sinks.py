@@ -7,7 +7,13 @@ sink than the one it reads.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import threading
+import uuid
+import weakref
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,44 +21,72 @@ import zarr
 import zarr.codecs
 
 from streampca.errors import InvalidInputError
+from streampca.store.bundle import exchange
 
+Array = np.ndarray[Any, Any]
+LEAST_ROWS = 64  # of a chunk, unless the output is shorter
 CHUNK_NBYTES = 8 * 1024 * 1024
 
 
 class Sink(Protocol):
-    """Output aligned with the streamed axis."""
+    """Output aligned with the streamed axis. Inherit, and the last four have their defaults."""
 
-    def write(self, start: int, values: np.ndarray[Any, Any]) -> None:
+    def write(self, start: int, values: Array) -> None:
         """Put values at [start, start + len(values))."""
 
-    def concurrent(self, edges: np.ndarray[Any, Any]) -> bool:
+    def concurrent(self, edges: Array) -> bool:
         """Whether workers may write blocks with these edges at the same time, from anywhere."""
 
     def nbytes_in_memory(self) -> int:
         """Bytes that the sink itself holds in this process."""
 
+    def concurrent_threads(self, edges: Array) -> bool:
+        """Whether threads of this process may write such blocks at the same time."""
+        return self.concurrent(edges)
 
-class MemorySink:
+    def held(self) -> Array | None:
+        """The array in memory that is all of its state, so that a checkpoint can keep it."""
+        return None
+
+    def paths(self) -> tuple[str, ...]:
+        """The local directories that it will replace or fill."""
+        return ()
+
+    def finish(self) -> None:
+        """All was written."""
+        return
+
+
+class MemorySink(Sink):
     """An array in memory: ``sink.values`` (length, width)."""
 
     def __init__(self, length: int, width: int, dtype: Any = np.float64) -> None:
         self.values = np.zeros((length, width), dtype)
 
-    def write(self, start: int, values: np.ndarray[Any, Any]) -> None:
+    def write(self, start: int, values: Array) -> None:
         self.values[start : start + len(values)] = values
 
-    def concurrent(self, edges: np.ndarray[Any, Any]) -> bool:
-        return False
+    def concurrent(self, edges: Array) -> bool:
+        return False  # a worker elsewhere has a copy of its own
+
+    def concurrent_threads(self, edges: Array) -> bool:
+        return True  # rows of one block are not those of another
 
     def nbytes_in_memory(self) -> int:
         return self.values.nbytes
 
+    def held(self) -> Array:
+        return self.values
 
-class ZarrSink:
+
+class ZarrSink(Sink):
     """A new 2-D Zarr v3 array of (length, width), zstd and crc32c, chunked along its first axis.
 
-    Where the chunks coincide with the blocks, workers write them directly; else the process
-    that folds the pass writes, in order. ``finish`` marks the array as whole.
+    Where the chunks coincide with the blocks, workers write them directly; else threads take
+    turns at chunks that they share, and of other processes the one that folds the pass writes.
+    What is not written yet is NaN (0 in integers), and the array says that it is not whole until
+    ``finish``. An output that is to be overwritten stays what it was until then: the new one is
+    written beside it.
     """
 
     def __init__(
@@ -69,47 +103,96 @@ class ZarrSink:
         dtype = np.dtype(dtype)
         rows = chunk or max(1, CHUNK_NBYTES // max(1, width * dtype.itemsize))
         self.chunk = max(1, min(rows, length))
-        if _occupied(self.path) and not (overwrite and _is_sink(self.path)):
+        self.length = length
+        replaces = _occupied(self.path)
+        if replaces and not (overwrite and _is_sink(self.path)):
             raise _exists(self.path)
+        self.place = _beside(self.path) if replaces else self.path
+        self._lock = threading.Lock()
         try:
-            array = zarr.create_array(
-                self.path,
+            self._array: Any = zarr.create_array(
+                self.place,
                 shape=(length, width),
                 chunks=(self.chunk, max(1, width)),
                 dtype=dtype,
+                fill_value=np.nan if dtype.kind == "f" else 0,
                 compressors=[zarr.codecs.ZstdCodec(level=1), zarr.codecs.Crc32cCodec()],
                 zarr_format=3,
                 dimension_names=dims,
                 overwrite=overwrite,
                 attributes={"streampca_complete": False},
+                config={"write_empty_chunks": True},  # an absent chunk would be a lost one
             )
         except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError, FileExistsError):
             raise _exists(self.path) from None
-        self.length = length
-        self._array: Any = array
+        if replaces:
+            weakref.finalize(self, shutil.rmtree, self.place, ignore_errors=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_array": None}
+        return {**self.__dict__, "_array": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
 
     @property
     def array(self) -> Any:
         """The Zarr array, opened where this process needs it."""
         if self._array is None:
-            self._array = zarr.open_array(self.path, mode="r+")
+            opened = zarr.open_array(self.place, mode="r+")
+            self._array = opened.with_config({"write_empty_chunks": True})
         return self._array
 
-    def write(self, start: int, values: np.ndarray[Any, Any]) -> None:
-        self.array[start : start + len(values)] = values
+    def write(self, start: int, values: Array) -> None:
+        stop = start + len(values)
+        alone = start % self.chunk == 0 and (stop % self.chunk == 0 or stop == self.length)
+        with contextlib.nullcontext() if alone else self._lock:
+            self.array[start:stop] = values
 
-    def concurrent(self, edges: np.ndarray[Any, Any]) -> bool:
+    def concurrent(self, edges: Array) -> bool:
         return bool(np.all(np.asarray(edges)[:-1] % self.chunk == 0))
+
+    def concurrent_threads(self, edges: Array) -> bool:
+        return True
 
     def nbytes_in_memory(self) -> int:
         return 0
 
+    def paths(self) -> tuple[str, ...]:
+        return () if "://" in self.path else (os.path.realpath(self.path),)
+
     def finish(self) -> None:
-        """Say in the array's attributes that all of it was written."""
+        """Say in the array's attributes that all of it was written, and put it into its place."""
         self.array.attrs["streampca_complete"] = True
+        if self.place != self.path:
+            exchange(Path(self.place), Path(os.path.realpath(self.path)))
+            shutil.rmtree(self.place, ignore_errors=True)
+            self.place, self._array = self.path, None
+
+
+def chunk_for(edges: Array, most: int | None = None) -> int | None:
+    """A chunk length that no two blocks with these edges share, or None for the default one.
+
+    Chunks of fewer than LEAST_ROWS would be a file for every few rows: then blocks share chunks.
+    most : rows.
+    """
+    lengths = np.diff(edges)
+    if not len(lengths):
+        return None
+    even = int(lengths[0])
+    if np.any(np.asarray(edges)[:-1] % max(1, even)):
+        even = int(np.gcd.reduce(lengths))
+    parts = -(-even // most) if most else 1
+    while even % parts:
+        parts += 1
+    chunk = even // parts
+    return chunk if chunk >= min(LEAST_ROWS, int(edges[-1] - edges[0])) else most
+
+
+def _beside(path: str) -> str:
+    """A name for what will take the place of ``path``: renaming needs the same file system."""
+    folder, name = os.path.split(os.path.realpath(path))
+    return os.path.join(folder, f".{name}.{uuid.uuid4().hex}.partial")
 
 
 def _exists(path: str) -> InvalidInputError:

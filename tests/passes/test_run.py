@@ -25,7 +25,7 @@ from streampca.accumulators import Gram, Moments, RFactor, Scatter
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.matrix import ChunkedMatrix, Standardize
 from streampca.passes import Advance, Execution, Plan, run, single_threaded_blas
-from streampca.store import MemorySink
+from streampca.store import MemorySink, Sink, ZarrSink
 
 LANES = [
     pytest.param({"lanes": 1, "blocks_ahead": 0}, id="one lane, nothing ahead"),
@@ -506,3 +506,55 @@ def test_matrix_is_not_changed_by_a_pass() -> None:
     before = set(vars(matrix))
     run(toy_plan(matrix), matrix, accumulators={"s": Sum()}, execution=here())
     assert set(vars(matrix)) == before
+
+
+# -- sinks -------------------------------------------------------------------------------------
+
+
+class OneAtATime(Sink):
+    """A sink that says no more than the contract asks for."""
+
+    def __init__(self) -> None:
+        self.inside = self.most = 0
+        self.starts: list[int] = []
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        time.sleep(0.005)
+        self.starts.append(start)
+        self.inside -= 1
+
+    def concurrent(self, edges: np.ndarray) -> bool:
+        return False
+
+    def nbytes_in_memory(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("settings", LANES)
+def test_a_sink_that_is_not_concurrent_is_written_in_order(settings: dict[str, int]) -> None:
+    matrix, sink = ToyMatrix(wild(200, 2)), OneAtATime()
+    run(toy_plan(matrix, step=5, span=1), matrix, maps={"z": lambda block: block.dense()},
+        sinks={"z": sink}, execution=here(**settings))  # fmt: skip
+    assert sink.most == 1
+    assert sink.starts == list(range(0, 200, 5))
+
+
+def test_the_source_is_no_output(tmp_path: Path) -> None:
+    import streampca
+
+    path = tmp_path / "x.zarr"
+    first = ZarrSink(path, 100, 3)
+    first.write(0, np.ones((100, 3)))
+    first.finish()
+    (tmp_path / "link.zarr").symlink_to(path)
+    for other in (path, tmp_path / "link.zarr"):
+        matrix = streampca.open(str(path))
+        sink = ZarrSink(other, 100, 3, overwrite=True)
+        with pytest.raises(InvalidInputError, match="is what is read"):
+            run(toy_plan(matrix), matrix, maps={"z": lambda block: 2 * block.dense()},
+                sinks={"z": sink}, execution=here())  # fmt: skip
+        del sink
+    assert (streampca.open(str(path)).read(0, 0, 100) == 1).all()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.zarr", "x.zarr"]

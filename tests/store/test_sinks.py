@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 import zarr
 
-from streampca.errors import InvalidInputError
+import streampca
+from streampca.errors import InvalidInputError, SourceError
 from streampca.store import MemorySink, Sink, ZarrSink
+from streampca.store.sinks import chunk_for
 
 
 def make(kind: str, folder: Path, length: int, width: int, **more: Any) -> Any:
@@ -89,6 +92,8 @@ def test_concurrent(chunk: int, edges: Any, expected: bool, tmp_path: Path) -> N
     disjoint = sum(len(t) for t in touched) == len(set().union(*touched)) if touched else True
     assert disjoint is expected, "the table itself: no chunk belongs to two blocks"
     assert MemorySink(length, 2).concurrent(np.array(edges)) is False
+    for one in (sink, MemorySink(length, 2)):
+        assert one.concurrent_threads(np.array(edges)) is True
 
 
 def test_a_chunk_is_never_longer_than_the_output(tmp_path: Path) -> None:
@@ -111,6 +116,78 @@ def test_what_is_stored_says_whether_it_is_whole(tmp_path: Path) -> None:
     stored = zarr.open_array(tmp_path / "out", mode="r")
     assert stored.attrs["streampca_complete"] is True
     assert np.asarray(stored[...]).all()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
+def test_what_was_not_written_cannot_pass_for_a_result(tmp_path: Path, dtype: str) -> None:
+    sink = ZarrSink(tmp_path / "out", 100, 2, dtype, chunk=10)
+    sink.write(0, np.ones((10, 2)))
+    found = np.asarray(zarr.open_array(tmp_path / "out", mode="r")[...])
+    assert np.isnan(found[10:]).all() if dtype != "i2" else not found[10:].any()
+    with pytest.raises(SourceError, match="not written to its end"):
+        streampca.open(str(tmp_path / "out"))
+    sink.write(10, np.zeros((90, 2)))
+    sink.finish()
+    assert streampca.open(str(tmp_path / "out")).read(0, 0, 100)[10:].sum() == 0
+
+
+def test_zeros_and_holes_are_written_too(tmp_path: Path) -> None:
+    """A chunk that is absent would be refused when the output is read again."""
+    for name, value in (("zero", 0.0), ("nan", np.nan)):
+        sink = pickle.loads(pickle.dumps(ZarrSink(tmp_path / name, 30, 2, chunk=10)))
+        sink.write(0, np.full((30, 2), value))
+        sink.finish()
+        found = streampca.open(str(tmp_path / name)).read(0, 0, 30)
+        np.testing.assert_array_equal(found, np.full((30, 2), value))
+
+
+def test_what_is_overwritten_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    def old() -> np.ndarray:
+        return np.asarray(zarr.open_array(tmp_path / "out", mode="r")[...])
+
+    first = ZarrSink(tmp_path / "out", 3, 1)
+    first.write(0, np.full((3, 1), 7.0))
+    first.finish()
+    second = ZarrSink(tmp_path / "out", 4, 2, overwrite=True)
+    second.write(0, np.ones((2, 2)))
+    pickle.loads(pickle.dumps(second)).write(2, np.full((2, 2), 2.0))
+    assert old().tolist() == [[7.0]] * 3
+    second.finish()
+    assert old().sum() == 12
+    assert np.asarray(second.array[...]).sum() == 12
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    third = ZarrSink(tmp_path / "out", 9, 9, overwrite=True)
+    del third  # given up
+    assert old().sum() == 12
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_threads_may_share_chunks(tmp_path: Path) -> None:
+    sink = ZarrSink(tmp_path / "out", 200, 3, chunk=64)
+    values = np.arange(600.0).reshape(200, 3)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: sink.write(i, values[i : i + 7]), range(0, 200, 7)))
+    np.testing.assert_array_equal(content(sink), values)
+
+
+@pytest.mark.parametrize(
+    ("edges", "most", "expected"),
+    [
+        ((0, 1000, 2000, 2500), None, 1000),  # block for chunk
+        ((0, 300, 900, 1500), None, 300),  # all begin at a chunk
+        ((0, 200, 300, 900), None, 100),  # a common divisor
+        ((0, 1000, 2001, 3000), None, None),  # not a file for every row
+        ((0, 1000, 2001, 3000), 500, 500),
+        ((0, 1000, 2000), 300, 250),
+        ((0, 1000, 2000), 50, 50),  # asked for
+        ((0, 997, 1994), 300, 300),  # a prime
+        ((0, 10), None, 10),  # an output of few rows
+        ((0, 3, 10), None, None),
+        ((0,), None, None),
+    ],
+)
+def test_chunk_for(edges: Any, most: int | None, expected: int | None) -> None:
+    assert chunk_for(np.array(edges), most) == expected
 
 
 def test_a_damaged_chunk_is_noticed_when_read(tmp_path: Path) -> None:
@@ -146,7 +223,8 @@ def test_an_existing_target_is_refused(kind: str, overwrite: bool, tmp_path: Pat
         target.symlink_to(tmp_path / "nowhere")
     before = sorted(p for p in tmp_path.rglob("*"))
     if kind == "sink" and overwrite:
-        assert not np.asarray(ZarrSink(target, 4, 2, overwrite=True).array[...]).any()
+        ZarrSink(target, 4, 2, overwrite=True).finish()
+        assert zarr.open_array(target, mode="r").shape == (4, 2)
         return
     with pytest.raises(InvalidInputError, match="exists already"):
         ZarrSink(target, 4, 2, overwrite=overwrite)
