@@ -380,8 +380,14 @@ class LinearModel(Estimator):
             )
 
     def _dim_for(self, X: Any) -> Any:
-        """The sample dimension of the fit, where X has names for its dimensions."""
-        return self.dim_ if _is_xarray(X) or isinstance(X, (str, os.PathLike)) else None
+        """The sample dimensions of the fit, where X has names for its dimensions."""
+        if _is_xarray(X):
+            dims = self._sample_dims()
+            return dims if all(d in X.dims for d in dims) else self.dim_
+        return self.dim_ if isinstance(X, (str, os.PathLike)) else None
+
+    def _sample_dims(self) -> tuple[str, ...]:
+        return self._fitted().labels.samples.dims
 
 
 def attach(model: LinearModel, result: Decomposition) -> LinearModel:

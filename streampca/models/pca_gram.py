@@ -21,12 +21,12 @@ from streampca.matrix import ChunkedMatrix, Standardize, work_dtype
 from streampca.models.fitted import (
     Cohort,
     Fitted,
+    Resolution,
     Runner,
     count_components,
     freedom,
     solve_symmetric,
     standardization,
-    stored_eps,
 )
 from streampca.models.pca_plan import needs_moments
 from streampca.models.projection import FeatureLoadings, ScoresBesideFit
@@ -94,7 +94,7 @@ def _dual_fitted(
     passes: int,
 ) -> Fitted:
     n = matrix.shape[0]
-    eps = stored_eps(matrix)
+    eps = Resolution.of(matrix.dtype).eps
     scaling = standardization(settings).resolve(stats, eps)
     dropped = np.flatnonzero(stats.count == 0)
     kept = dual.spectrum.head(dual.k)
@@ -247,7 +247,9 @@ class _Panels:
     def standardize_first(self) -> None:
         """A pass for the column statistics, where products need them."""
         self.columns = self.step("moments", accumulators={"columns": Moments()})["columns"]
-        scaling = standardization(self.settings).resolve(self.stats(), stored_eps(self.matrix))
+        scaling = standardization(self.settings).resolve(
+            self.stats(), Resolution.of(self.matrix.dtype).eps
+        )
         self.center, self.scale = scaling.center, scaling.scale
 
     def stats(self) -> ColumnStats:
