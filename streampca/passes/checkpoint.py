@@ -1,4 +1,4 @@
-"""Folded state at a span boundary, so that an interrupted pass goes on where it was."""
+"""Folded state at a span boundary, so that an interrupted fit goes on where it was."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.passes.work import Work
 from streampca.store import is_bundle, read_bundle, write_bundle
 
+Array = np.ndarray[Any, Any]
+
 
 class Checkpoint:
     """One pass's checkpoint directory, keyed by what is being computed.
 
-    A checkpoint of another plan, source, accumulator or operand is not used: the pass then
-    starts from its beginning and overwrites it.
+    It holds the accumulators and what sinks hold in memory. One of another plan, source (its
+    files' sizes and times included), accumulator or operand is not used: the pass then starts
+    from its beginning and overwrites it. That of a finished pass is kept until the fit ends.
     """
 
-    def __init__(self, path: Path, key: str, every: float) -> None:
+    def __init__(self, path: Path, key: str, every: float, held: Mapping[str, Array]) -> None:
         self.path, self.key, self.every = path, key, every
+        self._held = held
         self._saved = time.monotonic()
         self._next = 0  # first span that is not in the last one written
 
@@ -43,7 +47,14 @@ class Checkpoint:
             raise InvalidInputError(
                 f"{path} is not a checkpoint; remove it or choose another folder"
             )
-        return cls(path, _key(plan, work), every)
+        held = {name: sink.held() for name, sink in work.sinks.items()}
+        kept = {name: values for name, values in held.items() if values is not None}
+        return cls(path, _key(plan, work, kept), every, kept)
+
+    @staticmethod
+    def can_keep(work: Work) -> bool:
+        """Whether all that the pass gives lies in this process."""
+        return all(sink.held() is not None for sink in work.sinks.values())
 
     def resume(self, blank: Mapping[str, Accumulator]) -> tuple[int, dict[str, Accumulator]]:
         """(first span still to fold, accumulators folded so far)."""
@@ -60,6 +71,8 @@ class Checkpoint:
             prefix = name + "."
             state = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
             restored[name] = accumulator.from_state(state)
+        for name, values in self._held.items():
+            values[...] = arrays[f"sink {name}"]
         self._next = int(document["next_span"])
         return self._next, restored
 
@@ -77,20 +90,22 @@ class Checkpoint:
             for name, accumulator in total.items()
             for field, value in accumulator.state().items()
         }
+        arrays |= {f"sink {name}": values for name, values in self._held.items()}
         write_bundle(self.path, arrays, {"key": self.key, "next_span": next_span})
         self._saved, self._next = time.monotonic(), next_span
 
     def clear(self) -> None:
-        """The pass is done. Moved away first: half a checkpoint must not lie in its place."""
+        """The fit is done. Moved away first: half a checkpoint must not lie in its place."""
         if is_bundle(self.path):
             gone = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}.old")
             self.path.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
 
 
-def _key(plan: Mapping[str, Any], work: Work) -> str:
+def _key(plan: Mapping[str, Any], work: Work, held: Mapping[str, Array]) -> str:
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode())
     digest.update(f"{work.matrix.content_stamp()} {work.halo}".encode())
+    digest.update(repr([(n, v.shape, str(v.dtype)) for n, v in sorted(held.items())]).encode())
     try:
         for name, accumulator in sorted(work.accumulators.items()):
             settings = {s: getattr(accumulator, s) for s in accumulator.settings}

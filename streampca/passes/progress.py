@@ -19,10 +19,12 @@ class Advance:
     n_blocks: int
     nbytes: int  # decoded, in this pass
     seconds: float  # since this pass began
+    blocks_resumed: int = 0  # of those done, taken from a checkpoint
 
     def __str__(self) -> str:
         rate = self.nbytes / max(self.seconds, 1e-9)
-        left = self.seconds * (self.n_blocks - self.blocks_done) / max(self.blocks_done, 1)
+        read = max(self.blocks_done - self.blocks_resumed, 1)
+        left = self.seconds * (self.n_blocks - self.blocks_done) / read
         return (
             f"pass {self.pass_number}/{self.n_passes} {self.pass_name}  "
             f"block {self.blocks_done}/{self.n_blocks}  {rate / 1e6:.0f} MB/s  {left:.0f} s left"

@@ -58,11 +58,14 @@ class PassResult:
 
 @dataclass
 class Execution:
-    """How passes of one fit are run; settings that never change a result.
+    """How the passes of one fit are run, which never changes a result, and how far they are.
 
     scheduler : None (the ambient ``distributed.Client`` if there is one, else threads),
         "threads", an address, or a Client.
     checkpoint : directory for span checkpoints, or None.  every : seconds between them.
+    pass_number, n_passes : told by the fit before each pass. After the last one the checkpoints
+        of all are dropped.
+    costs, checkpoints : one more after each pass.
     """
 
     lanes: int = 2
@@ -74,6 +77,7 @@ class Execution:
     pass_number: int = 1
     n_passes: int = 1
     costs: list[PassCost] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
 
 
 def run(plan: PassPlan, matrix: ChunkedMatrix, *,
@@ -182,7 +186,7 @@ class _Fold:
         self._progress = threading.Lock()
         self._done_blocks = self._done_nbytes = 0
         self.checkpoint: Checkpoint | None = None
-        if execution.checkpoint is not None and work.accumulators and not work.sinks:
+        if execution.checkpoint is not None and Checkpoint.can_keep(work):
             self.checkpoint = Checkpoint.open(
                 execution.checkpoint, plan.to_dict(), work, execution.every
             )
@@ -230,7 +234,7 @@ class _Fold:
                 self.execution.progress(
                     Advance(self.plan.name, self.execution.pass_number, self.execution.n_passes,
                             self._done_blocks, self.plan.n_blocks, self._done_nbytes,
-                            time.perf_counter() - self.begun)
+                            time.perf_counter() - self.begun, self.cost.resumed_blocks)
                 )  # fmt: skip
 
     def interrupted(self, error: BaseException) -> None:
@@ -250,13 +254,21 @@ class _Fold:
             self._lock.release()
 
     def finish(self) -> None:
-        """The pass is complete: close sinks, and drop the checkpoint."""
+        """The pass is complete: close sinks; keep its result, or after the last pass drop all."""
         for accumulator in self.total.values():
             accumulator.settle()
         for sink in self.work.sinks.values():
             sink.finish()
+        kept = self.execution.checkpoints
         if self.checkpoint is not None:
-            self.checkpoint.clear()
+            kept.append(self.checkpoint)
+        if self.execution.pass_number < self.execution.n_passes:
+            if self.checkpoint is not None:
+                self.checkpoint.save(len(self.spans), self.total)
+            return
+        for one in kept:
+            one.clear()
+        kept.clear()
 
 
 def _run_here(work: Work, todo: list[tuple[int, range]], execution: Execution, fold: _Fold,

@@ -20,6 +20,7 @@ from streampca.matrix import Standardize
 from streampca.matrix.select import select
 from streampca.models import PCA
 from streampca.passes import Advance, Execution, PassResult, run
+from streampca.store import MemorySink, ZarrSink
 
 N, STEP, SPAN = 400, 10, 3  # 40 blocks in 14 spans
 
@@ -264,15 +265,32 @@ def test_something_else_in_its_place_is_refused_before_reading(tmp_path: Path) -
     assert (tmp_path / "pass-toy" / "thesis.txt").exists()
 
 
-def test_a_pass_with_sinks_keeps_none(tmp_path: Path) -> None:
-    """What a sink holds is not in the checkpoint; such a pass starts anew, and may."""
-    from streampca.store import MemorySink
+def with_sink(sink: Any, folder: Path, fails_at: int | None = None) -> PassResult:
+    matrix = ToyMatrix(values(), fails_at=fails_at)
+    return run(
+        toy_plan(matrix), matrix, accumulators={"s": Sum()}, maps={"t": Times(1.0)},
+        sinks={"t": sink}, execution=execution(folder),
+    )  # fmt: skip
 
-    matrix = ToyMatrix(values(), fails_at=300)
+
+def test_a_sink_in_memory_is_kept_too(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="on fire"):
-        run(toy_plan(matrix), matrix, accumulators={"s": Sum()}, maps={"t": Times(1.0)},
-            sinks={"t": MemorySink(N, 2)}, execution=execution(tmp_path))  # fmt: skip
-    assert list(tmp_path.iterdir()) == []
+        with_sink(MemorySink(N, 2), tmp_path, fails_at=300)
+    other = MemorySink(N, 2, np.float32)  # another result
+    assert with_sink(other, tmp_path).cost.resumed_blocks == 0
+    with pytest.raises(OSError, match="on fire"):
+        with_sink(MemorySink(N, 2), tmp_path, fails_at=300)
+    sink = MemorySink(N, 2)
+    done = with_sink(sink, tmp_path)
+    assert done.cost.resumed_blocks > 0
+    np.testing.assert_array_equal(sink.values, values()[:, :2])
+
+
+def test_a_pass_that_writes_elsewhere_keeps_none(tmp_path: Path) -> None:
+    """What is in the file is not in the checkpoint; such a pass starts anew, and may."""
+    with pytest.raises(OSError, match="on fire"):
+        with_sink(ZarrSink(tmp_path / "out", N, 2), tmp_path / "c", fails_at=300)
+    assert not (tmp_path / "c").exists()
 
 
 def test_an_unwritable_folder_does_not_hide_the_error(tmp_path: Path) -> None:
@@ -308,6 +326,35 @@ def test_pca(tmp_path: Path, shape: tuple[int, int], monkeypatch: Any) -> None:
     assert same_bits(again.components_, plain.components_)
     assert same_bits(again.explained_variance_, plain.explained_variance_)
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("missing", ["raise", "mean"])
+def test_an_interrupted_second_pass_does_not_repeat_the_first(
+    tmp_path: Path, monkeypatch: Any, missing: str
+) -> None:
+    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)
+    x = np.random.default_rng(0).normal(size=(20, 9000))
+    if missing == "mean":
+        x[3, ::7] = np.nan
+    path = str(tmp_path / "x.zarr")
+    zarr.create_array(path, shape=x.shape, chunks=(20, 100), dtype="f8")[...] = x
+    cut_short(tmp_path / "c", path, pass_number=2, missing=missing)
+    assert "pass-gram" in [p.name for p in (tmp_path / "c").iterdir()]
+    settings: dict[str, Any] = {"scheduler": "threads", "progress": False, "missing": missing}
+    again = PCA(3, checkpoint=str(tmp_path / "c"), **settings).fit(path)
+    plain = PCA(3, **settings).fit(path)
+    assert [c.reads for c in plain.cost_] == [90, 90]
+    assert again.cost_[0].reads == 0
+    assert again.cost_[0].resumed_blocks == again.plan_.passes[0].n_blocks
+    assert same_bits(again.components_, plain.components_)
+    assert same_bits(again.explained_variance_, plain.explained_variance_)
+    assert same_bits(again.transform(path), plain.transform(path))
+    assert list((tmp_path / "c").iterdir()) == []
+
+
+def test_time_left_is_that_of_the_blocks_read_now() -> None:
+    half = Advance("toy", 1, 1, 60, 100, 0, 10.0, blocks_resumed=50)
+    assert "40 s left" in str(half)
 
 
 def test_fold_errors_leave_a_checkpoint_too(tmp_path: Path) -> None:
