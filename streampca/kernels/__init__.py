@@ -2,6 +2,7 @@
 
 from streampca.kernels.blas import (
     Array,
+    mirror_lower,
     rank_k_update,
     rank_one_update,
     symmetrize,
@@ -23,6 +24,7 @@ __all__ = [
     "ColumnStats",
     "add_exactly",
     "column_stats",
+    "mirror_lower",
     "probe",
     "provisional_mean",
     "rank_k_update",

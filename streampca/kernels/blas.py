@@ -129,10 +129,15 @@ def triangular_factor(stack: Array) -> Array:
 def symmetrize(c: Array) -> Array:
     """A full symmetric float64 copy of a matrix whose lower triangle is valid."""
     full = np.array(c, dtype=np.float64, order="C")
-    step = 512
-    for i in range(0, len(full), step):
-        j = min(i + step, len(full))
-        full[i:j, j:] = full[j:, i:j].T
-        corner = full[i:j, i:j]
-        corner[...] = np.tril(corner) + np.tril(corner, -1).T
+    mirror_lower(full)
     return full
+
+
+def mirror_lower(c: Array) -> None:
+    """Copy the lower triangle onto the upper one, in place."""
+    step = 512
+    for i in range(0, len(c), step):
+        j = min(i + step, len(c))
+        c[i:j, j:] = c[j:, i:j].T
+        corner = c[i:j, i:j]
+        corner[...] = np.tril(corner) + np.tril(corner, -1).T

@@ -133,16 +133,17 @@ def gram_by_features(
     }
     if settings["missing"] == "mean":
         accumulators["rows"] = RowMissing()
-    first = step("gram", accumulators=accumulators)
-    gram = first["gram"]
+    first = step("gram", accumulators=accumulators).accumulators
+    gram = first.pop("gram")
     if (relationship := settings.get("relationship")) is not None:
         write_relationship(relationship, gram.lower(), gram.n_used)
     terms = OPEN_BLOCKS * int(np.diff(plan.named("gram").edges).max())
     dual = _solve_dual(gram.lower(), gram.z_probe, settings, matrix, terms)
+    del gram  # n x n, before the statistics of all columns are joined
     fitted = _dual_fitted(dual, first["columns"].columns(), matrix, settings, 1)
     if "rows" in accumulators:
         fitted.missing_by_sample = first["rows"].missing
-    del gram, first
+    del first
     if settings["components"]:
         components = np.empty((dual.k, matrix.shape[1]))
         rows = None if cohort is None else cohort.rows
