@@ -254,17 +254,14 @@ def test_relationship_matrix(tmp_path) -> None:
 
 def test_an_inversion_is_warned_of_and_pruning_removes_it() -> None:
     rng = np.random.default_rng(3)
-    n, p, at = 200, 3000, slice(1000, 1400)
-    frequency = rng.uniform(0.1, 0.9, p)
-    calls = rng.binomial(2, frequency, (n, p)).astype(np.int8)
-    haplotype = rng.binomial(2, 0.4, n)
-    copies = np.where(
-        rng.random((n, 400)) < 0.04, rng.binomial(2, 0.4, (n, 400)), haplotype[:, None]
-    )
-    calls[:, at] = np.where(rng.random(400) < 0.5, copies, 2 - copies)
-    position = np.arange(p) * 10_000
-    matrix = genotypes(calls, ["8"] * p, position)
-    with pytest.warns(LocalComponentWarning, match=r"PC1: 9\d% in chr8:10-1[34]"):
+    n, p, at = 150, 20_000, slice(9_000, 11_000)
+    calls = rng.binomial(2, rng.uniform(0.1, 0.9, p), (n, p)).astype(np.int8)
+    haplotype = rng.binomial(2, 0.4, n)[:, None]
+    noise = rng.binomial(2, 0.4, (n, 2000))
+    copies = np.where(rng.random((n, 2000)) < 0.04, noise, haplotype)
+    calls[:, at] = np.where(rng.random(2000) < 0.5, copies, 2 - copies)
+    matrix = genotypes(calls, ["8"] * p, np.arange(p) * 2000)
+    with pytest.warns(LocalComponentWarning, match=r"PC1: 9\d% in chr8:18-2[12]"):
         before = GenotypePCA(3).fit(matrix)
     assert np.sum(before.components_[0, at] ** 2) > 0.8
     pruning = streampca.prune_ld(matrix, r2=0.2, window=500, step=50)
