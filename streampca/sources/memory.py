@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 import os
 from typing import Any
 
@@ -15,6 +16,8 @@ from streampca.matrix import ChunkedMatrix, Labels, ReadCount
 from streampca.sources.stacked import Index, Reader, check_dtype
 
 SAMPLED_NBYTES = 1 << 16
+GROUP_NBYTES = 1 << 20  # of a file that are read at once where pieces lie near each other
+GAP_NBYTES = 1 << 14  # between pieces that do
 
 
 class ArrayReader(Reader):
@@ -73,10 +76,12 @@ class ArrayReader(Reader):
 class NpyReader(ArrayReader):
     """A ``.npy`` file, read by position: nothing is mapped, so resident memory stays flat."""
 
+    into_buffer = True
+
     def __init__(self, path: str) -> None:
         self.path = os.path.realpath(path)
         try:
-            mapped = np.load(self.path, mmap_mode="r", allow_pickle=False)
+            mapped = np.load(self.path, mmap_mode="r", allow_pickle=False)  # looks at the header
         except FileNotFoundError:
             raise SourceError(f"{path}: no such file") from None
         except ValueError as error:
@@ -85,42 +90,25 @@ class NpyReader(ArrayReader):
         self._start = int(mapped.offset)
         self._stored = mapped.dtype
         self._fortran = mapped.flags.f_contiguous and not mapped.flags.c_contiguous
-        self._mapped = mapped
         del self.array
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_mapped": None}
-
-    @property
-    def mapped(self) -> np.ndarray[Any, Any]:
-        """The file as an array; only touched where a read is not one run of bytes."""
-        if self._mapped is None:
-            self._mapped = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        return self._mapped
-
-    into_buffer = True
-
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
-        whole = all(
-            s.start == 0 and s.stop == n for s, n in zip(index[1:], self.shape[1:], strict=True)
-        )
-        if whole and not self._fortran:
-            row = int(np.prod(self.shape[1:], dtype=np.int64)) * self._stored.itemsize
-            first, last = index[0].start, index[0].stop
-            size = (last - first) * row
-            raw = (
-                buffer[:size]
-                if buffer is not None and len(buffer) >= size
-                else np.empty(size, "u1")
-            )
-            values = raw.view(self._stored).reshape(last - first, *self.shape[1:])
-            with open(self.path, "rb", buffering=0) as file:
-                _read_fully(file.fileno(), values, self._start + first * row, self.path)
-        else:
-            values = np.array(self.mapped[index])
+        turn = slice(None, None, -1 if self._fortran else 1)  # to the order of the file
+        shape, part = self.shape[turn], index[turn]
+        size = math.prod(s.stop - s.start for s in part) * self._stored.itemsize
+        raw = buffer[:size] if buffer is not None and len(buffer) >= size else np.empty(size, "u1")
+        values = raw.view(self._stored).reshape([s.stop - s.start for s in part])
+        with open(self.path, "rb", buffering=0) as file:
+            _read_part(file.fileno(), values, shape, part, self._start, self.path)
         self._count.chunks += 1
         self._count.nbytes += values.nbytes
+        values = values.T if self._fortran else values
         return values if values.dtype == self.dtype else values.astype(self.dtype)
+
+    def scratch_nbytes(self, index: Index) -> int:
+        again = self._fortran or self._stored != self.dtype  # laid out or swapped anew
+        cells = math.prod(s.stop - s.start for s in index)
+        return GROUP_NBYTES + (cells * self.dtype.itemsize if again else 0)
 
     def part(self, dim: int, start: int, stop: int) -> Reader:
         return self
@@ -137,8 +125,46 @@ class NpyReader(ArrayReader):
         return (self.path,)
 
 
+def _read_part(
+    handle: int,
+    into: np.ndarray[Any, Any],
+    shape: tuple[int, ...],
+    part: tuple[slice, ...],
+    start: int,
+    path: str,
+) -> None:
+    """Read one hyperrectangle of an array of this shape that lies in C order from ``start`` on.
+
+    Pieces that lie near each other in the file are read together with what is between them.
+    """
+    if not into.size:
+        return
+    cut = max((d for d in range(len(shape)) if into.shape[d] < shape[d]), default=0)
+    strides = [math.prod(shape[d + 1 :]) * into.itemsize for d in range(len(shape))]
+    run = into.shape[cut] * strides[cut]  # bytes that lie together
+    begin = start + sum(s.start * stride for s, stride in zip(part, strides, strict=True))
+    near = max(0, cut - 1)  # the dimension along which pieces are grouped
+    pieces = into.view(np.uint8).reshape(*into.shape[:cut], run)
+    if cut == 0:
+        _read_fully(handle, pieces, begin, path)
+        return
+    step = strides[near]
+    together = max(1, GROUP_NBYTES // step) if step - run <= GAP_NBYTES else 1
+    for outer in np.ndindex(*into.shape[:near]):
+        first = begin + sum(i * stride for i, stride in zip(outer, strides, strict=False))
+        rows = pieces[outer]
+        for i in range(0, len(rows), together):
+            some, place = rows[i : i + together], first + i * step
+            if len(some) == 1:
+                _read_fully(handle, some, place, path)
+                continue
+            group = np.empty(len(some) * step, np.uint8)
+            _read_fully(handle, group[: (len(some) - 1) * step + run], place, path)
+            some[...] = group.reshape(len(some), step)[:, :run]
+
+
 def _read_fully(handle: int, into: np.ndarray[Any, Any], offset: int, path: str) -> None:
-    view: Any = memoryview(into.reshape(-1)).cast("B") if into.size else memoryview(b"")  # type: ignore[arg-type]
+    view = memoryview(into.reshape(-1))
     done = 0
     while done < len(view):
         got = os.preadv(handle, [view[done:]], offset + done)
@@ -158,6 +184,7 @@ class SparseMatrix(ChunkedMatrix):
         self.shape = matrix.shape
         self.dtype = matrix.dtype
         self.labels = labels or Labels.plain(self.shape)
+        self.first = (0, 0)  # where a part begins, by axis
         self._count = ReadCount()
 
     def _along(self, axis: int) -> Any:
@@ -171,6 +198,7 @@ class SparseMatrix(ChunkedMatrix):
 
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
         matrix = self._along(axis)
+        start, stop = start - self.first[axis], stop - self.first[axis]
         values = matrix[:, start:stop] if axis else matrix[start:stop]
         self._count.chunks += 1
         self._count.nbytes += values.shape[0] * values.shape[1] * values.dtype.itemsize
@@ -181,6 +209,15 @@ class SparseMatrix(ChunkedMatrix):
 
     def count_chunks(self, axis: int, start: int, stop: int) -> int:
         return 1
+
+    def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
+        smaller = copy.copy(self)
+        inside = slice(start - self.first[axis], stop - self.first[axis])
+        whole = self._along(axis)
+        smaller.matrix = whole[:, inside] if axis else whole[inside]
+        smaller.first = (self.first[0], start) if axis else (start, self.first[1])
+        smaller.compressed, smaller._count = {}, ReadCount()
+        return smaller
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(f"{self.shape} {self.dtype} {self.matrix.nnz}".encode())
