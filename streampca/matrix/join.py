@@ -17,7 +17,11 @@ from streampca.matrix.labels import AxisLabels, Labels
 
 
 class JoinedMatrix(ChunkedMatrix):
-    """Several matrices as one, along ``joined`` (0 = more samples, 1 = more features)."""
+    """Several matrices as one, along ``joined`` (0 = more samples, 1 = more features).
+
+    Parts of one integer dtype and one missing code keep both. Else integers with a code become
+    floats with NaN, since codes may differ, or stand for a value in another part.
+    """
 
     def __init__(self, parts: Sequence[ChunkedMatrix], joined: int) -> None:
         other = 1 - joined
@@ -32,12 +36,14 @@ class JoinedMatrix(ChunkedMatrix):
         self.offsets = np.cumsum([0, *(part.shape[joined] for part in parts)])
         size, across = int(self.offsets[-1]), int(parts[0].shape[other])
         self.shape = (across, size) if joined else (size, across)
-        # integers with a missing code become floats with NaN, since codes may differ
+        self.missing_value = _shared_code(parts)
+        as_stored = self.missing_value is not None
         dtypes = [
-            np.result_type(p.dtype, np.float32) if p.missing_value is not None else p.dtype
+            p.dtype if as_stored or p.missing_value is None else np.result_type(p.dtype, np.float32)
             for p in parts
         ]
         self.dtype = np.result_type(*dtypes)
+        self.into_buffer = any(self._in_place(part) for part in parts)
         axes = [part.labels.axis(joined) for part in parts]
         joint = AxisLabels.concat(axes)
         kept = parts[0].labels.axis(other)
@@ -47,11 +53,15 @@ class JoinedMatrix(ChunkedMatrix):
         if axis != self.joined:
             pieces = [self._read_part(part, axis, start, stop) for part in self.parts]
         else:
-            pieces = [
-                self._read_part(part, axis, max(start - o, 0), min(stop - o, part.shape[axis]))
+            crossed = [
+                (part, max(start - o, 0), min(stop - o, part.shape[axis]))
                 for part, o in zip(self.parts, self.offsets[:-1], strict=True)
                 if start < o + part.shape[axis] and stop > o
             ]
+            if len(crossed) == 1 and self._in_place(crossed[0][0]):
+                part, first, last = crossed[0]
+                return part.read(axis, first, last, buffer)
+            pieces = [self._read_part(part, axis, first, last) for part, first, last in crossed]
         if len(pieces) == 1:
             return pieces[0].astype(self.dtype, copy=False)  # wherever a block is cut
         if any(scipy.sparse.issparse(piece) for piece in pieces):
@@ -59,9 +69,14 @@ class JoinedMatrix(ChunkedMatrix):
             return stack(pieces, format="csc" if axis else "csr", dtype=self.dtype)
         return np.concatenate(pieces, axis=self.joined, dtype=self.dtype)
 
+    def _in_place(self, part: ChunkedMatrix) -> bool:
+        """Whether a part's values need no decoding and can be put into a caller's buffer."""
+        same_code = part.missing_value == self.missing_value
+        return part.into_buffer and same_code and part.dtype == self.dtype
+
     def _read_part(self, part: ChunkedMatrix, axis: int, start: int, stop: int) -> Any:
         values = part.read(axis, start, stop)
-        if part.missing_value is None:
+        if part.missing_value == self.missing_value:
             return values
         decoded = values.astype(self.dtype)
         decoded[values == part.missing_value] = np.nan
@@ -101,15 +116,31 @@ class JoinedMatrix(ChunkedMatrix):
         return sum((part.prepared() for part in self.parts), ReadCount())
 
     def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
-        if axis == self.joined:
-            return self
         smaller = copy.copy(self)
-        smaller.parts = tuple(part.part(axis, start, stop) for part in self.parts)
+        if axis != self.joined:
+            smaller.parts = tuple(part.part(axis, start, stop) for part in self.parts)
+            return smaller
+        first = int(np.searchsorted(self.offsets[1:-1], start, side="right"))
+        last = max(first + 1, int(np.searchsorted(self.offsets[:-1], stop, side="left")))
+        smaller.offsets = self.offsets[first : last + 1]
+        smaller.parts = tuple(
+            part.part(axis, max(start - o, 0), min(stop - o, part.shape[axis]))
+            for part, o in zip(self.parts[first:last], smaller.offsets[:-1], strict=True)
+        )
         return smaller
 
     def fingerprint(self) -> str:
-        text = "|".join([str(self.joined), *(part.fingerprint() for part in self.parts)])
+        return self._digest([part.fingerprint() for part in self.parts])
+
+    def content_stamp(self) -> str:
+        return self._digest([part.content_stamp() for part in self.parts])
+
+    def _digest(self, parts: list[str]) -> str:
+        text = "|".join([str(self.joined), str(self.missing_value), *parts])
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def paths(self) -> tuple[str, ...]:
+        return tuple(path for part in self.parts for path in part.paths())
 
     def reads(self) -> ReadCount:
         return sum((part.reads() for part in self.parts), ReadCount())
@@ -117,6 +148,13 @@ class JoinedMatrix(ChunkedMatrix):
     def restart_counts(self) -> None:
         for part in self.parts:
             part.restart_counts()
+
+
+def _shared_code(parts: Sequence[ChunkedMatrix]) -> float | None:
+    """The missing code of parts that all have the same integer dtype and the same code."""
+    first = parts[0]
+    same = all((p.dtype, p.missing_value) == (first.dtype, first.missing_value) for p in parts)
+    return first.missing_value if same and first.dtype.kind in "iu" else None
 
 
 def concat_features(*parts: ChunkedMatrix) -> ChunkedMatrix:

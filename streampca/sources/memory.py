@@ -164,7 +164,7 @@ def _read_part(
 
 
 def _read_fully(handle: int, into: np.ndarray[Any, Any], offset: int, path: str) -> None:
-    view = memoryview(into.reshape(-1))
+    view: Any = memoryview(into.reshape(-1))  # type: ignore[arg-type]
     done = 0
     while done < len(view):
         got = os.preadv(handle, [view[done:]], offset + done)

@@ -412,7 +412,7 @@ def sources(tmp_path: Path, kind: str, x: np.ndarray) -> Any:
     return streampca.open(path)
 
 
-@pytest.mark.parametrize("kind", ["zarr", "memory", "dask", "labelled dask", "selected"])
+@pytest.mark.parametrize("kind", ["zarr", "memory", "dask", "labelled dask", "joined", "selected"])
 def test_a_source_rewritten_in_place_is_read_again(
     tmp_path: Path, monkeypatch: Any, kind: str
 ) -> None:
