@@ -2,6 +2,7 @@
 
 from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
 from streampca.accumulators.cross_product import CrossProduct
+from streampca.accumulators.feature_projection import FeatureProjection
 from streampca.accumulators.gram import Gram
 from streampca.accumulators.moments import Moments
 from streampca.accumulators.r_factor import RFactor
@@ -15,6 +16,7 @@ __all__ = [
     "OPEN_BLOCKS",
     "Accumulator",
     "CrossProduct",
+    "FeatureProjection",
     "Gram",
     "MeanImputedScatter",
     "Moments",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -121,3 +121,19 @@ def refuse_partly_missing(missing: Array, count: int, block: Any = None) -> None
         f"missing cells among {count} rows so far. The policy is missing='raise'; use "
         "missing='mean' to put each feature's mean in their place."
     )
+
+
+def refuse_holes(block: Any, tile: Any, absent: Sequence[int] = ()) -> None:
+    """Raise where a tile has missing cells, except in the features ``absent`` (by number)."""
+    mask = tile.mask
+    if mask is None:
+        return
+    bad: Array = np.any(mask, axis=0)
+    first = tile.start if block.axis else 0
+    known = np.asarray(absent, dtype=np.int64) - first
+    bad[known[(known >= 0) & (known < len(bad))]] = False
+    columns = np.flatnonzero(bad)
+    if columns.size:
+        lost = int(np.count_nonzero(mask[:, columns]))
+        offset = first - block.start if block.axis else 0
+        raise block.refuse_missing(columns + offset, lost, len(mask) * columns.size - lost)

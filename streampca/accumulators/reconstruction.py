@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators.base import Accumulator
+from streampca.accumulators.base import Accumulator, refuse_holes
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 
@@ -19,9 +19,10 @@ class Reconstruction(Accumulator):
 
     missing : "mean" counts a hole as its feature's mean; "raise" refuses it, except in the
     features whose indices are in ``absent``.
+    width : k, for the projection of memory only.
     """
 
-    settings = ("components", "center", "scale", "missing", "absent")
+    settings = ("components", "center", "scale", "missing", "absent", "width")
     fields = ("count", "captured", "residual")
 
     def __init__(
@@ -32,9 +33,10 @@ class Reconstruction(Accumulator):
         scale: str | None = None,
         missing: str = "mean",
         absent: tuple[int, ...] = (),
+        width: int = 64,
     ) -> None:
         self.components, self.center, self.scale = components, center, scale
-        self.missing, self.absent = missing, absent
+        self.missing, self.absent, self.width = missing, absent, width
         self.count = 0
         self.captured: Any = None  # (k,) sum of squared scores
         self.residual: Any = None  # sum of squares outside the components
@@ -50,21 +52,13 @@ class Reconstruction(Accumulator):
             self.captured, self.residual = np.zeros(len(v)), 0.0
         v = v.astype(block.work_dtype)
         for tile in block.tiles(block.work_dtype, center=center, scale=scale):
-            if tile.mask is not None and self.missing == "raise":
-                self._refuse(block, tile.mask)
+            if self.missing == "raise":
+                refuse_holes(block, tile, self.absent)
             scores = tile.values @ v.T
             left = tile.values - scores @ v
             self.captured += np.sum(scores.astype(np.float64) ** 2, axis=0)
             self.residual += float(np.einsum("ij,ij->", left, left, dtype=np.float64))
         self.count += block.length
-
-    def _refuse(self, block: Any, mask: Array) -> None:
-        bad: Array = np.any(mask, axis=0)
-        bad[list(self.absent)] = False
-        columns = np.flatnonzero(bad)
-        if columns.size:
-            lost = int(np.count_nonzero(mask[:, columns]))
-            raise block.refuse_missing(columns, lost, mask[:, columns].size - lost)
 
     def merge(self, other: Self) -> None:
         if other.captured is None:
@@ -80,7 +74,7 @@ class Reconstruction(Accumulator):
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         tile = max(4 << 20, 512 * shape[1] * 8)
-        return 2 * min(tile, block_length * shape[1] * 8)
+        return 2 * min(tile, block_length * shape[1] * 8) + self.width * shape[1] * 8
 
     def errors(self) -> Array:
         """(k + 1,) summed squared error of the reconstruction from 0, 1, ..., k components."""

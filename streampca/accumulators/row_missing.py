@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
+
 from streampca.accumulators.base import Accumulator
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
 
 
 class RowMissing(Accumulator):
@@ -33,3 +37,9 @@ class RowMissing(Accumulator):
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return shape[0] * 8
+
+    def counts(self) -> Array:
+        """(n,) int64, a fresh array."""
+        if self.missing is None:
+            raise InvalidInputError("RowMissing has seen no block")
+        return np.array(self.missing)

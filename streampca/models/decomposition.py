@@ -79,6 +79,24 @@ class Decomposition:
         return self.n_features - len(self.dropped) - len(self.constant) - len(self.filtered)
 
     @property
+    def divisors(self) -> Array | None:
+        """(p,) divisors of the columns, 0 for those that the model leaves out; None: nothing is.
+
+        ``scale``, or, where nothing was scaled, 1 and 0 for features without any observation.
+        """
+        if self.scale is not None or not len(self.dropped):
+            return self.scale
+        divisors = np.ones(self.n_features)
+        divisors[self.dropped] = 0.0
+        return divisors
+
+    @property
+    def n_dimensions(self) -> int:
+        """Dimension of the space that is modelled: unscaled constant features belong to it."""
+        divisors = self.divisors
+        return self.n_features if divisors is None else int(np.count_nonzero(divisors))
+
+    @property
     def explained_variance_ratio(self) -> Array:
         """(k,) share of the total variance."""
         if self.total_variance <= 0:
@@ -103,7 +121,7 @@ class Decomposition:
     @property
     def noise_variance(self) -> float:
         """Mean variance of the directions left out (Tipping and Bishop 1999, eq. 3.8)."""
-        left = min(self.n_samples, self.n_features) - self.n_components
+        left = min(self.n_samples, self.n_dimensions) - self.n_components
         if left <= 0:
             return 0.0
         return max(float(self.total_variance - np.sum(self.explained_variance)), 0.0) / left

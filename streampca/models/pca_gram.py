@@ -142,7 +142,7 @@ def gram_by_features(
     del gram  # n x n, before the statistics of all columns are joined
     fitted = _dual_fitted(dual, first["columns"].columns(), matrix, settings, 1)
     if "rows" in accumulators:
-        fitted.missing_by_sample = first["rows"].missing
+        fitted.missing_by_sample = first["rows"].counts()
     del first
     if settings["components"]:
         components = np.empty((dual.k, matrix.shape[1]))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from streampca.accumulators import Accumulator
+from streampca.accumulators.base import refuse_holes
 from streampca.kernels import Array, row_pieces
-from streampca.matrix import Block
+from streampca.matrix import Block, ChunkedMatrix, Tile, work_dtype
+from streampca.matrix.block import tile_length
 from streampca.models.decomposition import Decomposition
 
 
@@ -26,7 +29,7 @@ class Projection:
     scale: Array | None  # (p,) or None
     whiten: Array | None  # (k,) divisors of the scores, or None
     missing: str
-    absent: Array  # indices of features without any observation in the fit
+    absent: tuple[int, ...]  # indices of features without any observation in the fit
 
     @classmethod
     def of(cls, result: Decomposition, whiten: bool, missing: str) -> Projection:
@@ -39,10 +42,10 @@ class Projection:
         return cls(
             result.require_components(),
             result.mean,
-            result.scale,
+            result.divisors,
             divisors,
             missing,
-            result.dropped,
+            tuple(result.dropped.tolist()),
         )
 
     def __call__(self, block: Block) -> Array:
@@ -52,7 +55,7 @@ class Projection:
         v = np.ascontiguousarray(self.components.T, dtype=dtype)
         out = np.empty((block.length, k), dtype)
         for tile in block.tiles(dtype, center=self.center, scale=self.scale):
-            self.check(block, tile.mask)
+            self.check(block, tile)
             at = tile.start - block.start
             for piece in row_pieces(len(tile.values), tile.values.strides[0]):
                 out[at + piece.start : at + piece.stop] = tile.values[piece] @ v
@@ -60,61 +63,20 @@ class Projection:
             out /= self.whiten.astype(dtype)
         return out
 
-    def check(self, block: Block, mask: Array | None) -> None:
-        """Raise where cells are missing and may not be. mask covers all of the block's columns."""
-        if mask is None or self.missing != "raise":
-            return
-        bad: Array = np.any(mask, axis=0)
-        if not block.axis:
-            bad[self.absent] = False
-        columns = np.flatnonzero(bad)
-        if columns.size:
-            lost = int(np.count_nonzero(mask[:, columns]))
-            raise block.refuse_missing(columns, lost, mask[:, columns].size - lost)
+    def check(self, block: Block, tile: Tile) -> None:
+        """Raise where cells are missing and may not be."""
+        if self.missing == "raise":
+            refuse_holes(block, tile, self.absent)
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        """Bytes beside blocks and tiles: V in the working dtype, and the scores of a block."""
+        k, p = self.components.shape
+        itemsize = work_dtype(matrix.dtype).itemsize
+        return lambda length: itemsize * k * (p + length)
 
     def apply(self, values: Any) -> Array:
         """(rows, k) scores of rows in memory."""
         return self(Block(values, 0, 0, values.shape[0]))
-
-
-class FeatureProjection(Accumulator):
-    """Scores of all samples, summed over blocks of features: for stores chunked that way."""
-
-    axis = 1
-    settings = ("projection",)
-    fields = ("scores",)
-
-    def __init__(self, *, projection: Projection) -> None:
-        self.projection = projection
-        self.scores: Any = None  # (n, k) float64
-
-    def update(self, block: Block) -> None:
-        self._check(block)
-        one = self.projection
-        if self.scores is None:
-            self.scores = np.zeros((block.shape[0], len(one.components)))
-        part = block.columns
-        scale = None if one.scale is None else one.scale[part]
-        absent = np.isin(np.arange(part.start, part.stop), one.absent)
-        for tile in block.tiles(block.work_dtype, center=one.center[part], scale=scale):
-            if tile.mask is not None:
-                at = slice(tile.start - block.start, tile.stop - block.start)
-                one.check(block, tile.mask & ~absent[at])
-            v = one.components[:, tile.start : tile.stop].T.astype(tile.values.dtype)
-            self.scores += tile.values @ v
-
-    def merge(self, other: Self) -> None:
-        if other.scores is not None:
-            mine = self.scores
-            self.scores = other.scores.copy() if mine is None else mine + other.scores
-
-    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        return 3 * shape[0] * len(self.projection.components) * 8
-
-    def finished(self) -> Array:
-        """(n, k) scores, whitened if asked."""
-        whiten = self.projection.whiten
-        return np.array(self.scores if whiten is None else self.scores / whiten)
 
 
 @dataclass(frozen=True)
@@ -135,6 +97,11 @@ class BackProjection:
     def __call__(self, block: Block) -> Array:
         """(rows, p) of a block of scores."""
         return self.apply(block.dense())
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        """Bytes beside blocks of scores: V, the rows, and a copy of them on their way out."""
+        k, p = self.components.shape
+        return lambda length: 8 * p * (k + 3 * length)
 
     def apply(self, scores: Array) -> Array:
         """(rows, p) of scores in memory; float32 stays float32."""
@@ -224,7 +191,7 @@ class Likelihood:
     @classmethod
     def of(cls, result: Decomposition, missing: str) -> Likelihood:
         """The likelihood of a fitted result."""
-        used = result.n_features - (0 if result.scale is None else int(np.sum(result.scale == 0)))
+        used = result.n_dimensions
         smallest = np.finfo(np.float64).eps * max(float(result.total_variance), 1e-300)
         noise = max(result.noise_variance, smallest)
         variance = np.maximum(result.explained_variance, smallest)
@@ -239,11 +206,19 @@ class Likelihood:
         v = one.components
         out = np.empty((block.length, 1))
         for tile in block.tiles(np.dtype(np.float64), center=one.center, scale=one.scale):
-            one.check(block, tile.mask)
+            one.check(block, tile)
             scores = tile.values @ v.T
             left = tile.values - scores @ v
-            distance = np.sum(scores**2 / self.variance, axis=1)
-            distance += np.einsum("ij,ij->i", left, left) / self.noise
             rows = slice(tile.start - block.start, tile.stop - block.start)
-            out[rows, 0] = self.constant - 0.5 * distance
+            out[rows, 0] = self.of_parts(scores, np.einsum("ij,ij->i", left, left))
         return out
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        """Bytes beside blocks: three tiles in float64, and the scores of one."""
+        k, p = self.projection.components.shape
+        return lambda length: 8 * tile_length(length, p, 8) * (3 * p + 2 * k)
+
+    def of_parts(self, scores: Array, residual: Array) -> Array:
+        """(rows,) from the scores (rows, k) and the squared norms of what lies beside them."""
+        distance = np.sum(scores**2 / self.variance, axis=1) + residual / self.noise
+        return np.asarray(self.constant - 0.5 * distance)

@@ -19,11 +19,13 @@ import streampca.matrix.block as block_module
 from streampca.accumulators import (
     Accumulator,
     CrossProduct,
+    FeatureProjection,
     Gram,
     MeanImputedScatter,
     Moments,
     Reconstruction,
     RFactor,
+    RowMissing,
     Scatter,
     TruncatedFactor,
 )
@@ -98,7 +100,7 @@ def blocks(
     hidden = more.pop("hidden", None)
     for i, (start, stop) in enumerate(pairwise(edges)):
         part = slice(start, stop)
-        operands = d.operands if axis == 0 else {}
+        operands = d.operands
         sides = {"y": d.y[part]} if axis == 0 else {}
         yield Block(
             d.x[:, part] if axis else d.x[part],
@@ -281,6 +283,22 @@ def oracle_reconstruction(d: Data) -> Values:
     return {"errors": (np.array(errors), 1.0 + np.sum(z**2)), "count": (len(d.x), 0)}
 
 
+def read_projection(a: FeatureProjection) -> dict[str, Any]:
+    scores, norms = a.projected(), a.state()["norms"]
+    return {"scores": scores, "norms": norms, "errors": a.errors(0.0)}
+
+
+def oracle_projection(d: Data) -> Values:
+    z, v = d.filled(d.operands["center"], d.operands["scale"]), d.operands["components"]
+    errors = [np.sum((z - (z @ v[:k].T) @ v[:k]) ** 2) for k in range(len(v) + 1)]
+    norms = np.sum(z**2, axis=1)
+    return {
+        "scores": (z @ v.T, 1.0 + np.sqrt(norms)[:, None]),
+        "norms": (norms, 1.0 + norms),
+        "errors": (np.array(errors), 1.0 + norms.sum()),
+    }
+
+
 def scatter_case(name: str, make: Callable[[], Accumulator], center: bool, **more: Any) -> Case:
     oracle = oracle_scatter(center, factor=more.pop("factor", False))
     by_row = ("weight", "mean", "scatter", "covariance")
@@ -351,6 +369,28 @@ CASES = [
         Reconstruction,
         lambda a: {"errors": a.errors(), "count": a.count},
         oracle_reconstruction,
+    ),
+    Case(
+        "FeatureProjection",
+        lambda: FeatureProjection(scale="scale"),
+        read_projection,
+        oracle_projection,
+        axis=1,
+    ),
+    Case(
+        "FeatureProjection-raise",
+        lambda: FeatureProjection(scale="scale", missing="raise", absent=(0, 2, 4)),
+        read_projection,
+        oracle_projection,
+        axis=1,
+        holes="refuse",
+    ),
+    Case(
+        "RowMissing",
+        RowMissing,
+        lambda a: {"missing": a.counts(), "n_features": a.n_features},
+        lambda d: {"missing": (d.missing.sum(axis=1), 0), "n_features": (d.x.shape[1], 0)},
+        axis=1,
     ),
 ]
 
@@ -465,7 +505,7 @@ def test_empty_is_neutral(case: Case, dtype: str, seen_empty_block: bool) -> Non
     def empty() -> Accumulator:
         accumulator = case.make()
         if seen_empty_block:
-            arrays = {**(d.operands if case.axis == 0 else {}), "y": d.y[:0]}
+            arrays = {**d.operands, "y": d.y[:0]}
             accumulator.update(Block(nothing, case.axis, 0, 0, arrays=arrays))
         return accumulator
 

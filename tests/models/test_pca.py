@@ -393,6 +393,116 @@ def test_share_of_variance_for_every_k_on_training_and_new_rows():
     assert error == pytest.approx(dropped * 299 / 300, rel=1e-10)
 
 
+@pytest.fixture
+def by_features(tmp_path, monkeypatch):
+    """A function from an array to a store of which samples cannot be streamed in small blocks."""
+    monkeypatch.setattr("streampca.models.linear.transform_axis", lambda matrix: 1)
+
+    def stored(X):
+        path = str(tmp_path / f"{len(list(tmp_path.iterdir()))}.zarr")
+        array = zarr.create_array(path, shape=X.shape, chunks=(len(X), 13), dtype=X.dtype)
+        array[:] = X
+        return streampca.open(array)
+
+    return stored
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i1"])
+def test_measures_of_fit_while_features_stream(by_features, scale, dtype):
+    X = (10 * planted(90, 60)).clip(-100, 100).astype(dtype)
+    model = PCA(4, scale=scale, whiten=True).fit(X[:60])
+    rows = X[60:].astype("f8")
+    matrix = by_features(X[60:])
+    z = (rows - model.mean_) / (1.0 if scale is None else model.scale_)
+    v = model.components_
+    scores, left = z @ v.T, z - z @ v.T @ v
+    loose = {"f4": 1e-5, "i1": 1e-5, "f8": 1e-12}[dtype]
+    expected = scores / np.sqrt(model.explained_variance_)
+    np.testing.assert_allclose(model.transform(matrix), expected, atol=10 * loose)
+    curve = [1 - np.sum((z - z @ v[:k].T @ v[:k]) ** 2) / np.sum(z**2) for k in range(5)]
+    np.testing.assert_allclose(model.r2_curve(matrix), curve, atol=loose)
+    assert model.reconstruction_error(matrix) == pytest.approx(np.sum(left**2) / 30, rel=1e-3)
+    np.testing.assert_allclose(
+        model.score_samples(matrix), model.score_samples(rows), rtol=100 * loose
+    )
+    assert matrix.reads().chunks == 4 * 5  # each of the four measures is one pass
+
+
+def test_holes_while_features_stream(by_features):
+    X = planted(40, 30)
+    X[:, 7] = np.nan
+    with pytest.warns(DroppedFeaturesWarning):
+        model = PCA(3).fit(X)
+    full = model.transform(X)
+    np.testing.assert_allclose(model.transform(by_features(X)), full, atol=1e-12)
+    known = X.copy()
+    known[:, 7] = 5.0  # never observed in the fit: the model has nothing to say about it
+    for one in (known, by_features(known)):
+        assert model.reconstruction_error(one) == pytest.approx(model.reconstruction_error(X))
+        np.testing.assert_allclose(model.score_samples(one), model.score_samples(X))
+    X[3, 25] = np.nan
+    with pytest.raises(NonFiniteError, match="feature 25; so far 1 missing and 39"):
+        model.transform(by_features(X))
+
+
+def test_a_row_inside_the_components_has_no_residual_while_features_stream(by_features):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 3)) @ rng.standard_normal((3, 30))
+    model = PCA(3).fit(X)
+    assert model.reconstruction_error(by_features(X)) <= 1e-12
+    assert model.r2_curve(by_features(X))[-1] == pytest.approx(1)
+    near = model.score_samples(by_features(X.astype("f4")))
+    np.testing.assert_allclose(near, model.score_samples(X), rtol=1e-2)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_feature_without_observation_changes_no_likelihood(solver):
+    X = planted(60, 8)
+    more = np.insert(X, 3, np.nan, axis=1)
+    model = PCA(3, svd_solver=solver).fit(X)
+    with pytest.warns(DroppedFeaturesWarning):
+        same = PCA(3, svd_solver=solver).fit(more)
+    assert same.noise_variance_ == pytest.approx(model.noise_variance_, rel=1e-9)
+    np.testing.assert_allclose(same.score_samples(more), model.score_samples(X), rtol=1e-9)
+    left = [0, 1, 2, 4, 5, 6, 7, 8]
+    np.testing.assert_allclose(
+        same.get_covariance()[np.ix_(left, left)], model.get_covariance(), atol=1e-10
+    )
+    assert np.all(same.get_covariance()[3] == 0)
+    np.testing.assert_allclose(
+        same.get_precision()[np.ix_(left, left)], model.get_precision(), atol=1e-7
+    )
+
+
+def test_constant_features_count_in_the_likelihood_unless_scaled():
+    from sklearn.decomposition import PCA as Reference
+
+    X = planted(60, 8)
+    X[:, 2] = 4.0
+    for k in (2, 5):
+        theirs = Reference(k, svd_solver="full").fit(X)
+        np.testing.assert_allclose(PCA(k).fit(X).score_samples(X), theirs.score_samples(X))
+    scaled = PCA(2, scale="std").fit(X)
+    bare = PCA(2, scale="std").fit(np.delete(X, 2, axis=1))
+    np.testing.assert_allclose(scaled.score(X), bare.score(np.delete(X, 2, axis=1)))
+
+
+def test_reconstructed_rows_have_the_labels_of_the_data():
+    values = planted(24, 20).reshape(24, 4, 5)
+    X = xr.DataArray(
+        values,
+        dims=("time", "lat", "lon"),
+        coords={"time": np.arange(24), "lat": [1.0, 2, 3, 4], "lon": np.arange(5) * 10.0},
+    )
+    model = PCA(20).fit(X, dim="time")
+    back = model.inverse_transform(model.transform(X))
+    xr.testing.assert_allclose(back, X.rename("reconstruction"))
+    assert back.dims == X.dims
+    some = model.inverse_transform(model.transform(X).transpose("component", "time"))
+    xr.testing.assert_allclose(some, back)
+
+
 def _reconstruct(model, X, k):
     v = model.components_[:k]
     return (X - model.mean_) @ v.T @ v + model.mean_

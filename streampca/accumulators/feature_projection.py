@@ -1,0 +1,98 @@
+"""Scores of all samples while features stream, and what lies beside the components."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators.base import Accumulator, refuse_holes
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+
+TERMS = 512  # squares that are added in the working dtype before float64 takes them
+
+
+class FeatureProjection(Accumulator):
+    """Z V' and the squared norms of the rows of Z, summed over blocks of features.
+
+    z = (x - center) / scale, holes 0. For stores whose chunks hold all samples: a block of
+    samples would be most of the matrix there.
+
+    components : operand (k, p), orthonormal rows.  center, scale : operands (p,), or None.
+    missing, absent : as :class:`Reconstruction`.
+    width : k, for the projection of memory only.
+    """
+
+    axis = 1
+    settings = ("components", "center", "scale", "missing", "absent", "width")
+    fields = ("scores", "norms")
+
+    def __init__(
+        self,
+        *,
+        components: str = "components",
+        center: str | None = "center",
+        scale: str | None = None,
+        missing: str = "mean",
+        absent: tuple[int, ...] = (),
+        width: int = 64,
+    ) -> None:
+        self.components, self.center, self.scale = components, center, scale
+        self.missing, self.absent, self.width = missing, absent, width
+        self.scores: Any = None  # (n, k) float64
+        self.norms: Any = None  # (n,) sum z^2
+
+    def update(self, block: Any) -> None:
+        self._check(block)
+        v, part = block[self.components], block.columns
+        self._check_width(self.scores, block.shape[0])
+        if self.scores is None:
+            self.scores, self.norms = np.zeros((block.shape[0], len(v))), np.zeros(block.shape[0])
+        center = None if self.center is None else block[self.center][part]
+        scale = None if self.scale is None else block[self.scale][part]
+        for tile in block.tiles(block.work_dtype, center=center, scale=scale):
+            if self.missing == "raise":
+                refuse_holes(block, tile, self.absent)
+            z = tile.values
+            self.scores += z @ v[:, tile.start : tile.stop].T.astype(z.dtype)
+            for j in range(0, z.shape[1], TERMS):
+                piece = z[:, j : j + TERMS]
+                self.norms += np.einsum("ij,ij->i", piece, piece)
+
+    def merge(self, other: Self) -> None:
+        if other.scores is None:
+            return
+        mine = self.scores is not None
+        self._check_width(self.scores, len(other.scores))
+        self.scores = self.scores + other.scores if mine else other.scores.copy()
+        self.norms = self.norms + other.norms if mine else other.norms.copy()
+
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        return shape[0] * (self.width + 1) * 8
+
+    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
+        return (shape[0] + block_length) * self.width * 8
+
+    # -- results ----------------------------------------------------------------------------
+
+    def projected(self) -> Array:
+        """(n, k) scores, a fresh array."""
+        if self.scores is None:
+            raise InvalidInputError("FeatureProjection has seen no block")
+        return np.array(self.scores)
+
+    def residuals(self, eps: float) -> Array:
+        """(n,) squared distance from the span of the components, ||z||^2 - ||scores||^2.
+
+        A difference of sums: it resolves 16 eps ||z||^2, and what is smaller is returned as 0.
+        eps : of the working dtype.
+        """
+        left = self.norms - np.einsum("ij,ij->i", self.projected(), self.scores)
+        return np.where(left > 16.0 * eps * self.norms, left, 0.0)
+
+    def errors(self, eps: float) -> Array:
+        """(k + 1,) summed squared error of the reconstruction from 0, 1, ..., k components."""
+        captured = np.sum(self.projected() ** 2, axis=0)
+        tail = np.concatenate([np.cumsum(captured[::-1])[::-1], [0.0]])
+        return np.asarray(float(np.sum(self.residuals(eps))) + tail)
