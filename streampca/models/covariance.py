@@ -13,7 +13,15 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.models.decomposition import Decomposition
 from streampca.models.fitted import count_components
 from streampca.models.linear import attach
-from streampca.passes import Candidate, Execution, make_plan, pass_spec, resolve, run
+from streampca.passes import (
+    Candidate,
+    Execution,
+    make_plan,
+    pass_spec,
+    resolve,
+    run,
+    single_threaded_blas,
+)
 from streampca.solvers import (
     certify,
     check_n_components,
@@ -121,28 +129,30 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
     if center.shape != (p,):
         raise InvalidInputError(f"mean has shape {center.shape}; expected ({p},)")
     check_n_components(model.n_components, p, p)
-    spectrum = eigh_lower(matrix)
-    if np.linalg.eigvalsh(matrix)[0] < -1e-8 * largest * p:
+    with single_threaded_blas():
+        spectrum = eigh_lower(matrix)
+        residual = residual_norms(matrix, spectrum)
+    negative = float(np.sum(spectrum.values)) - spectrum.total  # they are 0 among the values
+    if negative > 1e-8 * largest * p:
         raise InvalidInputError("S has a negative eigenvalue; expected a covariance matrix")
     rank = numerical_rank(spectrum.values, p)
     wanted = {"n_components": model.n_components}
     k, _ = count_components(wanted, spectrum.values, spectrum, n, p, rank)
     kept = spectrum.head(k)
     floor = float(np.finfo(np.float64).eps * spectrum.values[0])
-    residual = residual_norms(matrix, kept)
     orientation = signs_of_components(kept.vectors)
     result = Decomposition(
         method="PCA from covariance",
         explained_variance=kept.values,
         total_variance=spectrum.total,
         mean=center,
-        n_samples=n or p,
+        n_samples=n or 0,
         ddof=1 if n else 0,
         rank=rank,
         components=np.ascontiguousarray((kept.vectors * orientation).T),
         spectrum=spectrum.values,
         labels=Labels.plain((0, p), None if names is None else list(names)),
-        certificate=certify(residual, kept, floor, 1.0, 0, rank),
+        certificate=certify(residual[:k], kept, floor, 1.0, 0, rank),
         weight=float(n) if n else float("nan"),
         settings=wanted,
         total_squares=spectrum.squares,

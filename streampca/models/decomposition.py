@@ -27,6 +27,7 @@ class Decomposition:
     explained_variance : (k,) descending.  total_variance : of all components, kept or not.
     mean : (p,).  scale : (p,) divisors, 0 = a constant column; None = not scaled.
     scores : (n, k) of the training rows, where the fit has them (wide fits); else None.
+    n_samples : rows of the fit, 0 where they are not known (a covariance alone).
     dropped : indices of features without any observation.  constant : of those that never vary.
     filtered : of those left out for their frequency or missing share.
     """
@@ -115,13 +116,13 @@ class Decomposition:
             self.explained_variance,
             total=self.total_variance,
             squares=self.total_squares,
-            count=min(self.n_samples - 1, self.n_features_used),
+            count=min((self.n_samples or self.n_features + 1) - 1, self.n_features_used),
         )
 
     @property
     def noise_variance(self) -> float:
         """Mean variance of the directions left out (Tipping and Bishop 1999, eq. 3.8)."""
-        left = min(self.n_samples, self.n_dimensions) - self.n_components
+        left = min(self.n_samples or self.n_dimensions, self.n_dimensions) - self.n_components
         if left <= 0:
             return 0.0
         return max(float(self.total_variance - np.sum(self.explained_variance)), 0.0) / left
@@ -167,15 +168,16 @@ class Decomposition:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return (
-            f"<Decomposition: {self.method}, {self.n_components} components of {self.n_samples} "
-            f"samples x {self.n_features} features>"
-        )
+        return f"<Decomposition: {self._headline()}>"
 
     def __str__(self) -> str:
+        return f"{self._headline()}\n{self.table()}"
+
+    def _headline(self) -> str:
+        rows = self.n_samples or "an unknown number of"
         return (
-            f"{self.method}: {self.n_components} components of {self.n_samples} samples x "
-            f"{self.n_features} features\n{self.table()}"
+            f"{self.method}: {self.n_components} components of {rows} samples x "
+            f"{self.n_features} features"
         )
 
     def _repr_html_(self) -> str:
