@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from streampca.errors import InvalidInputError, MemoryLimitError, StreamPCAError
+from streampca.errors import InvalidInputError, MemoryLimitError, SourceError, StreamPCAError
 from streampca.passes.plan import PassPlan, Plan, size
 from streampca.passes.threads import single_threaded_blas
 from streampca.passes.work import SpanResult, Work, fold_span
 
+CONNECT_SECONDS = 10
 ATTEMPTS = 3  # times that lost operands are sent again, in a row, before the pass gives up
 
 
@@ -61,7 +62,14 @@ def _connect(address: str) -> Any:
 
     client = _clients.get(address)
     if client is None or client.status != "running":
-        client = _clients[address] = Client(address, set_as_default=False, timeout="10s")
+        try:
+            client = Client(address, set_as_default=False, timeout=f"{CONNECT_SECONDS}s")
+        except (OSError, ValueError) as error:
+            raise SourceError(
+                f"no Dask scheduler answers at {address} within {CONNECT_SECONDS} s ({error}). "
+                "Start one (dask scheduler), or use scheduler='threads'."
+            ) from error
+        _clients[address] = client
     return client
 
 

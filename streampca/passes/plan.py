@@ -40,10 +40,13 @@ SCHEDULES = ((2, 1, 1.0), (2, 1, 0.25), (1, 1, 0.25), (1, 1, 0.0), (1, 0, 0.0))
 class PassSpec:
     """What a method asks of one pass; :func:`make_plan` turns it into a :class:`PassPlan`.
 
-    blocks : share of the streamed axis that is read, (first, last) as fractions' row bounds,
-        or None for all.
+    axis : streamed, 0 for samples.
     total_nbytes : the folded accumulators.  partial_nbytes : those of one span.
+    scratch : of the length of a block, bytes that maps and accumulators need beside it.
     kept_nbytes : arrays of the caller that live during the pass (operands, results in memory).
+    rows : (first, last) of the streamed axis that are read, or None for all.
+    ordered : one lane takes all blocks in order and nothing is merged (``run`` with a halo).
+    matrix : what this pass reads, where it is not the plan's.
     """
 
     name: str
@@ -55,7 +58,7 @@ class PassSpec:
     flops: float = 0.0
     rows: tuple[int, int] | None = None
     ordered: bool = False
-    matrix: ChunkedMatrix | None = None  # what this pass reads, where it is not the plan's
+    matrix: ChunkedMatrix | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class PassPlan:
-    """One pass: which axis, which blocks, what it reads."""
+    """One pass: which axis, which blocks, what it reads.
+
+    edges : (blocks + 1,) where blocks begin and end.  span : blocks that one task folds.
+    reads, nbytes : stored chunks, and their decoded bytes.  ordered : as in :class:`PassSpec`.
+    """
 
     name: str
     axis: int
@@ -207,8 +214,10 @@ class Plan:
                 f"{size(one.nbytes)}, {one.flops:.2g} flop"
             )
         limit = "none" if self.memory_limit is None else size(self.memory_limit)
+        lanes = max((min(self.lanes, len(one.spans)) for one in self.passes), default=1)
         lines.append(
-            f"runs on   {self.lanes} lanes, {self.blocks_ahead} block read ahead in each, "
+            f"runs on   {lanes} lane{'s' if lanes > 1 else ''}, {self.blocks_ahead} block read "
+            f"ahead in each, "
             f"arithmetic in {self.work_dtype}"
         )
         lines.append(f"memory    {size(self.peak_nbytes)} projected peak (limit: {limit})")

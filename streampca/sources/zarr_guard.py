@@ -6,6 +6,7 @@ import asyncio
 import threading
 from typing import Any
 
+import zarr
 import zarr.storage
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
@@ -17,6 +18,11 @@ from streampca.sources.zarr_shards import ShardIndex
 
 METADATA = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
 READ_TIMEOUT = 300.0  # seconds without an answer after which a read fails
+
+
+def default_timeout() -> float:
+    """Zarr's own setting, ``async.timeout``, where it was made; else READ_TIMEOUT."""
+    return float(zarr.config.get("async.timeout", None) or READ_TIMEOUT)
 
 
 class Tally:
@@ -53,7 +59,7 @@ class GuardedStore(zarr.storage.WrapperStore):
         self,
         store: Any,
         missing: str = "error",
-        timeout: float | None = READ_TIMEOUT,
+        timeout: float | None = None,
         shards: ShardIndex | None = None,
         tally: Tally | None = None,
     ) -> None:
@@ -100,5 +106,5 @@ class GuardedStore(zarr.storage.WrapperStore):
 def no_answer(what: str, store: str, timeout: float | None) -> SourceError:
     return SourceError(
         f"no answer for {what} from {hide_secrets(store)} within {timeout:g} s. Try again; or "
-        "wait longer with streampca.open(..., read_timeout=seconds)."
+        "wait longer: zarr.config.set({'async.timeout': seconds}), ZARR_ASYNC__TIMEOUT=seconds."
     )

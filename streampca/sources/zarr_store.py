@@ -23,7 +23,7 @@ from streampca.sources.cf import Packing
 from streampca.sources.stacked import Index, Reader
 from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_chunks import decoder_of
-from streampca.sources.zarr_guard import READ_TIMEOUT, GuardedStore, no_answer
+from streampca.sources.zarr_guard import GuardedStore, default_timeout, no_answer
 from streampca.sources.zarr_shards import ShardIndex
 from streampca.sources.zarr_stamp import local_paths, place_of, stamp
 
@@ -45,16 +45,17 @@ class ZarrReader(Reader):
         array: Any,
         missing_chunks: str = "error",
         decode: bool = True,
-        read_timeout: float | None = READ_TIMEOUT,
+        read_timeout: float | None = None,
     ) -> None:
         if missing_chunks not in ("error", "fill"):
             raise InvalidInputError(
                 f"missing_chunks={missing_chunks!r}; expected 'error' or 'fill'"
             )
-        if read_timeout is not None and not read_timeout > 0:
-            raise InvalidInputError(f"read_timeout={read_timeout!r}; expected seconds, or None")
+        timeout = default_timeout() if read_timeout is None else read_timeout
+        if not timeout > 0:
+            raise InvalidInputError(f"read_timeout={read_timeout!r}; expected seconds")
         shards = ShardIndex.of(array) if missing_chunks == "error" else None
-        self.guard = GuardedStore(array.store, missing_chunks, read_timeout, shards)
+        self.guard = GuardedStore(array.store, missing_chunks, timeout, shards)
         self.array = zarr.open_array(
             self.guard, path=array.path, mode="r", zarr_format=array.metadata.zarr_format
         )
@@ -248,17 +249,18 @@ class ZarrReader(Reader):
 def open_array(
     source: str,
     storage_options: dict[str, Any] | None = None,
-    read_timeout: float | None = READ_TIMEOUT,
+    read_timeout: float | None = None,
 ) -> Any:
     """The Zarr array or group at a path or URL. Raises SourceError where there is none."""
+    timeout = read_timeout or default_timeout()
     try:
         if source.endswith(".zip") and "://" not in source:
             return zarr.open(zarr.storage.ZipStore(source, mode="r"), mode="r")
         opening = asynchronous.open(store=source, mode="r", storage_options=storage_options)
-        node = sync(opening, timeout=read_timeout)
+        node = sync(opening, timeout=timeout)
         return zarr.Array(node) if isinstance(node, zarr.AsyncArray) else zarr.Group(node)
     except TimeoutError:
-        raise no_answer("its metadata", source, read_timeout) from None
+        raise no_answer("its metadata", source, timeout) from None
     except (
         FileNotFoundError,
         KeyError,

@@ -561,3 +561,12 @@ def test_zarr_of_a_grid_is_read_once(
     model.fit(streampca.sources.open(str(tmp_path / "x.zarr")))
     assert [c.reads for c in model.cost_] == [p.reads for p in plan.passes] == [30 * 5]
     assert all(c.most_live_blocks <= plan.blocks_ahead + 1 for c in model.cost_)
+
+
+def test_a_scheduler_that_does_not_answer(monkeypatch: Any) -> None:
+    from streampca.errors import SourceError
+    from streampca.passes import cluster
+
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
+    with pytest.raises(SourceError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9 .*1 s"):
+        find_client("tcp://127.0.0.1:9")

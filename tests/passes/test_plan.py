@@ -30,6 +30,7 @@ from streampca.passes import (
     Candidate,
     Execution,
     PassPlan,
+    PassSpec,
     Plan,
     block_edges,
     machine,
@@ -432,3 +433,11 @@ def test_a_plan_of_part_of_the_rows(tmp_path: Path) -> None:
     assert done["s"].rows == 250
     assert one.to_dict()["from"] == 100
     assert one.to_dict()["to"] == 350
+
+
+def test_an_ordered_pass_says_that_it_runs_on_one_lane() -> None:
+    matrix = ToyMatrix(np.ones((100_000, 8)), chunk=10)
+    for ordered, words in ((True, "runs on   1 lane,"), (False, "runs on   2 lanes,")):
+        spec = PassSpec("scan", 0, 0, 0, ordered=ordered)
+        plan = make_plan(matrix, "scan", [Candidate("scan", "", (spec,))])
+        assert words in str(plan), str(plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import pickle
 import time
 import tracemalloc
 from pathlib import Path
@@ -161,9 +162,11 @@ def test_a_read_that_gets_no_answer_fails(shards):
     store = Hangs(zarr.storage.MemoryStore())
     array = zarr.create_array(store, shape=X.shape, chunks=(5, 21), shards=shards, dtype="f4")
     array[:20] = X[:20]
-    matrix = StackedMatrix(ZarrReader(array, read_timeout=0.3))
+    with zarr.config.set({"async.timeout": 0.3}):
+        matrix = pickle.loads(pickle.dumps(StackedMatrix(ZarrReader(array))))
+    assert ZarrReader(array).guard.timeout == 300
     begun = time.monotonic()
-    with pytest.raises(SourceError, match=r"no answer for 'c/2/0'.*0\.3 s.*read_timeout"):
+    with pytest.raises(SourceError, match=r"no answer for 'c/2/0'.*0\.3 s.*async.timeout"):
         everything(matrix, step=5)
     assert time.monotonic() - begun < 3
     with pytest.raises(InvalidInputError, match="read_timeout"):
