@@ -73,3 +73,16 @@ def _codes_of(codes: tuple[float, ...], dtype: np.dtype[Any]) -> np.ndarray[Any,
     info = np.iinfo(dtype)
     fit = [int(c) for c in codes if info.min <= c <= info.max and c == int(c)]
     return np.array(fit, dtype)
+
+
+def plain_code(attributes: Mapping[str, Any], stored: np.dtype[Any]) -> float | None:
+    """The one missing code of calls of one byte that are not packed; else None.
+
+    Such calls (genotypes) stay integers with a code, a quarter of the floats that CF asks for.
+    """
+    if stored.kind not in "iu" or stored.itemsize != 1:
+        return None
+    packing = Packing.from_attributes(attributes, stored)
+    if packing is None or (packing.scale, packing.offset) != (1.0, 0.0):
+        return None
+    return packing.codes[0] if len(set(packing.codes)) == 1 else None

@@ -13,10 +13,14 @@ import zarr
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.sources.cf import plain_code
 from streampca.sources.memory import ArrayReader, NpyReader, from_sparse
 from streampca.sources.plink import is_plink as _names_plink
 from streampca.sources.plink import open_plink
+from streampca.sources.several import join_stores, several_paths
 from streampca.sources.stacked import Reader, StackedMatrix, check_dtype, check_rank
+from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
+from streampca.sources.zarr_labels import extra_columns
 from streampca.sources.zarr_store import ZarrReader, hide_secrets, open_array, pick_array
 
 Dim = Hashable | Sequence[Hashable] | None
@@ -29,19 +33,22 @@ def open(
     dim: Dim = None,
     missing_value: float | None = None,
     missing_chunks: str = "error",
+    multiallelic: str = "error",
     storage_options: dict[str, Any] | None = None,
 ) -> ChunkedMatrix:
     """Open anything as a matrix of samples x features that is read in blocks.
 
     source : a path or URL of a Zarr array or group, a NetCDF or ``.npy`` file; PLINK 1 filesets
-        by the path of a ``.bed``, a list of them or a pattern (``chr*.bed``); a ``zarr.Array``
-        or ``zarr.Group``; an xarray DataArray or Dataset; a Dask array (any graph); NumPy, lists,
-        data frames; scipy.sparse; or a ChunkedMatrix.
+        by the path of a ``.bed``; a list of paths or a pattern (``chr*.bed``, ``chr*.zarr``):
+        the same samples, the features of all; a ``zarr.Array`` or ``zarr.Group`` (one with
+        ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array (any
+        graph); NumPy, lists, data frames; scipy.sparse; or a ChunkedMatrix.
     variable : which array of a group or file.
     dim : the sample dimension(s), by name or number; the rest is stacked into features. Needed
         for anything that is not 2-D. Default: the first of two.
     missing_value : a number that means "missing" (-1, -9), beside NaN.
     missing_chunks : "error" refuses a Zarr chunk that is absent; "fill" reads its fill value.
+    multiallelic : variants of more than two alleles in a VCF Zarr: "error", or "drop".
     storage_options : for remote stores; never kept in results.
 
     Cost: metadata only; nothing is read.
@@ -51,10 +58,19 @@ def open(
         return source
     if _names_plink(source):
         matrix: ChunkedMatrix = open_plink(source)
+    elif (paths := several_paths(source)) is not None:
+        options: dict[str, Any] = {
+            "variable": variable, "dim": dim, "missing_value": missing_value,
+            "missing_chunks": missing_chunks, "multiallelic": multiallelic,
+            "storage_options": storage_options,
+        }  # fmt: skip
+        return join_stores(paths, [open(path, **options) for path in paths])
     elif isinstance(source, (str, os.PathLike)):
-        matrix = _open_path(os.fspath(source), variable, dim, missing_chunks, storage_options)
+        policy = (missing_chunks, multiallelic)
+        matrix = _open_path(os.fspath(source), variable, dim, policy, storage_options)
     elif isinstance(source, zarr.Array | zarr.Group):
-        matrix = _from_zarr(source, variable, dim, missing_chunks, str(source.store))
+        policy = (missing_chunks, multiallelic)
+        matrix = _from_zarr(source, variable, dim, policy, str(source.store))
     elif _is(source, "xarray"):
         from streampca.sources.labelled import from_xarray
 
@@ -127,7 +143,7 @@ def _open_path(
     path: str,
     variable: str | None,
     dim: Dim,
-    missing_chunks: str,
+    policy: tuple[str, str],
     storage_options: dict[str, Any] | None,
 ) -> ChunkedMatrix:
     remote = "://" in path
@@ -145,19 +161,35 @@ def _open_path(
         raise SourceError(
             f"{path}: not a format that streampca opens; expected a Zarr directory, .nc or .npy"
         )
-    return _from_zarr(open_array(path, storage_options), variable, dim, missing_chunks, path)
+    return _from_zarr(open_array(path, storage_options), variable, dim, policy, path)
 
 
 def _from_zarr(
-    node: Any, variable: str | None, dim: Dim, missing_chunks: str, source: str
+    node: Any, variable: str | None, dim: Dim, policy: tuple[str, str], source: str
 ) -> ChunkedMatrix:
+    """policy : what to do about absent chunks, and about multi-allelic variants."""
+    missing_chunks, multiallelic = policy
+    if isinstance(node, zarr.Group) and variable is None:
+        if is_vcf_zarr(node) and dim in (None, 1, "samples", "sample"):
+            return open_vcf_zarr(
+                node, source, multiallelic=multiallelic, missing_chunks=missing_chunks
+            )
+        variable = node.attrs.get("streampca_array")  # type: ignore[assignment]
     array = pick_array(node, variable, hide_secrets(source))
     check_dtype(np.dtype(array.dtype))
-    reader = ZarrReader(array, missing_chunks)
+    if array.attrs.get("streampca_complete") is False:
+        raise SourceError(
+            f"{hide_secrets(source)} was not written to its end. Start what was writing it again "
+            "(streampca convert goes on where it stopped), or remove it."
+        )
+    dim = array.attrs.get("streampca_samples") if dim is None else dim
+    code = plain_code(dict(array.attrs), np.dtype(array.dtype))
+    reader = ZarrReader(array, missing_chunks, decode=code is None)
     names: Any = getattr(array.metadata, "dimension_names", None) or reader.attributes.get(
         "_ARRAY_DIMENSIONS"
     )
     matrix = _stack(reader, dim, None if names is None else tuple(names))
+    matrix.missing_value = code
     if names is not None and isinstance(node, zarr.Group):
         matrix.labels = _group_labels(node, array, tuple(names), matrix)
     return matrix
@@ -191,9 +223,9 @@ def _group_labels(group: Any, array: Any, names: tuple[str, ...], matrix: Stacke
                 same and "since" not in str(coordinate.attrs["units"])
             ):
                 coords[names[d]] = np.asarray(coordinate[...])
-        axes.append(
-            AxisLabels(tuple(names[d] for d in ds), tuple(array.shape[d] for d in ds), coords)
-        )
+        sizes = tuple(array.shape[d] for d in ds)
+        extra = extra_columns(parent, names[ds[0]], sizes[0]) if len(ds) == 1 else {}
+        axes.append(AxisLabels(tuple(names[d] for d in ds), sizes, coords, extra=extra))
     return Labels(*axes)
 
 

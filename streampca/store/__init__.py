@@ -1,6 +1,17 @@
 """Where results rest: bundles of arrays and JSON, and sinks that a pass writes to."""
 
 from streampca.store.bundle import is_bundle, read_bundle, write_bundle
+from streampca.store.matrix_group import GroupLayout, GroupSink, open_group_sink
 from streampca.store.sinks import MemorySink, Sink, ZarrSink
 
-__all__ = ["MemorySink", "Sink", "ZarrSink", "is_bundle", "read_bundle", "write_bundle"]
+__all__ = [
+    "GroupLayout",
+    "GroupSink",
+    "MemorySink",
+    "Sink",
+    "ZarrSink",
+    "is_bundle",
+    "open_group_sink",
+    "read_bundle",
+    "write_bundle",
+]

@@ -214,6 +214,106 @@ def test_missing_codes_become_nan(axis: int, streamed: int) -> None:
 
 @both_axes
 @streamed_axes
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_integers_that_share_a_missing_code_keep_it(axis: int, streamed: int, dtype: str) -> None:
+    arrays = [random(5, 5, "int8", seed).astype(dtype) for seed in (1, 2, 3)]
+    matrix, _ = joined(axis, *arrays, missing_value=2)
+    assert (matrix.dtype, matrix.missing_value) == (np.dtype(dtype), 2)
+    whole = np.concatenate(arrays, axis=axis)
+    for start, stop in ((0, 3), (3, 7), (0, whole.shape[streamed])):
+        found = matrix.read(streamed, start, stop)
+        assert found.dtype == dtype
+        assert np.array_equal(found, whole[:, start:stop] if streamed else whole[start:stop])
+    stats = matrix.streamed(streamed, regular_edges(whole.shape[streamed], 4)).read_block(0).stats
+    piece = whole[:, :4] if streamed else whole[:4]
+    assert np.array_equal(stats.missing, np.count_nonzero(piece == 2, axis=0))
+
+
+@both_axes
+@pytest.mark.parametrize(
+    "codes", [(2, None), (2, 1), (None, None)], ids=["one has none", "two codes", "no code"]
+)
+def test_integers_whose_codes_differ_are_decoded(axis: int, codes: Any) -> None:
+    arrays = [random(5, 5, "int8", seed) for seed in (1, 2)]
+    parts = [Stored(a, missing_value=code) for a, code in zip(arrays, codes, strict=True)]
+    matrix = (concat_features if axis else concat_samples)(*parts)
+    assert matrix.missing_value is None
+    coded = any(code is not None for code in codes)
+    assert matrix.dtype == (np.float32 if coded else np.int8)
+    expected = [
+        np.where(a == code, np.nan, a) if code is not None else a
+        for a, code in zip(arrays, codes, strict=True)
+    ]
+    found = matrix.read(axis, 0, 10)
+    assert np.array_equal(found, np.concatenate(expected, axis=axis), equal_nan=True)
+
+
+def test_codes_of_one_dtype_only_are_shared() -> None:
+    """The same code in int8 and int16, or in floats, is decoded as ever."""
+    small, wide = random(4, 4, "int8", 1), random(4, 4, "int8", 2).astype(np.int16)
+    for parts in ((small, wide), (small.astype("f4"), small.astype("f4"))):
+        matrix, _ = joined(1, *parts, missing_value=2)
+        assert matrix.missing_value is None
+        assert matrix.dtype == np.float32
+        whole = np.concatenate(parts, axis=1).astype("f4")
+        whole[whole == 2] = np.nan
+        assert np.array_equal(matrix.read(1, 0, 8), whole, equal_nan=True)
+
+
+class ByFeature(Stored):
+    """Features one after another in memory, as variant-major files hold them."""
+
+    into_buffer = True
+
+    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
+        values = super().read(axis, start, stop)
+        if not axis or buffer is None:
+            return np.asfortranarray(values)
+        out = buffer[: values.size].view(values.dtype).reshape(values.shape[::-1]).T
+        out[...] = values
+        return out
+
+
+def test_features_stay_one_after_another_and_in_the_buffer() -> None:
+    arrays = [random(6, width, "int8", width) for width in (5, 1, 7)]
+    matrix = concat_features(*[ByFeature(a, missing_value=-1) for a in arrays])
+    assert matrix.into_buffer
+    whole = np.concatenate(arrays, axis=1)
+    buffer = np.zeros(whole.size, np.uint8)
+    for start, stop in ((0, 4), (2, 5), (3, 9), (0, 13), (6, 13)):
+        found = matrix.read(1, start, stop, buffer)
+        assert found.flags.f_contiguous
+        assert np.array_equal(found, whole[:, start:stop])
+        one_part = stop <= 5 or start >= 6
+        assert np.shares_memory(found, buffer) == one_part
+    assert np.array_equal(matrix.read(0, 2, 4, buffer), whole[2:4])
+
+
+def test_a_buffer_is_not_used_where_values_are_decoded() -> None:
+    arrays = [random(6, 5, "int8", seed) for seed in (1, 2)]
+    parts = [ByFeature(a, missing_value=code) for a, code in zip(arrays, (1, 2), strict=True)]
+    matrix = concat_features(*parts)
+    assert not matrix.into_buffer
+    found = matrix.read(1, 0, 3, np.zeros(100, np.uint8))
+    assert np.array_equal(found, np.where(arrays[0] == 1, np.nan, arrays[0])[:, :3], equal_nan=True)
+
+
+def test_stamps_and_paths_are_those_of_all_parts() -> None:
+    class Stamped(Stored):
+        def content_stamp(self) -> str:
+            return f"stamp of {self.shape}"
+
+        def paths(self) -> tuple[str, ...]:
+            return (f"/{self.shape[1]}",)
+
+    a, b = Stamped(random(3, 2)), Stamped(random(3, 4))
+    assert concat_features(a, b).paths() == ("/2", "/4")
+    assert concat_features(a, b).content_stamp() != concat_features(b, a).content_stamp()
+    assert concat_features(a, b).content_stamp() != concat_features(a, b).fingerprint()
+
+
+@both_axes
+@streamed_axes
 @pytest.mark.parametrize("mixed", [False, True])
 def test_sparse_parts(axis: int, streamed: int, mixed: bool) -> None:
     arrays = [random(4, 4, "float32", i) * (random(4, 4, "int8", i + 9) > 1) for i in range(2)]

@@ -1,0 +1,135 @@
+"""Small genotype stores for tests: PLINK filesets, VCF Zarr and plain Zarr of the same calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+TWO_BITS = np.array([3, 2, 0, 1], np.uint8)  # of 0, 1 and 2 copies of A1, and of a missing call
+TEXT = np.dtypes.StringDType()
+
+
+def random_calls(n: int, p: int, seed: int = 0, missing: float = 0.05) -> np.ndarray:
+    """(n, p) int8 copies 0, 1, 2 of an allele, -1 = missing, of two mixed populations."""
+    rng = np.random.default_rng(seed)
+    frequency = rng.uniform(0.1, 0.9, (2, p))[np.arange(n) % 2]
+    calls = rng.binomial(2, frequency).astype(np.int8)
+    calls[rng.random((n, p)) < missing] = -1
+    return calls
+
+
+def sample_names(n: int) -> list[str]:
+    return [f"s{i}" for i in range(n)]
+
+
+def variant_names(p: int, first: int = 0) -> list[str]:
+    return [f"rs{i}" for i in range(first, first + p)]
+
+
+def write_plink(
+    stem: str | Path,
+    calls: np.ndarray,
+    *,
+    ids: Sequence[str] | None = None,
+    chromosomes: Sequence[str] | None = None,
+    samples: Sequence[str] | None = None,
+    families: Sequence[str] | None = None,
+    alleles: Sequence[tuple[str, str]] | None = None,
+) -> str:
+    """Write stem.bed, .bim and .fam of calls (n, p), copies of A1; the path of the .bed.
+
+    alleles : (A1, A2) of each variant.
+    """
+    n, p = calls.shape
+    ids = ids or variant_names(p)
+    chromosomes = chromosomes or ["1"] * p
+    samples = samples or sample_names(n)
+    families = families or list(samples)
+    alleles = alleles or [("G", "A")] * p
+    codes = np.zeros((p, -(-n // 4) * 4), np.uint8)
+    codes[:, :n] = TWO_BITS[calls.T]
+    four = codes.reshape(p, -1, 4)
+    packed = four[..., 0] | four[..., 1] << 2 | four[..., 2] << 4 | four[..., 3] << 6
+    Path(f"{stem}.bed").write_bytes(b"\x6c\x1b\x01" + packed.astype(np.uint8).tobytes())
+    rows = zip(chromosomes, ids, alleles, strict=True)
+    bim = [f"{c}\t{v}\t0\t{100 + j}\t{a}\t{b}\n" for j, (c, v, (a, b)) in enumerate(rows)]
+    Path(f"{stem}.bim").write_text("".join(bim))
+    fam = [f"{f} {s} 0 0 0 -9\n" for f, s in zip(families, samples, strict=True)]
+    Path(f"{stem}.fam").write_text("".join(fam))
+    return f"{stem}.bed"
+
+
+def diploid(calls: np.ndarray) -> np.ndarray:
+    """(p, n, 2) int8 alleles of calls (n, p), as ``call_genotype`` holds them."""
+    counts = calls.T
+    alleles = np.stack([counts >= 1, counts == 2], axis=2).astype(np.int8)
+    alleles[counts < 0] = -1
+    return alleles
+
+
+def write_vcf_zarr(
+    path: str | Path,
+    calls: np.ndarray,
+    *,
+    alleles: np.ndarray | None = None,
+    names: Sequence[Sequence[str]] | None = None,
+    mask: np.ndarray | bool = True,
+    chunks: tuple[int, int] = (16, 8),
+    mask_chunks: tuple[int, int] | None = None,
+    zarr_format: Any = 2,
+    contig: str = "chr1",
+    ids: Sequence[str] | None = None,
+    samples: Sequence[str] | None = None,
+) -> str:
+    """Write calls (n, p) as bio2zarr does; its path.
+
+    alleles : (p, n, ploidy) instead of those of diploid calls.
+    names : alleles of each variant, REF first.  mask : True writes where alleles are negative.
+    """
+    n, p = calls.shape
+    alleles = diploid(calls) if alleles is None else alleles
+    names = names or [("A", "G")] * p
+    ploidy = alleles.shape[2]
+    group = zarr.open_group(str(path), mode="w", zarr_format=zarr_format)
+
+    def put(name: str, values: Any, dims: Sequence[str], step: Any = None) -> None:
+        values = np.asarray(values)
+        v3 = {"dimension_names": dims} if zarr_format == 3 else {}
+        array = group.create_array(
+            name, shape=values.shape, chunks=step or values.shape, dtype=values.dtype,
+            config={"write_empty_chunks": True}, **v3,
+        )  # fmt: skip
+        if zarr_format == 2:
+            array.attrs["_ARRAY_DIMENSIONS"] = list(dims)
+        array[...] = values
+
+    dims = ("variants", "samples", "ploidy")
+    put("call_genotype", alleles, dims, (*chunks, ploidy))
+    if mask is not False:
+        hidden = alleles < 0 if mask is True else mask
+        put("call_genotype_mask", hidden, dims, (*(mask_chunks or chunks), ploidy))
+    widest = max(len(row) for row in names)
+    padded = [[*row, *[""] * (widest - len(row))] for row in names]
+    put("variant_allele", np.array(padded, TEXT), ("variants", "alleles"))
+    put("variant_contig", np.zeros(p, np.int8), ("variants",))
+    put("variant_position", 100 + np.arange(p, dtype=np.int32), ("variants",))
+    put("variant_id", np.array(ids or variant_names(p), TEXT), ("variants",))
+    put("contig_id", np.array([contig], TEXT), ("contigs",))
+    put("sample_id", np.array(samples or sample_names(n), TEXT), ("samples",))
+    return str(path)
+
+
+def write_calls(path: str | Path, calls: np.ndarray, by_variant: bool, chunk: int = 16) -> str:
+    """Write calls (n, p) as a plain int8 Zarr, samples x variants or the other way; its path."""
+    values = calls.T if by_variant else calls
+    chunks = (chunk, calls.shape[0]) if by_variant else (calls.shape[0], chunk)
+    array = zarr.create_array(
+        str(path), shape=values.shape, chunks=chunks, dtype="int8",
+        config={"write_empty_chunks": True},
+    )  # fmt: skip
+    array[...] = values
+    return str(path)
