@@ -138,7 +138,7 @@ def fileset(tmp_path):
 
 
 def test_genotypes_with_plink_words(fileset, tmp_path, capsys):
-    stem, calls = fileset
+    stem, _ = fileset
     keep = tmp_path / "keep"
     names = streampca.open(f"{stem}.bed").labels.samples.extra
     rows = np.arange(0, 90, 2)

@@ -24,6 +24,12 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         "--missing-value", type=float, metavar="X", help="a number that means missing"
     )
     parser.add_argument("--missing-chunks", choices=("error", "fill"), default="error")
+    parser.add_argument(
+        "--multiallelic",
+        choices=("error", "drop"),
+        default="error",
+        help="variants of more than two alleles in a VCF Zarr",
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
 
@@ -75,6 +81,7 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
         dim=arguments.dim or None,
         missing_value=arguments.missing_value,
         missing_chunks=arguments.missing_chunks,
+        multiallelic=arguments.multiallelic,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from collections.abc import Hashable, Sequence
@@ -22,6 +23,16 @@ from streampca.sources.stacked import Reader, StackedMatrix, check_dtype, check_
 from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
 from streampca.sources.zarr_labels import extra_columns
 from streampca.sources.zarr_store import ZarrReader, hide_secrets, open_array, pick_array
+
+CONVERSIONS = {
+    ".pgen": "plink2 --pfile {stem} --make-bed --out {stem}",
+    ".bgen": "plink2 --bgen {path} ref-first --make-bed --out {stem}",
+    ".ped": "plink1.9 --file {stem} --make-bed --out {stem}",
+    **{
+        suffix: "vcf2zarr convert {path} {stem}.vcz, or plink2 --vcf {path} --make-bed --out {stem}"
+        for suffix in (".vcf", ".vcf.gz", ".bcf")
+    },
+}
 
 Dim = Hashable | Sequence[Hashable] | None
 
@@ -55,7 +66,7 @@ def open(
     Raises InvalidInputError, InvalidTypeError (dtype) or SourceError (not there, unreadable).
     """
     if isinstance(source, ChunkedMatrix):
-        return source
+        return _opened_before(source, variable, dim, missing_value)
     if _names_plink(source):
         matrix: ChunkedMatrix = open_plink(source)
     elif (paths := several_paths(source)) is not None:
@@ -86,6 +97,26 @@ def open(
     if missing_value is not None:
         matrix.missing_value = missing_value
     return matrix
+
+
+def _opened_before(
+    matrix: ChunkedMatrix, variable: str | None, dim: Dim, missing_value: float | None
+) -> ChunkedMatrix:
+    """A matrix that was opened already, with a missing code if one is new. It is not changed."""
+    if variable is not None or dim is not None:
+        raise InvalidInputError(
+            "this matrix was opened already: say dim= and variable= to streampca.open"
+        )
+    if missing_value is None or missing_value == matrix.missing_value:
+        return matrix
+    if matrix.missing_value is not None:
+        raise InvalidInputError(
+            f"missing_value={missing_value:g} contradicts the matrix, which was opened with "
+            f"missing_value={matrix.missing_value:g}"
+        )
+    coded = copy.copy(matrix)
+    coded.missing_value = missing_value
+    return coded
 
 
 def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
@@ -158,10 +189,18 @@ def _open_path(
 
         return from_netcdf(path, variable, dim)
     if not remote and os.path.isfile(path) and not path.endswith(".zip"):
-        raise SourceError(
-            f"{path}: not a format that streampca opens; expected a Zarr directory, .nc or .npy"
-        )
+        raise SourceError(f"{path}: {_how_to_convert(path)}")
     return _from_zarr(open_array(path, storage_options), variable, dim, policy, path)
+
+
+def _how_to_convert(path: str) -> str:
+    """What to do with a file that is not opened here."""
+    for suffix, command in CONVERSIONS.items():
+        if path.endswith(suffix):
+            stem = path.removesuffix(suffix)
+            made = command.format(path=path, stem=stem)
+            return f"a {suffix} is not read directly; convert it: {made}"
+    return "not a format that streampca opens; expected a Zarr directory, .bed, .nc or .npy"
 
 
 def _from_zarr(

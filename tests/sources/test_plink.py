@@ -284,3 +284,30 @@ def test_nothing_is_written_where_a_source_is_refused(bed, tmp_path):
     with pytest.raises(SourceError, match="truncated"):
         convert(bed, tmp_path / "out.zarr", progress=False)
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("x.pgen", "plink2 --pfile .*x --make-bed"),
+        ("x.bgen", r"plink2 --bgen .*x\.bgen ref-first"),
+        ("x.vcf.gz", r"vcf2zarr convert .*x\.vcf\.gz .*x\.vcz"),
+        ("x.ped", "plink1.9 --file"),
+    ],
+)
+def test_other_genotype_formats_get_the_command_that_converts_them(tmp_path, name, command):
+    (tmp_path / name).write_bytes(b"\x6c\x1b\x10")
+    with pytest.raises(SourceError, match=command):
+        streampca.open(tmp_path / name)
+
+
+def test_a_matrix_that_was_opened_takes_a_missing_code_once(tmp_path):
+    matrix = streampca.open(np.array([[0, 1], [9, 2], [1, 1]], dtype=np.int8))
+    coded = streampca.open(matrix, missing_value=9)
+    assert coded.missing_value == 9
+    assert matrix.missing_value is None
+    assert streampca.open(coded) is coded
+    with pytest.raises(InvalidInputError, match="contradicts"):
+        streampca.open(coded, missing_value=-1)
+    with pytest.raises(InvalidInputError, match="opened already"):
+        streampca.open(matrix, dim=1)
