@@ -113,7 +113,7 @@ class PassPlan:
             "blocks": self.n_blocks,
             "block_length": int(np.diff(self.edges).max(initial=0)),
             "edges_sha256": digest.hexdigest()[:16],
-            "blocks_per_span": self.span,
+            "blocks_per_span": self.n_blocks if self.ordered else self.span,
             "reads": self.reads,
             "bytes": self.nbytes,
             "flops": self.flops,

@@ -94,8 +94,8 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
     maps : name -> function of a block; its result is ``block[name]`` for what follows.
     sinks : name of a map -> where its results are written. Idempotent.
     weights : (samples,) row weights.  hidden : (samples, features) boolean, more missing cells.
-    halo : streamed rows before each block, as ``block.halo``. A pass with a halo is a scan:
-        ordered, one lane, accumulators are updated and never merged.
+    halo : streamed rows before each block, as ``block.halo``. A pass with a halo is a scan: its
+        plan is ordered, accumulators are updated in one lane and never merged.
 
     Bits depend on the plan alone, not on lanes, workers or the order in which they finish.
     Ctrl-C stops it within a block. Raises what reading, maps and accumulators raise.
@@ -107,19 +107,20 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
         dict(side_inputs or {}), dict(maps or {}), dict(sinks or {}), weights, hidden, halo,
     )  # fmt: skip
     _check(work)
+    if halo and not plan.ordered:
+        raise InvalidInputError("a halo needs blocks in order: PassSpec(..., ordered=True)")
     cost = PassCost(plan.name)
     begun = time.perf_counter()
     client = find_client(execution.scheduler)
     shared = matrix.prepared()
-    spans = plan.spans if not halo else [range(plan.n_blocks)]
-    fold = _Fold(plan, spans, work, cost, execution, begun)
-    todo = list(enumerate(spans))[fold.next :]
+    fold = _Fold(plan, work, cost, execution, begun)
+    todo = list(enumerate(plan.spans))[fold.next :]
     try:
         with single_threaded_blas():  # on a cluster too: spans are merged here
             if todo and client is not None:
                 run_on_cluster(client, work, todo, execution.blocks_ahead, fold.take_remote)
             elif todo:
-                _run_here(work, todo, execution, fold, scan=bool(halo))
+                _run_here(work, todo, execution, fold)
     except BaseException as error:
         fold.interrupted(error)
         raise
@@ -172,9 +173,9 @@ def _check(work: Work) -> None:
 class _Fold:
     """Takes span results in any order, merges them in plan order, writes checkpoints."""
 
-    def __init__(self, plan: PassPlan, spans: list[range], work: Work, cost: PassCost,
-                 execution: Execution, begun: float) -> None:  # fmt: skip
-        self.plan, self.spans, self.work = plan, spans, work
+    def __init__(self, plan: PassPlan, work: Work, cost: PassCost, execution: Execution,
+                 begun: float) -> None:  # fmt: skip
+        self.plan, self.spans, self.work = plan, plan.spans, work
         self.cost, self.execution = cost, execution
         self.total = work.fresh()
         self.next = 0
@@ -191,7 +192,7 @@ class _Fold:
                 execution.checkpoint, plan.to_dict(), work, execution.every
             )
             self.next, self.total = self.checkpoint.resume(self.total)
-            cost.resumed_blocks = sum(len(s) for s in spans[: self.next])
+            cost.resumed_blocks = sum(len(s) for s in self.spans[: self.next])
             self._done_blocks = cost.resumed_blocks
 
     def take(self, number: int, result: SpanResult) -> int:
@@ -271,10 +272,10 @@ class _Fold:
         kept.clear()
 
 
-def _run_here(work: Work, todo: list[tuple[int, range]], execution: Execution, fold: _Fold,
-              scan: bool) -> None:  # fmt: skip
-    """Lanes as threads of this process."""
-    n_lanes = 1 if scan else max(1, min(execution.lanes, len(todo)))
+def _run_here(work: Work, todo: list[tuple[int, range]], execution: Execution,
+              fold: _Fold) -> None:  # fmt: skip
+    """Lanes as threads of this process; an ordered pass is one span, and takes one."""
+    n_lanes = max(1, min(execution.lanes, len(todo)))
     if n_lanes > 1:
         work.hold = tuple(
             name for name, sink in work.sinks.items()

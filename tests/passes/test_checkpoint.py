@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import _thread
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -224,9 +224,8 @@ def test_of_a_scan_is_not_used(tmp_path: Path) -> None:
     matrix, failing = ToyMatrix(values()), ToyMatrix(values(), fails_at=257)
     with pytest.raises(OSError, match="on fire"):
         run(toy_plan(failing), failing, accumulators={"s": Sum()}, execution=execution(tmp_path))
-    done = run(
-        toy_plan(matrix), matrix, accumulators={"s": Sum()}, halo=2, execution=execution(tmp_path)
-    )
+    scan = replace(toy_plan(matrix), ordered=True)
+    done = run(scan, matrix, accumulators={"s": Sum()}, halo=2, execution=execution(tmp_path))
     assert done.cost.resumed_blocks == 0
     assert done["s"].rows == N
 

@@ -436,7 +436,7 @@ def test_a_plan_of_part_of_the_rows(tmp_path: Path) -> None:
 
 
 def test_an_ordered_pass_says_that_it_runs_on_one_lane() -> None:
-    matrix = ToyMatrix(np.ones((100_000, 8)), chunk=10)
+    matrix = ToyMatrix(np.broadcast_to(1.0, (2_000_000, 8)), chunk=10_000)
     for ordered, words in ((True, "runs on   1 lane,"), (False, "runs on   2 lanes,")):
         spec = PassSpec("scan", 0, 0, 0, ordered=ordered)
         plan = make_plan(matrix, "scan", [Candidate("scan", "", (spec,))])

@@ -5,7 +5,7 @@ Each runs on one lane, on two lanes and on two worker processes with the same bi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from pass_matrices import ToyMatrix, toy_plan
 
 import streampca.sources
 from streampca.accumulators import Accumulator, CrossProduct, Moments, Scatter
+from streampca.errors import InvalidInputError
 from streampca.matrix import concat_features
 from streampca.passes import run
 from streampca.store import MemorySink, ZarrSink
@@ -291,7 +292,7 @@ def test_scan_with_a_halo(everywhere: Any, axis: int, step: int, window: int) ->
     def program(execution: Any) -> dict[str, Any]:
         matrix = ToyMatrix(x, recycled=True, sleep=0.001)
         sink = MemorySink(53, window)
-        plan = toy_plan(matrix, axis=axis, step=step, span=2)
+        plan = replace(toy_plan(matrix, axis=axis, step=step, span=2), ordered=True)
         done = run(plan, matrix, maps={"r2": WindowedR2(window)}, sinks={"r2": sink}, halo=window,
                    accumulators={"strong": StrongPairs(bound=0.5)},
                    execution=execution())  # fmt: skip
@@ -329,3 +330,10 @@ def test_joint_scatter_of_joined_matrices(everywhere: Any, tmp_path: Any) -> Non
     centred = joint - joint.mean(axis=0)
     np.testing.assert_allclose(found["scatter"], centred.T @ centred, atol=1e-10)
     np.testing.assert_allclose(found["mean"], joint.mean(axis=0), rtol=1e-12)
+
+
+def test_a_halo_needs_an_ordered_plan() -> None:
+    matrix = ToyMatrix(np.ones((40, 2)))
+    with pytest.raises(InvalidInputError, match="ordered=True"):
+        run(toy_plan(matrix), matrix, halo=2)
+    assert not matrix.log
