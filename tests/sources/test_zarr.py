@@ -19,7 +19,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCode
 
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
-from streampca.sources import zarr_store
+from streampca.sources import zarr_stamp, zarr_store
 from streampca.sources.stacked import StackedMatrix
 from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_store import ZarrReader
@@ -449,3 +449,39 @@ def test_an_absent_remote_chunk_is_named_without_credentials():
         everything(streampca.open(zarr.open_array(store, mode="r")))
     assert "pw" not in str(caught.value)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["local", "memory", "zip", "fsspec local", "fsspec memory"])
+def test_the_stamp_of_a_store_follows_its_chunks(tmp_path, kind):
+    def made(name):
+        if kind == "memory":
+            return zarr.storage.MemoryStore()
+        if kind == "zip":
+            return zarr.storage.ZipStore(tmp_path / name, mode="w")
+        if kind == "local":
+            return zarr.storage.LocalStore(tmp_path / name)
+        scheme, options = ("file", {"auto_mkdir": True}) if "local" in kind else ("memory", {})
+        return zarr.storage.FsspecStore.from_url(
+            f"{scheme}://{tmp_path}/{name}", storage_options=options, read_only=False
+        )
+
+    store = made("a")
+    array = zarr.create_array(store, name="inner/x", shape=X.shape, chunks=(10, 21), dtype="f4")
+    array[:] = X
+    first = zarr_stamp.stamp(store, "inner/x")
+    assert first == zarr_stamp.stamp(store, "inner/x")
+    time.sleep(0.02)
+    if kind == "zip":
+        store.close()
+        (tmp_path / "a").touch()
+    else:
+        array[20:30] = X[20:30] + 1
+    assert zarr_stamp.stamp(store, "inner/x") != first
+    assert zarr_stamp.UNKNOWN not in first
+
+
+def test_a_store_that_cannot_be_listed_is_known_to_this_process_only():
+    class Opaque(zarr.storage.WrapperStore):
+        pass
+
+    assert zarr_stamp.stamp(Opaque(zarr.storage.MemoryStore()), "x") == zarr_stamp.UNKNOWN
