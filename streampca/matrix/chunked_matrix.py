@@ -48,6 +48,7 @@ class ChunkedMatrix(ABC):
     labels: Labels
     missing_value: float | None = None
     into_buffer: bool = False
+    loads: tuple[str, ...] = ()  # heavy libraries that reading it brings into memory
     streamed_axis: int = 0
     edges: np.ndarray[Any, Any]
 

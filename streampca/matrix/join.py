@@ -32,6 +32,7 @@ class JoinedMatrix(ChunkedMatrix):
             name = "samples" if joined else "features"
             raise InvalidInputError(f"cannot join matrices with {sorted(lengths)} {name}")
         self.parts = tuple(parts)
+        self.loads = tuple(sorted({name for part in parts for name in part.loads}))
         self.joined = joined
         self.offsets = np.cumsum([0, *(part.shape[joined] for part in parts)])
         size, across = int(self.offsets[-1]), int(parts[0].shape[other])

@@ -36,6 +36,7 @@ class SelectedMatrix(ChunkedMatrix):
         ]
         self.shape = (sizes[0], sizes[1])
         self.dtype, self.missing_value = base.dtype, base.missing_value
+        self.loads = base.loads
         rows, columns = (
             base.labels.axis(axis) if one is None else base.labels.axis(axis).pick(one)
             for axis, one in enumerate(self.chosen)

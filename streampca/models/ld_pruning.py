@@ -37,7 +37,6 @@ from streampca.sources import as_matrix
 
 ORDERS = {1: False, 2: True}  # PLINK 2's --indep-order -> whether windows are walked backward
 UNPLACED = "0"  # the chromosome of variants without a position: PLINK leaves them out
-KERNEL_NBYTES = 128 * 1024 * 1024  # Numba with its compiled code
 
 
 @dataclass(frozen=True, repr=False)
@@ -377,7 +376,7 @@ def plan_pruning(
         scan.projected_nbytes(shape, 1),
         scan.projected_nbytes(shape, 1),
         lambda length: scan.scratch_nbytes(shape, length),
-        kept_nbytes=scan.starts.nbytes + scan.stops.nbytes + KERNEL_NBYTES,
+        kept_nbytes=scan.starts.nbytes + scan.stops.nbytes,
         flops=7.0 / 64 * shape[0] * pairs,
         ordered=True,
     )

@@ -24,7 +24,8 @@ from streampca.matrix.block import tile_length
 from streampca.passes import machine
 
 MiB = 1024 * 1024
-INTERPRETER_NBYTES = 160 * MiB  # Python with NumPy, SciPy, Zarr (75 MB), xarray or Dask (150 MB)
+INTERPRETER_NBYTES = 96 * MiB  # Python with NumPy, SciPy and Zarr: 80 MiB measured
+LIBRARY_NBYTES = {"numba": 128 * MiB, "xarray": 40 * MiB, "dask": 56 * MiB}  # 125, 37, 49 measured
 THREAD_NBYTES = 3 * MiB  # stack, allocator arena and BLAS buffer that one lane or reader touches
 BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, where chunks allow it
 BLOCK_LENGTH = 512  # fewer streamed rows than this cost more in merging than they save
@@ -275,7 +276,11 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
     work = work_dtype(matrix.dtype)
     passes: list[PassPlan] = []
     memory: dict[str, dict[str, int]] = {
-        "process": {"interpreter": INTERPRETER_NBYTES, "threads": 2 * lanes * THREAD_NBYTES}
+        "process": {
+            "interpreter": INTERPRETER_NBYTES,
+            "libraries": sum(LIBRARY_NBYTES[name] for name in _libraries(matrix, candidate)),
+            "threads": 2 * lanes * THREAD_NBYTES,
+        }
     }
     for spec in candidate.passes:
         source = matrix if spec.matrix is None else spec.matrix
@@ -310,6 +315,13 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
         matrix.fingerprint()[:16], lanes, ahead, tuple(passes), memory, limit,
         candidate.solve_flops, prepare.chunks, prepare.nbytes, rejected,
     )  # fmt: skip
+
+
+def _libraries(matrix: ChunkedMatrix, candidate: Candidate) -> set[str]:
+    """Heavy libraries that the passes bring into memory: the source's, and compiled kernels."""
+    small = matrix.dtype.kind in "iu" and matrix.dtype.itemsize == 1
+    compiled = small and any(spec.axis == 1 for spec in candidate.passes)
+    return {*matrix.loads, *(["numba"] if compiled else [])}
 
 
 def span_length(n_blocks: int) -> int:

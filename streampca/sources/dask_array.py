@@ -120,6 +120,8 @@ class DaskReader(Reader):
 
     into_buffer = True
 
+    loads = ("dask",)
+
     def __init__(self, array: Any) -> None:
         if any(math.isnan(n) for n in array.shape):
             raise InvalidInputError(

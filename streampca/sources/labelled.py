@@ -115,6 +115,8 @@ class BackendReader(Reader):
     them and has none.
     """
 
+    loads = ("xarray",)
+
     def __init__(self, array: xarray.DataArray, source: str = "") -> None:
         self.variable = array.variable
         self.shape = tuple(int(n) for n in array.shape)

@@ -55,6 +55,7 @@ class Fileset:
 class BedReader(Reader):
     """Calls of variants x samples from one or more .bed files that follow one another."""
 
+    loads = ("numba",)
     into_buffer = True
     dtype = np.dtype(np.int8)
 

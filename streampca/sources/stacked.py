@@ -28,6 +28,8 @@ class Reader(ABC):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]  # of what ``read`` returns
 
+    loads: tuple[str, ...] = ()  # heavy libraries that ``read`` brings into memory
+
     into_buffer = False  # whether ``read`` takes a buffer to put its result into
 
     @abstractmethod
@@ -95,6 +97,7 @@ class StackedMatrix(ChunkedMatrix):
         self.labels = labels or Labels.plain(self.shape)
         self.missing_value = missing_value
         self.into_buffer = reader.into_buffer
+        self.loads = reader.loads
         check_dtype(self.dtype)
 
     def _inner(self, axis: int) -> int:

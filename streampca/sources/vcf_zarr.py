@@ -38,6 +38,7 @@ class VcfZarrReader(Reader):
     Alleles are read and summed one row of chunks at a time: that row is all the scratch there is.
     """
 
+    loads = ("numba",)
     into_buffer = True
     dtype = np.dtype(np.int8)
 
