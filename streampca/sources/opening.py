@@ -61,6 +61,8 @@ def open(
     missing_chunks : "error" refuses a Zarr chunk that is absent; "fill" reads its fill value.
     multiallelic : variants of more than two alleles in a VCF Zarr: "error", or "drop".
     storage_options : for remote stores; never kept in results.
+        A read without an answer for 300 s fails, or for what ``zarr.config`` has as
+        ``async.timeout`` (``ZARR_ASYNC__TIMEOUT``).
 
     Cost: metadata only; nothing is read.
     Raises InvalidInputError, InvalidTypeError (dtype) or SourceError (not there, unreadable).
