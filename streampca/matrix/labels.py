@@ -38,6 +38,12 @@ class AxisLabels:
         return int(np.prod(self.sizes, dtype=np.int64))
 
     @property
+    def nbytes(self) -> int:
+        """Memory that the names and further columns take."""
+        columns = [*self.coords.values(), *self.extra.values()]
+        return sum(int(column.nbytes) for column in columns)
+
+    @property
     def named(self) -> bool:
         """Whether any coordinate gives the entries a name of their own."""
         return bool(self.coords)

@@ -280,6 +280,7 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
             "interpreter": INTERPRETER_NBYTES,
             "libraries": sum(LIBRARY_NBYTES[name] for name in _libraries(matrix, candidate)),
             "threads": 2 * lanes * THREAD_NBYTES,
+            "labels": matrix.labels.samples.nbytes + matrix.labels.features.nbytes,
         }
     }
     for spec in candidate.passes:
