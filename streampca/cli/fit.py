@@ -23,7 +23,7 @@ from streampca.cli.options import (
     running_options,
     source_options,
 )
-from streampca.cli.words import describe, report, summary
+from streampca.cli.words import describe, left_out, report, summary
 from streampca.errors import InvalidInputError
 from streampca.passes import size
 from streampca.store import ZarrSink, is_bundle
@@ -103,6 +103,8 @@ def run_fit(arguments: argparse.Namespace) -> int:
         print(json.dumps(summary(model), indent=1))
     elif not arguments.quiet:
         print(report(model))
+        if genotypes:
+            print(left_out(matrix, model.result_))
         if arguments.output:
             print(f"model saved to {arguments.output}")
         for path in written:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from streampca.errors import InvalidInputError
 from streampca.passes import PassCost, Plan, size
 from streampca.passes.machine import peak_nbytes
 
@@ -20,7 +21,8 @@ def report(model: Any) -> str:
     costs: list[PassCost] = model.cost_
     seconds = sum(c.seconds for c in costs)
     nbytes = sum(c.nbytes for c in costs)
-    lines = [model.result_.table(), LEGEND, "", f"{'':<14}{'planned':>12}{'measured':>12}"]
+    lines = [model.result_.table(), LEGEND, *genotype_lines(model.result_), ""]
+    lines.append(f"{'':<14}{'planned':>12}{'measured':>12}")
     rows = [
         ("passes", len(plan.passes), len(costs)),
         ("chunk reads", plan.reads, sum(c.reads for c in costs)),
@@ -35,6 +37,42 @@ def report(model: Any) -> str:
     return "\n".join(lines)
 
 
+def genotype_lines(result: Any) -> list[str]:
+    """Eigenvalues and significance as geneticists state them, and what was left out."""
+    if result.method != "GenotypePCA":
+        return []
+    freedom = max(result.weight - result.ddof, 0.0)
+    values = result.explained_variance * freedom / max(result.n_features_used, 1)
+    shown = min(len(values), 10)
+    lines = ["", "eigenvalues of ZZ'/M  " + " ".join(f"{v:.4f}" for v in values[:shown])]
+    try:
+        p_values = result.tracy_widom().p_value[:shown]
+        lines.append(
+            "Tracy-Widom p         " + " ".join(f"{p:.2g}" if p else "<1e-300" for p in p_values)
+        )
+    except InvalidInputError as error:
+        lines.append(f"Tracy-Widom p         not computed: {error}")
+    lines.append(
+        f"M = {result.n_features_used} of {result.n_features} variants: "
+        f"{len(result.constant)} monomorphic, {len(result.dropped)} without a call, "
+        f"{len(result.filtered)} rare or ill-called"
+    )
+    if result.missing is not None:
+        cells = max(result.n_samples * result.n_features, 1)
+        lines.append(f"{result.missing.sum() / cells:.3%} of the calls were missing")
+    return lines
+
+
+def left_out(matrix: Any, result: Any) -> str:
+    """What of the source was not used at all: other chromosomes, lists, regions."""
+    n, p = matrix.shape
+    used = len(result.labels.samples)
+    return (
+        f"left out before reading: {p - result.n_features} of {p} variants (other chromosomes, "
+        f"lists, regions), {n - used} of {n} samples"
+    )
+
+
 def describe(result: Any) -> str:
     provenance = result.provenance
     lines = [str(result), ""]
@@ -42,7 +80,8 @@ def describe(result: Any) -> str:
     lines.append(
         f"settings   {json.dumps({k: v for k, v in result.settings.items() if v is not None})}"
     )
-    if len(result.dropped) or len(result.constant):
+    lines += genotype_lines(result)
+    if result.method != "GenotypePCA" and (len(result.dropped) or len(result.constant)):
         lines.append(
             f"features   {len(result.dropped)} without observation, {len(result.constant)} constant"
         )
@@ -69,6 +108,8 @@ def summary(model: Any) -> dict[str, Any]:
         "rank": result.rank,
         "dropped_features": len(result.dropped),
         "constant_features": len(result.constant),
+        "filtered_features": len(result.filtered),
+        "used_features": result.n_features_used,
         "certificate": None if result.certificate is None else result.certificate.to_dict(),
         "planned": {k: result.plan.get(k) for k in ("reads", "bytes", "peak_bytes")},
         "measured": {
