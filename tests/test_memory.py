@@ -1,34 +1,90 @@
-"""Measured peak <= projected, and projected <= 1.5 x measured above the interpreter, in fresh
-processes."""
+"""Measured peak <= projected, and projected <= 1.5 x measured, in fresh processes.
+
+Both are compared above what the process holds after its imports and a tiny run of the same kind
+(which loads what is loaded lazily), so that the plan's generous term for the interpreter hides
+nothing. That term itself is compared with what was measured.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zarr
 
+import streampca
 from streampca.passes.machine import peak_nbytes
 
 SCRIPT = """
 import json, sys
 import streampca
+from streampca.models import linear, pca_plan
 from streampca.passes.machine import peak_nbytes, resident_nbytes
-path, limit, kind, rows = sys.argv[1], sys.argv[2] or None, sys.argv[3], json.loads(sys.argv[4])
-if kind == "dask":
-    import dask.array as da
-    source = da.from_zarr(path).rechunk(tuple(rows))
-else:
-    source = streampca.open(path)
+
+ask = json.loads(sys.argv[1])
+plans = []
+
+def recorded(make):
+    def make_plan(*args, **more):
+        plans.append(make(*args, **more))
+        return plans[-1]
+    return make_plan
+
+linear.make_plan, pca_plan.make_plan = recorded(linear.make_plan), recorded(pca_plan.make_plan)
+
+def opened(path):
+    if ask["kind"] == "dask":
+        import dask.array as da
+        return da.from_zarr(path).rechunk(tuple(ask["rows"]))
+    return streampca.open(path)
+
+def act(path, k, model, out):
+    if ask["action"] == "fit":
+        fitted = streampca.PCA(k, memory_limit=ask["limit"], progress=False).fit(opened(path))
+        return [c.reads for c in fitted.cost_]
+    if ask["action"] == "incremental":
+        fitted = streampca.IncrementalPCA(k, progress=False, state=ask["state"])
+        fitted.partial_fit(opened(path)).partial_fit(opened(path))
+        fitted.result_
+        return []
+    fitted = model
+    if ask["action"] == "inverse_transform":
+        fitted.inverse_transform(opened(path), out=out)
+    elif ask["action"] == "transform_out":
+        fitted.transform(opened(path), out=out)
+    else:
+        getattr(fitted, ask["action"])(opened(path))
+    return []
+
+def loaded(path):
+    model = None if path is None else streampca.load(path)
+    if model is not None:
+        model.progress = False
+    return model
+
+act(ask["tiny"], 2, loaded(ask["tiny_model"]), ask["tiny_out"])
+model = loaded(ask["model"])  # its components are in the base, and in the plan's kept arrays
+held = 0 if model is None else model.components_.nbytes
+before = resident_nbytes()
+if ask["numba"]:  # what small integers load when features are streamed
+    import numpy as np
+    streampca.PCA(2, svd_solver="gram").fit(np.arange(300, dtype="i1").reshape(10, 30) % 7)
+plans.clear()
 base = resident_nbytes()
-model = streampca.PCA(5, memory_limit=limit, progress=False)
-plan = model.plan(source)
-model.fit(source)
-print(json.dumps([base, peak_nbytes(), plan.peak_nbytes, plan.memory["process"]["interpreter"],
-                  plan.solver, [c.reads for c in model.cost_]]))
+reads = act(ask["path"], ask["k"], model, ask["out"])
+largest = max(plans, key=lambda plan: plan.peak_nbytes)
+print(json.dumps({
+    "base": base, "held": held, "numba": base - before, "peak": peak_nbytes(), "reads": reads,
+    "projected": largest.peak_nbytes,
+    "rest": sum(largest.memory["process"].get(name, 0) for name in ("interpreter", "libraries")),
+    "memory": {phase: dict(terms) for phase, terms in largest.memory.items()},
+}))
 """
 
 needs_proc = pytest.mark.skipif(not peak_nbytes(), reason="/proc is not there to measure with")
@@ -46,37 +102,109 @@ def store(path, shape, chunks, dtype):
     return str(path)
 
 
-def measured(path, limit="", kind="zarr", rows=()):
-    """[base, peak, projected, interpreter, solver, reads] of a fit in a fresh process."""
+def measured(path, action="fit", limit=None, kind="zarr", rows=(), k=5, model=None, **more):
+    """What a fresh process measured and planned."""
+    folder = tempfile.mkdtemp(dir=Path(path).parent)
+    whole = zarr.open_array(path)
+    tall = whole.shape[0] >= whole.shape[1]
+    shape = (96, 64) if tall else (64, 96)
+    if action == "inverse_transform":
+        shape = (96, 2)
+    tiny = store(f"{folder}/tiny", shape, shape, whole.dtype)
+    tiny_model = None
+    if action not in ("fit", "incremental"):
+        fitted_on = store(f"{folder}/fit", (96, 64) if tall else (64, 96), (96, 64), "f4")
+        streampca.PCA(2).fit(fitted_on).save(f"{folder}/tiny-model")
+        tiny_model = f"{folder}/tiny-model"
+    ask = {
+        "path": path,
+        "tiny": tiny,
+        "action": action,
+        "limit": limit,
+        "kind": kind,
+        "rows": list(rows) or [32, 32],
+        "k": k,
+        "model": model,
+        "tiny_model": tiny_model,
+        "out": f"{folder}/out",
+        "tiny_out": f"{folder}/tiny-out",
+        "state": "scatter",
+        "numba": whole.dtype == np.int8,
+        **more,
+    }
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, path, limit, kind, json.dumps(list(rows))],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", SCRIPT, json.dumps(ask)], capture_output=True, text=True, check=False
     )
+    assert not done.returncode, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def check(found: dict[str, Any], tight: bool = True) -> None:
+    """The plan's terms bound what was measured above the process at rest, and not by far."""
+    used = found["peak"] - found["base"]
+    planned = found["projected"] - found["rest"] - found["held"]
+    words = f"used {used >> 20} MiB, planned {planned >> 20} MiB, {found['memory']}"
+    assert used <= planned, words
+    rest = found["base"] - found["held"] - found["numba"]
+    assert rest <= found["rest"], f"{rest >> 20} MiB at rest"
+    assert not tight or planned <= 1.5 * used, words
 
 
 @needs_proc
 @pytest.mark.slow
+@pytest.mark.parametrize("k", [5, 60])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i1"])
 @pytest.mark.parametrize("layout", ["aligned", "grid"])
 @pytest.mark.parametrize("form", ["tall", "wide"])
-def test_peak_is_as_projected(tmp_path, form, layout, dtype):
+def test_peak_is_as_projected(tmp_path, form, layout, dtype, k):
     tall = form == "tall"
     shape = (40_000, 700) if tall else (1400, 20_000)
     whole = (4096, 700) if tall else (1400, 2048)
     grid = (3000, 200) if tall else (300, 1500)
-    path = store(tmp_path / "x.zarr", shape, whole if layout == "aligned" else grid, dtype)
-    base, peak, projected, interpreter, _, reads = measured(path)
-    assert peak <= projected
-    assert projected - interpreter <= 1.5 * (peak - base), (projected - interpreter, peak - base)
-    n_chunks = int(
-        np.prod(
-            [-(-s // c) for s, c in zip(shape, whole if layout == "aligned" else grid, strict=True)]
-        )
-    )
-    assert reads == [n_chunks] * (1 if tall else 2)
+    chunks = whole if layout == "aligned" else grid
+    found = measured(store(tmp_path / "x.zarr", shape, chunks, dtype), k=k)
+    check(found)
+    n_chunks = int(np.prod([-(-s // c) for s, c in zip(shape, chunks, strict=True)]))
+    assert found["reads"] == [n_chunks] * (1 if tall else 2)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A directory with models of 60 components of 700 and of 20,000 features."""
+    folder = tmp_path_factory.mktemp("models")
+    for p in (700, 20_000):
+        rng = np.random.default_rng(0)
+        streampca.PCA(60).fit(rng.standard_normal((300, p), dtype=np.float32)).save(folder / str(p))
+    return folder
+
+
+@needs_proc
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["f4", "i1"])
+@pytest.mark.parametrize("action", ["transform", "transform_out", "r2_curve", "score_samples"])
+@pytest.mark.parametrize("form", ["tall", "wide"])
+def test_use_of_a_model_stays_under_its_plan(tmp_path, models, form, action, dtype):
+    tall = form == "tall"
+    shape, chunks = ((60_000, 700), (4096, 700)) if tall else ((3000, 20_000), (3000, 512))
+    path = store(tmp_path / "x.zarr", shape, chunks, dtype)
+    check(measured(path, action, model=str(models / str(shape[1]))), tight=False)
+
+
+@needs_proc
+@pytest.mark.slow
+@pytest.mark.parametrize("p", [700, 20_000])
+def test_reconstruction_stays_under_its_plan(tmp_path, models, p):
+    rows = 40_000 if p == 700 else 2000
+    path = store(tmp_path / "scores.zarr", (rows, 60), (1000, 60), "f4")
+    check(measured(path, "inverse_transform", model=str(models / str(p))), tight=False)
+
+
+@needs_proc
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["scatter", "tsqr", "truncated"])
+def test_appending_stays_under_its_plan(tmp_path, state):
+    path = store(tmp_path / "x.zarr", (20_000, 1500), (2048, 1500), "f4")
+    check(measured(path, "incremental", state=state, k=60), tight=False)
 
 
 @needs_proc
@@ -85,7 +213,7 @@ def test_peak_does_not_grow_with_the_rows(tmp_path):
     small = store(tmp_path / "small.zarr", (30_000, 1000), (1024, 1000), "f4")
     large = store(tmp_path / "large.zarr", (300_000, 1000), (1024, 1000), "f4")
     few, many = measured(small), measured(large)
-    assert many[1] < 1.1 * few[1]
+    assert many["peak"] < 1.1 * few["peak"]
 
 
 @needs_proc
@@ -93,17 +221,16 @@ def test_peak_does_not_grow_with_the_rows(tmp_path):
 def test_a_limit_holds(tmp_path):
     path = store(tmp_path / "x.zarr", (200_000, 400), (1000, 400), "f4")
     generous = measured(path)
-    limit = f"{generous[2] // 2**20 - 20}MiB"
-    base, peak, projected, *_ = measured(path, limit)
-    assert peak <= projected <= int(limit[:-3]) * 2**20
-    assert base < peak
+    limit = f"{generous['projected'] // 2**20 - 20}MiB"
+    found = measured(path, limit=limit)
+    check(found, tight=False)
+    assert found["peak"] <= found["projected"] <= int(limit[:-3]) * 2**20
 
 
 @needs_proc
 @pytest.mark.slow
 def test_misaligned_dask_chunks_are_read_once_and_planned(tmp_path):
     path = store(tmp_path / "x.zarr", (60_000, 300), (1000, 300), "f4")
-    base, peak, projected, interpreter, _, reads = measured(path, kind="dask", rows=(1500, 70))
-    assert reads == [60]
-    assert peak <= projected
-    assert base < interpreter
+    found = measured(path, kind="dask", rows=(1500, 70))
+    assert found["reads"] == [60]
+    check(found, tight=False)

@@ -105,7 +105,8 @@ class RFactor(Accumulator):
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         p = shape[1]
-        return (p + 1 + max(block_length, p)) * p * 8 + p * p * 8 + 64 * p * 8
+        stack, merging = (p + 1 + block_length) * p * 8, (2 * p + 1) * p * 8
+        return stack + merging + 2 * p * p * 8 + 64 * p * 8
 
     # -- results ----------------------------------------------------------------------------
 

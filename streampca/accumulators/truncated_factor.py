@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
+import scipy.linalg
 
 from streampca.accumulators.base import Accumulator, joint_missing, refuse_partly_missing
 from streampca.errors import InvalidInputError
@@ -105,19 +106,23 @@ class TruncatedFactor(Accumulator):
         if len(stack) <= self.rows:
             self.b = stack
             return
-        _, singular, vt = np.linalg.svd(stack, full_matrices=False)
+        # of the transpose, which is in Fortran order already: SciPy then makes no copy
+        v, singular, _ = scipy.linalg.svd(
+            stack.T, full_matrices=False, overwrite_a=True, check_finite=False
+        )
         cut = singular[self.rows :]
         if cut.size:
             self.lost += float(cut[0] ** 2)
             self.lost_trace += float(np.sum(cut**2))
-        self.b = singular[: self.rows, None] * vt[: self.rows]
+        self.b = singular[: self.rows, None] * v[:, : self.rows].T
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return (self.rows + 5) * shape[1] * 8
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         from_tile = min(block_length, max(512, (4 << 20) // (8 * shape[1])))
-        return 5 * (self.rows + from_tile + 1) * shape[1] * 8
+        stacked = self.rows + from_tile + 1
+        return (3 * stacked + 3 * from_tile) * shape[1] * 8 + 6 * stacked**2 * 8
 
     def factor(self) -> Array:
         """(at most rows, p) float64, a fresh array."""

@@ -216,6 +216,7 @@ def gram_by_panels(
         center_twice(work.gram, work.z_probe)
     terms = min(matrix.shape[1], FEATURES_AT_ONCE)
     dual = _solve_dual(work.gram, work.z_probe, settings, matrix, terms)
+    del work  # n x n
     fitted = _dual_fitted(dual, stats, matrix, settings, len(plan.passes))
     if settings["components"]:
         operands = {"center": fitted.mean}

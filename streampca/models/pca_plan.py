@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -75,9 +77,14 @@ def _kept(matrix: ChunkedMatrix, settings: dict[str, Any]) -> int:
 
 def _eigh_cost(m: int, settings: dict[str, Any], k: int) -> tuple[int, float]:
     """(bytes beside the accumulator, flops) of the eigenproblem of size m."""
-    everything = not isinstance(settings["n_components"], (int, np.integer)) or k + 1 >= m
+    everything = _all_pairs(m, settings, k)
     matrices = 4 if everything else 1
     return matrices * m * m * 8 + 3 * m * (k + 1) * 8, (9.0 if everything else 4 / 3) * m**3
+
+
+def _all_pairs(m: int, settings: dict[str, Any], k: int) -> bool:
+    """Whether all m eigenpairs may be computed."""
+    return not isinstance(settings["n_components"], (int, np.integer)) or k + 1 >= m
 
 
 def _scatter(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
@@ -152,84 +159,96 @@ def _gram(
     passes: tuple[PassSpec, ...] = (first,)
     if settings["components"]:
         rows = n if everyone is None else everyone.shape[0]
-        held = 2 * k * (rows + p) * 8 + (0 if everyone is None else 4 * k * rows * 8) + 10 * p * 8
-        flops_each = (2.0 if everyone is None else 4.0) * rows * p * k
-        passes += (
-            PassSpec("loadings", 1, 0, 0, kept_nbytes=held, flops=flops_each, matrix=everyone),
+        others = 0 if everyone is None else 4 * k * rows * 8
+        loadings = PassSpec(
+            "loadings",
+            1,
+            0,
+            0,
+            scratch=lambda length: k * (rows + 2 * length) * 8,
+            kept_nbytes=_dual_nbytes(matrix, settings, k) + k * p * 8 + others,
+            flops=(2.0 if everyone is None else 4.0) * rows * p * k,
+            matrix=everyone,
         )
+        passes += (loadings,)
         reason += "; a second pass for the components (components=False saves it)"
-    held = 2 * n * k * 8 + (3 * p * k * 8 if settings["components"] else 0) + 20 * p * 8
+    held = 2 * n * k * 8 + 20 * p * 8
     return Candidate("gram", reason, passes, first.total_nbytes + solve + held, flops)
+
+
+def _dual_nbytes(matrix: ChunkedMatrix, settings: dict[str, Any], k: int) -> int:
+    """What is held while loadings are computed: eigenvectors, scores, statistics of the columns."""
+    n, p = matrix.shape
+    vectors = n if _all_pairs(n, settings, k) else k + 1
+    return n * (vectors + 3 * k) * 8 + 20 * p * 8
 
 
 def _panels(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Candidate]:
     """The Gram matrix from streamed samples: P panels of rows, (P + 1) / 2 reads."""
     n, p = matrix.shape
     k = _kept(matrix, settings)
-    work = work_dtype(matrix.dtype).itemsize
     solve, flops = _eigh_cost(n, settings, k)
-    candidates = []
-    seen: set[int] = set()
+    solve += n * n * 8 + 2 * n * k * 8 + 20 * p * 8
+    divisions: dict[int, np.ndarray[Any, Any]] = {}
     for wanted in PANELS:
         bounds = panel_bounds(matrix, wanted)
-        count = len(bounds) - 1
-        if count in seen:
-            continue
-        seen.add(count)
-        panel = int(np.diff(bounds).max()) * p * work
-        held = panel + n * n * 8 + 12 * p * 8
+        divisions.setdefault(len(bounds), bounds)
+    candidates = []
+    for bounds in divisions.values():
         specs = []
         if needs_moments(settings):
             specs.append(pass_spec("moments", matrix, 0, [Moments()], flops=6.0 * n * p))
-        for i in range(count):
-            first, last = int(bounds[i]), int(bounds[i + 1])
-            own = float(last - first) ** 2 * p * 2
-            accumulators = [] if needs_moments(settings) or i else [Moments()]
-            specs.append(
-                pass_spec(
-                    f"panel {i + 1}",
-                    matrix,
-                    0,
-                    accumulators,
-                    kept_nbytes=held,
-                    rows=(first, last),
-                    flops=own,
-                )
-            )
-            if last < n:
-                products = 2.0 * (n - last) * (last - first) * p
-                specs.append(
-                    pass_spec(
-                        f"below panel {i + 1}",
-                        matrix,
-                        0,
-                        accumulators,
-                        kept_nbytes=held,
-                        rows=(last, n),
-                        flops=products,
-                    )
-                )
+        specs += _panel_passes(matrix, settings, bounds)
         if settings["components"]:
             cross = CrossProduct(y="u", center="center", width=k)
+            held = _dual_nbytes(matrix, settings, k)
             specs.append(
-                pass_spec(
-                    "loadings",
-                    matrix,
-                    0,
-                    [cross],
-                    flops=2.0 * n * p * k,
-                    kept_nbytes=2 * n * k * 8 + 4 * p * k * 8,
-                )
+                pass_spec("loadings", matrix, 0, [cross], flops=2.0 * n * p * k, kept_nbytes=held)
             )
-        held = 2 * n * k * 8 + (3 * p * k * 8 if settings["components"] else 0) + 20 * p * 8
+        count = len(bounds) - 1
+        panel = int(np.diff(bounds).max()) * p * work_dtype(matrix.dtype).itemsize
         reason = (
             f"n x n Gram of streamed samples by {count} panels of rows ({size(panel)} each), "
             f"{(count + 1) / 2:g} reads, then eigh"
         )
-        candidates.append(
-            Candidate("gram by panels", reason, tuple(specs), n * n * 8 + solve + held, flops)
-        )
+        candidates.append(Candidate("gram by panels", reason, tuple(specs), solve, flops))
     return candidates
+
+
+def _panel_passes(
+    matrix: ChunkedMatrix, settings: dict[str, Any], bounds: np.ndarray[Any, Any]
+) -> list[PassSpec]:
+    """For each panel a pass that loads it, and one over the rows below it."""
+    n, p = matrix.shape
+    itemsize = work_dtype(matrix.dtype).itemsize
+    longest = int(np.diff(bounds).max())
+    held = longest * p * itemsize + n * n * 8 + 2 * longest**2 * 8 + 12 * p * 8
+    specs = []
+    for i, (start, stop) in enumerate(pairwise(bounds)):
+        first, last = int(start), int(stop)
+        accumulators = [] if needs_moments(settings) or i else [Moments()]
+        own = pass_spec(
+            f"panel {i + 1}",
+            matrix,
+            0,
+            accumulators,
+            kept_nbytes=held,
+            rows=(first, last),
+            flops=float(last - first) ** 2 * p * 2,
+        )
+        specs.append(replace(own, scratch=lambda length: length * p * itemsize))
+        if last < n:
+            below = pass_spec(
+                f"below panel {i + 1}",
+                matrix,
+                0,
+                accumulators,
+                kept_nbytes=held,
+                rows=(last, n),
+                flops=2.0 * (n - last) * (last - first) * p,
+            )
+            specs.append(replace(below, scratch=lambda length: 3 * length * longest * 8))
+    return specs
 
 
 def panel_bounds(matrix: ChunkedMatrix, count: int) -> np.ndarray[Any, Any]:

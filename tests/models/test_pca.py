@@ -287,7 +287,7 @@ def test_weak_components_of_float32_are_kept(solver, tmp_path):
             str(tmp_path / "x.zarr"), shape=shape, chunks=(20, shape[1]), dtype="f4"
         )
         store[:] = X
-        model = PCA(7, memory_limit="230MiB").fit(store)
+        model = PCA(7, memory_limit="166MiB").fit(store)
         assert model.plan_.solver == "gram by panels"
     else:
         model = PCA(7, svd_solver=solver).fit(X)
@@ -639,7 +639,7 @@ def test_gram_by_panels_of_rows(tmp_path, scale):
         Z /= Z.std(axis=0, ddof=1)
     variance = np.linalg.eigvalsh(Z @ Z.T)[::-1][:4] / 399
     panels = set()
-    for limit in ("250MiB", "230MiB"):
+    for limit in ("186MiB", "166MiB"):
         model = PCA(4, memory_limit=limit, scale=scale).fit(store)
         plan = model.plan_
         assert plan.solver == "gram by panels"
