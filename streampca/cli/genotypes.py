@@ -184,10 +184,12 @@ def write_outputs(model: streampca.GenotypePCA, arguments: argparse.Namespace) -
 
 
 def identifiers(samples: Any) -> list[tuple[str, Any]]:
-    """FID and IID columns, or IID alone where there are no families."""
+    """FID and IID columns; IID alone where there are no families, numbers from 1 without names."""
     if "family" in samples.extra:
         return [("FID", samples.extra["family"]), ("IID", samples.extra["individual"])]
-    return [("IID", samples.names())]
+    if not samples.named:
+        return [("IID", range(1, len(samples) + 1))]
+    return [("IID", [name.replace(" ", "_") for name in samples.names()])]
 
 
 # -- commands of their own ------------------------------------------------------------------------
