@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError, StreamPCAError
-from streampca.passes.plan import PassPlan, Plan, size
+from streampca.passes.plan import LIBRARY_NBYTES, PassPlan, Plan, size
 from streampca.passes.threads import single_threaded_blas
 from streampca.passes.work import SpanResult, Work, fold_span
 
@@ -75,7 +75,8 @@ def _connect(address: str) -> Any:
 
 def check_workers(client: Any, plan: Plan) -> None:
     """Refuse a plan whose lanes do not fit into the workers' memory."""
-    interpreter = plan.memory["process"]["interpreter"]
+    process = plan.memory["process"]
+    interpreter = process["interpreter"] + process["libraries"] + LIBRARY_NBYTES["dask"]
     for address, worker in client.scheduler_info(n_workers=-1)["workers"].items():
         limit, lanes = worker.get("memory_limit"), worker["nthreads"]
         need = interpreter + max((_on_worker(plan, one, lanes) for one in plan.passes), default=0)
@@ -91,7 +92,7 @@ def _on_worker(plan: Plan, one: PassPlan, lanes: int) -> int:
     """Bytes of one pass on a worker of so many lanes: no folded accumulators, all operands."""
     terms = dict(plan.memory[one.name])
     planned = max(1, min(plan.lanes, len(one.spans)))
-    partial = terms.pop("partial accumulators") // (planned + 1)
+    partial = terms.pop("partial accumulators") // planned
     kept = terms.pop("kept arrays")
     del terms["folded accumulators"]
     # per lane: its blocks, the span that it folds, and one that waits to be fetched

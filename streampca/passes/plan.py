@@ -300,7 +300,7 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
             "blocks": min(active * (ahead + 1), len(edges) - 1) * block,
             "decoding": active * max(1, ahead) * source.read_scratch_nbytes(spec.axis, longest),
             "tiles": active * tile,
-            "partial accumulators": (active + 1) * spec.partial_nbytes,
+            "partial accumulators": active * spec.partial_nbytes,
             "folded accumulators": spec.total_nbytes,
             "scratch": active * spec.scratch(longest),
             "kept arrays": spec.kept_nbytes,

@@ -298,8 +298,9 @@ def _run_here(work: Work, todo: list[tuple[int, range]], execution: Execution,
 class _Lanes:
     """A few threads, each folding whole spans with its own reader ahead across span ends.
 
-    A span is claimed only when it is within ``n_lanes`` of the first one not yet merged, which
-    bounds the partial accumulators alive to ``n_lanes + 1``.
+    A span is claimed (its first block may be read) only when it is within ``n_lanes`` of the first
+    one not yet merged, and begun only when the lane's last one is merged: at most ``n_lanes``
+    partial accumulators are alive.
     """
 
     def __init__(self, work: Work, todo: list[tuple[int, range]], n_lanes: int, ahead: int,
@@ -388,9 +389,20 @@ class _Lanes:
                 self.fold.take(number, result)
                 order.spans.pop(0)
                 result = SpanResult(self.work.fresh(), [])
-                with self.turn:
-                    self.turn.notify_all()
+                self._until_merged(number)
             del block
+
+    def _until_merged(self, number: int) -> None:
+        """Begin no other span before this one is merged: no lane has two partial accumulators.
+
+        The owner of the first unmerged span never waits here, so some lane always goes on.
+        """
+        with self.turn:
+            self.turn.notify_all()
+            while self.fold.next <= number:
+                if self.stop.is_set():
+                    raise Stopped
+                self.turn.wait(0.5)
 
 
 class _Claims:
