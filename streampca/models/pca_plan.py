@@ -78,7 +78,7 @@ def _kept(matrix: ChunkedMatrix, settings: dict[str, Any]) -> int:
 def _eigh_cost(m: int, settings: dict[str, Any], k: int) -> tuple[int, float]:
     """(bytes beside the accumulator, flops) of the eigenproblem of size m."""
     everything = _all_pairs(m, settings, k)
-    matrices = 4 if everything else 1
+    matrices = 4 if everything else 0  # the leading ones are computed in place
     return matrices * m * m * 8 + 3 * m * (k + 1) * 8, (9.0 if everything else 4 / 3) * m**3
 
 
@@ -172,8 +172,10 @@ def _gram(
         )
         passes += (loadings,)
         reason += "; a second pass for the components (components=False saves it)"
-    held = 2 * n * k * 8 + 20 * p * 8
-    return Candidate("gram", reason, passes, first.total_nbytes + solve + held, flops)
+    # the Gram matrix is gone when the statistics of all columns are joined
+    statistics = Moments().projected_nbytes(matrix.shape, 8) + 12 * p * 8
+    held = max(first.total_nbytes + solve, statistics) + 2 * n * k * 8
+    return Candidate("gram", reason, passes, held, flops)
 
 
 def _dual_nbytes(matrix: ChunkedMatrix, settings: dict[str, Any], k: int) -> int:
