@@ -329,7 +329,7 @@ def test_worker_too_small_for_the_plan() -> None:
 
 def test_worker_holds_all_operands() -> None:
     """A worker holds them whole, however many lanes share them."""
-    plan = PCA(100, svd_solver="gram").plan(Unread((2000, 200_000), "float32", (2000, 1000)))
+    plan = PCA(200, svd_solver="gram").plan(Unread((2000, 200_000), "float32", (2000, 1000)))
     kept = plan.memory["loadings"]["kept arrays"]
     assert kept > 300 * 2**20
     with pytest.raises(MemoryLimitError):

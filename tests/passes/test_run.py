@@ -404,7 +404,13 @@ HANGING = """
 """
 
 
-@pytest.mark.parametrize(("lanes", "ahead"), [(1, 1), (2, 1), (2, 0), (1, 0), (2, 2)])
+@pytest.mark.parametrize(
+    ("lanes", "ahead"),
+    [
+        (2, 1),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in [(1, 1), (2, 0), (1, 0), (2, 2)]),
+    ],
+)
 def test_a_read_that_hangs_can_be_interrupted(lanes: int, ahead: int, tmp_path: Path) -> None:
     """And the process ends, and a checkpoint is there."""
     program = textwrap.dedent(HANGING).format(

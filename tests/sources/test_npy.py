@@ -62,6 +62,7 @@ print(json.dumps([peak_nbytes(), plan.peak_nbytes]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not peak_nbytes(), reason="/proc is not there to measure with")
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_the_peak_of_a_wide_file_is_as_projected(tmp_path, order):
