@@ -316,7 +316,8 @@ class Block:
             columns = columns + (where[1].start or 0)
         raise NonFiniteError(
             f"infinity in {self.describe()}, {self.name_columns(columns)}; expected finite values. "
-            "Replace it, for example X.where(abs(X) < float('inf')), and choose missing='mean'."
+            "Replace it, for example by NaN, which missing='mean' allows: "
+            "X.where(abs(X) < float('inf'))."
         )
 
     def refuse_missing(self, columns: Array, missing: int, observed: int) -> NonFiniteError:

@@ -80,6 +80,12 @@ class Decomposition:
         return self.n_features - len(self.dropped) - len(self.constant) - len(self.filtered)
 
     @property
+    def rank_is_exact(self) -> bool:
+        """Whether ``rank`` is the rank; where not all values were computed it may be a lower
+        bound: all of those that are known stand above rounding."""
+        return self.spectrum is not None or self.rank <= self.n_components
+
+    @property
     def divisors(self) -> Array | None:
         """(p,) divisors of the columns, 0 for those that the model leaves out; None: nothing is.
 
@@ -222,18 +228,8 @@ class Decomposition:
         }
         labels: dict[str, Any] = {}
         for name in ("samples", "features"):
-            axis: AxisLabels = getattr(self.labels, name)
-            labels[name] = {
-                "dims": axis.dims,
-                "sizes": axis.sizes,
-                "attrs": _plain(axis.attrs),
-                "coords": list(axis.coords),
-                "extra": list(axis.extra),
-            }
-            for i, values in enumerate(axis.coords.values()):
-                arrays[f"label-{name}-{i}"] = _storable(values)
-            for i, values in enumerate(axis.extra.values()):
-                arrays[f"extra-{name}-{i}"] = _storable(values)
+            columns, labels[name] = axis_to_saved(getattr(self.labels, name), name)
+            arrays |= columns
         document = {
             name: _plain(getattr(self, name))
             for name in (
@@ -262,16 +258,8 @@ class Decomposition:
         arrays, document = read_bundle(path)
         if document.pop("kind", None) != "model":
             raise SourceError(f"{path} is not a model")
-        axes = []
-        for name in ("samples", "features"):
-            saved = document["labels"][name]
-            coords = {dim: arrays.pop(f"label-{name}-{i}") for i, dim in enumerate(saved["coords"])}
-            extra = {
-                column: arrays.pop(f"extra-{name}-{i}")
-                for i, column in enumerate(saved.get("extra", []))
-            }
-            dims, sizes = tuple(saved["dims"]), tuple(saved["sizes"])
-            axes.append(AxisLabels(dims, sizes, coords, saved["attrs"], extra))
+        saved = document["labels"]
+        axes = [axis_from_saved(saved[name], name, arrays) for name in ("samples", "features")]
         document["labels"] = Labels(*axes)
         certificate = document.pop("certificate")
         known: dict[str, Any] = {**document, **arrays}
@@ -279,6 +267,26 @@ class Decomposition:
             **known,
             certificate=None if certificate is None else Certificate.from_dict(certificate),
         )
+
+
+def axis_to_saved(axis: AxisLabels, name: str) -> tuple[dict[str, Array], dict[str, Any]]:
+    """(arrays, JSON-ready description) of the labels of one axis, for a bundle."""
+    columns = {f"label-{name}-{i}": _storable(v) for i, v in enumerate(axis.coords.values())}
+    extra = {f"extra-{name}-{i}": _storable(v) for i, v in enumerate(axis.extra.values())}
+    return columns | extra, {
+        "dims": list(axis.dims),
+        "sizes": list(axis.sizes),
+        "attrs": _plain(axis.attrs),
+        "coords": list(axis.coords),
+        "extra": list(axis.extra),
+    }
+
+
+def axis_from_saved(saved: Mapping[str, Any], name: str, arrays: dict[str, Array]) -> AxisLabels:
+    """The inverse of ``axis_to_saved``; takes its arrays out of ``arrays``."""
+    coords = {dim: arrays.pop(f"label-{name}-{i}") for i, dim in enumerate(saved["coords"])}
+    extra = {c: arrays.pop(f"extra-{name}-{i}") for i, c in enumerate(saved.get("extra", []))}
+    return AxisLabels(tuple(saved["dims"]), tuple(saved["sizes"]), coords, saved["attrs"], extra)
 
 
 def _storable(values: Array) -> Array:

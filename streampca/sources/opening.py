@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import numbers
 import os
 import sys
 from collections.abc import Hashable, Sequence
@@ -67,6 +68,9 @@ def open(
     Cost: metadata only; nothing is read.
     Raises InvalidInputError, InvalidTypeError (dtype) or SourceError (not there, unreadable).
     """
+    number = isinstance(missing_value, numbers.Real) and not isinstance(missing_value, bool)
+    if missing_value is not None and not number:
+        raise InvalidTypeError(f"missing_value={missing_value!r}; expected a number such as -9")
     if isinstance(source, ChunkedMatrix):
         return _opened_before(source, variable, dim, missing_value)
     if _names_plink(source):
