@@ -35,7 +35,7 @@ class Scatter(Accumulator):
     """
 
     settings = ("center",)
-    fields = ("count", "weight", "mean", "mean_low", "missing", "s", "slack")
+    fields = ("count", "weight", "mean", "mean_low", "missing", "s", "slack", "forgotten")
 
     def __init__(self, *, center: bool = True) -> None:
         self.center = center
@@ -46,6 +46,7 @@ class Scatter(Accumulator):
         self.missing: Any = None  # (p,) missing cells
         self.s: Any = None  # (p, p) float64, lower triangle: sum w (x-mean)(x-mean)'
         self.slack = 0.0  # bound of the rounding error in any entry of s
+        self.forgotten = 0.0  # the slack when rows were last removed: it was that of larger sums
         self._reopen()
 
     def _reopen(self) -> None:
@@ -113,6 +114,7 @@ class Scatter(Accumulator):
         if other.mean is not None and other.s is not None:
             self._fold(other.weight, other.mean, other.mean_low, other.s, None)
         self.slack += other.slack
+        self.forgotten += other.forgotten
         if other._product is not None:
             self._fold(other._open_weight, *other._mean_of_open(), other._product, other._total)
         self.count, self.missing = count, missing
@@ -158,7 +160,7 @@ class Scatter(Accumulator):
         left = self.weight - gone.weight
         nothing = 1e-9 * self.weight  # weights were summed in another order
         if gone.count == self.count and abs(left) <= nothing:
-            self.count, self.weight, self.slack = 0, 0.0, 0.0
+            self.count, self.weight, self.slack, self.forgotten = 0, 0.0, 0.0, 0.0
             self.mean = self.mean_low = self.missing = self.s = None
             return 0.0
         if left <= nothing or gone.count == self.count or np.any(gone.missing > self.missing):
@@ -181,6 +183,7 @@ class Scatter(Accumulator):
         self.mean, self.mean_low = add_exactly(self.mean, step)
         self.weight, self.count, self.slack = left, self.count - gone.count, error
         self.missing = self.missing - gone.missing
+        self.forgotten = error
         after = float(np.max(np.diagonal(self.s), initial=0.0))
         return error / (after - error) if after > error else np.inf  # nothing is known of it
 

@@ -24,6 +24,11 @@ from streampca.passes import PassCost, Plan
 from streampca.passes.machine import peak_nbytes
 from streampca.solvers import TRACY_WIDOM
 
+NO_GAP = (
+    "the spectrum has no gap that stands above sampling error; all components above rounding "
+    "were kept. Choose a number, or a share such as n_components=0.9."
+)
+
 
 def assemble(
     method: str,
@@ -34,9 +39,13 @@ def assemble(
     plan: Plan | None = None,
     costs: Sequence[PassCost] = (),
     source: str = "",
+    told: set[type[Warning]] | None = None,
 ) -> Decomposition:
-    """The frozen result of a fit, after warning about what its user should know."""
-    _warn(fitted, n_samples, labels, settings)
+    """The frozen result of a fit, after warning about what its user should know.
+
+    told : kinds of warning that were given before, and are not repeated; new ones are added.
+    """
+    _warn(fitted, n_samples, labels, settings, set() if told is None else told)
     divisor = freedom(fitted.weight, settings)
     spectrum = fitted.spectrum
     return Decomposition(
@@ -66,52 +75,69 @@ def assemble(
     )
 
 
-def _warn(fitted: Fitted, n_samples: int, labels: Labels, settings: dict[str, Any]) -> None:
+def _warn(
+    fitted: Fitted,
+    n_samples: int,
+    labels: Labels,
+    settings: dict[str, Any],
+    told: set[type[Warning]],
+) -> None:
     names = labels.features
     if len(fitted.dropped):
-        warnings.warn(
+        _tell(
             f"{len(fitted.dropped)} of {len(fitted.mean)} features have no observation and were "
             f"left out: {shorten(names.names(fitted.dropped[:4].tolist()), len(fitted.dropped))}",
             DroppedFeaturesWarning,
-            stacklevel=4,
+            told,
         )
     variance = fitted.column_variance
     if settings["scale"] is None and len(variance) > 2 and variance.sum() > 0:
         largest = int(np.argmax(variance))
         share = variance[largest] / variance.sum()
         if share > 0.5:
-            warnings.warn(
-                f"{names.name(largest)} holds {share:.0%} of the total variance; the first "
-                "component will be little else. If the features have different units, use "
-                "scale='std'.",
+            _tell(
+                f"{names.name(largest)} holds {share:.0%} of the total variance. If that comes "
+                "from its unit and not from what it measures, use scale='std'.",
                 DominantFeatureWarning,
-                stacklevel=4,
+                told,
             )
     if settings["n_components"] == "gap" and fitted.gap is None:
-        warnings.warn(
-            "the spectrum has no gap that stands above sampling error; all components above "
-            "rounding were kept. Choose a number, or a share such as n_components=0.9.",
-            NoGapWarning,
-            stacklevel=4,
-        )
+        _tell(NO_GAP, NoGapWarning, told)
     if settings["n_components"] == TRACY_WIDOM and fitted.gap is None:
-        warnings.warn(
+        _tell(
             "no component is significant by the Tracy-Widom test at 0.05; the first was kept",
             NoGapWarning,
-            stacklevel=4,
+            told,
         )
-    asked = len(fitted.spectrum.values)
-    if settings["n_components"] is None:  # all: those that shape and centring allow
-        unused = len(fitted.dropped) + len(fitted.constant) + len(fitted.filtered)
-        asked = min(asked, n_samples - settings["center"], len(variance) - unused)
-    if asked > fitted.rank > 0:
-        warnings.warn(
-            f"{asked} components were asked and the data have numerical rank {fitted.rank}: those "
+    kept = len(fitted.spectrum.values)
+    unused = len(fitted.dropped) + len(fitted.filtered)
+    unused += len(fitted.constant) if settings["center"] else 0
+    varying = len(variance) - unused
+    asked = settings["n_components"]
+    if isinstance(asked, (int, np.integer)) and varying < asked:
+        _tell(
+            f"{asked} components were asked and {varying} of {len(variance)} features vary: "
+            f"{kept} were kept" + ("" if varying else ", which is 0"),
+            AccuracyWarning,
+            told,
+        )
+    if asked is None:  # all: those that shape and centring allow
+        kept = min(kept, n_samples - settings["center"], varying)
+    if kept > fitted.rank > 0:
+        _tell(
+            f"{kept} components were asked and the data have numerical rank {fitted.rank}: those "
             "after it are rounding. For small singular values use float64 data and "
             "svd_solver='tsqr'.",
             AccuracyWarning,
-            stacklevel=4,
+            told,
         )
+
+
+def _tell(message: str, kind: type[Warning], told: set[type[Warning]]) -> None:
+    """Warn whoever called ``fit``, once for each kind."""
+    if kind not in told:
+        told.add(kind)
+        warnings.warn(message, kind, stacklevel=5)
 
 
 def _provenance(costs: Sequence[PassCost], source: str) -> dict[str, Any]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 
 from streampca.accumulators import MeanImputedScatter, Scatter
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, NoGapWarning
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.models.assemble import NO_GAP
 from streampca.models.decomposition import Decomposition
-from streampca.models.fitted import count_components
+from streampca.models.fitted import check_ddof, count_components, freedom
 from streampca.models.linear import attach
 from streampca.passes import (
     Candidate,
@@ -52,7 +54,9 @@ def covariance(
     Cost: one pass, n p^2 flops, 3 p^2 float64.
     Source: Chan, Golub and LeVeque 1983, eq. 2.1.
     """
+    check_ddof(ddof)
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
+    freedom(matrix.shape[0], {"ddof": ddof})
     values = _scatter(matrix, missing, memory_limit, scheduler, progress).covariance(ddof)
     return _labelled(values, matrix, "covariance")
 
@@ -115,7 +119,7 @@ def _labelled(values: Array, matrix: ChunkedMatrix, name: str) -> Any:
 
 def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any) -> Any:
     """Fit ``model`` from a covariance or correlation matrix (see ``PCA.from_covariance``)."""
-    names = getattr(S, "columns", names) if names is None else names
+    names = _names(S) if names is None else names
     matrix = np.array(S, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         raise InvalidInputError(f"S has shape {matrix.shape}; expected a square matrix")
@@ -137,7 +141,9 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
         raise InvalidInputError("S has a negative eigenvalue; expected a covariance matrix")
     rank = numerical_rank(spectrum.values, p)
     wanted = {"n_components": model.n_components}
-    k, _ = count_components(wanted, spectrum.values, spectrum, n, p, rank)
+    k, gap = count_components(wanted, spectrum.values, spectrum, n, p, rank)
+    if model.n_components == "gap" and gap is None:
+        warnings.warn(NO_GAP, NoGapWarning, stacklevel=3)
     kept = spectrum.head(k)
     floor = float(np.finfo(np.float64).eps * spectrum.values[0])
     orientation = signs_of_components(kept.vectors)
@@ -157,4 +163,12 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
         settings=wanted,
         total_squares=spectrum.squares,
     )
+    model.gap_ = gap
     return attach(model, result)
+
+
+def _names(S: Any) -> Any:
+    """What the rows of a data frame or a labelled array are called, or None."""
+    if (dims := getattr(S, "dims", None)) is None:
+        return getattr(S, "columns", None)
+    return S.coords[dims[0]].values if dims[0] in S.coords else None

@@ -62,8 +62,15 @@ class Fitted:
     missing_by_sample: Array | None = None  # (n,)
 
 
+def check_ddof(ddof: Any) -> None:
+    """Refuse what is no count of degrees of freedom."""
+    if isinstance(ddof, bool) or not isinstance(ddof, (int, np.integer)) or ddof < 0:
+        raise InvalidInputError(f"ddof={ddof!r}; expected 0, 1 or another count")
+
+
 def standardization(settings: dict[str, Any]) -> Standardize:
     """The column standardisation of these settings."""
+    check_ddof(settings.get("ddof", 1))
     names = ("center", "scale", "ddof", "ploidy", "maf", "max_missing")
     return Standardize(**{name: settings[name] for name in names if name in settings})
 
@@ -102,7 +109,8 @@ def count_components(
 ) -> tuple[int, int | None]:
     """(components to keep, the gap's k if one was asked and found).
 
-    values : the eigenvalues that are known.  Where the Tracy-Widom test was asked, its k takes
+    values : the eigenvalues that are known.  n : rows, if known.  limit : the most components
+    there can be: rows, or features that vary.  Where the Tracy-Widom test was asked, its k takes
     the place of the gap's.
     """
     wanted = settings["n_components"]
@@ -110,7 +118,11 @@ def count_components(
     if known is not None:
         return min(known, limit), None
     if wanted == "gap":
-        gap = by_gap(values[: max(rank, 1)], n)
+        known_values = values[: max(rank, 1)]
+        room = limit if n is None else min(limit, n - int(settings.get("center", True)))
+        if 0 < rank < room:  # the data could hold more: the drop to zero is one like any other
+            known_values = np.append(known_values, 0.0)
+        gap = by_gap(known_values, n)
         return (max(rank, 1) if gap is None else gap), gap
     if wanted == TRACY_WIDOM:
         found = significant(spectrum, limit if n is None else min(n - 1, limit))

@@ -92,18 +92,24 @@ def solve_accumulator(
     scaling = standardization(settings).resolve(stats, resolution.eps)
     constant, scale = scaling.constant, scaling.scale
     constant[dropped] = False
-    still = np.flatnonzero(constant if settings["center"] else np.zeros_like(constant))
+    still = constant if settings["center"] else np.zeros_like(constant)
     if scale is not None:
-        still = np.flatnonzero(scale == 0.0)
+        still = scale == 0.0
+    p = len(still)
+    varying = np.setdiff1d(np.flatnonzero(~still), dropped)
+    live = varying if varying.size else np.arange(1)  # where nothing varies: a component of 0
+    limit = min(limit, len(live))
     solve = _solve_factor if isinstance(accumulator, (RFactor, TruncatedFactor)) else _solve_sums
-    one = solve(accumulator, settings, scale, still, resolution, limit)
+    one = solve(accumulator, settings, scale, live, resolution, limit)
     k, gap = count_components(settings, one.known, one.spectrum, accumulator.count, limit, one.rank)
     kept = one.spectrum.head(k)
     k = min(k, len(kept.values))
     divisor = freedom(accumulator.weight, settings)
-    components = np.array((kept.vectors * signs_of_components(kept.vectors)).T, order="C")
-    components[:, still] = 0.0  # a constant column has a loading of exactly 0
-    components[:, dropped] = 0.0
+    vectors = kept.vectors
+    if len(varying) < p:  # a constant column has a loading of exactly 0
+        vectors = np.zeros((p, k))
+        vectors[varying] = kept.vectors[: len(varying)]
+    components = np.array((vectors * signs_of_components(vectors)).T, order="C")
     return Fitted(
         kept,
         one.known if one.everything else None,
@@ -142,31 +148,35 @@ def _column_stats(accumulator: Any) -> ColumnStats:
     )
 
 
-def _scaled_lower(lower: Array, scale: Array | None, still: Array) -> Array:
-    """The scatter, or that of the scaled columns; constant columns exactly 0."""
-    if scale is None and not still.size:
+def _scaled_lower(lower: Array, scale: Array | None, live: Array) -> Array:
+    """The scatter of the columns that vary, scaled where they are."""
+    if scale is None and len(live) == len(lower):
         return lower
-    scaled = np.array(lower)
+    scaled = np.array(lower) if len(live) == len(lower) else lower[np.ix_(live, live)]
     if scale is not None:
-        inverse = np.where(scale > 0, 1.0 / np.where(scale > 0, scale, 1.0), 0.0)
+        inverse = _inverse(scale, live)
         scaled *= inverse[:, None]
         scaled *= inverse[None, :]
-    scaled[still, :] = 0.0
-    scaled[:, still] = 0.0
     return scaled
+
+
+def _inverse(scale: Array, live: Array) -> Array:
+    """(live columns,) 1 / scale, 0 where that is 0 (nothing varies)."""
+    divisors = scale[live]
+    return np.divide(1.0, divisors, out=np.zeros_like(divisors), where=divisors > 0)
 
 
 def _solve_sums(
     accumulator: Scatter | MeanImputedScatter,
     settings: dict[str, Any],
     scale: Array | None,
-    still: Array,
+    live: Array,
     resolution: Resolution,
     limit: int,
 ) -> _Solved:
     """From the scatter matrix."""
     single = isinstance(accumulator, Scatter) and resolution.work == np.float32
-    lower = _scaled_lower(accumulator.lower(), scale, still)
+    lower = _scaled_lower(accumulator.lower(), scale, live)
     with single_threaded_blas():
         spectrum, known, everything = solve_symmetric(lower, settings, limit)
         residual = residual_norms(lower, spectrum)
@@ -174,6 +184,9 @@ def _solve_sums(
     terms = min(accumulator.count, OPEN_BLOCKS * 8192) if single else 1
     floor = rounding_floor(work, spectrum, terms)
     rank = min(numerical_rank(known, len(lower), floor), limit)
+    if isinstance(accumulator, Scatter):  # what removed rows left behind
+        least = 1.0 if scale is None else float(scale[live].min()) or 1.0
+        floor += accumulator.forgotten / least**2
     return _Solved(spectrum, known, everything, residual, floor, rank)
 
 
@@ -181,15 +194,16 @@ def _solve_factor(
     accumulator: RFactor | TruncatedFactor,
     settings: dict[str, Any],
     scale: Array | None,
-    still: Array,
+    live: Array,
     resolution: Resolution,
     limit: int,
 ) -> _Solved:
     """From a factor of the scatter, which is not squared; arithmetic was float64 throughout."""
     factor = accumulator.r_factor() if isinstance(accumulator, RFactor) else accumulator.factor()
+    if len(live) < factor.shape[1]:
+        factor = factor[:, live]
     if scale is not None:
-        factor *= np.where(scale > 0, 1.0 / np.where(scale > 0, scale, 1.0), 0.0)
-    factor[:, still] = 0.0
+        factor *= _inverse(scale, live)
     with single_threaded_blas():
         spectrum = svd_of_r(factor)
         image = factor @ spectrum.vectors
@@ -201,7 +215,8 @@ def _solve_factor(
         spectrum = replace(spectrum, next_value=accumulator.lost, total=total)
     size = max(accumulator.count, factor.shape[1])
     rank = min(numerical_rank(np.sqrt(spectrum.values), size), limit)
-    return _Solved(spectrum, spectrum.values, True, residual, floor, rank)
+    everything = not spectrum.next_value  # else values were cut off
+    return _Solved(spectrum, spectrum.values, everything, residual, floor, rank)
 
 
 # -- samples streamed -----------------------------------------------------------------------------

@@ -72,10 +72,19 @@ class _Dual:
 
 
 def _solve_dual(
-    lower: Array, z_probe: Array, settings: dict[str, Any], matrix: ChunkedMatrix, terms: int
+    lower: Array,
+    z_probe: Array,
+    settings: dict[str, Any],
+    matrix: ChunkedMatrix,
+    terms: int,
+    used: int,
 ) -> _Dual:
-    """terms : products that were added in the working dtype before float64 took them."""
-    n, limit = len(lower), min(matrix.shape)
+    """terms : products that were added in the working dtype before float64 took them.
+
+    used : features that vary; with none there is one component, of 0.
+    """
+    n = len(lower)
+    limit = min(n, max(used, 1) if settings["center"] else matrix.shape[1])
     with single_threaded_blas():
         spectrum, values, everything = solve_symmetric(lower, settings, limit)
         residual = residual_norms(lower, spectrum)
@@ -138,7 +147,7 @@ def gram_by_features(
     if (relationship := settings.get("relationship")) is not None:
         write_relationship(relationship, gram.lower(), gram.n_used)
     terms = OPEN_BLOCKS * int(np.diff(plan.named("gram").edges).max())
-    dual = _solve_dual(gram.lower(), gram.z_probe, settings, matrix, terms)
+    dual = _solve_dual(gram.lower(), gram.z_probe, settings, matrix, terms, gram.n_used)
     del gram  # n x n, before the statistics of all columns are joined
     fitted = _dual_fitted(dual, first["columns"].columns(), matrix, settings, 1)
     if "rows" in accumulators:
@@ -215,7 +224,7 @@ def gram_by_panels(
     if settings["center"] and work.scale is None:
         center_twice(work.gram, work.z_probe)
     terms = min(matrix.shape[1], FEATURES_AT_ONCE)
-    dual = _solve_dual(work.gram, work.z_probe, settings, matrix, terms)
+    dual = _solve_dual(work.gram, work.z_probe, settings, matrix, terms, work.used(stats))
     del work  # n x n
     fitted = _dual_fitted(dual, stats, matrix, settings, len(plan.passes))
     if settings["components"]:
@@ -261,6 +270,13 @@ class _Panels:
         if self.settings["missing"] == "raise":
             refuse_partly_missing(stats.missing, self.matrix.shape[0])
         return stats
+
+    def used(self, stats: ColumnStats) -> int:
+        """Features that have observations, vary, and are not filtered."""
+        eps = Resolution.of(self.matrix.dtype).eps
+        scaling = standardization(self.settings).resolve(stats, eps)
+        unused = scaling.constant | scaling.filtered | (stats.count == 0)
+        return len(unused) - int(np.count_nonzero(unused))
 
     def add(self, i: int, first: int, last: int) -> None:
         """Hold rows first..last, and take their products with themselves and all below."""
