@@ -19,6 +19,7 @@ class Estimator:
 
     _estimator_type = "transformer"
     result_: Decomposition
+    n_features_in_: int
 
     @classmethod
     def _parameters(cls) -> list[str]:
@@ -82,14 +83,17 @@ class Estimator:
         k = self._fitted().n_components
         return np.asarray([f"{stem}{i}" for i in range(k)], dtype=object)
 
-    def _note_features(self, X: Any, matrix: ChunkedMatrix) -> None:
-        """Remember the number of features and, for data frames, their names."""
-        self.n_features_in_ = matrix.shape[1]
-        names = _frame_columns(X)
-        if names is not None:
-            self.feature_names_in_ = names
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+    @property
+    def feature_names_in_(self) -> Array:
+        """(p,) names of the features of the fit, where it knows them as text (else no attribute).
+
+        Made from the labels each time: a million variants have theirs only once.
+        """
+        features = self._feature_labels()
+        names = features.coords.get(features.dims[0], ()) if len(features.dims) == 1 else ()
+        if not len(names) or not all(isinstance(name, str) for name in names):
+            raise AttributeError(f"the features of this {type(self).__name__} have no names")
+        return np.asarray([str(name) for name in names], dtype=object)
 
     def _check_features(self, X: Any, matrix: ChunkedMatrix) -> None:
         """Refuse new data whose features differ from those of the fit."""
@@ -100,9 +104,10 @@ class Estimator:
                 f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting {p} "
                 "features as input"
             )
-        names, known = _frame_columns(X), getattr(self, "feature_names_in_", None)
-        if names is not None and known is not None and not np.array_equal(names, known):
-            raise InvalidInputError(_names_message(list(names), list(known)))
+        if (names := _frame_columns(X)) is not None:
+            known = getattr(self, "feature_names_in_", None)
+            if known is not None and not np.array_equal(names, known):
+                raise InvalidInputError(_names_message(list(names), list(known)))
         check_same_features(matrix.labels.features, fitted)
 
     def _feature_labels(self) -> AxisLabels:

@@ -155,7 +155,7 @@ class GenotypePCA(LinearModel):
         plan.check_machine()
         if client is not None:
             check_workers(client, plan)
-        self._note_features(X, matrix)
+        self.n_features_in_ = matrix.shape[1]
         execution = self._execution(plan)
         execution.checkpoint = self.checkpoint
         execution.costs += costs
@@ -195,13 +195,16 @@ class GenotypePCA(LinearModel):
     def _genotypes(self, X: Any, dim: Any = None) -> ChunkedMatrix:
         """The samples and variants to use, before any call is read."""
         matrix = as_matrix(X, dim=dim)
-        if matrix.missing_value is None and matrix.dtype.kind == "i":
-            matrix.missing_value = DIPLOID_CODE
+        if matrix.missing_value is None:
+            matrix.missing_value = self._missing_code(matrix.dtype)
         if not 0.0 <= self.max_sample_missing <= 1.0:
             raise InvalidInputError(
                 f"max_sample_missing={self.max_sample_missing!r}; expected a share in [0, 1]"
             )
         return filter_genotypes(matrix, self.variants, self.keep, self.remove)
+
+    def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
+        return DIPLOID_CODE if dtype.kind == "i" else None
 
     def _cohort(self, matrix: ChunkedMatrix) -> Cohort:
         rows = np.arange(matrix.shape[0])

@@ -12,7 +12,7 @@ from streampca.accumulators import MeanImputedScatter, RFactor, Scatter, Truncat
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError, not_fitted
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.models.assemble import assemble
-from streampca.models.decomposition import Decomposition
+from streampca.models.decomposition import Decomposition, axis_from_saved, axis_to_saved
 from streampca.models.feature_names import check_same_features
 from streampca.models.fitted import Resolution, freedom, standardization
 from streampca.models.linear import LinearModel
@@ -124,7 +124,7 @@ class IncrementalPCA(LinearModel):
             self._accumulator.merge(done)
             self._resolution = self._resolution.joined(resolution)
         else:
-            self._note_features(X, matrix)
+            self.n_features_in_ = matrix.shape[1]
             self._accumulator, self._resolution, self.dim_ = done, resolution, dim
             samples = matrix.labels.samples  # their dimensions only: batches have rows of their own
             self._labels = Labels(AxisLabels(samples.dims, samples.sizes), matrix.labels.features)
@@ -203,8 +203,15 @@ class IncrementalPCA(LinearModel):
         check_n_components(self.n_components, state.count, p)
         self._check_state()
         fitted = solve_accumulator(state, settings, self._resolution, min(state.count, p))
+        told = self.__dict__.setdefault("_told", set())  # not again at every solution
         return assemble(
-            type(self).__name__, fitted, state.count, self._labels, settings, costs=self.cost_
+            type(self).__name__,
+            fitted,
+            state.count,
+            self._labels,
+            settings,
+            costs=self.cost_,
+            told=told,
         )
 
     # -- at rest --------------------------------------------------------------------------------
@@ -212,9 +219,7 @@ class IncrementalPCA(LinearModel):
     def save_state(self, path: str | os.PathLike[str]) -> Path:
         """Write the state, so that rows can be appended after ``load_state``, bit for bit."""
         arrays = {f"state-{k}": v for k, v in self._require_state().state().items()}
-        names = self._labels.features
-        if names.named:
-            arrays["features"] = np.array(names.names())
+        columns, features = axis_to_saved(self._labels.features, "features")
         settings = {
             k: v for k, v in self.get_params().items() if k not in ("scheduler", "progress")
         }
@@ -224,8 +229,9 @@ class IncrementalPCA(LinearModel):
             "eps": self._resolution.eps,
             "work_dtype": str(self._resolution.work),
             "sample_dims": list(self._sample_dims()),
+            "features": features,
         }
-        return write_bundle(path, arrays, document)
+        return write_bundle(path, arrays | columns, document)
 
     @classmethod
     def load_state(cls, path: str | os.PathLike[str]) -> IncrementalPCA:
@@ -238,10 +244,12 @@ class IncrementalPCA(LinearModel):
         model._accumulator = model._blank().from_state(state)
         p = len(model._accumulator.mean)
         dims = tuple(document.get("sample_dims", ["sample"]))
-        names = list(arrays["features"]) if "features" in arrays else None
-        model._labels = Labels(
-            AxisLabels(dims, (0,) * len(dims)), AxisLabels.plain("feature", p, names)
-        )
+        if "features" in document:
+            features = axis_from_saved(document["features"], "features", arrays)
+        else:  # as versions before kept them
+            names = list(arrays["features"]) if "features" in arrays else None
+            features = AxisLabels.plain("feature", p, names)
+        model._labels = Labels(AxisLabels(dims, (0,) * len(dims)), features)
         if "dtype" in document:  # as version 0.1.0 wrote it
             model._resolution = Resolution.of(np.dtype(document["dtype"]))
         else:
@@ -257,7 +265,7 @@ class IncrementalPCA(LinearModel):
     _resolution: Resolution
 
     def _reset(self) -> None:
-        for name in ("_accumulator", "_solved", "_labels", "_resolution", "cost_"):
+        for name in ("_accumulator", "_solved", "_labels", "_resolution", "cost_", "_told"):
             self.__dict__.pop(name, None)
 
     def _blank(self) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -104,7 +105,11 @@ class LinearModel(Estimator):
 
     @property
     def rank_(self) -> int:
-        """Numerical rank of the centred (and scaled) matrix, among the values computed."""
+        """Numerical rank of the centred (and scaled) matrix, among the values computed.
+
+        A fit of k components knows k + 1 values: of a larger rank it can only say "at least
+        k + 1" (``result_.rank_is_exact`` is False then).
+        """
         return self._fitted().rank
 
     @property
@@ -122,17 +127,24 @@ class LinearModel(Estimator):
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
         """Fit, and the scores of X, (n, k): a second pass."""
-        return self.fit(X, dim=dim).transform(X)
+        return self.fit(X, dim=dim).transform(X, dim=dim)
 
     # -- projection -----------------------------------------------------------------------------
 
     def transform(
-        self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False
+        self,
+        X: Any,
+        *,
+        dim: Any = None,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
     ) -> Any:
         """Scores of rows on the components, (n, k).
 
-        X : anything that ``fit`` takes. A Dask array gives a lazy Dask array, xarray gives
+        X : anything that ``fit`` takes. A 2-D Dask array gives a lazy Dask array, xarray gives
             labelled xarray; anything else is computed.
+        dim : the sample dimension(s). Default: those of the fit for xarray, paths and
+            N-dimensional arrays; the first of two.
         out : path of a new Zarr array to write block by block; it is returned, opened.
 
         Cost: one pass; memory of a few blocks, and of the scores where they are returned.
@@ -140,12 +152,13 @@ class LinearModel(Estimator):
         result = self._fitted()
         projection = Projection.of(result, self.whiten, self.missing)
         k = result.n_components
-        if out is None and is_dask_array(X):
+        if out is None and is_dask_array(X) and X.ndim == 2 and dim in (None, 0):
             self._check_width(X.shape)
             dtype = np.float32 if X.dtype == np.float32 else np.float64
-            return map_rows(X, projection.apply, k, dtype)
-        matrix = as_matrix(X, dim=self._dim_for(X), missing_value=self.missing_value)
-        self._check_features(X, matrix)
+            code = self._missing_code(X.dtype)
+            scores_of = partial(projection.apply, missing_value=code)
+            return map_rows(X, scores_of, k, dtype)
+        matrix = self._matrix(X, dim)
         if out is not None:
             return self._transform_into(out, overwrite, matrix, projection)
         scores = self._project(matrix, projection)
@@ -266,6 +279,7 @@ class LinearModel(Estimator):
     ) -> Any:
         """Rows reconstructed from scores, (n, p). Lazy on Dask; labelled where X is xarray.
 
+        Features without any observation in the fit are NaN.
         X : (n, k).  out : path of a new Zarr array to write block by block.
 
         Cost: one pass over the scores; memory of the rows, or of a few blocks with ``out``.
@@ -338,8 +352,7 @@ class LinearModel(Estimator):
 
     def _errors(self, X: Any) -> tuple[Array, int]:
         """((k + 1,) summed squared errors of 0, 1, ..., k components, rows): one pass."""
-        matrix = as_matrix(X, dim=self._dim_for(X), missing_value=self.missing_value)
-        self._check_features(X, matrix)
+        matrix = self._matrix(X)
         if transform_axis(matrix) == 1:
             done = self._by_features("reconstruction", matrix)
             return done.errors(_eps(matrix)), matrix.shape[0]
@@ -353,8 +366,7 @@ class LinearModel(Estimator):
         Source: Tipping and Bishop 1999, "Probabilistic principal component analysis", eq. 2.9.
         Cost: one pass; no p x p matrix is formed. Precision: as ``r2_curve``.
         """
-        matrix = as_matrix(X, dim=self._dim_for(X), missing_value=self.missing_value)
-        self._check_features(X, matrix)
+        matrix = self._matrix(X)
         likelihood = Likelihood.of(self._fitted(), self.missing)
         if transform_axis(matrix) == 1:
             done = self._by_features("score", matrix)
@@ -378,15 +390,30 @@ class LinearModel(Estimator):
         return np.asarray(covariance)
 
     def get_precision(self) -> Array:
-        """(p, p) inverse of ``get_covariance``, by the matrix inversion lemma."""
+        """(p, p) inverse of ``get_covariance``, V'L^-1 V + (I - V'V) / s2, in the data's units.
+
+        0 beside features that the model leaves out. Raises InvalidInputError where that
+        covariance is singular: components for all of the variance, and fewer than features.
+        """
         result = self._fitted()
         v, noise = result.require_components(), result.noise_variance
-        if noise == 0.0 or result.divisors is not None:
-            return _inverse(self.get_covariance(), result.divisors)
-        gain = np.maximum(result.explained_variance - noise, 0.0)
-        inner = gain / (noise * (gain + noise))
-        precision = -(v.T * inner) @ v
-        precision[np.diag_indices_from(precision)] += 1.0 / noise
+        k, dimensions = result.n_components, result.n_dimensions
+        variance = np.maximum(result.explained_variance, noise)
+        smallest = float(variance.min()) if k >= dimensions else noise
+        if smallest <= np.finfo(np.float64).eps * dimensions * float(variance.max()):
+            raise InvalidInputError(
+                f"the covariance of this model has no inverse: {k} components hold all of the "
+                f"variance of {dimensions} features. Fit fewer components than the rank "
+                f"({result.rank}), so that a noise variance is left, for example "
+                f"n_components={max(1, min(k, result.rank) - 1)}."
+            )
+        precision = (v.T / variance) @ v
+        if k < dimensions:
+            precision -= (v.T @ v) / noise
+            precision[np.diag_indices_from(precision)] += 1.0 / noise
+        if (scale := result.divisors) is not None:
+            inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+            precision *= inverse[:, None] * inverse[None, :]
         return np.asarray(precision)
 
     # -- at rest --------------------------------------------------------------------------------
@@ -414,12 +441,26 @@ class LinearModel(Estimator):
                 "as input"
             )
 
+    def _matrix(self, X: Any, dim: Any = None) -> ChunkedMatrix:
+        """New data as samples x features, the features checked against those of the fit."""
+        dim = self._dim_for(X) if dim is None else dim
+        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        if matrix.missing_value is None and (code := self._missing_code(matrix.dtype)) is not None:
+            matrix = as_matrix(matrix, missing_value=code)
+        self._check_features(X, matrix)
+        return matrix
+
+    def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
+        """What means "missing" in new data of this dtype that do not say it themselves."""
+        return self.missing_value
+
     def _dim_for(self, X: Any) -> Any:
-        """The sample dimensions of the fit, where X has names for its dimensions."""
+        """The sample dimensions of the fit, where X has names for its dimensions, or many."""
         if _is_xarray(X):
             dims = self._sample_dims()
             return dims if all(d in X.dims for d in dims) else self.dim_
-        return self.dim_ if isinstance(X, (str, os.PathLike)) else None
+        stored = isinstance(X, (str, os.PathLike))
+        return self.dim_ if stored or getattr(X, "ndim", 2) > 2 else None
 
     def _sample_dims(self) -> tuple[str, ...]:
         return self._fitted().labels.samples.dims
@@ -430,14 +471,6 @@ def attach(model: LinearModel, result: Decomposition) -> LinearModel:
     model.result_ = result
     model.n_features_in_ = result.n_features
     return model
-
-
-def _inverse(covariance: Array, divisors: Array | None) -> Array:
-    """The inverse over the features that the model knows; 0 beside the others."""
-    live = np.arange(len(covariance)) if divisors is None else np.flatnonzero(divisors)
-    inverse = np.zeros_like(covariance)
-    inverse[np.ix_(live, live)] = np.linalg.inv(covariance[np.ix_(live, live)])
-    return inverse
 
 
 def _eps(matrix: ChunkedMatrix) -> float:

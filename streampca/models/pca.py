@@ -115,7 +115,7 @@ class PCA(LinearModel):
         """
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         settings = check_settings(self.get_params(), matrix.shape)
-        self._note_features(X, matrix)
+        self.n_features_in_ = matrix.shape[1]
         plan = plan_pca(matrix, settings)
         client = find_client(self.scheduler)
         plan.check_machine()
@@ -143,7 +143,7 @@ class PCA(LinearModel):
         self.fit(X, dim=dim)
         scores = self.result_.scores
         if scores is None:
-            return self.transform(X)
+            return self.transform(X, dim=dim)
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         values = np.array(scores, dtype=np.float32 if matrix.dtype == np.float32 else np.float64)
         if self.whiten:
@@ -179,10 +179,8 @@ def check_settings(settings: dict[str, Any], shape: tuple[int, int]) -> dict[str
         raise InvalidInputError(f"missing={settings['missing']!r}; expected 'raise' or 'mean'")
     if settings["missing"] == "mean" and not settings["center"]:
         raise InvalidInputError("missing='mean' needs center=True: holes hold the mean, 0 after it")
-    ddof = settings["ddof"]
-    if isinstance(ddof, bool) or not isinstance(ddof, (int, np.integer)) or ddof < 0:
-        raise InvalidInputError(f"ddof={ddof!r}; expected 0, 1 or another count")
     standardization(settings)
+    ddof = settings["ddof"]
     check_n_components(settings["n_components"], n, p)
     if n - ddof <= 0:
         raise InvalidInputError(

@@ -74,14 +74,17 @@ class Projection:
         itemsize = work_dtype(matrix.dtype).itemsize
         return lambda length: itemsize * k * (p + length)
 
-    def apply(self, values: Any) -> Array:
+    def apply(self, values: Any, missing_value: float | None = None) -> Array:
         """(rows, k) scores of rows in memory."""
-        return self(Block(values, 0, 0, values.shape[0]))
+        return self(Block(values, 0, 0, values.shape[0], missing_value=missing_value))
 
 
 @dataclass(frozen=True)
 class BackProjection:
-    """x = mean + scale * (scores V): from scores to reconstructed rows."""
+    """x = mean + scale * (scores V): from scores to reconstructed rows.
+
+    NaN in features without any observation in the fit: the model knows nothing of them.
+    """
 
     components: Array
     center: Array
@@ -92,7 +95,9 @@ class BackProjection:
     def of(cls, result: Decomposition, whiten: bool) -> BackProjection:
         """The inverse of ``Projection.of``."""
         forward = Projection.of(result, whiten, "raise")
-        return cls(forward.components, forward.center, forward.scale, forward.whiten)
+        center = np.array(forward.center)
+        center[result.dropped] = np.nan
+        return cls(forward.components, center, forward.scale, forward.whiten)
 
     def __call__(self, block: Block) -> Array:
         """(rows, p) of a block of scores."""

@@ -18,5 +18,15 @@ def map_rows(X: Any, function: Callable[[Any], Any], width: int, dtype: Any) -> 
     """A Dask array of (rows, width) with the row chunks of X; function maps (rows, p) arrays."""
     whole = X.rechunk({1: -1})
     return whole.map_blocks(
-        function, dtype=dtype, chunks=(X.chunks[0], (width,)), meta=np.empty((0, 0), dtype)
+        _applied,
+        function=function,
+        to=dtype,
+        dtype=dtype,
+        chunks=(X.chunks[0], (width,)),
+        meta=np.empty((0, 0), dtype),
     )
+
+
+def _applied(values: Any, function: Callable[[Any], Any], to: Any) -> Any:
+    """What one block becomes, in the dtype that was announced for it."""
+    return np.asarray(function(values), dtype=to)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import dask.array as da
 import numpy as np
 import pytest
 
@@ -355,3 +356,16 @@ def test_1000_genomes_separates_super_populations(shared_data) -> None:
     known = labels != "not in the panel"
     assert known.sum() == 1047
     assert nearest_centroid_share(model.scores_[known], labels[known]) >= 0.95
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.DroppedFeaturesWarning")
+def test_bare_arrays_of_calls_have_their_holes_in_transform_too():
+    calls = simulated()
+    model = GenotypePCA(3).fit(calls)
+    assert np.abs(model.scores_).max() > 5
+    np.testing.assert_allclose(model.transform(calls), model.scores_, atol=1e-4)
+    lazy = model.transform(da.from_array(calls, chunks=(17, 100)))
+    np.testing.assert_allclose(lazy.compute(), model.scores_, atol=1e-4)
+    assert model.reconstruction_error(calls) == pytest.approx(
+        model.reconstruction_error(genotypes(calls))
+    )

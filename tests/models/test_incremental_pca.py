@@ -11,6 +11,7 @@ from invariants import check_invariants
 import streampca
 from streampca import PCA, IncrementalPCA
 from streampca.errors import (
+    DominantFeatureWarning,
     DroppedFeaturesWarning,
     InvalidInputError,
     MemoryLimitError,
@@ -77,6 +78,37 @@ def test_forget_certifies_its_loss(X):
     true = PCA(3).fit(X)
     error = np.abs(model.explained_variance_ - true.explained_variance_).max()
     assert 1e-10 < error / true.explained_variance_[0] <= loss
+
+
+def test_a_certificate_counts_what_forgetting_left(tmp_path):
+    rng = np.random.default_rng(0)
+    quiet, loud = rng.standard_normal((50, 6)), 1e7 * rng.standard_normal((50, 6))
+    for scale in (None, "std"):
+        model = IncrementalPCA(3, scale=scale).fit(quiet).partial_fit(loud)
+        model.forget(IncrementalPCA(3).fit(loud))
+        model.save_state(tmp_path / str(scale))
+        true = PCA(3, scale=scale).fit(quiet)
+        error = np.abs(model.explained_variance_ - true.explained_variance_)
+        assert error.max() > 1e-6
+        for one in (model, IncrementalPCA.load_state(tmp_path / str(scale))):
+            assert np.all(error <= one.certificate_.variance_bound)
+            assert np.all(one.certificate_.angle_bound == np.pi / 2)
+    calm = IncrementalPCA(3).fit(quiet)
+    floor = calm.certificate_.floor
+    calm.partial_fit(quiet + 1).forget(IncrementalPCA(3).fit(quiet + 1))
+    assert floor < calm.certificate_.floor < 1e-11
+
+
+def test_a_warning_is_given_once():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 4)) * [10, 1, 1, 1]
+    model = IncrementalPCA(2)
+    with pytest.warns(DominantFeatureWarning):
+        model.fit(X[:20])
+    for part in (X[20:40], X[40:]):
+        assert model.partial_fit(part).n_components_ == 2  # warnings are errors here
+    with pytest.warns(DominantFeatureWarning):
+        model.fit(X)
 
 
 def test_forget_refuses_what_was_never_there(X):
@@ -146,6 +178,10 @@ def test_other_features_are_refused(X, tmp_path):
     with pytest.raises(InvalidInputError, match="same order"):
         model.partial_fit(frame[["d", "c", "b", "a"]])
     model.save_state(tmp_path / "s")
+    restored = IncrementalPCA.load_state(tmp_path / "s")
+    assert restored.feature_names_in_.tolist() == list("abcd")
+    with pytest.raises(InvalidInputError, match="same order"):
+        restored.transform(frame[["d", "c", "b", "a"]])
     labelled = xr.DataArray(X[:60, :4], dims=("time", "site"), coords={"site": list("abcd")})
     for one in (model, IncrementalPCA.load_state(tmp_path / "s")):
         with pytest.raises(InvalidInputError, match=r"site 0 is d and was a \(4 of 4"):
@@ -155,6 +191,21 @@ def test_other_features_are_refused(X, tmp_path):
         assert one.n_samples_seen_ == 120
     with pytest.raises(InvalidInputError, match="another order"):
         model.merge(IncrementalPCA(2).fit(labelled[:, ::-1]))
+
+
+def test_a_saved_state_knows_its_grid(X, tmp_path):
+    grid = xr.DataArray(X.reshape(-1, 3, 4), dims=("time", "lat", "lon"))
+    for name, one in (("bare", grid), ("named", grid.assign_coords(lat=[1.0, 2, 3]))):
+        model = IncrementalPCA(2).fit(one, dim="time")
+        model.save_state(tmp_path / name)
+        restored = IncrementalPCA.load_state(tmp_path / name)
+        xr.testing.assert_identical(restored.transform(one), model.transform(one))
+        with pytest.raises(InvalidInputError, match="transpose X"):
+            restored.partial_fit(one.transpose("time", "lon", "lat"))
+        rows = restored.inverse_transform(restored.transform(one))
+        assert rows.dims == one.dims
+    with pytest.raises(InvalidInputError, match=r"lat 0 is 3\.0 and was 1\.0"):
+        restored.partial_fit(one[:, ::-1])
 
 
 @pytest.mark.parametrize("state", ["scatter", "tsqr", "truncated"])
@@ -277,3 +328,8 @@ def test_mismatched_models_do_not_merge(X):
         IncrementalPCA(2).fit(X).merge(IncrementalPCA(2, state="tsqr").fit(X))
     with pytest.raises(InvalidInputError, match="features cannot join"):
         IncrementalPCA(2).fit(X).merge(IncrementalPCA(2).fit(X[:, :5]))
+
+
+def test_a_ddof_that_is_no_count_is_refused(X):
+    with pytest.raises(InvalidInputError, match="ddof=-1; expected"):
+        IncrementalPCA(2, ddof=-1).partial_fit(X)

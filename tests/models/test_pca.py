@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import xarray as xr
@@ -16,6 +17,7 @@ from invariants import check_invariants
 
 import streampca
 from streampca import PCA
+from streampca.cli.words import summary
 from streampca.errors import (
     AccuracyWarning,
     DominantFeatureWarning,
@@ -167,6 +169,38 @@ def test_gap_and_its_absence():
     assert flat.n_components_ == 4
 
 
+@pytest.mark.parametrize(
+    ("variances", "n", "k"),
+    [
+        ([100, 90, 0, 0, 0, 0], 10_000, 2),
+        ([10, 9.9, 9.8, 0, 0, 0], 10_000, 3),
+        ([100, 90, 0, 0], None, 2),
+        ([100, 10, 9, 8, 0, 0], 10_000, 1),
+    ],
+)
+def test_the_drop_to_zero_is_a_gap(variances, n, k):
+    model = PCA.from_covariance(np.diag(variances), n=n, n_components="gap")
+    assert model.gap_ == model.n_components_ == k
+    if n is not None:
+        X, _ = low_rank(1000, len(variances), np.sqrt(np.trim_zeros(variances, "b")))
+        for solver in SOLVERS:
+            fitted = PCA("gap", svd_solver=solver).fit(X)
+            assert fitted.gap_ == fitted.n_components_ == k
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_what_centring_and_constants_take_is_no_gap(solver):
+    flat = 5 * np.eye(40)  # all variances about the mean are equal, one is 0
+    with pytest.warns(NoGapWarning):
+        assert PCA("gap", svd_solver=solver).fit(flat).n_components_ == 39
+    rng = np.random.default_rng(0)
+    more = np.concatenate([rng.standard_normal((4000, 4)), np.ones((4000, 3))], axis=1)
+    with pytest.warns(NoGapWarning):
+        assert PCA("gap", svd_solver="scatter").fit(more).n_components_ == 4
+    with pytest.warns(NoGapWarning):
+        PCA.from_covariance(np.eye(4), n_components="gap")
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_whitened_scores_have_unit_variance(solver):
     X = planted(150, 9)
@@ -250,7 +284,7 @@ def test_a_million_rows_of_a_tenth_are_constant():
 def test_a_dominant_unscaled_feature_is_named():
     X = xr.DataArray(planted(40, 4), dims=("s", "f"), coords={"f": ["a", "b", "income", "d"]})
     X[:, 2] *= 1000
-    with pytest.warns(DominantFeatureWarning, match="income holds 100%"):
+    with pytest.warns(DominantFeatureWarning, match="income holds 100% of the total variance"):
         PCA(2).fit(X)
     PCA(2, scale="std").fit(X)
 
@@ -263,6 +297,51 @@ def test_rank_is_reported_and_rounding_is_not_sold_as_components():
     assert model.rank_ == 3
     with pytest.warns(AccuracyWarning, match="10 components were asked"):
         assert PCA(None, svd_solver="tsqr").fit(X).rank_ == 3
+
+
+@pytest.mark.parametrize("solver", ["scatter", "gram"])
+def test_a_rank_that_is_only_a_lower_bound_says_so(solver):
+    X = planted(60, 54)
+    part, whole = PCA(5, svd_solver=solver).fit(X), PCA(None, svd_solver=solver).fit(X)
+    assert part.rank_ == 6
+    assert not part.result_.rank_is_exact
+    assert summary(part)["rank"] is None
+    assert summary(part)["rank_at_least"] == 6
+    assert whole.rank_ == summary(whole)["rank"] == 54
+    low, _ = low_rank(60, 54, np.array([5.0, 4, 3]))
+    with pytest.warns(AccuracyWarning):
+        model = PCA(5, svd_solver=solver).fit(low)
+    assert summary(model)["rank"] == 3
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("scale", [None, "std"])
+@pytest.mark.parametrize("center", [True, False])
+def test_components_beyond_the_rank_lie_in_the_features_used(solver, scale, center):
+    if scale and not center:
+        return
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 3))
+    X = np.concatenate([X, X, np.ones((40, 2)) * center], axis=1)
+    with pytest.warns(AccuracyWarning, match="numerical rank 3"):
+        model = PCA(5, svd_solver=solver, scale=scale, center=center).fit(X)
+    np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(5), atol=1e-12)
+    if center:
+        assert np.all(model.components_[:, 6:] == 0)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
+def test_no_more_components_than_features_that_vary(solver):
+    X = np.concatenate([planted(40, 3), np.ones((40, 5))], axis=1)
+    with pytest.warns(AccuracyWarning, match="5 components were asked and 3 of 8 .* 3 were kept"):
+        model = PCA(5, svd_solver=solver).fit(X)
+    assert model.transform(X).shape == (40, 3)
+    np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(3), atol=1e-12)
+    with pytest.warns(AccuracyWarning, match="0 of 4 features vary: 1 were kept, which is 0"):
+        flat = PCA(2, svd_solver=solver).fit(np.ones((9, 4)))
+    assert np.all(flat.components_ == 0)
+    assert flat.explained_variance_.tolist() == [0.0]
 
 
 def low_rank(n: int, p: int, singular: np.ndarray, seed: int = 0):
@@ -490,6 +569,44 @@ def test_constant_features_count_in_the_likelihood_unless_scaled():
     np.testing.assert_allclose(scaled.score(X), bare.score(np.delete(X, 2, axis=1)))
 
 
+def test_a_precision_is_the_inverse_or_refused():
+    rng = np.random.default_rng(0)
+    X = planted(60, 8)
+    X[:, 2] = 4.0
+    scaled = PCA(3, scale="std").fit(X)
+    used = np.delete(np.arange(8), 2)
+    inside = np.ix_(used, used)
+    np.testing.assert_allclose(
+        scaled.get_precision()[inside] @ scaled.get_covariance()[inside], np.eye(7), atol=1e-9
+    )
+    assert np.all(scaled.get_precision()[2] == 0)
+    full = PCA(scale="std").fit(X)
+    np.testing.assert_allclose(
+        full.get_precision()[inside], np.linalg.inv(np.cov(X[:, used].T)), rtol=1e-8
+    )
+    wide = rng.standard_normal((6, 50))
+    assert np.isfinite(PCA(3).fit(wide).get_precision()).all()
+    low, _ = low_rank(60, 8, np.array([5.0, 4, 3]))
+    for model in (PCA().fit(wide), PCA(5).fit(wide), PCA(3).fit(low), PCA().fit(X)):
+        with pytest.raises(InvalidInputError, match=r"no inverse.*fewer components"):
+            model.get_precision()
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_unobserved_features_are_not_reconstructed(scale, tmp_path):
+    X = planted(40, 6)
+    X[:, 2] = np.nan
+    with pytest.warns(DroppedFeaturesWarning):
+        model = PCA(5, scale=scale).fit(X)
+    scores = model.transform(X)
+    np.testing.assert_allclose(model.inverse_transform(scores), X, atol=1e-9)
+    lazy = model.inverse_transform(da.from_array(scores, chunks=(7, 5)))
+    np.testing.assert_allclose(lazy.compute(), X, atol=1e-9)
+    np.testing.assert_allclose(
+        model.inverse_transform(scores, out=tmp_path / "x.zarr")[:], X, atol=1e-9
+    )
+
+
 def test_reconstructed_rows_have_the_labels_of_the_data():
     values = planted(24, 20).reshape(24, 4, 5)
     X = xr.DataArray(
@@ -529,6 +646,40 @@ def test_transform_stays_lazy_and_writes_block_by_block(tmp_path):
         model.transform(X, out=tmp_path / "scores.zarr")
     rows = model.inverse_transform(str(tmp_path / "scores.zarr"), out=tmp_path / "rows.zarr")
     np.testing.assert_allclose(rows[:], back.compute(), atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
+def test_a_lazy_transform_knows_the_missing_code(dtype):
+    rng = np.random.default_rng(0)
+    U = rng.integers(0, 90, (50, 6)).astype(dtype)
+    U[rng.random(U.shape) < 0.1] = 255
+    model = PCA(2, missing="mean", missing_value=255).fit(U)
+    lazy = model.transform(da.from_array(U, chunks=10))
+    assert lazy.compute().dtype == lazy.dtype == model.transform(U).dtype
+    np.testing.assert_allclose(lazy.compute(), model.transform(U), rtol=1e-5, atol=1e-4)
+    strict = PCA(2, missing_value=255).fit(np.minimum(U, 90))
+    with pytest.raises(NonFiniteError):
+        strict.transform(U)
+    with pytest.raises(NonFiniteError):
+        strict.transform(da.from_array(U, chunks=10)).compute()
+
+
+@pytest.mark.parametrize("shape", [(60, 4, 3), (8, 6, 5)])
+def test_arrays_of_many_dimensions_keep_the_dimension_of_the_fit(shape):
+    X = planted(shape[0], shape[1] * shape[2]).reshape(shape)
+    moved = np.moveaxis(X, 0, 1)
+    expected = PCA(2).fit_transform(X.reshape(shape[0], -1))
+    for array, dim in ((X, 0), (moved, 1)):
+        for source in (array, da.from_array(array, chunks=5)):
+            model = PCA(2)
+            np.testing.assert_allclose(model.fit_transform(source, dim=dim), expected, atol=1e-9)
+            np.testing.assert_allclose(model.transform(source), expected, atol=1e-9)
+            assert model.reconstruction_error(source) > 0
+    flat = X.reshape(shape[0], -1).T
+    for source in (flat, da.from_array(flat, chunks=5)):
+        model = PCA(2)
+        np.testing.assert_allclose(model.fit_transform(source, dim=1), expected, atol=1e-9)
+        np.testing.assert_allclose(model.transform(source, dim=1), expected, atol=1e-9)
 
 
 def test_xarray_in_labelled_xarray_out():
@@ -592,6 +743,20 @@ def test_features_of_the_fit_are_known_by_name(names, tmp_path):
         model.r2_curve(X[:, ::-1])
 
 
+def test_a_loaded_model_knows_the_columns_of_the_data_frame(tmp_path):
+    frame = pd.DataFrame(planted(30, 3), columns=list("abc"))
+    model = PCA(2, scale="std").fit(frame)
+    model.save(tmp_path / "m")
+    for one in (model, streampca.load(tmp_path / "m")):
+        assert one.feature_names_in_.tolist() == list("abc")
+        assert one.feature_names_in_.dtype == object
+        with pytest.raises(InvalidInputError, match="same order"):
+            one.transform(frame[["c", "b", "a"]])
+        np.testing.assert_allclose(one.transform(frame), model.transform(frame.values))
+    assert not hasattr(PCA(2, scale="std").fit(frame.values), "feature_names_in_")
+    assert not hasattr(PCA(2), "feature_names_in_")
+
+
 def test_a_stacked_grid_keeps_its_order():
     values = planted(24, 20).reshape(24, 4, 5)
     bare = xr.DataArray(values, dims=("time", "lat", "lon"))
@@ -639,7 +804,7 @@ def test_gram_by_panels_of_rows(tmp_path, scale):
         Z /= Z.std(axis=0, ddof=1)
     variance = np.linalg.eigvalsh(Z @ Z.T)[::-1][:4] / 399
     panels = set()
-    for limit in ("186MiB", "166MiB"):
+    for limit in ("178MiB", "160MiB"):
         model = PCA(4, memory_limit=limit, scale=scale).fit(store)
         plan = model.plan_
         assert plan.solver == "gram by panels"
@@ -669,7 +834,11 @@ def test_gram_by_panels_of_rows(tmp_path, scale):
         (np.zeros((3, 0)), InvalidInputError, "0 feature"),
         (np.ones((1, 3)), InvalidInputError, "1 sample"),
         ("nowhere.zarr", SourceError, "no such file"),
-        (np.array([[1.0, np.inf], [2, 3], [4, 5]]), NonFiniteError, "infinity in block 0"),
+        (
+            np.array([[1.0, np.inf], [2, 3], [4, 5]]),
+            NonFiniteError,
+            r"infinity in block 0.*by NaN, which missing='mean' allows",
+        ),
         (
             np.array([[1.0, np.nan], [2, 3], [4, 5]]),
             NonFiniteError,
@@ -694,6 +863,7 @@ def test_bad_input_is_refused_in_words(X, error, words):
         ({"scale": "hwe2"}, "scale="),
         ({"missing": "guess"}, "missing="),
         ({"ddof": -1}, "ddof"),
+        ({"missing_value": "x"}, "missing_value='x'; expected a number"),
         ({"missing": "mean", "svd_solver": "tsqr"}, "scatter"),
         ({"memory_limit": "lots"}, "512MiB"),
         ({"scheduler": "nowhere"}, "scheduler="),
@@ -761,6 +931,22 @@ def test_from_covariance():
             PCA.from_covariance(bad)
 
 
+def test_a_covariance_of_named_features_keeps_the_names():
+    frame = pd.DataFrame(planted(50, 4), columns=list("abcd"))
+    for S in (streampca.covariance(frame), frame.cov()):
+        model = PCA.from_covariance(S, mean=frame.mean(), n=50, n_components=2)
+        assert model.feature_names_in_.tolist() == list("abcd")
+        with pytest.raises(InvalidInputError, match="same order"):
+            model.transform(frame[list("dcba")])
+    with pytest.raises(InvalidInputError, match="ddof=-1; expected"):
+        streampca.covariance(frame, ddof=-1)
+    with pytest.raises(InvalidInputError, match="n_samples = 50"):
+        streampca.covariance(frame, ddof=50)
+    for function in (streampca.covariance, streampca.correlation):
+        with pytest.raises(InvalidTypeError, match="missing_value='x'"):
+            function(frame, missing_value="x")
+
+
 def test_covariance_and_correlation_are_labelled():
     X = xr.DataArray(planted(50, 4), dims=("s", "f"), coords={"f": list("abcd")})
     covariance = streampca.covariance(X)
@@ -801,5 +987,5 @@ def test_no_property_reads_data(tmp_path):
                 and not name.startswith("__")
                 and (name != "components_" or model.components)
             ):
-                getattr(model, name)
+                getattr(model, name, None)  # without names of features there is no attribute
         assert matrix.reads().chunks == fitted
