@@ -20,6 +20,7 @@ from streampca.errors import (
     SourceError,
 )
 from streampca.models.pca_plan import plan_append
+from streampca.store import read_bundle, write_bundle
 
 
 @pytest.fixture
@@ -193,6 +194,16 @@ def test_other_features_are_refused(X, tmp_path):
         model.merge(IncrementalPCA(2).fit(labelled[:, ::-1]))
 
 
+def test_a_state_of_an_earlier_version_opens(X, tmp_path):
+    model = IncrementalPCA(2).fit(pd.DataFrame(X[:60, :4], columns=list("abcd")))
+    arrays, document = read_bundle(model.save_state(tmp_path / "new"))
+    del document["features"], arrays["state-forgotten"], arrays["label-features-0"]
+    write_bundle(tmp_path / "old", {**arrays, "features": np.array(list("abcd"))}, document)
+    restored = IncrementalPCA.load_state(tmp_path / "old")
+    assert restored.feature_names_in_.tolist() == list("abcd")
+    np.testing.assert_array_equal(restored.components_, model.components_)
+
+
 def test_a_saved_state_knows_its_grid(X, tmp_path):
     grid = xr.DataArray(X.reshape(-1, 3, 4), dims=("time", "lat", "lon"))
     for name, one in (("bare", grid), ("named", grid.assign_coords(lat=[1.0, 2, 3]))):
@@ -320,7 +331,9 @@ def test_the_plan_of_an_append_counts_the_state_that_is_held(X):
     later = plan_append(wide, model.get_params(), blank, held=True)
     state = blank.projected_nbytes(wide.shape, 8)
     assert later.memory["append"]["kept arrays"] == state > first.memory["append"]["kept arrays"]
-    assert first.memory["solver"]["dense solver"] >= 2 * state
+    solving = [plan.memory["solver"]["dense solver"] for plan in (first, later)]
+    assert solving[0] >= state  # whose unused triangle is the room for work
+    assert solving[1] >= 2 * state  # the old state, and the new one that joins it
 
 
 def test_mismatched_models_do_not_merge(X):
