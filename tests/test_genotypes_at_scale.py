@@ -1,0 +1,109 @@
+"""Genotypes in the large: files by chromosome, limits at full size, memory that does not grow."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca
+from streampca import GenotypePCA
+from streampca.errors import MemoryLimitError
+from streampca.matrix import ReadCount
+from streampca.sources.stacked import Reader, StackedMatrix
+from tests.genotypes import random_calls, write_plink
+
+
+def test_22_files_give_the_bits_of_one(tmp_path) -> None:
+    calls = random_calls(101, 2200)
+    chromosomes = [str(1 + j // 100) for j in range(2200)]
+    whole = GenotypePCA(4).fit(write_plink(tmp_path / "all", calls, chromosomes=chromosomes))
+    for i in range(22):
+        part = slice(100 * i, 100 * (i + 1))
+        write_plink(
+            tmp_path / f"chr{i + 1}",
+            calls[:, part],
+            chromosomes=chromosomes[part],
+            ids=[f"rs{j}" for j in range(part.start, part.stop)],
+        )
+    parts = GenotypePCA(4).fit(str(tmp_path / "chr*.bed"))
+    for name in ("eigenvalues_", "scores_", "components_", "frequencies_"):
+        np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name), name)
+
+
+class Unread(Reader):
+    """Calls of the defining case, which nothing may read."""
+
+    into_buffer = True
+    loads = ("numba",)
+    shape = (500_568, 3192)
+    dtype = np.dtype(np.int8)
+
+    def read(self, index: Any, buffer: Any = None) -> Any:
+        raise AssertionError("a plan reads nothing")
+
+    def edges(self, dim: int) -> Any:
+        return None if dim == 0 else np.array([0, 3192])
+
+    def fingerprint(self) -> str:
+        return "unread"
+
+    def reads(self) -> ReadCount:
+        return ReadCount()
+
+    def restart_counts(self) -> None:
+        pass
+
+
+def test_a_quarter_of_a_gibibyte_is_refused_with_the_limit_that_would_do() -> None:
+    matrix = StackedMatrix(Unread(), (1,), (0,), missing_value=-1)
+    with pytest.raises(MemoryLimitError) as error:
+        GenotypePCA(10, components=False, memory_limit="256MiB").plan(matrix)
+    found = re.search(r"memory_limit='(\d+MiB)'", str(error.value))
+    assert found is not None
+    plan = GenotypePCA(10, components=False, memory_limit=found[1]).plan(matrix)
+    assert plan.peak_nbytes <= plan.memory_limit < 500e6
+    usual = GenotypePCA(10, components=False).plan(matrix)
+    assert usual.solver == "gram"
+    assert [one.reads for one in usual.passes] == [381]
+
+
+CHILD = """
+import sys
+import streampca
+from streampca.passes.machine import peak_nbytes
+matrix = streampca.open(sys.argv[1])
+step, p = 2000, matrix.shape[1]
+matrix.read(1, 0, step)
+before = peak_nbytes()
+for start in range(0, p, step):
+    matrix.read(1, start, min(start + step, p))
+print((peak_nbytes() - before) / 1e6)
+"""
+
+
+@pytest.mark.slow
+def test_resident_memory_does_not_grow_with_the_file(tmp_path) -> None:
+    """A mapped .bed would count as resident: 100 MB here."""
+    n, p = 4000, 100_000
+    stem = tmp_path / "x"
+    (tmp_path / "x.fam").write_text("".join(f"f s{i} 0 0 0 0\n" for i in range(n)))
+    (tmp_path / "x.bim").write_text("".join(f"1 v{j} 0 {j} A G\n" for j in range(p)))
+    with open(f"{stem}.bed", "wb") as bed:
+        bed.write(b"\x6c\x1b\x01")
+        rng = np.random.default_rng(0)
+        for _ in range(100):
+            bed.write(rng.integers(0, 256, p // 100 * n // 4, dtype=np.uint8).tobytes())
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, f"{stem}.bed"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(streampca.__file__).parents[1],
+    )
+    assert float(done.stdout) < 30
