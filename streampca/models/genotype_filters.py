@@ -18,6 +18,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
 from streampca.matrix.text import as_text, is_among
 from streampca.models.long_range_ld import in_long_range_ld
+from streampca.sources.variants import HUMAN, chromosome_name, chromosome_names
 
 Names = Iterable[str] | str | os.PathLike[str]
 _REGION = re.compile(r"^(?:chr)?([^:]+)(?::([\d,]+)-([\d,]+))?$", re.IGNORECASE)
@@ -27,14 +28,16 @@ _REGION = re.compile(r"^(?:chr)?([^:]+)(?::([\d,]+)-([\d,]+))?$", re.IGNORECASE)
 class VariantFilter:
     """Variants by chromosome, id and place.
 
-    chromosomes : "autosomes" (1 to ``n_autosomes``), "all", or names such as ["1", "X"].
+    chromosomes : "autosomes" (1 to ``n_autosomes``), "all", or names such as ["1", "X"]. The codes
+        after the autosomes are PLINK's: with 22, "23" and "X" name one chromosome, "24" and "Y",
+        "25" and "XY", "26" and "MT", however the source spells them.
     extract, exclude : variant ids to keep, to leave out: a sequence, or a file with one a line.
     regions, exclude_regions : "6:25,000,000-34,000,000" or "chr6"; both ends included.
     exclude_long_range_ld : None, or the genome build, 37 or 38.
     """
 
     chromosomes: str | Sequence[str] = "autosomes"
-    n_autosomes: int = 22
+    n_autosomes: int = HUMAN
     extract: Names | None = None
     exclude: Names | None = None
     regions: Sequence[str] = ()
@@ -45,15 +48,16 @@ class VariantFilter:
         """(p,) True = used. Raises InvalidInputError where a label that is needed is absent."""
         keep = np.ones(len(labels), dtype=bool)
         if (chromosomes := self._chromosomes(labels)) is not None:
-            keep &= is_among(_column(labels, "chromosome", "chromosomes"), chromosomes)
+            stored = _column(labels, "chromosome", "chromosomes")
+            keep &= is_among(chromosome_names(stored, self.n_autosomes), chromosomes)
         if self.extract is not None:
             keep &= is_among(_names(labels), read_names(self.extract))
         if self.exclude is not None:
             keep &= ~is_among(_names(labels), read_names(self.exclude))
         if self.regions:
-            keep &= in_regions(labels, self.regions)
+            keep &= in_regions(labels, self.regions, self.n_autosomes)
         if self.exclude_regions:
-            keep &= ~in_regions(labels, self.exclude_regions)
+            keep &= ~in_regions(labels, self.exclude_regions, self.n_autosomes)
         if self.exclude_long_range_ld is not None:
             chromosome = _column(labels, "chromosome", "exclude_long_range_ld")
             position = _column(labels, "position", "exclude_long_range_ld")
@@ -69,8 +73,11 @@ class VariantFilter:
                 if "chromosome" not in labels.extra:
                     return None
                 return [str(i) for i in range(1, self.n_autosomes + 1)]
-            return expand_chromosomes(self.chromosomes)
-        return [one for text in self.chromosomes for one in expand_chromosomes(text)]
+            return self._expanded(self.chromosomes)
+        return [one for text in self.chromosomes for one in self._expanded(text)]
+
+    def _expanded(self, text: str) -> list[str]:
+        return [chromosome_name(one, self.n_autosomes) for one in expand_chromosomes(text)]
 
 
 def expand_chromosomes(text: str) -> list[str]:
@@ -79,7 +86,7 @@ def expand_chromosomes(text: str) -> list[str]:
     for part in str(text).replace(" ", "").split(","):
         plain = part[3:] if part.lower().startswith("chr") else part
         first, dash, last = plain.partition("-")
-        if dash and first.isdigit() and last.isdigit():
+        if dash and first.isdigit() and last.isdigit() and int(first) <= int(last):
             found += [str(i) for i in range(int(first), int(last) + 1)]
         elif plain and not dash:
             found.append(plain)
@@ -88,15 +95,17 @@ def expand_chromosomes(text: str) -> list[str]:
     return found
 
 
-def in_regions(labels: AxisLabels, regions: Sequence[str]) -> Array:
+def in_regions(
+    labels: AxisLabels, regions: Sequence[str], n_autosomes: int | None = HUMAN
+) -> Array:
     """(p,) True where a variant lies in one of the regions, ends included."""
-    chromosome = _column(labels, "chromosome", "regions")
+    chromosome = chromosome_names(_column(labels, "chromosome", "regions"), n_autosomes)
     inside = np.zeros(len(labels), dtype=bool)
     for region in regions:
         if (found := _REGION.match(region.strip())) is None:
             raise InvalidInputError(f"region {region!r}; expected such as '6:25000000-34000000'")
         name, first, last = found.groups()
-        here = chromosome == name
+        here = chromosome == chromosome_name(name, n_autosomes)
         if first is not None:
             position = _column(labels, "position", "regions")
             low, high = int(first.replace(",", "")), int(last.replace(",", ""))

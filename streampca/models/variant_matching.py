@@ -16,7 +16,8 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.sources.variants import UNNAMED, plain_chromosome
+from streampca.matrix.text import as_text, is_among, joined, numbered
+from streampca.sources.variants import HUMAN, LETTERS, UNNAMED, chromosome_name
 
 BY = ("auto", "id", "position")
 AMBIGUOUS = ("auto", "drop", "keep")
@@ -180,7 +181,7 @@ def _allele_codes(columns: list[Text]) -> list[Array]:
             code[column == name] = UNKNOWN
     rest = [code == NO_ALLELE for code in codes]
     left = np.concatenate([c[r] for c, r in zip(columns, rest, strict=True)])
-    inverse, _ = _numbered(np.strings.upper(left))
+    _, inverse = numbered(np.strings.upper(left))
     ends = np.cumsum([np.count_nonzero(r) for r in rest])[:-1]
     for code, r, part in zip(codes, rest, np.split(inverse, ends), strict=True):
         code[r] = len(BASES) + part
@@ -268,9 +269,9 @@ def _join(keys: Array, new_keys: Array) -> tuple[Array, Array]:
 def _id_keys(model: AxisLabels, new: AxisLabels) -> tuple[Array, Array]:
     text = np.dtypes.StringDType()
     mine, theirs = (np.asarray(next(iter(labels.coords.values())), text) for labels in (model, new))
-    keys, _ = _numbered(np.concatenate([mine, theirs]))
-    keys[: len(mine)][np.isin(mine, (UNNAMED, ""))] = -1
-    keys[len(mine) :][np.isin(theirs, (UNNAMED, ""))] = -1
+    both = np.concatenate([mine, theirs])
+    _, keys = numbered(both)
+    keys[is_among(both, (UNNAMED, ""))] = -1
     return keys[: len(mine)], keys[len(mine) :]
 
 
@@ -299,30 +300,18 @@ def _position_keys(
 
 
 def _chromosome_codes(model: AxisLabels, new: AxisLabels) -> tuple[Array, Array]:
-    """(a number for each variant's chromosome, True where that is unknown), of both, joined."""
-    text = np.dtypes.StringDType()
-    names = np.concatenate([np.asarray(one.extra["chromosome"], text) for one in (model, new)])
-    starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]]))  # files are sorted
-    runs, written = _numbered(names[starts])
-    plain, distinct = _numbered(plain_chromosome(written))  # "chr1" and "1" are one
-    codes = np.repeat(plain[runs], np.diff(np.append(starts, len(names))))
-    return codes, np.isin(distinct, UNKNOWN_NAMES)[codes]
+    """(a number for each variant's chromosome, True where that is unknown), of both, joined.
 
-
-def _numbered(names: Text) -> tuple[Array, Text]:
-    """(number of each name, distinct names in order), as np.unique gives them.
-
-    np.unique sorts by quicksort, and NumPy 2.4's ends in a segmentation fault on some arrays of
-    StringDType (one list of ids twice: np.unique(np.tile(ids, 2), return_inverse=True)); a stable
-    sort does not.
+    "chr1" and "1" are one, and, unless a chromosome above 26 shows that these are no humans, so
+    are "23" and "X".
     """
-    order = np.argsort(names, kind="stable")
-    ordered = names[order]
-    first = np.ones(len(names), np.bool_)
-    first[1:] = ordered[1:] != ordered[:-1]
-    codes = np.empty(len(names), np.int64)
-    codes[order] = np.cumsum(first) - 1
-    return codes, ordered[first]
+    written, codes = numbered(joined([as_text(one.extra["chromosome"]) for one in (model, new)]))
+    human = all(int(name) <= HUMAN + len(LETTERS) for name in written if name.isdecimal())
+    plain = [chromosome_name(name, HUMAN if human else None) for name in written]
+    number = {name: i for i, name in enumerate(plain)}
+    place = np.array([number[name] for name in plain], np.int64)
+    nowhere = np.array([name in UNKNOWN_NAMES for name in plain], np.bool_)
+    return place[codes], nowhere[codes]
 
 
 def _pair_codes(a: Array, b: Array) -> Array:

@@ -11,6 +11,9 @@ from streampca.matrix import AxisLabels
 from streampca.matrix.text import Text, as_text, compact, numbered, repeated
 
 UNNAMED = "."
+MISSING_CALL = -1
+HUMAN = 22  # autosomes
+LETTERS = ("X", "Y", "XY", "MT")  # PLINK's codes after the autosomes
 
 
 def sample_labels(family: Text | None, individual: Text) -> AxisLabels:
@@ -52,11 +55,33 @@ def variant_labels(
 
 
 def plain_chromosome(names: Text) -> Text:
-    """Chromosomes without "chr", the X, Y, XY and MT of PLINK's 23 to 26 by letter."""
+    """Chromosomes as they are stored, without "chr": only who knows the species can say more."""
     distinct, codes = numbered(as_text(names))
-    plain = [name[3:] if name.lower().startswith("chr") else name for name in distinct]
-    letters = {"23": "X", "24": "Y", "25": "XY", "26": "MT", "M": "MT"}
-    return compact([letters.get(name, name) for name in plain])[codes]
+    return compact([_without_prefix(name) for name in distinct])[codes]
+
+
+def chromosome_name(name: str, n_autosomes: int | None = HUMAN) -> str:
+    """One name for all spellings of a chromosome: "chrX", "x" and PLINK's "23" are "X".
+
+    n_autosomes : N. The codes N + 1 to N + 4 are X, Y, XY and MT; None: numbers stay numbers.
+    """
+    plain = _without_prefix(name).upper()
+    if not (plain.isascii() and plain.isdecimal()):
+        return "MT" if plain == "M" else plain
+    number = int(plain)
+    if n_autosomes is not None and 0 < number - n_autosomes <= len(LETTERS):
+        return LETTERS[number - n_autosomes - 1]
+    return str(number)
+
+
+def chromosome_names(names: Text, n_autosomes: int | None = HUMAN) -> Text:
+    """(p,) :func:`chromosome_name` of each."""
+    distinct, codes = numbered(as_text(names))
+    return compact([chromosome_name(name, n_autosomes) for name in distinct])[codes]
+
+
+def _without_prefix(name: str) -> str:
+    return name[3:] if name.lower().startswith("chr") else name
 
 
 def refuse_duplicates(names: Text, what: str, repair: str) -> None:

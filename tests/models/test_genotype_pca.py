@@ -7,6 +7,7 @@ import warnings
 import dask.array as da
 import numpy as np
 import pytest
+from genotypes import write_plink
 
 import streampca
 from streampca import GenotypePCA, VariantFilter
@@ -172,6 +173,33 @@ def test_variants_are_chosen_by_label() -> None:
     assert model.result_.labels.features.names([0]) == ["v20"]
 
 
+@pytest.mark.parametrize(("n", "x", "y", "mt"), [(22, "23", "24", "26"), (38, "39", "40", "42")])
+def test_codes_after_the_autosomes_are_letters(n: int, x: str, y: str, mt: str) -> None:
+    """Also where 23 is an autosome, as of a dog; either spelling finds either."""
+    chromosome = ["1", "22", str(n), x, "X", "chrx", y, "Y", mt, "MT", "chrM", "0"]
+    labels = genotypes(np.ones((2, 12), np.int8), chromosome, np.arange(12)).labels.features
+    pick = lambda **more: np.flatnonzero(  # noqa: E731
+        VariantFilter(n_autosomes=n, **more).mask(labels)
+    ).tolist()
+    assert pick() == [0, 1, 2]
+    for text in ("X", "x", x, "chrX", f"chr{x}", [x, "X"]):
+        assert pick(chromosomes=text) == [3, 4, 5]
+    assert pick(chromosomes=f"{x}-{y}") == [3, 4, 5, 6, 7]
+    assert pick(chromosomes="m") == pick(chromosomes=mt) == [8, 9, 10]
+    assert pick(chromosomes="all", regions=["chrX:4-5", f"{y}"]) == [4, 5, 6, 7]
+
+
+def test_a_fileset_of_38_autosomes(tmp_path) -> None:
+    calls = simulated(n=10, p=42, missing=0.0)
+    calls[:, 5] = 1
+    path = write_plink(tmp_path / "dog", calls, chromosomes=[str(i + 1) for i in range(42)])
+    matrix = streampca.open(path)
+    assert matrix.labels.features.extra["chromosome"].tolist() == [str(i + 1) for i in range(42)]
+    model = GenotypePCA(2, variants=VariantFilter(n_autosomes=38)).fit(matrix)
+    assert model.n_features_in_ == 38
+    assert VariantFilter("22-26", 38).mask(matrix.labels.features).sum() == 5
+
+
 def test_long_range_ld_regions_by_build() -> None:
     labels = genotypes(np.ones((2, 2), np.int8), ["6", "6"], [30_000_000, 100_000_000])
     mask = VariantFilter(exclude_long_range_ld=37).mask(labels.labels.features)
@@ -194,7 +222,7 @@ def test_samples_by_name_or_family(tmp_path) -> None:
 def test_bad_words_are_refused() -> None:
     matrix = genotypes(np.ones((3, 3), np.int8))
     assert expand_chromosomes("chr1,3-5, X") == ["1", "3", "4", "5", "X"]
-    for text in ("1-X", "", "3-"):
+    for text in ("1-X", "", "3-", "22-1"):
         with pytest.raises(InvalidInputError, match="expected such as"):
             expand_chromosomes(text)
     with pytest.raises(InvalidInputError, match="expected such as"):

@@ -175,6 +175,14 @@ def test_auto_takes_what_finds_more():
     assert (by_id.n_matched, by_id.n_absent) == (0, 20)
 
 
+@pytest.mark.parametrize(("more", "matched"), [("26", 3), ("38", 1)])
+def test_codes_of_human_chromosomes_are_letters(more, matched):
+    """A chromosome 38 shows that 23 is an autosome."""
+    model = [("a", "X", 5, "A", "G"), ("b", "23", 6, "A", "G"), ("c", more, 7, "A", "G")]
+    new = [("d", "chr23", 5, "A", "G"), ("e", "x", 6, "A", "G"), ("f", more, 7, "A", "G")]
+    assert match_variants(variants(model), variants(new), "position").n_matched == matched
+
+
 def test_chromosomes_may_be_written_in_several_ways():
     new = [(f"n{name}", f"chr{c}", p, a, b) for name, c, p, a, b in panel(20)]
     assert match_variants(variants(panel(20)), variants(new), "position").n_matched == 20

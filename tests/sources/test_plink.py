@@ -66,9 +66,9 @@ def test_labels(tmp_path):
     )
     assert matrix.labels.samples.names() == ["s0", "s1", "s2"]
     assert matrix.labels.samples.extra["family"].tolist() == ["f", "f", "g"]
-    assert matrix.labels.features.names() == ["rs1", "X:101:G:A", "rs3", "rs4"]
+    assert matrix.labels.features.names() == ["rs1", "23:101:G:A", "rs3", "rs4"]
     extra = matrix.labels.features.extra
-    assert extra["chromosome"].tolist() == ["1", "X", "MT", "22"]
+    assert extra["chromosome"].tolist() == ["1", "23", "26", "22"]
     assert extra["position"].tolist() == [100, 101, 102, 103]
     repeated = streampca.open(
         write_plink(tmp_path / "c", calls, samples=["1", "1", "2"], families=["f", "g", "g"])
