@@ -155,7 +155,11 @@ def _write_array(path: Path, array: np.ndarray[Any, Any]) -> None:
         compressors=[zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()],
         config={"write_empty_chunks": True},
     )
-    stored[...] = array
+    if not array.ndim:
+        stored[...] = array
+        return
+    for start in range(0, len(array), chunks[0]):  # all at once, it would encode all at once
+        stored[start : start + chunks[0]] = array[start : start + chunks[0]]
 
 
 def _sha256(path: Path) -> str:

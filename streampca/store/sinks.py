@@ -104,9 +104,7 @@ class ZarrSink(Sink):
         rows = chunk or max(1, CHUNK_NBYTES // max(1, width * dtype.itemsize))
         self.chunk = max(1, min(rows, length))
         self.length = length
-        replaces = _occupied(self.path)
-        if replaces and not (overwrite and _is_sink(self.path)):
-            raise _exists(self.path)
+        replaces = refuse_occupied(self.path, overwrite)
         self.place = _beside(self.path) if replaces else self.path
         self._lock = threading.Lock()
         try:
@@ -187,6 +185,14 @@ def chunk_for(edges: Array, most: int | None = None) -> int | None:
         parts += 1
     chunk = even // parts
     return chunk if chunk >= min(LEAST_ROWS, int(edges[-1] - edges[0])) else most
+
+
+def refuse_occupied(path: str, overwrite: bool) -> bool:
+    """Whether an output of ours lies there and is to be replaced. Raises where it may not be."""
+    occupied = _occupied(path)
+    if occupied and not (overwrite and _is_sink(path)):
+        raise _exists(path)
+    return occupied
 
 
 def _beside(path: str) -> str:

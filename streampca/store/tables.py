@@ -47,13 +47,15 @@ def write_eigenval(path: str | os.PathLike[str], values: np.ndarray[Any, Any]) -
 
 
 def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
-    """A text file that is there whole or not at all."""
+    """A text file that is there whole or not at all. Its folder is made where it is absent."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
     try:
-        with open(staged, "w") as file:
+        with open(staged, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
         staged.replace(target)
     finally:
         staged.unlink(missing_ok=True)
