@@ -58,6 +58,18 @@ class LocalComponentWarning(UserWarning):
     """One short region of the genome makes most of a component."""
 
 
+class NonFounderWarning(UserWarning):
+    """Children of other samples count in the allele frequencies."""
+
+
+class AbsentNamesWarning(UserWarning):
+    """Some of the samples or variants of a list are not in the data."""
+
+
+class IncompleteSourceWarning(UserWarning):
+    """The files that a pattern matches are numbered, and numbers are left out."""
+
+
 class NoGapWarning(UserWarning):
     """``n_components="gap"`` found no gap that stands above sampling error."""
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from streampca.errors import MissingDependencyError
 from streampca.models.pca import PCA
-from streampca.sources.simulate import MISSING_CALL, GenotypeRecipe, write_genotypes
+from streampca.sources.simulate import GenotypeRecipe, write_genotypes
+from streampca.sources.variants import MISSING_CALL
 
 
 @dataclass

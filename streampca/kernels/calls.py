@@ -18,7 +18,6 @@ from streampca.kernels.columns import ColumnStats
 
 BEYOND = 1 << 15  # larger than any int8 or uint8
 PIECE = 32768  # the squares of so many of them fit an int32 sum: 32768 x 255^2 < 2^31
-COMPILED = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 _compile: Any = njit(nogil=True, cache=True)

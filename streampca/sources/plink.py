@@ -12,7 +12,9 @@ import copy
 import glob
 import hashlib
 import os
+import re
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -21,15 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, SourceError, shorten
+from streampca.errors import IncompleteSourceWarning, InvalidInputError, SourceError, shorten
 from streampca.matrix import Labels, ReadCount
-from streampca.matrix.text import compact, joined
+from streampca.matrix.text import Text, as_text, compact, joined
 from streampca.sources.stacked import Index, Reader, StackedMatrix
-from streampca.sources.variants import sample_labels, variant_labels
+from streampca.sources.variants import MISSING_CALL, NO_PARENT, sample_labels, variant_labels
 
-MISSING_CALL = -1
 MAGIC = b"\x6c\x1b"
 LINES = 8192  # of a .bim that are split at once
+PROBED = 256  # variants of a .bed whose padding is looked at
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class BedReader(Reader):
         self.stride = -(-n_samples // 4)
         for path, count in zip(self.files, variants, strict=True):
             _check_bed(path, count, self.stride)
+            _check_padding(path, count, n_samples)
         self._count, self._counting = ReadCount(), threading.Lock()
         self._local = threading.local()
 
@@ -169,6 +172,25 @@ def _check_bed(path: str, variants: int, stride: int) -> None:
         )
 
 
+def _check_padding(path: str, variants: int, n_samples: int) -> None:
+    """Refuse calls behind the last sample, which a .bed of up to 3 more samples than its .fam has.
+
+    Such a .bed is as long as it should be. The reverse cannot be seen: the padding of 60 samples
+    reads as calls of a 61st, all homozygous.
+    """
+    stride, used = -(-n_samples // 4), n_samples % 4
+    if not used or not variants:
+        return
+    with open(path, "rb", buffering=0) as file:
+        for j in np.unique(np.linspace(0, variants - 1, PROBED).astype(np.int64)).tolist():
+            (last,) = os.pread(file.fileno(), 1, len(MAGIC) + (j + 1) * stride)
+            if last >> 2 * used:
+                raise SourceError(
+                    f"{path} has calls behind the last of {n_samples} samples (variant {j}): it "
+                    f"holds more samples than {path[:-4]}.fam names"
+                )
+
+
 def open_plink(sources: str | Sequence[str]) -> StackedMatrix:
     """One or more PLINK 1 filesets as samples x variants, int8 copies of A1, -1 = missing.
 
@@ -177,7 +199,9 @@ def open_plink(sources: str | Sequence[str]) -> StackedMatrix:
         (a glob: by the numbers in the names).
 
     Raises SourceError for files that are absent, damaged or do not belong together, and
-    InvalidInputError for duplicate samples or variants.
+    InvalidInputError for duplicate samples or variants. A .fam with too few lines is refused, by
+    the length of the .bed or by its padding bits; one with up to 3 too many, in the same number
+    of bytes (61 for 60, not for 64), cannot be told.
     """
     filesets = [Fileset.of(path) for path in expand(sources)]
     samples = _read_fam(filesets[0].file("fam"))
@@ -192,13 +216,17 @@ def open_plink(sources: str | Sequence[str]) -> StackedMatrix:
 
 
 def expand(sources: str | Sequence[str]) -> list[str]:
-    """Paths of a list or a glob pattern. Raises SourceError where nothing matches."""
+    """Paths of a list or a glob pattern. Raises SourceError where nothing matches.
+
+    Warns IncompleteSourceWarning where the files of a pattern are numbered, with a few left out.
+    """
     listed = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     paths: list[str] = []
     for source in map(os.fspath, listed):
         if not glob.has_magic(source) or os.path.exists(source):
             paths.append(source)
         elif found := sorted(glob.glob(source), key=_natural):
+            _warn_of_holes(source, found)
             paths += found
         else:
             raise SourceError(f"{source}: no file matches")
@@ -210,29 +238,51 @@ def expand(sources: str | Sequence[str]) -> list[str]:
     return paths
 
 
+def _warn_of_holes(pattern: str, paths: Sequence[str]) -> None:
+    """Name the numbers that are left out, unless they are more than those that are there."""
+    families: dict[tuple[str, ...], list[list[int]]] = {}
+    for path in paths:
+        parts = re.split(r"([0-9]+)", Path(path).name)
+        families.setdefault(tuple(parts[::2]), []).append([int(d) for d in parts[1::2]])
+    for text, numbers in families.items():
+        varying = [sorted(set(one)) for one in zip(*numbers, strict=True) if len(set(one)) > 1]
+        if len(varying) != 1 or varying[0][-1] - varying[0][0] >= 2 * len(varying[0]):
+            continue
+        there = varying[0]
+        if holes := sorted(set(range(there[0], there[-1] + 1)) - set(there)):
+            warnings.warn(
+                f"{pattern}: {len(there)} files from {there[0]} to {there[-1]} of the form "
+                f"{'*'.join(text)}, without {shorten([str(i) for i in holes], len(holes))}. If "
+                "that is meant, give a list of the files.",
+                IncompleteSourceWarning,
+                stacklevel=5,
+            )
+
+
 def _natural(path: str) -> list[tuple[int, str]]:
     """A sort key that puts chr2 before chr10."""
     digits = "".join(c if c.isdigit() else " " for c in Path(path).name).split()
     return [*((int(d), "") for d in digits), (0, path)]
 
 
-def _read_fam(path: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(family ids, individual ids)."""
+def _read_fam(path: str) -> tuple[Text, Text, dict[str, Text]]:
+    """(family ids, individual ids, ids of father and mother where any are known)."""
     rows = [line.split() for line in Path(path).read_text().splitlines() if line.strip()]
     for i, row in enumerate(rows):
         if len(row) < 6:
             raise SourceError(f"{path}, line {i + 1}: {len(row)} fields, a .fam has 6")
     if not rows:
         raise SourceError(f"{path} is empty")
-    text = np.dtypes.StringDType()
-    return np.array([r[0] for r in rows], text), np.array([r[1] for r in rows], text)
+    family, individual, father, mother = (as_text([row[i] for row in rows]) for i in range(4))
+    known = np.any((father != NO_PARENT) | (mother != NO_PARENT))
+    return family, individual, {"father": father, "mother": mother} if known else {}
 
 
 def _check_same_samples(
-    first: tuple[Any, Any], second: tuple[Any, Any], one: Fileset, other: Fileset
+    first: tuple[Any, ...], second: tuple[Any, ...], one: Fileset, other: Fileset
 ) -> None:
     same = len(first[1]) == len(second[1])
-    if not same or not all(np.array_equal(a, b) for a, b in zip(first, second, strict=True)):
+    if not same or not all(np.array_equal(first[i], second[i]) for i in (0, 1)):
         where = f"{len(first[1])} and {len(second[1])} samples"
         if same:
             at = int(np.flatnonzero((first[0] != second[0]) | (first[1] != second[1]))[0])

@@ -12,8 +12,7 @@ import zarr
 import zarr.codecs
 
 from streampca.errors import InvalidInputError
-
-MISSING_CALL = -1
+from streampca.sources.variants import MISSING_CALL
 
 
 @dataclass(frozen=True)

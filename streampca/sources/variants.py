@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,22 @@ from streampca.matrix.text import Text, as_text, compact, numbered, repeated
 
 UNNAMED = "."
 MISSING_CALL = -1
+NO_PARENT = "0"
 HUMAN = 22  # autosomes
 LETTERS = ("X", "Y", "XY", "MT")  # PLINK's codes after the autosomes
 
 
-def sample_labels(family: Text | None, individual: Text) -> AxisLabels:
+def sample_labels(
+    family: Text | None, individual: Text, parents: Mapping[str, Text] | None = None
+) -> AxisLabels:
     """One dimension "sample", named by individual id; by FAMILY:INDIVIDUAL where that repeats.
 
+    parents : "father" and "mother", the ids of their individuals in the same family, "0" = none.
     Raises InvalidInputError where a sample occurs twice.
     """
-    names, extra = individual, {}
+    names, extra = individual, dict(parents or {})
     if family is not None:
-        extra = {"family": family, "individual": individual}
+        extra = {"family": family, "individual": individual, **extra}
         if repeated(individual):
             names = np.strings.add(np.strings.add(family, ":"), individual)
     refuse_duplicates(names, "sample ids", "give every sample an id of its own")

@@ -21,13 +21,12 @@ import zarr
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.matrix import AxisLabels, Labels, ReadCount
 from streampca.sources.stacked import Index, Reader, StackedMatrix
-from streampca.sources.variants import UNNAMED, Text, sample_labels, variant_labels
+from streampca.sources.variants import MISSING_CALL, UNNAMED, Text, sample_labels, variant_labels
 from streampca.sources.zarr_labels import contigs, first_two, or_unnamed, text
 from streampca.sources.zarr_store import ZarrReader, hide_secrets
 
 GENOTYPES = "call_genotype"
 MASK = "call_genotype_mask"
-MISSING_CALL = -1
 NEEDED = ("sample_id", "variant_contig", "variant_position", "variant_allele")
 
 

@@ -13,6 +13,8 @@ from streampca.sources.variants import UNNAMED, Text, plain_chromosome
 COLUMNS = (
     "family",
     "individual",
+    "father",
+    "mother",
     "chromosome",
     "position",
     "counted_allele",

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca
-from streampca.errors import InvalidInputError, SourceError
+from streampca.errors import IncompleteSourceWarning, InvalidInputError, SourceError
 from streampca.matrix import regular_edges
 from streampca.passes import Execution, PassSpec, make_plan, run
 from streampca.passes.plan import Candidate
@@ -199,6 +199,14 @@ def test_filesets_that_do_not_belong_together(tmp_path):
         streampca.open([paths[0], f"{tmp_path}/same.bed"])
 
 
+def test_a_number_left_out_of_a_pattern_is_named(tmp_path):
+    calls = random_calls(6, 9)
+    chromosomes(tmp_path, calls, (1, 2, 4))
+    with pytest.warns(IncompleteSourceWarning, match=r"3 files from 1 to 4 .*chr\*.bed, without 3"):
+        streampca.open(str(tmp_path / "chr*.bed"))
+    streampca.open([f"{tmp_path}/chr{i}.bed" for i in (1, 2, 4)])
+
+
 # -- what is refused --------------------------------------------------------------------------
 
 
@@ -253,6 +261,18 @@ def test_tables_of_another_length(bed):
         with pytest.raises(SourceError, match="is empty"):
             streampca.open(bed)
         path.write_text(text)
+
+
+@pytest.mark.parametrize("n", [57, 58, 59, 60])
+def test_a_fam_with_fewer_lines_in_the_same_bytes(tmp_path, n):
+    path = Path(write_plink(tmp_path / "b", random_calls(60, 300)))
+    fam = path.with_suffix(".fam")
+    fam.write_text("".join(f"f s{i} 0 0 0 -9\n" for i in range(n)))
+    if n == 60:
+        assert streampca.open(path).shape == (60, 300)
+        return
+    with pytest.raises(SourceError, match=rf"behind the last of {n} samples .*b\.fam names"):
+        streampca.open(path)
 
 
 @pytest.mark.parametrize(
