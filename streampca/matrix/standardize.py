@@ -11,6 +11,7 @@ from streampca.kernels import Array, ColumnStats
 
 SCALES = (None, "std", "hwe", "eigensoft")
 ALLELE_SCALES = ("hwe", "eigensoft")
+SLACK = 2.0**-40  # relative; a share such as 0.29 of 100 is the integer 29, not 28.999999999999996
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,19 @@ class Standardize:
         scale = self._divisors(stats, constant)
         filtered = np.zeros_like(constant)
         if self.filters:
-            frequency = stats.mean / self.ploidy
-            rare = np.minimum(frequency, 1.0 - frequency) < self.maf
-            rows = stats.count + stats.missing
-            filtered = rare | (stats.missing > self.max_missing * rows)
+            filtered = self._rare(stats) | exceeds(
+                stats.missing, self.max_missing, stats.count + stats.missing
+            )
             filtered &= ~constant & (stats.count > 0)
             scale = np.where(filtered, 0.0, np.ones_like(center) if scale is None else scale)
         return Scaling(center, scale, constant, filtered)
+
+    def _rare(self, stats: ColumnStats) -> Array:
+        """Columns whose rarer allele has less copies than maf asks, the same for both alleles."""
+        copies, most = stats.mean * stats.weight, self.ploidy * stats.weight
+        whole = np.rint(copies)  # counts, but for the rounding of the mean; dosages stay
+        copies = np.where(np.abs(copies - whole) <= SLACK * most, whole, copies)
+        return np.asarray(np.minimum(copies, most - copies) < self.maf * most * (1.0 - SLACK))
 
     def _constant(self, stats: ColumnStats, eps: float) -> Array:
         """Columns that do not vary; under the allele scalings those of one allele alone, since a
@@ -121,6 +128,11 @@ class Standardize:
                 f"(such as {value:g}). If that means missing, say missing_value={value:g}; for "
                 "another ploidy, ploidy=; for other data, scale='std'."
             )
+
+
+def exceeds(missing: Array, limit: float, cells: Array | int) -> Array:
+    """Whether more than that share of the cells is missing; exactly that share is not more."""
+    return np.asarray(missing > limit * cells * (1.0 + SLACK))
 
 
 def constant_columns(stats: ColumnStats, eps: float) -> Array:

@@ -54,7 +54,7 @@ class Decomposition:
     plan: Mapping[str, Any] = field(default_factory=dict)
     weight: float = 0.0  # sum of the row weights (the number of rows without weights)
     total_squares: float = float("nan")  # sum of the squares of all variances, kept or not
-    missing_by_sample: Array | None = None  # (n,) missing cells of each row, in features used
+    missing_by_sample: Array | None = None  # (n,) missing cells of each row, in all p features
 
     def __post_init__(self) -> None:
         for one in fields(self):

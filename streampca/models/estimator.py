@@ -11,7 +11,7 @@ from streampca.errors import InvalidInputError, not_fitted
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.decomposition import Decomposition
-from streampca.models.feature_names import check_same_features
+from streampca.models.feature_names import check_same_features, variants_hint
 
 
 class Estimator:
@@ -102,7 +102,7 @@ class Estimator:
         if matrix.shape[1] != p:
             raise InvalidInputError(
                 f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting {p} "
-                "features as input"
+                f"features as input{variants_hint(matrix.labels.features, fitted)}"
             )
         if (names := _frame_columns(X)) is not None:
             known = getattr(self, "feature_names_in_", None)

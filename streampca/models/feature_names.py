@@ -9,6 +9,10 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
+from streampca.matrix.text import as_text, is_among
+
+ALLELES = ("counted_allele", "other_allele")
+UNKNOWN = ("0", ".", "")  # an allele that nobody carried
 
 
 def check_same_features(came: AxisLabels, fitted: AxisLabels) -> None:
@@ -16,10 +20,12 @@ def check_same_features(came: AxisLabels, fitted: AxisLabels) -> None:
 
     Axes of the same dimensions are compared coordinate by coordinate, so that a stacked grid of
     a million cells costs two short arrays; others by name. Float coordinates may differ by 1e-6.
+    Variants must have the same alleles, and count the same one of them.
     Raises InvalidInputError.
     """
     if len(came) != len(fitted):
-        raise InvalidInputError(f"X has {len(came)} features, expected {len(fitted)}")
+        hint = variants_hint(came, fitted)
+        raise InvalidInputError(f"X has {len(came)} features, expected {len(fitted)}{hint}")
     if len(came.dims) > 1 and came.dims != fitted.dims and set(came.dims) == set(fitted.dims):
         raise InvalidInputError(
             f"the features are stacked as {came.dims}, in the fit as {fitted.dims}: transpose X, "
@@ -42,8 +48,38 @@ def check_same_features(came: AxisLabels, fitted: AxisLabels) -> None:
                 f"the features are not those of the fit, or in another order: {dim} {i} is "
                 f"{here[i]!s} and was {there[i]!s} ({differ.size} of {len(here)} differ). Put them "
                 f"in that order, for example X.sel({dim}=...), or drop the names if they mean "
-                "nothing."
+                f"nothing{variants_hint(came, fitted) or '.'}"
             )
+    _check_alleles(came, fitted)
+
+
+def variants_hint(came: AxisLabels, fitted: AxisLabels) -> str:
+    """What finds a model's variants among others, where both sides are variants; else nothing."""
+    if not all(set(ALLELES) <= set(one.extra) for one in (came, fitted)):
+        return ""
+    return (
+        ". Variants and their alleles are matched by streampca.project_samples(model.result_, X), "
+        "on the command line by `streampca project`"
+    )
+
+
+def _check_alleles(came: AxisLabels, fitted: AxisLabels) -> None:
+    """Refuse variants of which another allele is counted: their scores would have another sign."""
+    if not (hint := variants_hint(came, fitted)):
+        return
+    differ = np.zeros(len(came), np.bool_)
+    for column in ALLELES:
+        here, there = as_text(came.extra[column]), as_text(fitted.extra[column])
+        at = np.flatnonzero(here != there)
+        here, there = np.strings.upper(here[at]), np.strings.upper(there[at])
+        differ[at] |= (here != there) & ~(is_among(here, UNKNOWN) | is_among(there, UNKNOWN))
+    if (places := np.flatnonzero(differ)).size:
+        i = int(places[0])
+        now, then = ("/".join(str(one.extra[c][i]) for c in ALLELES) for one in (came, fitted))
+        raise InvalidInputError(
+            f"the alleles of {places.size} of {len(came)} variants are not those of the fit: "
+            f"{came.name(i)} has {now} (counted/other) and had {then}{hint}"
+        )
 
 
 def _equal(a: Array, b: Array) -> Array:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, SourceError, shorten
+from streampca.errors import AbsentNamesWarning, InvalidInputError, SourceError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
-from streampca.matrix.text import as_text, is_among
+from streampca.matrix.text import as_text, is_among, numbered, pieces
 from streampca.models.long_range_ld import in_long_range_ld
 from streampca.sources.variants import HUMAN, chromosome_name, chromosome_names
 
@@ -31,7 +33,7 @@ class VariantFilter:
     chromosomes : "autosomes" (1 to ``n_autosomes``), "all", or names such as ["1", "X"]. The codes
         after the autosomes are PLINK's: with 22, "23" and "X" name one chromosome, "24" and "Y",
         "25" and "XY", "26" and "MT", however the source spells them.
-    extract, exclude : variant ids to keep, to leave out: a sequence, or a file with one a line.
+    extract, exclude : variant ids to keep, to leave out: a sequence, or a file of them.
     regions, exclude_regions : "6:25,000,000-34,000,000" or "chr6"; both ends included.
     exclude_long_range_ld : None, or the genome build, 37 or 38.
     """
@@ -45,24 +47,40 @@ class VariantFilter:
     exclude_long_range_ld: int | str | None = None
 
     def mask(self, labels: AxisLabels) -> Array:
-        """(p,) True = used. Raises InvalidInputError where a label that is needed is absent."""
+        """(p,) True = used.
+
+        Raises InvalidInputError where a label that is needed is absent, and where nothing is left.
+        Warns AbsentNamesWarning of ids that are not in the data.
+        """
         keep = np.ones(len(labels), dtype=bool)
+        for what, chosen in self._steps(labels):
+            keep &= chosen
+            if not keep.any():
+                raise InvalidInputError(
+                    f"no features are left of {len(keep)} after {what}{_present(labels)}"
+                )
+        return keep
+
+    def _steps(self, labels: AxisLabels) -> Iterator[tuple[str, Array]]:
+        """(name of a setting, (p,) True = kept by it) of those that leave something out."""
         if (chromosomes := self._chromosomes(labels)) is not None:
             stored = _column(labels, "chromosome", "chromosomes")
-            keep &= is_among(chromosome_names(stored, self.n_autosomes), chromosomes)
+            here = is_among(chromosome_names(stored, self.n_autosomes), chromosomes)
+            yield f"chromosomes={self.chromosomes!r}", here
         if self.extract is not None:
-            keep &= is_among(_names(labels), read_names(self.extract))
+            yield "extract", _among_ids(labels, self.extract, "extract")
         if self.exclude is not None:
-            keep &= ~is_among(_names(labels), read_names(self.exclude))
+            yield "exclude", ~_among_ids(labels, self.exclude, "exclude")
         if self.regions:
-            keep &= in_regions(labels, self.regions, self.n_autosomes)
+            yield f"regions={self.regions!r}", in_regions(labels, self.regions, self.n_autosomes)
         if self.exclude_regions:
-            keep &= ~in_regions(labels, self.exclude_regions, self.n_autosomes)
+            outside = ~in_regions(labels, self.exclude_regions, self.n_autosomes)
+            yield f"exclude_regions={self.exclude_regions!r}", outside
         if self.exclude_long_range_ld is not None:
             chromosome = _column(labels, "chromosome", "exclude_long_range_ld")
             position = _column(labels, "position", "exclude_long_range_ld")
-            keep &= ~in_long_range_ld(chromosome, position, self.exclude_long_range_ld)
-        return keep
+            inside = in_long_range_ld(chromosome, position, self.exclude_long_range_ld)
+            yield f"exclude_long_range_ld={self.exclude_long_range_ld!r}", ~inside
 
     def _chromosomes(self, labels: AxisLabels) -> list[str] | None:
         """Names of the chromosomes to keep; None for all, and where "autosomes" has no labels."""
@@ -121,32 +139,66 @@ def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Ar
     Raises InvalidInputError where none of them is there.
     """
     wanted = [name.replace(" ", ":") for name in read_names(names, columns=2)]
-    chosen = is_among(_names(labels), wanted)
+    columns = [_names(labels)]
     if "family" in labels.extra:
         individual = as_text(labels.extra["individual"])
         family = np.strings.add(as_text(labels.extra["family"]), ":")
-        chosen |= is_among(individual, wanted)
-        chosen |= is_among(np.strings.add(family, individual), wanted)
+        columns += [individual, np.strings.add(family, individual)]
+    chosen = np.zeros(len(labels), dtype=bool)
+    for column in columns:
+        chosen |= is_among(column, wanted)
     if not chosen.any():
         raise InvalidInputError(
             f"{option}: none of {shorten(wanted[:4], len(wanted))} is a sample of the data; its "
             f"samples are {shorten(labels.names(range(min(4, len(labels)))), len(labels))}"
         )
+    _warn_of_absent(wanted, [column[chosen] for column in columns], option)
     return chosen
 
 
-def read_names(names: Names, columns: int = 1) -> list[str]:
-    """Names of a sequence, or the first ``columns`` words of each line of a file."""
+def _among_ids(labels: AxisLabels, names: Names, option: str) -> Array:
+    """(p,) True where a variant is one of the named ones."""
+    ids, wanted = _names(labels), read_names(names)
+    chosen = is_among(ids, wanted)
+    _warn_of_absent(wanted, [ids[chosen]], option)
+    return chosen
+
+
+def _warn_of_absent(wanted: Iterable[str], columns: Sequence[Array], option: str) -> None:
+    """Count and name what a list asks for and the data do not have."""
+    absent = dict.fromkeys(wanted)
+    asked = len(absent)
+    for column in columns:
+        for piece in pieces(column):
+            for name in piece:
+                absent.pop(name, None)
+    if absent:
+        few = list(islice(absent, 4))
+        warnings.warn(
+            f"{option}: {len(absent)} of {asked} names are not in the data: "
+            f"{shorten(few, len(absent))}",
+            AbsentNamesWarning,
+            stacklevel=2,
+        )
+
+
+def read_names(names: Names, columns: int | None = None) -> list[str]:
+    """Names of a sequence or a file: all its words (PLINK's --extract), or one name a line.
+
+    columns : words that make up the name of a line; what comes after them is not looked at.
+    """
     if not isinstance(names, (str, os.PathLike)):
         return [str(name) for name in names]
     try:
         lines = Path(names).read_text().splitlines()
     except OSError as error:
         raise SourceError(f"{names}: {error.strerror or error}") from None
-    words = [line.split()[:columns] for line in lines if line.strip() and line[0] != "#"]
+    words = [line.split() for line in lines if line.strip() and line[0] != "#"]
     if not words:
         raise InvalidInputError(f"{names} names nothing")
-    return [" ".join(one) for one in words]
+    if columns is None:
+        return [word for line in words for word in line]
+    return [" ".join(line[:columns]) for line in words]
 
 
 def filter_genotypes(
@@ -164,7 +216,20 @@ def filter_genotypes(
         samples &= sample_mask(matrix.labels.samples, keep, "keep")
     if remove is not None:
         samples &= ~sample_mask(matrix.labels.samples, remove, "remove")
+    if not samples.any():
+        options = "remove" if keep is None else "keep and remove"
+        raise InvalidInputError(f"no samples are left of {len(samples)} after {options}")
     return select(matrix, samples, variants.mask(matrix.labels.features))
+
+
+def _present(labels: AxisLabels) -> str:
+    """What chromosomes there are, for a message."""
+    if "chromosome" not in labels.extra:
+        return ""
+    names, _ = numbered(as_text(labels.extra["chromosome"]))
+    return (
+        f"; the chromosomes present are {shorten(names, len(names))} (chromosomes='all' takes all)"
+    )
 
 
 def _column(labels: AxisLabels, name: str, option: str) -> Array:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators import RowMissing
-from streampca.errors import InvalidInputError, LocalComponentWarning
+from streampca.accumulators import FeatureProjection, RowMissing
+from streampca.errors import InvalidInputError, LocalComponentWarning, NonFounderWarning
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, Labels, select
+from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Labels, select
+from streampca.matrix.standardize import exceeds
 from streampca.models.assemble import assemble
 from streampca.models.fitted import Cohort
 from streampca.models.genotype_filters import Names, VariantFilter, filter_genotypes, sample_mask
@@ -20,7 +21,8 @@ from streampca.models.linear import LinearModel
 from streampca.models.local_loadings import local_components
 from streampca.models.pca import check_settings
 from streampca.models.pca_fit import fit_pca
-from streampca.models.pca_plan import plan_pca
+from streampca.models.pca_plan import plan_pca, transform_axis
+from streampca.models.projection import Projection
 from streampca.passes import (
     Candidate,
     PassCost,
@@ -33,8 +35,8 @@ from streampca.passes import (
 )
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
-
-DIPLOID_CODE = -1
+from streampca.sources.variants import MISSING_CALL, NO_PARENT
+from streampca.store import MemorySink
 
 
 class GenotypePCA(LinearModel):
@@ -57,9 +59,14 @@ class GenotypePCA(LinearModel):
         long-range LD.
     keep, remove : samples to use, to leave out: ids, or a file of them.
     fit_samples : ids or a file: the components are fitted on these (unrelated) samples, and all
-        are scored. Frequencies are those of the fitted ones.
+        are scored. Frequencies are those of the fitted ones. The scores of the others are plain
+        projections, a missing call at the mean: they are shrunken towards the centre, the more so
+        the more variants there are for each fitted sample;
+        ``project_samples(..., shrinkage="oadp")`` corrects for it. With solver "scatter" they
+        cost one more pass.
     components : False saves the second pass; no loadings, and no ``fit_samples``.
-    relationship : path of a new Zarr array for the relationship matrix ZZ'/M, (n, n).
+    relationship : path of a new Zarr array for the relationship matrix ZZ'/M, (n, n). The solver
+        is then "gram".
     svd_solver, memory_limit, scheduler, progress, checkpoint : as in :class:`PCA`.
 
     Attributes
@@ -69,14 +76,15 @@ class GenotypePCA(LinearModel):
     explained_variance_ratio_ of the TOTAL variance, frequencies_ (p,) of the counted allele,
     tracy_widom_, n_features_used_, ``result_.dropped`` (all missing), ``.constant``
     (monomorphic), ``.filtered`` (rare or ill-called), ``.missing`` (p,),
-    ``.missing_by_sample`` (n,), certificate_, plan_, cost_.
+    ``.missing_by_sample`` (n,) of all samples, in all features given, certificate_, plan_, cost_.
 
     Cost
     ----
     One pass and n^2 p flops for scores and spectrum, a second one for loadings; n^2 float64 and a
     few blocks of memory.
 
-    Warns LocalComponentWarning where one short region makes a component.
+    Warns LocalComponentWarning where one short region makes a component; NonFounderWarning where
+    samples are fitted together with both of their parents.
     Source: Patterson, Price and Reich 2006, PLoS Genetics 2, e190, "Methods".
     """
 
@@ -160,6 +168,7 @@ class GenotypePCA(LinearModel):
         execution.checkpoint = self.checkpoint
         execution.costs += costs
         fitted_on = _fitted(cohort)
+        _warn_of_children(fitted_on.labels.samples)
         partial = cohort if fitted_on is not cohort.everyone else None
         fitted = fit_pca(plan, fitted_on, self._settings(), execution, partial)
         self.plan_ = plan if calls is None else _joined(calls, plan)
@@ -176,8 +185,8 @@ class GenotypePCA(LinearModel):
             matrix.fingerprint(),
         )
         if self.result_.scores is None or len(self.result_.scores) < matrix.shape[0]:
-            scores = self._project_all(cohort.everyone)
-            self.result_ = replace(self.result_, scores=scores)
+            scores, holes = self._project_all(cohort.everyone)
+            self.result_ = replace(self.result_, scores=scores, missing_by_sample=holes)
         self._warn_of_local_components()
         return self
 
@@ -195,8 +204,8 @@ class GenotypePCA(LinearModel):
     def _genotypes(self, X: Any, dim: Any = None) -> ChunkedMatrix:
         """The samples and variants to use, before any call is read."""
         matrix = as_matrix(X, dim=dim)
-        if matrix.missing_value is None:
-            matrix.missing_value = self._missing_code(matrix.dtype)
+        if matrix.missing_value is None and (code := self._missing_code(matrix.dtype)) is not None:
+            matrix = as_matrix(matrix, missing_value=code)
         if not 0.0 <= self.max_sample_missing <= 1.0:
             raise InvalidInputError(
                 f"max_sample_missing={self.max_sample_missing!r}; expected a share in [0, 1]"
@@ -204,7 +213,7 @@ class GenotypePCA(LinearModel):
         return filter_genotypes(matrix, self.variants, self.keep, self.remove)
 
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
-        return DIPLOID_CODE if dtype.kind == "i" else None
+        return MISSING_CALL if dtype.kind == "i" else None
 
     def _cohort(self, matrix: ChunkedMatrix) -> Cohort:
         rows = np.arange(matrix.shape[0])
@@ -219,6 +228,8 @@ class GenotypePCA(LinearModel):
         fitted_on = _fitted(cohort)
         settings = check_settings(self._settings(), fitted_on.shape)
         everyone = cohort.everyone if fitted_on is not cohort.everyone else None
+        if self.relationship is not None:
+            _refuse_occupied(os.fspath(self.relationship))
         plan = plan_pca(fitted_on, settings, everyone)
         return replace(plan, method="GenotypePCA")
 
@@ -237,7 +248,7 @@ class GenotypePCA(LinearModel):
             plan.passes[0], matrix, accumulators={"rows": RowMissing()}, execution=execution
         )["rows"]
         costs += execution.costs
-        kept = counted.missing <= self.max_sample_missing * matrix.shape[1]
+        kept = ~exceeds(counted.missing, self.max_sample_missing, matrix.shape[1])
         if not kept.any():
             raise InvalidInputError(
                 f"max_sample_missing={self.max_sample_missing:g} leaves no sample: the best has "
@@ -254,12 +265,23 @@ class GenotypePCA(LinearModel):
             )
         return select(matrix, samples=kept)
 
-    def _project_all(self, everyone: ChunkedMatrix) -> Array:
-        """Scores by a pass of their own, where the solver does not give them on its way."""
-        from streampca.models.projection import Projection
-
+    def _project_all(self, everyone: ChunkedMatrix) -> tuple[Array, Array]:
+        """(scores, missing calls) of all samples by a pass of their own, where the solver does not
+        give them on its way."""
+        if transform_axis(everyone) == 1:
+            operands, settings = self._operands()
+            parts = {"scores": FeatureProjection(**settings), "rows": RowMissing()}
+            done = self._fold_all("transform", everyone, 1, parts, operands)
+            return done["scores"].projected(), done["rows"].counts()
         projection = Projection.of(self.result_, False, "mean")
-        return np.asarray(self._project(everyone, projection), dtype=np.float64)
+        width = len(projection.components) + 1
+        sink = MemorySink(everyone.shape[0], width)
+        beside = projection.scratch_nbytes(everyone)
+        both = ScoresAndHoles(projection)
+        self._map_rows(
+            "transform", everyone, both, sink, lambda length: beside(length) + 8 * width * length
+        )
+        return sink.values[:, :-1].copy(), sink.values[:, -1].astype(np.int64)
 
     def _warn_of_local_components(self) -> None:
         result = self.result_
@@ -316,6 +338,44 @@ def _fitted(cohort: Cohort) -> ChunkedMatrix:
     if len(cohort.rows) == cohort.everyone.shape[0]:
         return cohort.everyone
     return select(cohort.everyone, samples=cohort.rows)
+
+
+@dataclass(frozen=True)
+class ScoresAndHoles:
+    """(rows, k + 1) scores and number of missing calls of a block of samples: a map."""
+
+    projection: Projection
+
+    def __call__(self, block: Block) -> Array:
+        return np.hstack([self.projection(block), block.row_missing[:, None]], dtype=np.float64)
+
+
+def _refuse_occupied(path: str) -> None:
+    """Refuse an output that is there, before anything is read."""
+    if not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path)):
+        return
+    raise InvalidInputError(f"relationship: {path} exists already; remove it or name another")
+
+
+def _warn_of_children(samples: AxisLabels) -> None:
+    """Tell of samples whose parents are both among them."""
+    names = ("family", "individual", "father", "mother")
+    if not set(names) <= set(samples.extra):
+        return
+    family, individual, father, mother = (np.asarray(samples.extra[c]).tolist() for c in names)
+    there = set(zip(family, individual, strict=True))
+    children = sum(
+        NO_PARENT not in (f, m) and (home, f) in there and (home, m) in there
+        for home, f, m in zip(family, father, mother, strict=True)
+    )
+    if children:
+        warnings.warn(
+            f"{children} of {len(samples)} samples have both parents in the data; PLINK would use "
+            "founders only for frequencies, and relatives make components of their own: see "
+            "fit_samples",
+            NonFounderWarning,
+            stacklevel=3,
+        )
 
 
 def _joined(calls: Plan, plan: Plan) -> Plan:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators import FeatureProjection, Reconstruction
+from streampca.accumulators import Accumulator, FeatureProjection, Reconstruction
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, work_dtype
@@ -22,6 +22,7 @@ from streampca.models.projection import BackProjection, Likelihood, Projection
 from streampca.passes import (
     Candidate,
     Execution,
+    PassResult,
     PassSpec,
     Plan,
     make_plan,
@@ -129,17 +130,28 @@ class LinearModel(FittedViews):
         self, name: str, matrix: ChunkedMatrix, axis: int, total: Any, operands: dict[str, Any]
     ) -> Any:
         """One planned pass of one accumulator."""
+        return self._fold_all(name, matrix, axis, {"total": total}, operands)["total"]
+
+    def _fold_all(
+        self,
+        name: str,
+        matrix: ChunkedMatrix,
+        axis: int,
+        accumulators: dict[str, Accumulator],
+        operands: dict[str, Any],
+    ) -> PassResult:
+        """One planned pass of several accumulators."""
         kept = sum(int(one.nbytes) for one in operands.values())
-        plan = self._small_plan(matrix, pass_spec(name, matrix, axis, [total], kept_nbytes=kept))
+        spec = pass_spec(name, matrix, axis, list(accumulators.values()), kept_nbytes=kept)
+        plan = self._small_plan(matrix, spec)
         execution = self._execution(plan)
-        accumulators = {"total": total}
         return run(
             plan.passes[0],
             matrix,
             accumulators=accumulators,
             operands=operands,
             execution=execution,
-        )["total"]
+        )
 
     def _map_rows(
         self,

@@ -15,7 +15,7 @@ from streampca.accumulators import (
     TruncatedFactor,
 )
 from streampca.kernels import Array, ColumnStats
-from streampca.matrix import Block, ChunkedMatrix
+from streampca.matrix import ChunkedMatrix
 from streampca.models.fitted import (
     Cohort,
     Fitted,
@@ -26,7 +26,7 @@ from streampca.models.fitted import (
     solve_symmetric,
     standardization,
 )
-from streampca.models.pca_gram import gram_by_features, gram_by_panels
+from streampca.models.pca_gram import count_missing, gram_by_features, gram_by_panels
 from streampca.passes import Execution, PassResult, Plan, run, single_threaded_blas
 from streampca.solvers import (
     Spectrum,
@@ -236,11 +236,6 @@ def _by_scatter(
     if more:
         fitted.missing_by_sample = counts.values[:, 0]
     return fitted
-
-
-def count_missing(block: Block) -> Array:
-    """(rows, 1) missing cells of each row of a block: a map."""
-    return block.row_missing[:, None]
 
 
 def _by_tsqr(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:

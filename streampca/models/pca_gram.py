@@ -17,7 +17,7 @@ from streampca.accumulators import (
 )
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe
-from streampca.matrix import ChunkedMatrix, Standardize, work_dtype
+from streampca.matrix import Block, ChunkedMatrix, Standardize, work_dtype
 from streampca.models.fitted import (
     Cohort,
     Fitted,
@@ -41,7 +41,7 @@ from streampca.solvers import (
     signs,
     signs_of_components,
 )
-from streampca.store import Sink, ZarrSink
+from streampca.store import MemorySink, Sink, ZarrSink
 
 FEATURES_AT_ONCE = 16384  # products over this many are added in the working dtype
 
@@ -140,7 +140,9 @@ def gram_by_features(
         "gram": Gram(standardize=standardize, missing=settings["missing"]),
         "columns": Moments(),
     }
-    if settings["missing"] == "mean":
+    counted = settings["missing"] == "mean"
+    scores_all = cohort is not None and settings["components"]
+    if counted and not scores_all:
         accumulators["rows"] = RowMissing()
     first = step("gram", accumulators=accumulators).accumulators
     gram = first.pop("gram")
@@ -168,13 +170,15 @@ def gram_by_features(
         if cohort is not None:
             fitted.scores = second["scores"].scores
             fitted.scores[cohort.rows] = dual.u * dual.s
+            fitted.missing_by_sample = second["rows"].counts() if counted else None
     return fitted
 
 
 def _cohort_scores(standardize: Standardize, cohort: Cohort | None) -> dict[str, Accumulator]:
     if cohort is None:
         return {}
-    return {"scores": ScoresBesideFit(standardize=standardize, rows=cohort.rows)}
+    scores = ScoresBesideFit(standardize=standardize, rows=cohort.rows)
+    return {"scores": scores, "rows": RowMissing()}
 
 
 def write_relationship(path: str, lower: Array, n_used: int) -> None:
@@ -225,8 +229,10 @@ def gram_by_panels(
         center_twice(work.gram, work.z_probe)
     terms = min(matrix.shape[1], FEATURES_AT_ONCE)
     dual = _solve_dual(work.gram, work.z_probe, settings, matrix, terms, work.used(stats))
+    holes = work.holes
     del work  # n x n
     fitted = _dual_fitted(dual, stats, matrix, settings, len(plan.passes))
+    fitted.missing_by_sample = None if holes is None else holes.values[:, 0]
     if settings["components"]:
         operands = {"center": fitted.mean}
         if fitted.scale is not None:
@@ -244,6 +250,11 @@ def gram_by_panels(
     return fitted
 
 
+def count_missing(block: Block) -> Array:
+    """(rows, 1) missing cells of each row of a block: a map."""
+    return block.row_missing[:, None]
+
+
 class _Panels:
     """The Gram matrix as it grows, panel by panel."""
 
@@ -254,10 +265,16 @@ class _Panels:
         self.center: Array | None = None
         self.scale: Array | None = None
         self.columns: Moments | None = None  # complete after the first panel
+        self.holes: MemorySink | None = None  # (n, 1), where they count as means
 
     def standardize_first(self) -> None:
         """A pass for the column statistics, where products need them."""
-        self.columns = self.step("moments", accumulators={"columns": Moments()})["columns"]
+        more: dict[str, Any] = {}
+        if self.settings["missing"] == "mean":
+            self.holes = MemorySink(self.matrix.shape[0], 1, np.int64)
+            more = {"maps": {"missing": count_missing}, "sinks": {"missing": self.holes}}
+        done = self.step("moments", accumulators={"columns": Moments()}, **more)
+        self.columns = done["columns"]
         scaling = standardization(self.settings).resolve(
             self.stats(), Resolution.of(self.matrix.dtype).eps
         )

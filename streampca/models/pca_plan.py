@@ -48,6 +48,14 @@ def plan_pca(
         raise InvalidInputError(
             "svd_solver='tsqr' cannot put means into holes in one pass; use svd_solver='scatter'"
         )
+    if settings.get("relationship") is not None:
+        if solver not in ("auto", "gram"):
+            raise InvalidInputError(
+                f"relationship= writes the matrix of the samples, which svd_solver={solver!r} does "
+                "not form; use svd_solver='gram'"
+            )
+        candidates = [_gram(matrix, settings, everyone)]
+        return make_plan(matrix, "PCA", candidates, settings["memory_limit"])
     families = {
         "scatter": lambda: [_scatter(matrix, settings)],
         "tsqr": lambda: [_tsqr(matrix, settings)],

@@ -11,8 +11,15 @@ from genotypes import write_plink
 
 import streampca
 from streampca import GenotypePCA, VariantFilter
-from streampca.errors import InvalidInputError, LocalComponentWarning
+from streampca.errors import (
+    AbsentNamesWarning,
+    InvalidInputError,
+    LocalComponentWarning,
+    NonFounderWarning,
+)
+from streampca.kernels import ColumnStats
 from streampca.matrix import AxisLabels, Labels, select
+from streampca.matrix.standardize import Standardize
 from streampca.models.genotype_filters import expand_chromosomes, in_regions, sample_mask
 from streampca.models.local_loadings import local_components
 from streampca.sources.memory import ArrayReader
@@ -116,6 +123,31 @@ def test_filters_leave_out_and_count() -> None:
     assert not model.components_[:, model.result_.filtered].any()
 
 
+def test_limits_are_met_exactly_and_alike_for_both_alleles() -> None:
+    """29 of 100 missing is not more than 0.29, and 0.9 is as common as 0.1."""
+    rng = np.random.default_rng(1)
+    calls = rng.binomial(2, 0.5, (100, 40)).astype(np.int8)
+    calls[:, :4] = 0
+    calls[:20, 0], calls[:19, 2] = 1, 1  # f = 0.1 and less
+    calls[:, 1], calls[:, 3] = 2 - calls[:, 0], 2 - calls[:, 2]
+    calls[:29, 4], calls[:30, 5] = -1, -1
+    for solver in ("gram", "scatter"):
+        model = GenotypePCA(2, maf=0.1, max_missing=0.29, svd_solver=solver)
+        assert model.fit(genotypes(calls)).result_.filtered.tolist() == [2, 3, 5]
+    for n, p in ((1000, 0.01), (977, 0.05), (3000, 0.001)):
+        for share in (p, 1 - p):
+            mean = np.array([2 * share, 2 * (round(share * n) / n)])
+            stats = ColumnStats(*(np.full(2, v) for v in (n, 0, float(n))), mean, *np.ones((3, 2)))
+            rare = Standardize(scale="hwe", maf=round(p * n) / n).resolve(stats, 0.0).filtered
+            assert not rare[1]
+    calls[:, 4:6] = 1
+    calls[7, :29], calls[8, :29] = -1, -1
+    calls = np.hstack([calls, np.ones((100, 60), np.int8)])
+    calls[8, 50] = -1
+    with pytest.warns(UserWarning, match="1 of 100 samples .* s8"):
+        GenotypePCA(2, max_sample_missing=0.29).fit(genotypes(calls))
+
+
 def test_ill_called_samples_are_left_out_first() -> None:
     calls = simulated(missing=0.0)
     calls[:, 5] = 1
@@ -150,6 +182,7 @@ def test_fit_on_some_score_all(solver: str) -> None:
     np.testing.assert_allclose(model.scores_[1::2], (z @ model.components_.T)[1::2], atol=1e-3)
     if solver == "gram":
         assert len(model.cost_) == 2  # the others are scored in the pass for the loadings
+    np.testing.assert_array_equal(model.result_.missing_by_sample, (calls < 0).sum(axis=1))
 
 
 def test_variants_are_chosen_by_label() -> None:
@@ -208,15 +241,25 @@ def test_long_range_ld_regions_by_build() -> None:
 
 def test_samples_by_name_or_family(tmp_path) -> None:
     labels = genotypes(np.ones((4, 2), np.int8)).labels.samples
-    assert np.flatnonzero(sample_mask(labels, ["s1", "f2 s2", "f3:s3", "f0 s1"])).tolist() == [
-        1,
-        2,
-        3,
-    ]
+    assert np.flatnonzero(sample_mask(labels, ["s1", "f2 s2", "f3:s3"])).tolist() == [1, 2, 3]
     (tmp_path / "keep").write_text("# comment\nf1 s1\ns3\n\n")
     assert np.flatnonzero(sample_mask(labels, tmp_path / "keep")).tolist() == [1, 3]
     with pytest.raises(InvalidInputError, match="none of nobody"):
         sample_mask(labels, ["nobody"])
+    with pytest.warns(AbsentNamesWarning, match="keep: 2 of 4 names .*: f1:s2; x"):
+        found = sample_mask(labels, ["f1 s2", "s3", "x", "f0 s0"], "keep")
+    assert np.flatnonzero(found).tolist() == [0, 3]
+
+
+def test_lists_of_variants_are_words_and_absent_ones_are_counted(tmp_path) -> None:
+    labels = genotypes(np.ones((2, 9), np.int8)).labels.features
+    (tmp_path / "list").write_text("v1 v3\tv4\nv8\n")
+    assert np.flatnonzero(VariantFilter(extract=tmp_path / "list").mask(labels)).tolist() == [
+        1, 3, 4, 8,
+    ]  # fmt: skip
+    assert VariantFilter(exclude=tmp_path / "list").mask(labels).sum() == 5
+    with pytest.warns(AbsentNamesWarning, match="exclude: 1 of 2 names .*: rs5"):
+        assert VariantFilter(exclude=["rs5", "v1"]).mask(labels).sum() == 8
 
 
 def test_bad_words_are_refused() -> None:
@@ -229,8 +272,13 @@ def test_bad_words_are_refused() -> None:
         in_regions(matrix.labels.features, ["6:here-there"])
     with pytest.raises(InvalidInputError, match="needs the chromosome"):
         GenotypePCA(1, variants=VariantFilter(chromosomes="1")).fit(np.ones((4, 4), np.int8))
-    with pytest.raises(InvalidInputError, match="no features are left"):
+    with pytest.raises(InvalidInputError, match=r"no features .* of 3 after chromosomes='7'; .*"
+                       r"present are 1 \(chromosomes='all' takes all\)"):  # fmt: skip
         GenotypePCA(1, variants=VariantFilter(chromosomes="7")).fit(matrix)
+    with pytest.raises(InvalidInputError, match="no features are left of 3 after exclude;"):
+        VariantFilter(exclude=["v0", "v1", "v2"]).mask(matrix.labels.features)
+    with pytest.raises(InvalidInputError, match="no samples are left of 3 after remove"):
+        GenotypePCA(1, remove=["s0", "s1", "s2"]).fit(matrix)
     for bad in ({"maf": 0.6}, {"max_missing": 2}, {"ploidy": 0}, {"max_sample_missing": -1}):
         with pytest.raises(InvalidInputError, match="expected"):
             GenotypePCA(1, **bad).fit(matrix)
@@ -279,6 +327,60 @@ def test_relationship_matrix(tmp_path) -> None:
     GenotypePCA(2, relationship=path, svd_solver="gram").fit(genotypes(calls))
     _, z, used = oracle(calls, "hwe")
     np.testing.assert_allclose(zarr.open_array(str(path))[:], z @ z.T / used.sum(), atol=1e-5)
+    matrix = genotypes(calls)
+    for refused in (GenotypePCA(2, relationship=path).fit, GenotypePCA(2, relationship=path).plan):
+        with pytest.raises(InvalidInputError, match="exists already"):
+            refused(matrix)
+    assert matrix.reads().chunks == 0
+    other = tmp_path / "other.zarr"
+    with pytest.raises(InvalidInputError, match="use svd_solver='gram'"):
+        GenotypePCA(2, relationship=other, svd_solver="scatter").plan(matrix)
+    tall = GenotypePCA(2, relationship=other).fit(genotypes(simulated(40, 12, 0.0)[:, 6:]))
+    assert tall.plan_.solver == "gram"
+    assert other.exists()
+
+
+def test_the_caller_s_matrix_keeps_its_missing_code() -> None:
+    calls = simulated(20, 50, 0.02)
+    calls[:, 5] = 1
+    matrix = streampca.open(calls)
+    GenotypePCA(2).fit(matrix)
+    assert matrix.missing_value is None
+
+
+def test_transform_refuses_other_alleles() -> None:
+    calls = simulated(30, 80, 0.0)
+    calls[:, 5] = 1
+    model = GenotypePCA(2).fit(genotypes(calls))
+    swapped = genotypes(2 - calls)
+    extra = swapped.labels.features.extra
+    extra["counted_allele"], extra["other_allele"] = extra["other_allele"], extra["counted_allele"]
+    with pytest.raises(InvalidInputError, match=r"alleles of 80 .* v0 has G/A .* had A/G.*project"):
+        model.transform(swapped)
+    extra["counted_allele"] = np.array(["0"] * 79 + ["a"], TEXT)  # unknown, or in lower case
+    extra["other_allele"] = np.array(["G"] * 80, TEXT)
+    same = genotypes(calls)
+    same.labels.features.extra.update(extra)
+    np.testing.assert_array_equal(model.transform(same), model.transform(genotypes(calls)))
+    with pytest.raises(InvalidInputError, match=r"70 features.*80 features.*streampca project"):
+        model.transform(genotypes(calls[:, :70]))
+
+
+def test_children_of_fitted_parents_are_warned_of(tmp_path) -> None:
+    calls = simulated(12, 60, 0.0)
+    calls[:, 5] = 1
+    path = write_plink(tmp_path / "b", calls, families=["f"] * 12)
+    fam = tmp_path / "b.fam"
+    rows = [line.split() for line in fam.read_text().splitlines()]
+    rows[2][2:4], rows[3][2:4], rows[4][2:4] = ("s0", "s1"), ("s0", "s1"), ("s0", "x")
+    fam.write_text("".join(" ".join(row) + "\n" for row in rows))
+    assert streampca.open(path).labels.samples.extra["mother"][4] == "x"
+    with pytest.warns(NonFounderWarning, match="2 of 12 samples have both parents"):
+        GenotypePCA(2).fit(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        GenotypePCA(2, remove=["s0"]).fit(path)
+        GenotypePCA(2, fit_samples=["s0", *(f"s{i}" for i in range(2, 12))]).fit(path)
 
 
 def test_an_inversion_is_warned_of_and_pruning_removes_it() -> None:
