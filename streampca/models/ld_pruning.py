@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +33,10 @@ from streampca.passes import (
     run,
 )
 from streampca.sources import as_matrix
+from streampca.store.tables import write_lines
 
 ORDERS = {1: False, 2: True}  # PLINK 2's --indep-order -> whether windows are walked backward
+WINDOW = 500  # variants; PLINK has no default
 UNPLACED = "0"  # the chromosome of variants without a position: PLINK leaves them out
 
 
@@ -69,17 +70,8 @@ class LDPruning:
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the kept ids, one a line, as PLINK's .prune.in; the file appears whole."""
-        target = Path(path)
-        staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
-        try:
-            with staged.open("w", encoding="utf-8", newline="\n") as file:
-                file.writelines(f"{name}\n" for name in self.ids.tolist())
-                file.flush()
-                os.fsync(file.fileno())
-            staged.replace(target)
-        finally:
-            staged.unlink(missing_ok=True)
-        return target
+        write_lines(path, (f"{name}\n" for name in self.ids.tolist()))
+        return Path(path)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready summary, without the variants themselves."""
@@ -105,8 +97,8 @@ def prune_ld(
     X: Any,
     *,
     r2: float = 0.2,
-    window: int | str = 50,
-    step: int = 1,
+    window: int | str = WINDOW,
+    step: int | None = None,
     order: int = 1,
     dim: Any = None,
     missing_value: float | None = None,
@@ -122,8 +114,9 @@ def prune_ld(
     r2 : of two variants in one window with a larger squared correlation one is removed: the
         rarer, or the later of two that are equally frequent. Correlations are those of allele
         counts over the samples observed in both. Variants that do not vary are removed.
-    window : in variants (50) or in kilobases ("1000kb"); windows never cross chromosomes.
-    step : variants by which a window moves; 1 for kilobases.
+    window : in variants (500) or in kilobases ("1000kb"); windows never cross chromosomes.
+    step : variants by which a window moves; None: a tenth of the window (50), 1 for kilobases.
+        PLINK has no default for either; these are the command line's too.
     order : of the comparisons, PLINK 2's ``--indep-order``. 1: PLINK 1.9's, the only one of
         PLINK 2 alpha 3; 2: the default of newer PLINK 2. Both leave no linked pair within a
         window; the sets differ.
@@ -131,24 +124,35 @@ def prune_ld(
 
     All chromosomes are treated as diploid, and all samples count.
 
-    Cost: one pass; n p window / 1e10 seconds or so (3192 x 500,568 with a window of 50: 5 s and
-    the reading); two bits per call of one window and one block.
+    Cost: one pass; n p window / 1e10 seconds or so (3192 x 500,568 with window=50, step=1: 5 s
+    and the reading); two bits per call of one window and one block.
     Raises InvalidInputError for settings or calls that do not fit.
     Source: Purcell et al. 2007, Am J Hum Genet 81:559; Chang et al. 2015, GigaScience 4:7.
     """
+    step = default_step(window) if step is None else step
     settings = {"r2": r2, "window": window, "step": step, "order": order}
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
-    length, in_bases = check_pruning(settings, matrix)
-    features = matrix.labels.features
-    chromosome = _chromosomes(features)
-    position = features.extra.get("position") if in_bases else None
-    starts, stops = windows(chromosome, position, length, step)
-    scan = LDScan(r2=r2, order=order, starts=starts, stops=stops, missing=matrix.missing_value)
+    scan = ld_scan(matrix, settings)
     plan = plan_pruning(matrix, scan, memory_limit)
     plan.check_machine()
     execution = Execution(plan.lanes, plan.blocks_ahead, scheduler, resolve(progress))
     done = run(plan.passes[0], matrix, accumulators={"scan": scan}, execution=execution)
-    return _result(done["scan"], chromosome, features, settings, plan, done.cost)
+    return _result(done["scan"], matrix.labels.features, settings, plan, done.cost)
+
+
+def ld_scan(matrix: ChunkedMatrix, settings: Mapping[str, Any]) -> LDScan:
+    """The scan of a matrix, empty: all that can be refused is refused here, without reading."""
+    length, in_bases = check_pruning(settings, matrix)
+    features = matrix.labels.features
+    position = features.extra.get("position") if in_bases else None
+    starts, stops = windows(_chromosomes(features), position, length, settings["step"])
+    return LDScan(
+        r2=settings["r2"],
+        order=settings["order"],
+        starts=starts,
+        stops=stops,
+        missing=matrix.missing_value,
+    )
 
 
 def check_pruning(settings: Mapping[str, Any], matrix: ChunkedMatrix) -> tuple[int, bool]:
@@ -178,6 +182,12 @@ def check_pruning(settings: Mapping[str, Any], matrix: ChunkedMatrix) -> tuple[i
             "window in variants, such as window=50, or a source with positions (.bed with .bim)"
         )
     return length, in_bases
+
+
+def default_step(window: int | str) -> int:
+    """A tenth of a window in variants, 1 of one in kilobases."""
+    length, in_bases = _window_length(window)
+    return 1 if in_bases else max(1, length // 10)
 
 
 def _window_length(window: Any) -> tuple[int, bool]:
@@ -387,9 +397,9 @@ def plan_pruning(
 
 
 def _result(
-    scan: LDScan, chromosome: Array, features: AxisLabels, settings: dict[str, Any], plan: Plan,
-    cost: PassCost,
-) -> LDPruning:  # fmt: skip
+    scan: LDScan, features: AxisLabels, settings: dict[str, Any], plan: Plan, cost: PassCost
+) -> LDPruning:
+    chromosome = _chromosomes(features)
     placed = chromosome != UNPLACED
     keep = scan.keep & placed
     kept = np.flatnonzero(keep)

@@ -260,7 +260,7 @@ def test_every_dtype_and_layout(dtype, layout):
     code = {"u": 9.0, "i": -1.0, "f": np.nan}[np.dtype(dtype).kind]
     coded = np.where(calls < 0, code, calls).astype(dtype, order=layout)
     missing = None if np.isnan(code) else code
-    found = prune_ld(coded, window=20, missing_value=missing)
+    found = prune_ld(coded, window=20, step=1, missing_value=missing)
     np.testing.assert_array_equal(found.kept, expected)
 
 
@@ -280,8 +280,18 @@ def test_the_written_list(tmp_path):
     assert path.read_text().split("\n") == [*found.ids.tolist(), ""]
     found.write(path)
     assert [p.name for p in tmp_path.iterdir()] == ["kept.prune.in"]
-    with pytest.raises(FileNotFoundError):
-        found.write(tmp_path / "absent" / "kept.prune.in")
+    inside = found.write(tmp_path / "new" / "folder" / "kept.prune.in")
+    assert inside.read_text() == path.read_text()
+
+
+def test_the_step_is_a_tenth_of_the_window():
+    calls = copied_haplotypes(np.random.default_rng(2), 60, 40)
+    matrix = labelled(calls, np.full(40, "1"), np.arange(40) * 500)
+    for window, step in ((500, 50), ("500", 50), (9, 1), ("3kb", 1)):
+        found = prune_ld(matrix, window=window)
+        assert found.settings["step"] == step
+        np.testing.assert_array_equal(found.kept, prune_ld(matrix, window=window, step=step).kept)
+    assert prune_ld(matrix).settings["window"] == 500
 
 
 @pytest.fixture(scope="module")
