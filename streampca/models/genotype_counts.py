@@ -1,0 +1,111 @@
+"""Samples and variants that have enough calls, in PLINK's order, before anything else is done."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import Accumulator, Moments, RowMissing
+from streampca.errors import InvalidInputError, shorten
+from streampca.kernels import Array, ColumnStats
+from streampca.matrix import ChunkedMatrix, Standardize, select
+from streampca.passes import Candidate, Execution, make_plan, pass_spec, resolve, run
+
+ROUNDING = 2.0**-44  # shares within it are equal, as in PLINK: 29 of 100 is not more than 0.29
+
+
+def well_called(
+    matrix: ChunkedMatrix,
+    ploidy: int = 2,
+    maf: float = 0.0,
+    max_missing: float = 1.0,
+    max_sample_missing: float = 1.0,
+    *,
+    rows: Array | None = None,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> ChunkedMatrix:
+    """The samples and variants that PLINK's ``--mind``, ``--geno`` and ``--maf`` leave.
+
+    matrix : (n, p) allele counts.
+    maf : variants whose rarer allele is less frequent are left out, also those without a call.
+    max_missing, max_sample_missing : largest share of missing calls of a variant, of a sample.
+    rows : (n,) True for the samples by which the variants are judged; None = all.
+
+    Samples first, by all variants; then variants, by the calls of the samples that are left.
+
+    Cost: a pass for the samples if max_sample_missing < 1, one for the variants if maf > 0 or
+    max_missing < 1; else none.
+    Warns UserWarning of the samples that are left out.
+    Raises InvalidInputError where nothing is left and for settings that cannot be met.
+    Source: Chang et al. 2015, GigaScience 4:7; PLINK 2, "Order of operations".
+    """
+    wanted = Standardize(scale="hwe", ploidy=ploidy, maf=maf, max_missing=max_missing)
+    if not 0.0 <= max_sample_missing <= 1.0:
+        raise InvalidInputError(
+            f"max_sample_missing={max_sample_missing!r}; expected a share in [0, 1]"
+        )
+    running = {"memory_limit": memory_limit, "scheduler": scheduler, "progress": progress}
+    if max_sample_missing < 1.0:
+        lost = _counted(matrix, "calls by sample", RowMissing(), **running).counts()
+        kept = lost <= max_sample_missing * (1.0 + ROUNDING) * matrix.shape[1]
+        if not kept.any():
+            raise InvalidInputError(
+                f"max_sample_missing={max_sample_missing:g} leaves no sample: the best has "
+                f"{lost.min() / matrix.shape[1]:.1%} of its calls missing"
+            )
+        if not kept.all():
+            names = [matrix.labels.samples.name(int(i)) for i in np.flatnonzero(~kept)[:4]]
+            warnings.warn(
+                f"{np.count_nonzero(~kept)} of {len(kept)} samples have more than "
+                f"{max_sample_missing:.1%} of their calls missing and were left out: "
+                f"{shorten(names, np.count_nonzero(~kept))}",
+                UserWarning,
+                stacklevel=2,
+            )
+        matrix = select(matrix, samples=kept)
+        rows = None if rows is None else rows[kept]
+    if wanted.filters:
+        judges = matrix if rows is None else select(matrix, samples=rows)
+        stats = _counted(judges, "calls by variant", Moments(), **running).columns()
+        wanted.resolve(stats, 0.0)  # refuses what is no allele count
+        kept = _enough(stats, wanted)
+        if not kept.any():
+            raise InvalidInputError(
+                f"maf={maf:g} and max_missing={max_missing:g} leave none of {len(kept)} variants"
+            )
+        matrix = select(matrix, features=kept)
+    return matrix
+
+
+def _enough(stats: ColumnStats, wanted: Standardize) -> Array:
+    """(p,) True for variants that are neither rare nor ill-called."""
+    calls = stats.count + stats.missing
+    ill = stats.missing > wanted.max_missing * (1.0 + ROUNDING) * calls
+    copies = stats.mean * stats.count
+    rarer = np.minimum(copies, wanted.ploidy * stats.count - copies)
+    rare = rarer < wanted.maf * (1.0 - ROUNDING) * wanted.ploidy * stats.count
+    if wanted.maf > 0.0:
+        rare |= stats.count == 0
+    return np.asarray(~(ill | rare))
+
+
+def _counted(
+    matrix: ChunkedMatrix,
+    name: str,
+    accumulator: Accumulator,
+    *,
+    memory_limit: int | str | None,
+    scheduler: Any,
+    progress: Any,
+) -> Any:
+    """The accumulator after one pass over the variants."""
+    spec = pass_spec(name, matrix, 1, [accumulator])
+    plan = make_plan(matrix, "calls", [Candidate("calls", "one pass", (spec,))], memory_limit)
+    plan.check_machine()
+    execution = Execution(plan.lanes, plan.blocks_ahead, scheduler, resolve(progress))
+    done = run(plan.passes[0], matrix, accumulators={name: accumulator}, execution=execution)
+    return done[name]
