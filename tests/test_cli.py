@@ -176,7 +176,7 @@ def test_genotypes_from_a_config(fileset, tmp_path, capsys):
     assert "no option 'sauce'" in capsys.readouterr().err
     config.write_text(f"source: {stem}.bed\nscale: sdt\n")
     assert main(["fit", "--config", str(config)]) == 65
-    assert "expected one of std" in capsys.readouterr().err
+    assert "choose from" in capsys.readouterr().err
 
 
 def test_the_example_config_names_real_options(capsys):
@@ -187,19 +187,95 @@ def test_the_example_config_names_real_options(capsys):
     assert "chr1" in capsys.readouterr().err
 
 
+def test_the_example_config_runs_in_a_fresh_folder(tmp_path, monkeypatch, capsys):
+    from pathlib import Path
+
+    from tests.genotypes import random_calls, variant_names, write_plink
+
+    example = Path(__file__).parents[1] / "configs" / "genotypes.yaml"
+    monkeypatch.chdir(tmp_path)
+    for i in (1, 2):
+        calls = random_calls(60, 400, seed=i, missing=0.01)
+        ids = variant_names(400, 400 * i)
+        write_plink(f"chr{i}", calls, ids=ids, chromosomes=[str(i)] * 400)
+    assert main(["plan", "--config", str(example)]) == 0
+    assert main(["fit", "--config", str(example)]) == 0
+    written = sorted(path.name for path in (tmp_path / "models").iterdir())
+    tables = [f"genotypes-tables.{end}" for end in ("eigenval", "eigenvec", "prune.in")]
+    assert written == ["genotypes", *tables]
+    assert streampca.load("models/genotypes").n_components_ == 10
+    assert main(["fit", "--config", str(example)]) == 65
+    assert "--overwrite" in capsys.readouterr().err
+    assert main(["fit", "--config", str(example), "--overwrite", "-q"]) == 0
+
+
+def test_the_command_line_goes_before_the_config(fileset, tmp_path, capsys):
+    stem, _ = fileset
+    config = tmp_path / "job.yaml"
+    config.write_text(
+        f"source: nowhere.bed\nmaf: 0.2\nscale: eigensoft\nn-components: 2\njson: true\n"
+        f"exclude-region: ['1:100-150', '1:200-210']\nbfile: {stem}\nmissing-value: -1\n"
+    )
+    given = ["--config", str(config)]
+    words = [f"{stem}.bed", "--maf", "0"]
+    config.write_text(config.read_text().replace(f"bfile: {stem}\n", ""))
+    for both in ([*words, *given], [*given, *words]):
+        assert main(["fit", *both]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said["filtered_features"] == 0
+        assert said["components"] == 2
+        assert said["left_out"]["variants"]["lists"] == 51 + 11
+    assert main(["fit", f"{stem}.bed", *given]) == 0
+    assert json.loads(capsys.readouterr().out)["filtered_features"] > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("maf:\n", "maf: expected a value"),
+        ("maf: [0.1, 0.2]\n", "maf: "),
+        ("maf: much\n", "invalid float"),
+        ("maf: true\n", "maf: expected a value"),
+        ("quiet: 3\n", "true or false"),
+        ("chr: {a: 1}\n", "chr: expected a value"),
+        ("run: x\n", "no option 'run'"),
+        ("- maf\n", "option: value"),
+        ("maf: [\n", "not YAML"),
+    ],
+)
+def test_entries_that_cannot_be_used(tmp_path, capsys, text, words):
+    config = tmp_path / "job.yaml"
+    config.write_text(text)
+    assert main(["fit", "x.bed", "--config", str(config)]) == 65
+    assert words in capsys.readouterr().err
+
+
 def test_prune_project_convert(fileset, tmp_path, capsys):
     stem, _ = fileset
     kept, model, table = (str(tmp_path / n) for n in ("kept", "model", "new.tsv"))
     assert main(["prune", f"{stem}.bed", "-o", kept, "--ld-r2", "0.5"]) == 0
+    assert main(["prune", f"{stem}.bed", "-o", kept]) == 65
+    assert main(["prune", f"{stem}.bed", "-o", kept, "--ld-r2", "0.5", "--overwrite"]) == 0
     assert main(["fit", f"{stem}.bed", "--extract", kept, "-k", "2", "-q", "-o", model]) == 0
     assert main(["project", model, "--bfile", stem, "-o", table]) == 0
     text = (tmp_path / "new.tsv").read_text().splitlines()
+    again = ["project", model, "--bfile", stem, "-o", table, "--ambiguous", "keep", "--json"]
+    assert main(again) == 65
+    assert "--overwrite" in capsys.readouterr().err
+    assert main([*again, "--overwrite"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["match"]["n_matched"] == said["match"]["n_model"]
+    assert 0.9 < said["coverage"]["least"] <= said["coverage"]["mean"] <= 1
     assert text[1].split("\t") == ["#FID", "IID", "COVERAGE", "PC1", "PC2"]
     projected = np.array([line.split("\t")[3:] for line in text[2:]], dtype=float)
     scores = streampca.load(model).scores_
     assert np.corrcoef(projected[:, 0], scores[:, 0])[0, 1] > 0.999
     store = str(tmp_path / "x.zarr")
-    assert main(["convert", f"{stem}.bed", "-o", store]) == 0
+    words = ["convert", f"{stem}.bed", "-o", store, "--json", "--memory-limit"]
+    assert main([*words, "1MiB"]) == 69
+    assert main([*words, "1GiB"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["samples"], said["features"], said["array"]) == (90, 400, "call")
     again = streampca.GenotypePCA(2).fit(store)
     assert again.eigenvalues_ == pytest.approx(
         streampca.GenotypePCA(2).fit(f"{stem}.bed").eigenvalues_, rel=1e-7
@@ -239,3 +315,174 @@ def test_few_columns_and_numbered_dimensions(tmp_path, capsys):
     np.save(tmp_path / "cube.npy", np.random.default_rng(0).standard_normal((6, 5, 4)))
     assert main(["fit", str(tmp_path / "cube.npy"), "--dim", "0", "2", "-k", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["samples"] == 24
+
+
+@pytest.fixture
+def linked(tmp_path):
+    """A fileset of linked variants with rare ones, ill-called ones and ill-called samples."""
+    from tests.genotypes import write_plink
+
+    rng = np.random.default_rng(4)
+    pool = (rng.random((16, 600)) < rng.beta(0.7, 0.7, 600)).astype(np.int8)
+    calls = np.zeros((120, 600), np.int8)
+    for _ in range(2):
+        who = rng.integers(0, 16, 120)
+        for j in range(600):
+            who = np.where(rng.random(120) < 0.1, rng.integers(0, 16, 120), who)
+            calls[:, j] += pool[who, j] ^ (rng.random(120) < 0.01)
+    calls[rng.random(calls.shape) < 0.02] = -1
+    calls[:, ::25] = np.where(rng.random((120, 24)) < 0.12, -1, calls[:, ::25])
+    calls[3::40] = np.where(rng.random((3, 600)) < 0.5, -1, calls[3::40])
+    calls[:, 11], calls[:, 12], calls[:, 13] = 0, 2, -1
+    write_plink(tmp_path / "linked", calls, chromosomes=["1"] * 400 + ["2"] * 200)
+    return str(tmp_path / "linked")
+
+
+SHARES = ["--mind", "0.1", "--geno", "0.1", "--maf", "0.05"]
+
+
+@pytest.mark.filterwarnings("ignore:3 of 120 samples")
+@pytest.mark.parametrize("shares", [SHARES, SHARES[:2], SHARES[2:4], SHARES[4:]])
+def test_pruning_comes_after_the_counts_as_in_plink2(linked, tmp_path, capsys, shares):
+    import shutil
+    import subprocess
+
+    program = shutil.which("plink2")
+    if program is None:
+        pytest.skip("plink2 is not installed (Debian: apt-get install plink2)")
+    ask = subprocess.run([program, "--help", "indep-order"], capture_output=True, text=True)
+    order = ["--indep-order", "1"] if "--indep-order" in ask.stdout else []
+    theirs = tmp_path / "theirs"
+    command = [program, "--bfile", linked, *shares, "--indep-pairwise", "50", "5", "0.2", *order]
+    subprocess.run(
+        [*command, "--threads", "1", "--out", str(theirs)], check=True, capture_output=True
+    )
+    words = ["--ld-r2", "0.2", "--ld-window", "50", "--ld-step", "5", "-k", "3", "--json"]
+    ours = tmp_path / "ours"
+    assert main(["fit", "--bfile", linked, *shares, *words, "--out", str(ours)]) == 0
+    kept = (tmp_path / "ours.prune.in").read_text().split()
+    assert kept == (tmp_path / "theirs.prune.in").read_text().split()
+    said = json.loads(capsys.readouterr().out)
+    assert said["features"] == said["used_features"] == len(kept) == said["ld"]["kept"]
+    assert said["samples"] == (117 if "--mind" in shares else 120)
+
+
+@pytest.mark.filterwarnings("ignore:3 of 120 samples", "ignore:1 of 400 features")
+def test_what_was_left_out_and_why(linked, tmp_path, capsys):
+    model = tmp_path / "model"
+    words = ["--bfile", linked, "--chr", "1", "-k", "2", "--ld-r2", "0.2", "--ld-window", "50"]
+    assert main(["fit", *words, *SHARES, "-o", str(model), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    for of in ("variants", "samples"):
+        causes = said["left_out"][of]
+        assert causes["source"] == sum(n for name, n in causes.items() if name != "source")
+    assert said["left_out"]["variants"]["lists"] == 200
+    assert said["left_out"]["variants"]["linked"] > 10
+    assert said["left_out"]["samples"]["ill_called"] == 3
+    assert len(said["eigenvalues"]) == 2
+    assert "tracy_widom_p" in said
+    assert main(["info", str(model)]) == 0
+    printed = capsys.readouterr().out
+    assert "rs1" not in printed
+    assert '"ld": {"kept": ' in printed
+    assert '"maf": 0.05' in printed
+    assert "rs1" not in (model / "bundle.json").read_text()
+    assert main(["fit", *words, *SHARES]) == 0
+    printed = capsys.readouterr().out
+    assert "by LD pruning" in printed
+    assert "3 ill-called" in printed
+    assert main(["fit", *words[:6], *SHARES]) == 0
+    printed = capsys.readouterr().out
+    assert "200 by lists, chromosomes or regions" in printed
+    assert "3 ill-called" in printed
+    assert "LD pruning" not in printed
+
+
+def test_a_pruned_fit_is_the_fit_of_the_kept(linked, tmp_path, capsys):
+    out = str(tmp_path / "o")
+    words = ["fit", "--bfile", linked, "-k", "2", "--ld-r2", "0.2", "--out", out, "-q"]
+    assert main([*words, "--scale", "none"]) == 0
+    kept = (tmp_path / "o.prune.in").read_text().split()
+    expected = streampca.GenotypePCA(
+        2, scale=None, variants=streampca.VariantFilter(extract=kept)
+    ).fit(f"{linked}.bed")
+    np.testing.assert_allclose(np.loadtxt(out + ".eigenval"), expected.eigenvalues_, rtol=1e-8)
+    pruning = streampca.prune_ld(f"{linked}.bed", r2=0.2)
+    assert kept == pruning.ids.tolist()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--maf", "0.7"], ["-k", "5000"], ["--ld-step", "1000"], ["--ld-window", "wide"],
+        ["--geno", "2"], ["--no-center"], ["--missing", "raise"], ["--keep", "nowhere"],
+    ],
+)  # fmt: skip
+def test_a_pruned_fit_is_refused_before_it_reads(linked, tmp_path, monkeypatch, more, capsys):
+    from streampca.cli import chosen
+
+    def read(*_, **__):
+        raise AssertionError("calls were read")
+
+    monkeypatch.setattr(chosen, "well_called", read)
+    monkeypatch.setattr(chosen, "prune_ld", read)
+    out = tmp_path / "tables" / "o"
+    words = ["fit", "--bfile", linked, "--ld-r2", "0.2", "--out", str(out), *more]
+    assert main(words) in (65, 66)
+    assert not out.parent.exists()
+    assert capsys.readouterr().err.startswith("streampca: ")
+
+
+def test_missing_calls_hold_the_mean_and_nothing_else(fileset, capsys):
+    stem, _ = fileset
+    assert main(["fit", "--bfile", stem, "-k", "2", "--missing", "raise"]) == 65
+    assert "leave out --missing" in capsys.readouterr().err
+    assert main(["fit", "--bfile", stem, "-k", "2", "--missing", "mean", "-q"]) == 0
+
+
+def test_outputs_that_cannot_be_written_are_refused_first(fileset, store, tmp_path, capsys):
+    stem, _ = fileset
+    path, _ = store
+    old = tmp_path / "o.eigenval"
+    old.write_text("mine")
+    fit = ["fit", "--bfile", stem, "-k", "2", "-q"]
+    assert main([*fit, "--out", str(tmp_path / "o")]) == 65
+    assert "o.eigenval exists" in capsys.readouterr().err
+    assert old.read_text() == "mine"
+    assert main([*fit, "--out", str(tmp_path / "o"), "--overwrite"]) == 0
+    nowhere = str(old / "x")  # a file is no folder
+    for words in (
+        [*fit, "--out", nowhere], [*fit, "-o", nowhere], [*fit, "--scores", nowhere],
+        [*fit, "--relationship", nowhere], ["prune", f"{stem}.bed", "-o", nowhere],
+        ["project", "absent", f"{stem}.bed", "-o", nowhere],
+        ["convert", f"{stem}.bed", "-o", nowhere], ["transform", "absent", path, "-o", nowhere],
+        ["plot", "absent", "-o", nowhere + ".png"],
+    ):  # fmt: skip
+        assert main(words) == 73, words
+        assert capsys.readouterr().err.count("\n") == 1
+    assert main([*fit, "-o", nowhere[:-2] + "2", "--scores", nowhere[:-2] + "2"]) == 65
+    assert "two outputs" in capsys.readouterr().err
+    assert main([*fit, "--scores", path, "--overwrite"]) == 65  # a source, not scores of ours
+    assert main([*fit, "--relationship", path, "--overwrite"]) == 65
+
+
+def test_proc_is_no_place_for_outputs(fileset, capsys):
+    from pathlib import Path
+
+    if not Path("/proc/self").exists():
+        pytest.skip("there is no /proc")
+    stem, _ = fileset
+    assert main(["fit", "--bfile", stem, "--out", "/proc/x/y"]) == 73
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_pictures_that_cannot_be_drawn_say_why(fileset, tmp_path, capsys):
+    stem, _ = fileset
+    model = str(tmp_path / "model")
+    assert main(["fit", "--bfile", stem, "-k", "2", "-q", "-o", model]) == 0
+    plot = ["plot", model, "--kind", "scores", "-o"]
+    assert main([*plot, str(tmp_path / "x.png"), "--labels", str(tmp_path / "nofile")]) == 66
+    assert main([*plot, str(tmp_path / "x.xyz")]) == 65
+    assert ".png, .pdf or .svg" in capsys.readouterr().err
+    assert main([*plot, str(tmp_path / "new" / "x.svg")]) == 0
+    assert (tmp_path / "new" / "x.svg").stat().st_size > 1000

@@ -1,35 +1,48 @@
-"""Options from a YAML file: the same names as on the command line."""
+"""Options from a YAML file: the same names as on the command line, which goes before them."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from streampca.errors import InvalidInputError, SourceError
 
+NO_ENTRIES = ("run", "parser", "config")  # of the parsed arguments, those that are no options
 
-def apply_config(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """Entries of the file that ``--config`` names, where the command line says nothing else.
+
+class Parser(argparse.ArgumentParser):
+    """A parser that can also refuse by an exception, for words that come from a file."""
+
+    raises = False
+
+    def error(self, message: str) -> NoReturn:
+        if self.raises:
+            raise InvalidInputError(message)
+        super().error(message)
+
+
+def apply_config(parser: Parser, path: str) -> None:
+    """Make the entries of a file the defaults of a command, so that its options go before them.
 
     Keys are the long option names without the dashes in front (``memory-limit`` or
     ``memory_limit``), and ``source``: a path or a list. Paths are relative to the working
-    directory, as on the command line.
+    directory, as on the command line. Raises SourceError, InvalidInputError.
     """
-    path = arguments.config
     known = {
-        name.lstrip("-").replace("-", "_"): action
-        for action in parser._actions
-        for name in [action.dest, *(o for o in action.option_strings if o.startswith("--"))]
-        if action.dest not in ("help", "config")
+        name: value for name, value in vars(parser.parse_args([])).items() if name not in NO_ENTRIES
     }
+    typed = {}
     for key, value in load_config(path).items():
-        action = known.get(key.replace("-", "_"))
-        if action is None:
-            names = ", ".join(sorted(name.replace("_", "-") for name in known))
+        name = str(key).replace("-", "_")
+        if name not in known:
+            names = ", ".join(sorted(one.replace("_", "-") for one in known))
             raise InvalidInputError(f"{path}: no option {key!r}; expected one of {names}")
-        if getattr(arguments, action.dest) in (action.default, None, []):
-            setattr(arguments, action.dest, _typed(action, value, key, path))
+        try:
+            typed[name] = _typed(parser, name, known[name], value)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{path}: {key}: {error}") from None
+    parser.set_defaults(**typed)
 
 
 def load_config(path: str) -> dict[str, Any]:
@@ -37,31 +50,34 @@ def load_config(path: str) -> dict[str, Any]:
     import yaml
 
     try:
-        entries = yaml.safe_load(Path(path).read_text())
+        entries = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror or error}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{path} is not YAML: {error}") from None
     if not isinstance(entries, dict):
         raise InvalidInputError(f"{path}: expected 'option: value' lines")
     return entries
 
 
-def _typed(action: argparse.Action, value: Any, key: str, path: str) -> Any:
+def _typed(parser: Parser, name: str, default: Any, value: Any) -> Any:
     """The value as the command line would have given it."""
-    if action.nargs == 0:
+    if isinstance(default, bool):
         if not isinstance(value, bool):
-            raise InvalidInputError(f"{path}: {key} is true or false, not {value!r}")
+            raise InvalidInputError(f"expected true or false, not {value!r}")
         return value
-    listed = value if isinstance(value, list) else [value]
-    convert: Any = action.type or str
+    words = value if isinstance(value, list) else [value]
+    if not words or any(one is None or isinstance(one, (bool, dict, list)) for one in words):
+        raise InvalidInputError(f"expected a value, not {value!r}; or leave the line out")
+    if name == "source":
+        return [str(one) for one in words]
+    option = "--" + name.replace("_", "-")
+    given = [option, *map(str, words)] if isinstance(value, list) else [f"{option}={value}"]
+    parser.raises = True
     try:
-        typed = [None if one is None else convert(str(one)) for one in listed]
-    except (ValueError, argparse.ArgumentTypeError) as error:
-        raise InvalidInputError(f"{path}: {key}: {error}") from None
-    for one in typed:
-        if action.choices is not None and one not in action.choices:
-            raise InvalidInputError(
-                f"{path}: {key}: {one!r}; expected one of {', '.join(map(str, action.choices))}"
-            )
-    return typed if action.nargs in ("*", "+") or isinstance(value, list) else typed[0]
+        parsed = vars(parser.parse_args(given))
+    finally:
+        parser.raises = False
+    if isinstance(value, list) and not isinstance(parsed[name], list):
+        raise InvalidInputError(f"expected one value, not {value!r}")
+    return parsed[name]

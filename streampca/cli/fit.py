@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-from pathlib import Path
 from typing import Any
 
 import streampca
+from streampca.cli.chosen import Chosen, choose, prune_chosen, pruning_settings
 from streampca.cli.genotypes import (
     genotype_model,
     genotype_options,
     is_genotypes,
-    prune_first,
+    tables,
     write_outputs,
 )
 from streampca.cli.options import (
@@ -23,8 +24,9 @@ from streampca.cli.options import (
     running_options,
     source_options,
 )
+from streampca.cli.outputs import check_outputs
 from streampca.cli.words import describe, left_out, report, summary
-from streampca.errors import InvalidInputError
+from streampca.errors import MemoryLimitError
 from streampca.passes import size
 from streampca.store import ZarrSink, is_bundle
 
@@ -48,7 +50,7 @@ def add_commands(commands: Any) -> None:
         one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
         one.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
         one.add_argument(
-            "--config", metavar="YAML", help="options from a file; the command line goes before it"
+            "--config", metavar="YAML", help="options from a file; those of the command line win"
         )
 
     one = commands.add_parser("transform", help="scores of new rows on a saved model")
@@ -69,42 +71,58 @@ def add_commands(commands: Any) -> None:
 def run_plan(arguments: argparse.Namespace) -> int:
     """``streampca plan``: what a fit would do."""
     matrix = open_source(arguments)
-    model: Any = (
-        genotype_model(arguments, matrix)
-        if is_genotypes(arguments, matrix)
-        else pca_model(arguments, matrix)
-    )
-    plan = model.plan(matrix)
+    if is_genotypes(arguments, matrix):
+        chosen = choose(arguments, matrix)
+        if arguments.ld_r2 is not None:
+            pruning_settings(arguments, chosen.matrix)
+        plan = genotype_model(arguments, chosen, matrix).plan(chosen.matrix)
+    else:
+        plan = pca_model(arguments, matrix).plan(matrix)
     print(plan.to_json() if arguments.json else plan)
     if arguments.ld_r2 is not None and not arguments.json:
-        print("pruning   one pass before these; the plan above is for all variants")
+        counted = (arguments.mind < 1.0) + (arguments.maf > 0.0 or arguments.geno < 1.0)
+        print(
+            f"pruning   {1 + counted} pass{'es' if counted else ''} before these; the plan above "
+            "is for all variants"
+        )
     return 0
 
 
 def run_fit(arguments: argparse.Namespace) -> int:
     """``streampca fit``: fit, report, save."""
-    _refuse_existing(arguments)
-    matrix = open_source(arguments)
-    genotypes = is_genotypes(arguments, matrix)
-    model: Any = (
-        genotype_model(arguments, matrix, prune_first(arguments, matrix))
-        if genotypes
-        else pca_model(arguments, matrix)
+    check_outputs(
+        models=[arguments.output],
+        arrays=[arguments.scores],
+        tables=tables(arguments),
+        new=[arguments.relationship],
+        overwrite=arguments.overwrite,
     )
+    matrix = open_source(arguments)
+    chosen = None
+    if is_genotypes(arguments, matrix):
+        chosen = _choose(arguments, matrix)
+        model: Any = genotype_model(arguments, chosen, matrix)
+        matrix = chosen.matrix
+    else:
+        model = pca_model(arguments, matrix)
     if not (arguments.json or arguments.quiet):
         print(model.plan(matrix), end="\n\n")
     model.fit(matrix)
+    if chosen is not None:
+        model.result_ = chosen.recorded(model.result_, arguments)
     if arguments.output:
         model.save(arguments.output)
     if arguments.scores:
         _write_scores(model, matrix, arguments)
-    written = write_outputs(model, arguments) if genotypes else []
+    written = [] if chosen is None else write_outputs(model, chosen, arguments)
+    counts = {} if chosen is None else chosen.left_out(model.result_)
     if arguments.json:
-        print(json.dumps(summary(model), indent=1))
+        whole = summary(model)
+        print(json.dumps({**whole, "left_out": counts} if counts else whole, indent=1))
     elif not arguments.quiet:
         print(report(model))
-        if genotypes:
-            print(left_out(matrix, model.result_))
+        if counts:
+            print(left_out(counts))
         if arguments.output:
             print(f"model saved to {arguments.output}")
         for path in written:
@@ -112,13 +130,17 @@ def run_fit(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_existing(arguments: argparse.Namespace) -> None:
-    """Refuse outputs that are in the way, before anything is read."""
-    for path in (arguments.output, arguments.scores, arguments.relationship):
-        if path and Path(path).exists() and not arguments.overwrite:
-            raise InvalidInputError(f"{path} exists already; add --overwrite to replace it")
-    if arguments.output and Path(arguments.output).exists() and not is_bundle(arguments.output):
-        raise InvalidInputError(f"{arguments.output} is not a model; choose another output")
+def _choose(arguments: argparse.Namespace, matrix: Any) -> Chosen:
+    """What a genotype fit reads: pruned, if --ld-r2 says so, once the fit itself is sure to run."""
+    chosen = choose(arguments, matrix)
+    if arguments.ld_r2 is None:
+        return chosen
+    with contextlib.suppress(MemoryLimitError):  # the kept variants may fit
+        genotype_model(arguments, chosen, matrix).plan(chosen.matrix)
+    chosen = prune_chosen(arguments, chosen)
+    if not (arguments.json or arguments.quiet):
+        print(chosen.pruning, end="\n\n")
+    return chosen
 
 
 def _write_scores(model: Any, matrix: Any, arguments: argparse.Namespace) -> None:
@@ -134,6 +156,7 @@ def _write_scores(model: Any, matrix: Any, arguments: argparse.Namespace) -> Non
 
 def run_transform(arguments: argparse.Namespace) -> int:
     """``streampca transform``: scores of new rows on a saved model."""
+    check_outputs(arrays=[arguments.output], overwrite=arguments.overwrite)
     model = streampca.load(arguments.model)
     model.set_params(progress=progress_of(arguments), scheduler=arguments.scheduler)
     if arguments.memory_limit:

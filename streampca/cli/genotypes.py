@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 import streampca
+from streampca.cli.chosen import Chosen, choose, pruning_settings
 from streampca.cli.options import (
     components_wanted,
     open_source,
     progress_of,
     running_options,
+    scale_wanted,
     source_options,
 )
+from streampca.cli.outputs import check_outputs, check_writable
 from streampca.errors import InvalidInputError
 from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
-from streampca.models.genotype_filters import filter_genotypes
 from streampca.models.genotype_projection import project_samples
-from streampca.models.ld_pruning import prune_ld
+from streampca.models.ld_pruning import WINDOW, prune_ld
+from streampca.models.variant_matching import AMBIGUOUS, BY
 from streampca.store.tables import write_eigenval, write_eigenvec
 
 # any of these says that the matrix holds genotypes
@@ -39,7 +43,10 @@ def genotype_options(parser: argparse.ArgumentParser) -> None:
         "--fit-samples", metavar="FILE", help="fit on these (unrelated) samples, score everyone"
     )
     group.add_argument(
-        "--ld-r2", type=float, metavar="R2", help="prune for linkage first, by one more pass"
+        "--ld-r2",
+        type=float,
+        metavar="R2",
+        help="prune for linkage first, after --mind, --geno and --maf: a pass more for each step",
     )
     pruning_options(group)
     group.add_argument("--relationship", metavar="ZARR", help="write the relationship matrix here")
@@ -75,7 +82,10 @@ def filter_options(group: Any) -> None:
 def pruning_options(group: Any) -> None:
     """Windows of LD pruning."""
     group.add_argument(
-        "--ld-window", default="500", metavar="N|KB", help="variants, or such as 1000kb (500)"
+        "--ld-window",
+        default=str(WINDOW),
+        metavar="N|KB",
+        help=f"variants, or such as 1000kb ({WINDOW})",
     )
     group.add_argument("--ld-step", type=int, metavar="N", help="a tenth of the window, or 1 (kb)")
 
@@ -91,39 +101,28 @@ def is_genotypes(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> bool:
     return named or "counted_allele" in matrix.labels.features.extra
 
 
-def variant_filter(arguments: argparse.Namespace) -> streampca.VariantFilter:
-    """The variants that the arguments name."""
-    return streampca.VariantFilter(
-        chromosomes=arguments.chr or "autosomes",
-        n_autosomes=arguments.chr_set,
-        extract=arguments.extract,
-        exclude=arguments.exclude,
-        regions=tuple(arguments.region),
-        exclude_regions=tuple(arguments.exclude_region),
-        exclude_long_range_ld=arguments.exclude_long_range_ld,
-    )
-
-
 def genotype_model(
-    arguments: argparse.Namespace, matrix: ChunkedMatrix, pruning: Any = None
+    arguments: argparse.Namespace, chosen: Chosen, matrix: ChunkedMatrix
 ) -> streampca.GenotypePCA:
-    """The fit that the arguments describe, on the variants that a pruning keeps if one is given."""
+    """The fit that the arguments describe, of what was chosen.
+
+    Samples and variants that were judged before a pruning are not judged again.
+    """
     if arguments.no_center or arguments.ddof != 1:
         raise InvalidInputError("genotypes are centred, with ddof=1: leave out --no-center, --ddof")
-    variants = variant_filter(arguments)
-    if pruning is not None:
-        kept = [str(name) for name in pruning.ids]
-        variants = streampca.VariantFilter(chromosomes="all", extract=kept)
+    if arguments.missing == "raise":
+        raise InvalidInputError(
+            "--missing raise: a missing genotype counts as its variant's mean; leave out --missing"
+        )
+    judged = chosen.pruning is not None
     return streampca.GenotypePCA(
-        components_wanted(arguments, matrix),
-        scale=arguments.scale or "hwe",
+        components_wanted(arguments, chosen.matrix if judged else matrix),
+        scale=scale_wanted(arguments, "hwe"),
         ploidy=arguments.ploidy,
-        maf=arguments.maf,
-        max_missing=arguments.geno,
-        max_sample_missing=arguments.mind,
-        variants=variants,
-        keep=arguments.keep,
-        remove=arguments.remove,
+        maf=0.0 if judged else arguments.maf,
+        max_missing=1.0 if judged else arguments.geno,
+        max_sample_missing=1.0 if judged else arguments.mind,
+        variants=streampca.VariantFilter(chromosomes="all"),
         fit_samples=arguments.fit_samples,
         components=not arguments.no_components,
         relationship=arguments.relationship,
@@ -135,52 +134,27 @@ def genotype_model(
     )
 
 
-def prune_first(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
-    """The pruning that --ld-r2 asks for, made now (one pass), or None."""
-    if arguments.ld_r2 is None:
-        return None
-    variants = variant_filter(arguments)
-    pruning = _prune(
-        arguments, filter_genotypes(matrix, variants, arguments.keep, arguments.remove)
-    )
-    if not (arguments.json or arguments.quiet):
-        print(pruning, end="\n\n")
-    if arguments.out:
-        pruning.write(f"{arguments.out}.prune.in")
-    return pruning
-
-
-def _prune(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
-    window: int | str = arguments.ld_window
-    if str(window).isdigit():
-        window = int(window)
-    step = arguments.ld_step
-    if step is None:
-        step = max(1, window // 10) if isinstance(window, int) else 1
-    return prune_ld(
-        matrix,
-        r2=arguments.ld_r2,
-        window=window,
-        step=step,
-        memory_limit=arguments.memory_limit,
-        scheduler=arguments.scheduler,
-        progress=progress_of(arguments),
-    )
-
-
-def write_outputs(model: streampca.GenotypePCA, arguments: argparse.Namespace) -> list[str]:
-    """PLINK's tables, where --out asks for them. Returns their paths."""
+def tables(arguments: argparse.Namespace) -> list[str]:
+    """Paths of the text files that --out asks for."""
     if not arguments.out:
-        return [arguments.relationship] if arguments.relationship else []
-    samples = model.result_.labels.samples
-    kind = arguments.eigenvec_values
-    values = model.eigenvectors_ if kind == "eigenvectors" else model.scores_
-    paths = [f"{arguments.out}.eigenvec", f"{arguments.out}.eigenval"]
-    write_eigenvec(paths[0], identifiers(samples), values, kind)
-    write_eigenval(paths[1], model.eigenvalues_)
-    if arguments.ld_r2 is not None:
-        paths.append(f"{arguments.out}.prune.in")
-    return [*paths, arguments.relationship] if arguments.relationship else paths
+        return []
+    pruned = [] if arguments.ld_r2 is None else [".prune.in"]
+    return [f"{arguments.out}{suffix}" for suffix in (".eigenvec", ".eigenval", *pruned)]
+
+
+def write_outputs(
+    model: streampca.GenotypePCA, chosen: Chosen, arguments: argparse.Namespace
+) -> list[str]:
+    """PLINK's tables, where --out asks for them. Returns the paths of all that was written."""
+    written = tables(arguments)
+    if written:
+        kind = arguments.eigenvec_values
+        values = model.eigenvectors_ if kind == "eigenvectors" else model.scores_
+        write_eigenvec(written[0], identifiers(model.result_.labels.samples), values, kind)
+        write_eigenval(written[1], model.eigenvalues_)
+        if chosen.pruning is not None:
+            chosen.pruning.write(written[2])
+    return [*written, arguments.relationship] if arguments.relationship else written
 
 
 def identifiers(samples: Any) -> list[tuple[str, Any]]:
@@ -201,6 +175,7 @@ def add_commands(commands: Any) -> None:
     one.set_defaults(run=run_prune)
     one.add_argument("source", nargs="*")
     one.add_argument("-o", "--output", required=True, metavar="FILE", help="ids of the kept ones")
+    one.add_argument("--overwrite", action="store_true", help="replace an existing one")
     one.add_argument("--ld-r2", type=float, default=0.2, metavar="R2")
     pruning_options(one)
     filter_options(one)
@@ -213,7 +188,14 @@ def add_commands(commands: Any) -> None:
     one.add_argument("source", nargs="*")
     one.add_argument("--bfile", metavar="PREFIX")
     one.add_argument("-o", "--output", required=True, metavar="TSV", help="scores and coverage")
-    one.add_argument("--match", choices=("auto", "id", "position"), default="auto")
+    one.add_argument("--overwrite", action="store_true", help="replace an existing one")
+    one.add_argument("--match", choices=BY, default="auto")
+    one.add_argument(
+        "--ambiguous",
+        choices=AMBIGUOUS,
+        default="auto",
+        help="A/T and C/G variants: keep as written, drop, or keep if the others show one strand",
+    )
     one.add_argument(
         "--min-coverage", type=float, default=0.5, help="least share of the model's variants"
     )
@@ -229,15 +211,21 @@ def add_commands(commands: Any) -> None:
     one.add_argument("--bfile", metavar="PREFIX")
     one.add_argument("-o", "--output", required=True, metavar="ZARR")
     one.add_argument("--overwrite", action="store_true")
+    one.add_argument("--memory-limit", metavar="SIZE", help="such as 512MiB: within, or refuse")
     source_options(one)
 
 
 def run_prune(arguments: argparse.Namespace) -> int:
     """``streampca prune``."""
-    matrix = filter_genotypes(
-        open_source(arguments), variant_filter(arguments), arguments.keep, arguments.remove
+    check_outputs(tables=[arguments.output], overwrite=arguments.overwrite)
+    matrix = choose(arguments, open_source(arguments)).matrix
+    pruning = prune_ld(
+        matrix,
+        **pruning_settings(arguments, matrix),
+        memory_limit=arguments.memory_limit,
+        scheduler=arguments.scheduler,
+        progress=progress_of(arguments),
     )
-    pruning = _prune(arguments, matrix)
     pruning.write(arguments.output)
     print(json.dumps(pruning.to_dict()) if arguments.json else pruning)
     return 0
@@ -245,6 +233,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
 
 def run_project(arguments: argparse.Namespace) -> int:
     """``streampca project``."""
+    check_outputs(tables=[arguments.output], overwrite=arguments.overwrite)
     model = streampca.load(arguments.model)
     matrix = open_source(arguments)
     projection = project_samples(
@@ -252,6 +241,7 @@ def run_project(arguments: argparse.Namespace) -> int:
         matrix,
         ploidy=getattr(model, "ploidy", 2),
         match=arguments.match,
+        ambiguous=arguments.ambiguous,
         min_coverage=arguments.min_coverage,
         shrinkage=arguments.shrinkage,
         memory_limit=arguments.memory_limit,
@@ -262,7 +252,16 @@ def run_project(arguments: argparse.Namespace) -> int:
     columns.append(("COVERAGE", [f"{x:.4f}" for x in projection.coverage]))
     write_eigenvec(arguments.output, columns, projection.scores, "scores (projected)")
     if arguments.json:
-        print(json.dumps({"samples": len(projection.scores), "output": arguments.output}))
+        seen = projection.coverage
+        text = {
+            "samples": len(projection.scores),
+            "components": projection.scores.shape[1],
+            "refused": int(projection.refused.sum()),
+            "match": projection.match.to_dict(),
+            "coverage": {"least": seen.min(), "mean": seen.mean(), "most": seen.max()},
+            "output": arguments.output,
+        }
+        print(json.dumps(text, default=float))
     else:
         print(projection)
         print(f"written    {arguments.output}")
@@ -273,8 +272,28 @@ def run_convert(arguments: argparse.Namespace) -> int:
     """``streampca convert``."""
     from streampca.jobs import convert
 
-    progress = progress_of(arguments)
-    convert(open_source(arguments), arguments.output, overwrite=arguments.overwrite,
-            progress=progress)  # fmt: skip
-    print(f"{arguments.output}: {streampca.open(arguments.output)}")
+    if "://" not in arguments.output:
+        check_writable(Path(arguments.output))
+    done = convert(
+        open_source(arguments),
+        arguments.output,
+        overwrite=arguments.overwrite,
+        memory_limit=arguments.memory_limit,
+        progress=progress_of(arguments),
+    )
+    if not arguments.json:
+        print(f"{arguments.output}: {streampca.open(arguments.output)}")
+        return 0
+    text = {
+        "output": done.path,
+        "array": done.array,
+        "samples": done.shape[0],
+        "features": done.shape[1],
+        "chunks": done.chunks,
+        "missing_value": done.missing_value,
+        "reads": done.reads,
+        "resumed": done.resumed,
+        "seconds": done.seconds,
+    }
+    print(json.dumps(text, default=float))
     return 0

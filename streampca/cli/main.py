@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import warnings
 from collections.abc import Sequence
@@ -10,7 +9,8 @@ from typing import Any
 
 import streampca
 from streampca.cli import fit, genotypes, pictures
-from streampca.cli.config import apply_config
+from streampca.cli.config import Parser, apply_config
+from streampca.cli.outputs import OutputError
 from streampca.errors import (
     MemoryLimitError,
     MissingDependencyError,
@@ -18,8 +18,11 @@ from streampca.errors import (
     StreamPCAError,
 )
 
-# sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory
+# sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory, 73 no such
+# place to write to, 74 reading or writing failed
+FAILED = 74
 EXIT = (
+    (OutputError, 73),
     (MemoryLimitError, 69),
     (SourceError, 66),
     (MissingDependencyError, 69),
@@ -31,9 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``streampca``. Returns the exit code."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
-        arguments = build_parser().parse_args(argv)
+        parser = build_parser()
+        arguments = parser.parse_args(argv)
         if getattr(arguments, "config", None):
-            apply_config(arguments.parser, arguments)
+            apply_config(arguments.parser, arguments.config)
+            arguments = parser.parse_args(argv)
         return int(arguments.run(arguments) or 0)
     except StreamPCAError as error:
         print(f"streampca: {error}", file=sys.stderr)
@@ -45,17 +50,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        print(f"streampca: {error}", file=sys.stderr)
+        return FAILED
 
 
 def _show_warning(message: Any, category: Any, *_: Any) -> None:
     print(f"streampca: {category.__name__}: {message}", file=sys.stderr)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """All commands and their options."""
-    parser = argparse.ArgumentParser(
-        prog="streampca", description="PCA of matrices that do not fit in memory."
-    )
+    parser = Parser(prog="streampca", description="PCA of matrices that do not fit in memory.")
     parser.add_argument("--version", action="version", version=f"streampca {streampca.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for module in (fit, genotypes, pictures):

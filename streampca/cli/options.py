@@ -50,12 +50,16 @@ def model_options(parser: argparse.ArgumentParser) -> None:
         help="a number, a share such as 0.9, 'gap', 'tracy-widom' or 'all' (default 10)",
     )
     parser.add_argument(
-        "--scale", choices=[s for s in SCALES if s], help="divide columns; hwe and eigensoft "
-        "are for allele counts"
+        "--scale", choices=[s or "none" for s in SCALES], help="divide columns; hwe and eigensoft "
+        "are for allele counts (default: hwe for genotypes, else none)"
     )  # fmt: skip
     parser.add_argument("--no-center", action="store_true")
     parser.add_argument("--ddof", type=int, default=1)
-    parser.add_argument("--missing", choices=("raise", "mean"), default="raise")
+    parser.add_argument(
+        "--missing",
+        choices=("raise", "mean"),
+        help="what a hole does (default raise; in genotypes always the mean of its variant)",
+    )
     parser.add_argument("--solver", default="auto", choices=("auto", "scatter", "tsqr", "gram"))
     parser.add_argument(
         "--no-components",
@@ -91,9 +95,9 @@ def pca_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> streampca
         components_wanted(arguments, matrix),
         svd_solver=arguments.solver,
         center=not arguments.no_center,
-        scale=arguments.scale,
+        scale=scale_wanted(arguments, None),
         ddof=arguments.ddof,
-        missing=arguments.missing,
+        missing=arguments.missing or "raise",
         missing_value=arguments.missing_value,
         components=not arguments.no_components,
         memory_limit=arguments.memory_limit,
@@ -108,6 +112,13 @@ def components_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> A
     if arguments.n_components is None:
         return min(COMPONENTS, *matrix.shape)
     return None if arguments.n_components == "all" else arguments.n_components
+
+
+def scale_wanted(arguments: argparse.Namespace, default: str | None) -> str | None:
+    """What --scale says."""
+    if arguments.scale is None:
+        return default
+    return None if arguments.scale == "none" else str(arguments.scale)
 
 
 def progress_of(arguments: argparse.Namespace) -> Any:

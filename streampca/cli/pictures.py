@@ -10,10 +10,13 @@ from typing import Any
 
 import streampca
 from streampca.cli.options import progress_of
+from streampca.cli.outputs import check_writable
 from streampca.cli.words import report, summary
-from streampca.errors import MissingDependencyError
+from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.passes import size
 from streampca.sources.panel import read_panel
+
+PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 
 
 def add_commands(commands: Any) -> None:
@@ -42,11 +45,15 @@ def add_commands(commands: Any) -> None:
 
 def run_plot(arguments: argparse.Namespace) -> int:
     """``streampca plot``: a picture of a saved model."""
+    output = Path(arguments.output)
+    if output.suffix.lower() not in PICTURES:
+        raise InvalidInputError(f"{output}: expected a name that ends in .png, .pdf or .svg")
+    if output.is_dir():
+        raise InvalidInputError(f"{output} is a folder; choose another output")
+    check_writable(output)
+    labels = None if arguments.labels is None else _read_labels(arguments.labels)
     result = streampca.load(arguments.model).result_
-    labels = None if arguments.labels is None else Path(arguments.labels).read_text().split("\n")
-    if labels is not None:
-        labels = [line.strip() for line in labels if line.strip()]
-    elif arguments.panel is not None:
+    if labels is None and arguments.panel is not None:
         labels = read_panel(arguments.panel, result.labels.samples, arguments.panel_column)
     options: dict[str, Any] = {}
     if arguments.kind == "scores":
@@ -56,9 +63,20 @@ def run_plot(arguments: argparse.Namespace) -> int:
             options["scores"] = matrix.read(0, 0, matrix.shape[0])
     if arguments.kind == "loadings":
         options = {"component": arguments.components[0]}
-    draw(arguments.kind, result, Path(arguments.output), **options)
+    draw(arguments.kind, result, output, **options)
     print(f"{arguments.kind} drawn to {arguments.output}")
     return 0
+
+
+def _read_labels(path: str) -> list[str]:
+    """The lines of a file that are not empty."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path} is not a text file: {error}") from None
+    return [line.strip() for line in lines if line.strip()]
 
 
 def run_demo(arguments: argparse.Namespace) -> int:
@@ -127,6 +145,7 @@ def draw(kind: str, result: Any, path: Path, **options: Any) -> None:
     from streampca import plots
 
     figure = getattr(plots, kind)(result, **options).get_figure()
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150, bbox_inches="tight")
 
 

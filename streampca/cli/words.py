@@ -14,6 +14,16 @@ LEGEND = (
     "radians; 1.6 = its neighbours are as large, so that only their common plane is determined."
 )
 
+CAUSES = {
+    "lists": "by lists, chromosomes or regions",
+    "ill_called": "ill-called",
+    "rare_or_ill_called": "rare or ill-called",
+    "monomorphic": "monomorphic",
+    "without_a_call": "without a call",
+    "unplaced": "on chromosome 0",
+    "linked": "by LD pruning",
+}
+
 
 def report(model: Any) -> str:
     """The spectrum, and what the fit cost against its plan."""
@@ -37,12 +47,29 @@ def report(model: Any) -> str:
     return "\n".join(lines)
 
 
+def eigenvalues(result: Any) -> Any:
+    """(k,) of the relationship matrix ZZ'/M."""
+    freedom = max(result.weight - result.ddof, 0.0)
+    return result.explained_variance * freedom / max(result.n_features_used, 1)
+
+
+def genotype_numbers(result: Any) -> dict[str, Any]:
+    """Eigenvalues and significance, and the pruning, for machines."""
+    if result.method != "GenotypePCA":
+        return {}
+    numbers: dict[str, Any] = {"eigenvalues": eigenvalues(result).tolist()}
+    try:
+        numbers["tracy_widom_p"] = result.tracy_widom().p_value[: result.n_components].tolist()
+    except InvalidInputError as error:
+        numbers |= {"tracy_widom_p": None, "tracy_widom_not_computed": str(error)}
+    return numbers | {"ld": result.settings.get("ld")}
+
+
 def genotype_lines(result: Any) -> list[str]:
     """Eigenvalues and significance as geneticists state them, and what was left out."""
     if result.method != "GenotypePCA":
         return []
-    freedom = max(result.weight - result.ddof, 0.0)
-    values = result.explained_variance * freedom / max(result.n_features_used, 1)
+    values = eigenvalues(result)
     shown = min(len(values), 10)
     lines = ["", "eigenvalues of ZZ'/M  " + " ".join(f"{v:.4f}" for v in values[:shown])]
     try:
@@ -63,14 +90,17 @@ def genotype_lines(result: Any) -> list[str]:
     return lines
 
 
-def left_out(matrix: Any, result: Any) -> str:
-    """What of the source was not used at all: other chromosomes, lists, regions."""
-    n, p = matrix.shape
-    used = len(result.labels.samples)
-    return (
-        f"left out before reading: {p - result.n_features} of {p} variants (other chromosomes, "
-        f"lists, regions), {n - used} of {n} samples"
-    )
+def left_out(counts: dict[str, dict[str, int]]) -> str:
+    """What of the source was not used, cause by cause."""
+    lines = []
+    for axis, causes in counts.items():
+        gone = [f"{number} {CAUSES[name]}" for name, number in causes.items()
+                if name in CAUSES and number]  # fmt: skip
+        lines.append(
+            f"{axis:<10} {causes['used']} of {causes['source']} used; "
+            f"left out: {', '.join(gone) or 'none'}"
+        )
+    return "\n".join(lines)
 
 
 def describe(result: Any) -> str:
@@ -111,6 +141,7 @@ def summary(model: Any) -> dict[str, Any]:
         "constant_features": len(result.constant),
         "filtered_features": len(result.filtered),
         "used_features": result.n_features_used,
+        **genotype_numbers(result),
         "certificate": None if result.certificate is None else result.certificate.to_dict(),
         "planned": {k: result.plan.get(k) for k in ("reads", "bytes", "peak_bytes")},
         "measured": {

@@ -1,0 +1,137 @@
+"""What a genotype fit is to read: lists first, then counts, then pruning, as PLINK orders them."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from typing import Any
+
+import streampca
+from streampca.cli.options import progress_of
+from streampca.errors import InvalidInputError
+from streampca.matrix import ChunkedMatrix, select
+from streampca.models.genotype_counts import well_called
+from streampca.models.genotype_filters import filter_genotypes, sample_mask
+from streampca.models.ld_pruning import LDPruning, default_step, ld_scan, prune_ld
+from streampca.sources import as_matrix
+from streampca.sources.variants import MISSING_CALL
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The samples and variants to fit, and how many were there at each step.
+
+    source : (samples, variants) of what was opened.  listed : after chromosomes, lists and
+    regions.  called : after --mind, --geno and --maf, where these came before a pruning.
+    """
+
+    matrix: ChunkedMatrix
+    source: tuple[int, int]
+    listed: tuple[int, int]
+    called: tuple[int, int] | None = None
+    pruning: LDPruning | None = None
+
+    def left_out(self, result: Any) -> dict[str, dict[str, int]]:
+        """Variants and samples of the source by what became of them. They add up to "source"."""
+        samples = len(result.labels.samples)
+        counts = {
+            "rare_or_ill_called": len(result.filtered),
+            "monomorphic": len(result.constant),
+            "without_a_call": len(result.dropped),
+        }
+        if self.pruning is not None and self.called is not None:
+            pruning = self.pruning
+            counts["rare_or_ill_called"] += self.listed[1] - self.called[1]
+            counts["monomorphic"] += pruning.n_constant
+            counts["unplaced"] = pruning.n_unplaced
+            counts["linked"] = (
+                self.called[1] - len(pruning.kept) - pruning.n_constant - pruning.n_unplaced
+            )
+        lists = self.source[1] - self.listed[1]
+        variants = {"source": self.source[1], "lists": lists, **counts}
+        return {
+            "variants": {**variants, "used": result.n_features_used},
+            "samples": {
+                "source": self.source[0],
+                "lists": self.source[0] - self.listed[0],
+                "ill_called": self.listed[0] - samples,
+                "used": samples,
+            },
+        }
+
+    def recorded(self, result: Any, arguments: argparse.Namespace) -> Any:
+        """The result with the settings that chose, in place of those of the last step."""
+        settings = {
+            **result.settings,
+            "maf": arguments.maf,
+            "max_missing": arguments.geno,
+            "max_sample_missing": arguments.mind,
+            "variants": variant_filter(arguments),
+            "keep": arguments.keep,
+            "remove": arguments.remove,
+        }
+        if self.pruning is not None:
+            of_ours = {name: self.pruning.settings[name] for name in ("r2", "window", "step")}
+            settings["ld"] = {**of_ours, "kept": len(self.pruning.kept)}
+        return replace(result, settings=settings)
+
+
+def variant_filter(arguments: argparse.Namespace) -> streampca.VariantFilter:
+    """The variants that the arguments name."""
+    return streampca.VariantFilter(
+        chromosomes=arguments.chr or "autosomes",
+        n_autosomes=arguments.chr_set,
+        extract=arguments.extract,
+        exclude=arguments.exclude,
+        regions=tuple(arguments.region),
+        exclude_regions=tuple(arguments.exclude_region),
+        exclude_long_range_ld=arguments.exclude_long_range_ld,
+    )
+
+
+def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Chosen:
+    """What the lists choose. Reads labels only."""
+    if matrix.missing_value is None and matrix.dtype.kind == "i":
+        matrix = as_matrix(matrix, missing_value=MISSING_CALL)
+    listed = filter_genotypes(matrix, variant_filter(arguments), arguments.keep, arguments.remove)
+    return Chosen(listed, matrix.shape, listed.shape)
+
+
+def pruning_settings(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> dict[str, Any]:
+    """What --ld-r2, --ld-window and --ld-step say. Raises where the matrix does not suit them."""
+    window: int | str = arguments.ld_window
+    window = int(window) if str(window).isdigit() else window
+    step = default_step(window) if arguments.ld_step is None else arguments.ld_step
+    settings = {"r2": arguments.ld_r2, "window": window, "step": step, "order": 1}
+    ld_scan(matrix, settings)
+    return settings
+
+
+def prune_chosen(arguments: argparse.Namespace, chosen: Chosen) -> Chosen:
+    """Without ill-called samples, ill-called and rare variants, and then pruned: 1 to 3 passes.
+
+    Frequencies and correlations are those of the --fit-samples, if there are any.
+    """
+    settings = pruning_settings(arguments, chosen.matrix)
+    running = {
+        "memory_limit": arguments.memory_limit,
+        "scheduler": arguments.scheduler,
+        "progress": progress_of(arguments),
+    }
+    shares = (arguments.maf, arguments.geno, arguments.mind)
+    judges = _judges(arguments, chosen.matrix)
+    called = well_called(chosen.matrix, arguments.ploidy, *shares, rows=judges, **running)
+    judges = _judges(arguments, called)
+    judged = called if judges is None else select(called, samples=judges)
+    pruning = prune_ld(judged, **settings, **running)
+    if not len(pruning.kept):
+        raise InvalidInputError(f"LD pruning leaves none of {called.shape[1]} variants")
+    matrix = select(called, features=pruning.kept)
+    return replace(chosen, matrix=matrix, called=called.shape, pruning=pruning)
+
+
+def _judges(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
+    """(n,) True for the samples by which variants are judged; None = all."""
+    if arguments.fit_samples is None:
+        return None
+    return sample_mask(matrix.labels.samples, arguments.fit_samples, "fit_samples")

@@ -1,0 +1,65 @@
+"""Outputs are looked at before anything is read: what is in the way, what cannot be written."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from streampca.errors import InvalidInputError, StreamPCAError
+from streampca.store import is_bundle
+from streampca.store.sinks import refuse_occupied
+
+Paths = Iterable[str | None]
+
+
+class OutputError(StreamPCAError, OSError):
+    """A place where nothing can be written."""
+
+
+def check_outputs(
+    *, models: Paths = (), arrays: Paths = (), tables: Paths = (), new: Paths = (),
+    overwrite: bool = False,
+) -> None:  # fmt: skip
+    """Raise InvalidInputError for what is in the way, OutputError for what cannot be written.
+
+    models : folders of saved models.  arrays : Zarr arrays.  tables : text files.  new : what is
+    never replaced. None stands for an output that is not asked for.
+    """
+    groups = [[one for one in paths if one] for paths in (models, arrays, tables, new)]
+    models, arrays, tables, new = groups
+    local = [one for paths in groups for one in paths if "://" not in one]
+    places = [Path(one).resolve() for one in local]
+    for one, place in zip(local, places, strict=True):
+        if places.count(place) > 1:
+            raise InvalidInputError(f"{one} is named for two outputs; choose another for one")
+        if Path(one).exists() and not overwrite and one not in new:
+            raise InvalidInputError(f"{one} exists already; add --overwrite to replace it")
+    for one in models:
+        if Path(one).exists() and not is_bundle(one):
+            raise InvalidInputError(f"{one} is not a model; choose another output")
+    for one in tables:
+        if Path(one).exists() and not Path(one).is_file():
+            raise InvalidInputError(f"{one} is not a file; choose another output")
+    for one in arrays:
+        refuse_occupied(one, overwrite)
+    for one in new:
+        refuse_occupied(one, False)
+    for one in local:
+        check_writable(Path(one))
+
+
+def check_writable(path: Path) -> None:
+    """Raise OutputError where a file or folder of this name could not be made."""
+    folder = path.absolute().parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        if not folder.is_dir():
+            raise NotADirectoryError(0, "is not a folder")
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written: {folder}: {error.strerror or error}"
+        ) from None
