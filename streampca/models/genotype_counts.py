@@ -11,9 +11,8 @@ from streampca.accumulators import Accumulator, Moments, RowMissing
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, Standardize, select
+from streampca.matrix.standardize import exceeds
 from streampca.passes import Candidate, Execution, make_plan, pass_spec, resolve, run
-
-ROUNDING = 2.0**-44  # shares within it are equal, as in PLINK: 29 of 100 is not more than 0.29
 
 
 def well_called(
@@ -51,7 +50,7 @@ def well_called(
     running = {"memory_limit": memory_limit, "scheduler": scheduler, "progress": progress}
     if max_sample_missing < 1.0:
         lost = _counted(matrix, "calls by sample", RowMissing(), **running).counts()
-        kept = lost <= max_sample_missing * (1.0 + ROUNDING) * matrix.shape[1]
+        kept = ~exceeds(lost, max_sample_missing, matrix.shape[1])
         if not kept.any():
             raise InvalidInputError(
                 f"max_sample_missing={max_sample_missing:g} leaves no sample: the best has "
@@ -62,7 +61,7 @@ def well_called(
             warnings.warn(
                 f"{np.count_nonzero(~kept)} of {len(kept)} samples have more than "
                 f"{max_sample_missing:.1%} of their calls missing and were left out: "
-                f"{shorten(names, np.count_nonzero(~kept))}",
+                f"{shorten(names, int(np.count_nonzero(~kept)))}",
                 UserWarning,
                 stacklevel=2,
             )
@@ -71,7 +70,6 @@ def well_called(
     if wanted.filters:
         judges = matrix if rows is None else select(matrix, samples=rows)
         stats = _counted(judges, "calls by variant", Moments(), **running).columns()
-        wanted.resolve(stats, 0.0)  # refuses what is no allele count
         kept = _enough(stats, wanted)
         if not kept.any():
             raise InvalidInputError(
@@ -82,15 +80,17 @@ def well_called(
 
 
 def _enough(stats: ColumnStats, wanted: Standardize) -> Array:
-    """(p,) True for variants that are neither rare nor ill-called."""
-    calls = stats.count + stats.missing
-    ill = stats.missing > wanted.max_missing * (1.0 + ROUNDING) * calls
-    copies = stats.mean * stats.count
-    rarer = np.minimum(copies, wanted.ploidy * stats.count - copies)
-    rare = rarer < wanted.maf * (1.0 - ROUNDING) * wanted.ploidy * stats.count
+    """(p,) True for variants that are neither rare nor ill-called.
+
+    Those without a call or of one allele alone count among the rare, where rare ones are refused.
+    """
+    scaling = wanted.resolve(stats, 0.0)
+    lost = scaling.filtered | exceeds(
+        stats.missing, wanted.max_missing, stats.count + stats.missing
+    )
     if wanted.maf > 0.0:
-        rare |= stats.count == 0
-    return np.asarray(~(ill | rare))
+        lost |= scaling.constant
+    return np.asarray(~lost)
 
 
 def _counted(
