@@ -486,3 +486,26 @@ def test_pictures_that_cannot_be_drawn_say_why(fileset, tmp_path, capsys):
     assert ".png, .pdf or .svg" in capsys.readouterr().err
     assert main([*plot, str(tmp_path / "new" / "x.svg")]) == 0
     assert (tmp_path / "new" / "x.svg").stat().st_size > 1000
+
+
+@pytest.mark.filterwarnings("ignore:3 of 120 samples")
+def test_variants_are_judged_and_pruned_by_the_fitted_samples(linked, tmp_path, capsys):
+    matrix = streampca.open(f"{linked}.bed")
+    names = [str(name) for name in matrix.labels.samples.extra["individual"][::2]]
+    unrelated = tmp_path / "unrelated"
+    unrelated.write_text("".join(f"{name} {name}\n" for name in names))
+    out = str(tmp_path / "o")
+    words = ["fit", "--bfile", linked, "-k", "2", "--ld-r2", "0.3", "--fit-samples", str(unrelated)]
+    assert main([*words, *SHARES, "--out", out, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["left_out"]["samples"]["used"] == 117
+    kept = set((tmp_path / "o.prune.in").read_text().split())
+    rows = np.arange(120) % 2 == 0
+    rows[[3, 43, 83]] = False
+    alone = streampca.matrix.select(matrix, samples=rows)
+    calls = alone.read(1, 0, 600)
+    seen = np.maximum((calls >= 0).sum(axis=0), 1)
+    frequency = np.where(calls >= 0, calls, 0).sum(axis=0) / (2 * seen)
+    judged = (np.minimum(frequency, 1 - frequency) >= 0.05) & ((calls < 0).mean(axis=0) <= 0.1)
+    pruned = streampca.prune_ld(streampca.matrix.select(alone, features=judged), r2=0.3)
+    assert kept == set(pruned.ids.tolist())
