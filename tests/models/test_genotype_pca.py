@@ -185,6 +185,29 @@ def test_fit_on_some_score_all(solver: str) -> None:
     np.testing.assert_array_equal(model.result_.missing_by_sample, (calls < 0).sum(axis=1))
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_all_are_scored_by_a_pass_of_samples_or_of_features(axis, monkeypatch) -> None:
+    monkeypatch.setattr("streampca.models.genotype_pca.transform_axis", lambda matrix: axis)
+    calls = simulated(p=300, missing=0.02)
+    calls[:, 5] = 1
+    chosen = [f"s{i}" for i in range(40)]
+    model = GenotypePCA(3, fit_samples=chosen, svd_solver="scatter").fit(genotypes(calls))
+    np.testing.assert_array_equal(model.result_.missing_by_sample, (calls < 0).sum(axis=1))
+    np.testing.assert_allclose(model.scores_, model.transform(genotypes(calls)), atol=1e-4)
+
+
+def test_missing_calls_by_sample_where_samples_are_streamed(tmp_path) -> None:
+    import zarr
+
+    calls = simulated(120, 30_000, 0.02)
+    calls[:, 5] = 1
+    path = str(tmp_path / "x.zarr")
+    zarr.create_array(path, shape=calls.shape, chunks=(20, 30_000), dtype="i1")[:] = calls
+    model = GenotypePCA(2, svd_solver="gram", memory_limit="130MiB").fit(path)
+    assert model.plan_.solver == "gram by panels"
+    np.testing.assert_array_equal(model.result_.missing_by_sample, (calls < 0).sum(axis=1))
+
+
 def test_variants_are_chosen_by_label() -> None:
     calls = simulated(p=60, missing=0.0)
     calls[:, 5] = 1
