@@ -31,7 +31,7 @@ from streampca.sources.variants import MISSING_CALL, NO_PARENT, sample_labels, v
 
 MAGIC = b"\x6c\x1b"
 LINES = 8192  # of a .bim that are split at once
-PROBED = 256  # variants of a .bed whose padding is looked at
+PROBED = 256  # variants whose padding is looked at, in all files together
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class BedReader(Reader):
         self.stride = -(-n_samples // 4)
         for path, count in zip(self.files, variants, strict=True):
             _check_bed(path, count, self.stride)
-            _check_padding(path, count, n_samples)
+            _check_padding(path, count, n_samples, max(16, PROBED // len(paths)))
         self._count, self._counting = ReadCount(), threading.Lock()
         self._local = threading.local()
 
@@ -172,7 +172,7 @@ def _check_bed(path: str, variants: int, stride: int) -> None:
         )
 
 
-def _check_padding(path: str, variants: int, n_samples: int) -> None:
+def _check_padding(path: str, variants: int, n_samples: int, probed: int) -> None:
     """Refuse calls behind the last sample, which a .bed of up to 3 more samples than its .fam has.
 
     Such a .bed is as long as it should be. The reverse cannot be seen: the padding of 60 samples
@@ -182,7 +182,7 @@ def _check_padding(path: str, variants: int, n_samples: int) -> None:
     if not used or not variants:
         return
     with open(path, "rb", buffering=0) as file:
-        for j in np.unique(np.linspace(0, variants - 1, PROBED).astype(np.int64)).tolist():
+        for j in np.unique(np.linspace(0, variants - 1, probed).astype(np.int64)).tolist():
             (last,) = os.pread(file.fileno(), 1, len(MAGIC) + (j + 1) * stride)
             if last >> 2 * used:
                 raise SourceError(
@@ -239,7 +239,7 @@ def expand(sources: str | Sequence[str]) -> list[str]:
 
 
 def _warn_of_holes(pattern: str, paths: Sequence[str]) -> None:
-    """Name the numbers that are left out, unless they are more than those that are there."""
+    """Name the numbers that are left out, unless they are many or left out at even steps."""
     families: dict[tuple[str, ...], list[list[int]]] = {}
     for path in paths:
         parts = re.split(r"([0-9]+)", Path(path).name)
@@ -249,6 +249,8 @@ def _warn_of_holes(pattern: str, paths: Sequence[str]) -> None:
         if len(varying) != 1 or varying[0][-1] - varying[0][0] >= 2 * len(varying[0]):
             continue
         there = varying[0]
+        if len(there) > 2 and len(set(np.diff(there).tolist())) == 1:
+            continue  # every second year, say
         if holes := sorted(set(range(there[0], there[-1] + 1)) - set(there)):
             warnings.warn(
                 f"{pattern}: {len(there)} files from {there[0]} to {there[-1]} of the form "

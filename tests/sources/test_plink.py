@@ -205,6 +205,10 @@ def test_a_number_left_out_of_a_pattern_is_named(tmp_path):
     with pytest.warns(IncompleteSourceWarning, match=r"3 files from 1 to 4 .*chr\*.bed, without 3"):
         streampca.open(str(tmp_path / "chr*.bed"))
     streampca.open([f"{tmp_path}/chr{i}.bed" for i in (1, 2, 4)])
+    for numbers in ((1, 3, 5), (1, 22), (1990, 2000, 2001)):  # steps, and too far apart to tell
+        (tmp_path / str(numbers)).mkdir()
+        chromosomes(tmp_path / str(numbers), calls, numbers)
+        streampca.open(str(tmp_path / str(numbers) / "chr*.bed"))
 
 
 # -- what is refused --------------------------------------------------------------------------
