@@ -294,8 +294,8 @@ class GenotypePCA(LinearModel):
         if found:
             warnings.warn(
                 f"{'; '.join(map(str, found))}: likely linkage disequilibrium or an inversion, not "
-                "ancestry. Prune (streampca.prune_ld) or leave such regions out "
-                "(VariantFilter(exclude_long_range_ld=37)).",
+                "ancestry. Prune (streampca.prune_ld; --ld-r2) or leave such regions out "
+                "(VariantFilter(exclude_long_range_ld=37); --exclude-long-range-ld 37).",
                 LocalComponentWarning,
                 stacklevel=3,
             )
