@@ -193,6 +193,7 @@ def test_chunks_of_zeros_are_stored(tmp_path, small):
     np.testing.assert_array_equal(values_of(streampca.open(str(tmp_path / "out.zarr"))), calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples_major", [True, False])
 @pytest.mark.parametrize("kind", ["bed", "vcf", "vcfs", "by sample"])
 @pytest.mark.parametrize("blocks", [1, 6])

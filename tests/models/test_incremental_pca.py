@@ -44,6 +44,7 @@ def test_append_equals_batch(X, batch, state):
     check_invariants(model, rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["scatter", "tsqr"])
 def test_sixteen_states_merge_in_any_order(X, state):
     full = PCA(5, svd_solver=state).fit(X)

@@ -308,6 +308,7 @@ def two_workers():
         yield client
 
 
+@pytest.mark.slow
 def test_a_cluster_keeps_the_same(two_workers):
     calls = copied_haplotypes(np.random.default_rng(7), 100, 400, missing=0.01)
     here = prune_ld(labelled(calls), scheduler="threads")

@@ -261,6 +261,7 @@ def states(done: PassResult) -> dict[str, Any]:
     return {f"{n}.{k}": v for n, a in done.accumulators.items() for k, v in a.state().items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_worker(new_client: Any, workers: int) -> None:
     """With one worker the operands die too: nobody else held them."""
@@ -283,6 +284,7 @@ def test_killed_worker(new_client: Any, workers: int) -> None:
     assert set(client.run(os.getpid).values()) != before  # it did die
 
 
+@pytest.mark.slow
 def test_killed_worker_during_a_fit(new_client: Any, small_blocks: None) -> None:
     client = new_client(2)
     matrix = ToyMatrix(data((4000, 24), {}), sleep=0.01)
