@@ -50,21 +50,7 @@ def well_called(
     running = {"memory_limit": memory_limit, "scheduler": scheduler, "progress": progress}
     if max_sample_missing < 1.0:
         lost = _counted(matrix, "calls by sample", RowMissing(), **running).counts()
-        kept = ~exceeds(lost, max_sample_missing, matrix.shape[1])
-        if not kept.any():
-            raise InvalidInputError(
-                f"max_sample_missing={max_sample_missing:g} leaves no sample: the best has "
-                f"{lost.min() / matrix.shape[1]:.1%} of its calls missing"
-            )
-        if not kept.all():
-            names = [matrix.labels.samples.name(int(i)) for i in np.flatnonzero(~kept)[:4]]
-            warnings.warn(
-                f"{np.count_nonzero(~kept)} of {len(kept)} samples have more than "
-                f"{max_sample_missing:.1%} of their calls missing and were left out: "
-                f"{shorten(names, int(np.count_nonzero(~kept)))}",
-                UserWarning,
-                stacklevel=2,
-            )
+        kept = well_called_samples(matrix, lost, max_sample_missing)
         matrix = select(matrix, samples=kept)
         rows = None if rows is None else rows[kept]
     if wanted.filters:
@@ -77,6 +63,30 @@ def well_called(
             )
         matrix = select(matrix, features=kept)
     return matrix
+
+
+def well_called_samples(matrix: ChunkedMatrix, lost: Array, limit: float) -> Array:
+    """(n,) True for the samples of which at most this share of the calls is missing.
+
+    lost : (n,) missing calls.  Warns of the others by name; raises InvalidInputError where none
+    is left.
+    """
+    kept = ~exceeds(lost, limit, matrix.shape[1])
+    if not kept.any():
+        raise InvalidInputError(
+            f"max_sample_missing={limit:g} leaves no sample: the best has "
+            f"{lost.min() / matrix.shape[1]:.1%} of its calls missing"
+        )
+    if not kept.all():
+        names = [matrix.labels.samples.name(int(i)) for i in np.flatnonzero(~kept)[:4]]
+        warnings.warn(
+            f"{np.count_nonzero(~kept)} of {len(kept)} samples have more than {limit:.1%} of "
+            f"their calls missing and were left out: "
+            f"{shorten(names, int(np.count_nonzero(~kept)))}",
+            UserWarning,
+            stacklevel=4,
+        )
+    return np.asarray(kept)
 
 
 def _enough(stats: ColumnStats, wanted: Standardize) -> Array:

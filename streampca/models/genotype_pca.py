@@ -13,9 +13,9 @@ from streampca.accumulators import FeatureProjection, RowMissing
 from streampca.errors import InvalidInputError, LocalComponentWarning, NonFounderWarning
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Labels, select
-from streampca.matrix.standardize import exceeds
 from streampca.models.assemble import assemble
 from streampca.models.fitted import Cohort
+from streampca.models.genotype_counts import well_called_samples
 from streampca.models.genotype_filters import Names, VariantFilter, filter_genotypes, sample_mask
 from streampca.models.linear import LinearModel
 from streampca.models.local_loadings import local_components
@@ -248,21 +248,7 @@ class GenotypePCA(LinearModel):
             plan.passes[0], matrix, accumulators={"rows": RowMissing()}, execution=execution
         )["rows"]
         costs += execution.costs
-        kept = ~exceeds(counted.missing, self.max_sample_missing, matrix.shape[1])
-        if not kept.any():
-            raise InvalidInputError(
-                f"max_sample_missing={self.max_sample_missing:g} leaves no sample: the best has "
-                f"{counted.missing.min() / matrix.shape[1]:.1%} of its calls missing"
-            )
-        if not kept.all():
-            names = [matrix.labels.samples.name(int(i)) for i in np.flatnonzero(~kept)[:4]]
-            warnings.warn(
-                f"{np.count_nonzero(~kept)} of {len(kept)} samples have more than "
-                f"{self.max_sample_missing:.1%} of their calls missing and were left out: "
-                f"{'; '.join(names)}",
-                UserWarning,
-                stacklevel=3,
-            )
+        kept = well_called_samples(matrix, counted.counts(), self.max_sample_missing)
         return select(matrix, samples=kept)
 
     def _project_all(self, everyone: ChunkedMatrix) -> tuple[Array, Array]:
