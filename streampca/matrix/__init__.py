@@ -1,6 +1,6 @@
 """The matrix that every method sees: blocks along one axis, labels, joins, standardisation."""
 
-from streampca.matrix.block import Block, Tile, work_dtype
+from streampca.matrix.block import Block, Tile, stored_eps, work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
 from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels
@@ -29,5 +29,6 @@ __all__ = [
     "constant_columns",
     "regular_edges",
     "select",
+    "stored_eps",
     "work_dtype",
 ]

@@ -25,6 +25,11 @@ def work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if exact_in_single else np.float64)
 
 
+def stored_eps(dtype: np.dtype[Any]) -> float:
+    """Relative resolution of stored values (integers are exact: that of float64)."""
+    return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
+
+
 def tile_length(streamed: int, across: int, itemsize: int) -> int:
     """How many streamed rows one tile holds."""
     stride = max(1, across * itemsize)
@@ -98,8 +103,7 @@ class Block:
     @property
     def eps(self) -> float:
         """Relative resolution of the stored values (that of float64 for integers)."""
-        kind = self.values.dtype if self.values.dtype.kind == "f" else np.float64
-        return float(np.finfo(kind).eps)
+        return stored_eps(self.values.dtype)
 
     @property
     def total_weight(self) -> float:

@@ -17,7 +17,6 @@ from streampca.passes import (
     Plan,
     block_edges,
     make_plan,
-    resolve,
     run,
 )
 
@@ -76,7 +75,7 @@ def copy_matrix(
     one = plan.passes[0]
     if not sink.concurrent(one.edges):
         plan = replace(plan, lanes=1)
-    execution = Execution(plan.lanes, plan.blocks_ahead, "threads", resolve(progress))
+    execution = Execution.of(plan, "threads", progress)
     try:
         maps, sinks = {"values": _slices}, {"values": sink}
         return plan, run(one, matrix, maps=maps, sinks=sinks, execution=execution).cost

@@ -20,7 +20,6 @@ from streampca.passes import (
     Execution,
     make_plan,
     pass_spec,
-    resolve,
     run,
     single_threaded_blas,
 )
@@ -99,7 +98,7 @@ def _scatter(
         matrix, "covariance", [Candidate("scatter", "one pass", (spec,), solve)], memory_limit
     )
     plan.check_machine()
-    execution = Execution(plan.lanes, plan.blocks_ahead, scheduler, resolve(progress))
+    execution = Execution.of(plan, scheduler, progress)
     return run(plan.passes[0], matrix, accumulators={"s": accumulator}, execution=execution)["s"]
 
 

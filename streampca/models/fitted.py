@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, Standardize, work_dtype
+from streampca.matrix import ChunkedMatrix, Standardize, stored_eps, work_dtype
 from streampca.passes import PassResult
 from streampca.solvers import (
     TRACY_WIDOM,
@@ -150,9 +150,8 @@ class Resolution:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any]) -> Resolution:
-        """Of stored values of this dtype (integers are exact: the resolution of float64)."""
-        stored = dtype if dtype.kind == "f" else np.float64
-        return cls(float(np.finfo(stored).eps), work_dtype(dtype))
+        """Of stored values of this dtype."""
+        return cls(stored_eps(dtype), work_dtype(dtype))
 
     def joined(self, other: Resolution) -> Resolution:
         """That of sums over both: the coarser."""

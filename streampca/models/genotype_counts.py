@@ -12,7 +12,7 @@ from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, Standardize, select
 from streampca.matrix.standardize import exceeds
-from streampca.passes import Candidate, Execution, make_plan, pass_spec, resolve, run
+from streampca.passes import Candidate, Execution, Plan, make_plan, pass_spec, run
 
 
 def well_called(
@@ -103,6 +103,14 @@ def _enough(stats: ColumnStats, wanted: Standardize) -> Array:
     return np.asarray(~lost)
 
 
+def plan_counting(
+    matrix: ChunkedMatrix, name: str, accumulator: Accumulator, memory_limit: int | str | None
+) -> Plan:
+    """The plan of one pass over the variants that counts calls."""
+    spec = pass_spec(name, matrix, 1, [accumulator])
+    return make_plan(matrix, "calls", [Candidate("calls", "one pass", (spec,))], memory_limit)
+
+
 def _counted(
     matrix: ChunkedMatrix,
     name: str,
@@ -113,9 +121,8 @@ def _counted(
     progress: Any,
 ) -> Any:
     """The accumulator after one pass over the variants."""
-    spec = pass_spec(name, matrix, 1, [accumulator])
-    plan = make_plan(matrix, "calls", [Candidate("calls", "one pass", (spec,))], memory_limit)
+    plan = plan_counting(matrix, name, accumulator, memory_limit)
     plan.check_machine()
-    execution = Execution(plan.lanes, plan.blocks_ahead, scheduler, resolve(progress))
+    execution = Execution.of(plan, scheduler, progress)
     done = run(plan.passes[0], matrix, accumulators={name: accumulator}, execution=execution)
     return done[name]

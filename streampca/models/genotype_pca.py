@@ -15,7 +15,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Labels, select
 from streampca.models.assemble import assemble
 from streampca.models.fitted import Cohort
-from streampca.models.genotype_counts import well_called_samples
+from streampca.models.genotype_counts import plan_counting, well_called_samples
 from streampca.models.genotype_filters import Names, VariantFilter, filter_genotypes, sample_mask
 from streampca.models.linear import LinearModel
 from streampca.models.local_loadings import local_components
@@ -24,13 +24,10 @@ from streampca.models.pca_fit import fit_pca
 from streampca.models.pca_plan import plan_pca, transform_axis
 from streampca.models.projection import Projection
 from streampca.passes import (
-    Candidate,
     PassCost,
     Plan,
     check_workers,
     find_client,
-    make_plan,
-    pass_spec,
     run,
 )
 from streampca.solvers import TracyWidom
@@ -236,8 +233,7 @@ class GenotypePCA(LinearModel):
     def _calls_plan(self, matrix: ChunkedMatrix) -> Plan | None:
         if self.max_sample_missing >= 1.0:
             return None
-        spec = pass_spec("calls by sample", matrix, 1, [RowMissing()])
-        return make_plan(matrix, "calls", [Candidate("calls", "", (spec,))], self.memory_limit)
+        return plan_counting(matrix, "calls by sample", RowMissing(), self.memory_limit)
 
     def _drop_ill_called_samples(
         self, matrix: ChunkedMatrix, plan: Plan, costs: list[PassCost]

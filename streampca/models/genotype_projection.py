@@ -23,7 +23,6 @@ from streampca.passes import (
     block_edges,
     make_plan,
     pass_spec,
-    resolve,
     run,
     single_threaded_blas,
 )
@@ -171,7 +170,7 @@ def project_samples(
     aligned = _aligned(result, record, layout.ploidy)
     plan = _plan(matrix, layout, result.n_features, memory_limit)
     plan.check_machine()
-    execution = Execution(plan.lanes, plan.blocks_ahead, scheduler, resolve(progress))
+    execution = Execution.of(plan, scheduler, progress)
     sums, cost = _read(plan, matrix, layout, aligned, execution)
     with single_threaded_blas():
         solved = _solve(

@@ -29,7 +29,6 @@ from streampca.passes import (
     PassSpec,
     Plan,
     make_plan,
-    resolve,
     run,
 )
 from streampca.sources import as_matrix
@@ -135,7 +134,7 @@ def prune_ld(
     scan = ld_scan(matrix, settings)
     plan = plan_pruning(matrix, scan, memory_limit)
     plan.check_machine()
-    execution = Execution(plan.lanes, plan.blocks_ahead, scheduler, resolve(progress))
+    execution = Execution.of(plan, scheduler, progress)
     done = run(plan.passes[0], matrix, accumulators={"scan": scan}, execution=execution)
     return _result(done["scan"], matrix.labels.features, settings, plan, done.cost)
 

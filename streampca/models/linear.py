@@ -27,7 +27,6 @@ from streampca.passes import (
     Plan,
     make_plan,
     pass_spec,
-    resolve,
     run,
 )
 from streampca.passes.lazy import is_dask_array, map_rows
@@ -362,7 +361,7 @@ class LinearModel(FittedViews):
     # -- inside ---------------------------------------------------------------------------------
 
     def _execution(self, plan: Plan) -> Execution:
-        return Execution(plan.lanes, plan.blocks_ahead, self.scheduler, resolve(self.progress))
+        return Execution.of(plan, self.scheduler, self.progress)
 
     def _small_plan(self, matrix: ChunkedMatrix, spec: PassSpec) -> Plan:
         """A plan for one pass that needs no solver."""

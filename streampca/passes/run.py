@@ -15,8 +15,8 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
 from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.cluster import find_client, run_on_cluster
-from streampca.passes.plan import PassPlan
-from streampca.passes.progress import Advance, Progress
+from streampca.passes.plan import PassPlan, Plan
+from streampca.passes.progress import Advance, Progress, resolve
 from streampca.passes.readers import PATIENCE, join
 from streampca.passes.threads import single_threaded_blas
 from streampca.passes.work import (
@@ -78,6 +78,11 @@ class Execution:
     n_passes: int = 1
     costs: list[PassCost] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, plan: Plan, scheduler: Any = None, progress: Any = None) -> Execution:
+        """As the plan says; scheduler and progress as the models take them."""
+        return cls(plan.lanes, plan.blocks_ahead, scheduler, resolve(progress))
 
 
 def run(plan: PassPlan, matrix: ChunkedMatrix, *,
