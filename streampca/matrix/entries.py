@@ -1,0 +1,203 @@
+"""The stored entries of a sparse block, centred and scaled implicitly: nothing is made dense."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, NonFiniteError
+from streampca.kernels import Array, ColumnStats
+
+
+@dataclass
+class Entries:
+    """A compressed block with z = (x - center) / scale, missing cells 0.
+
+    data, indices, indptr : of the block's CSR (samples streamed) or CSC (features streamed) form;
+        indices increase within each line, none twice.
+    missing_value : a stored value that means missing, beside NaN.
+    weights : (rows,) or None.
+    center, scale of the methods : (columns,) or None. A scale of 0 makes the column 0.
+
+    Cost of a product with l columns: 2 l flops per stored entry, in float64 (q may be float32).
+    """
+
+    data: Array
+    indices: Array
+    indptr: Array
+    shape: tuple[int, int]
+    by_feature: bool
+    missing_value: float | None = None
+    weights: Array | None = None
+
+    @classmethod
+    def of(cls, values: Any, axis: int, missing_value: float | None, weights: Any) -> Entries:
+        """The entries of a scipy.sparse block; put into order where they are not."""
+        wanted = "csc" if axis else "csr"
+        values = values if values.format == wanted else values.asformat(wanted)
+        check_compressed(values.indices, values.indptr, values.shape[1 - axis], "the block")
+        if not values.has_canonical_format:
+            values = values.copy()
+            values.sum_duplicates()
+        rows, columns = values.shape
+        return cls(values.data, values.indices, values.indptr, (int(rows), int(columns)),
+                   bool(axis), missing_value, weights)  # fmt: skip
+
+    @cached_property
+    def stats(self) -> ColumnStats:
+        """Column statistics, implicit zeros counted."""
+        from streampca.kernels.sparse_stats import sparse_stats
+
+        return sparse_stats(self.data, self.indices, self.indptr, self.shape, self.by_feature,
+                            self.missing_value, self.weights)  # fmt: skip
+
+    @cached_property
+    def holes(self) -> Array | None:
+        """(entries,) True = missing; None where nothing is."""
+        hole = np.isnan(self.data) if self.data.dtype.kind == "f" else None
+        if self.missing_value is not None:
+            coded = self.data == self.missing_value
+            hole = coded if hole is None else hole | coded
+        return hole if hole is not None and hole.any() else None
+
+    @cached_property
+    def hole_counts(self) -> Array:
+        """(columns,) int64 missing cells of every column."""
+        if self.holes is None:
+            return np.zeros(self.shape[1], np.int64)
+        return np.bincount(self.columns_of(self.holes), minlength=self.shape[1])
+
+    @cached_property
+    def row_holes(self) -> Array:
+        """(rows,) int64 missing cells of every row."""
+        if self.holes is None:
+            return np.zeros(self.shape[0], np.int64)
+        lines = self._lines_of(self.holes)
+        rows = self.indices[self.holes] if self.by_feature else lines
+        return np.bincount(rows, minlength=self.shape[0])
+
+    def columns_of(self, chosen: Array) -> Array:
+        """The columns of the chosen entries (boolean)."""
+        return self._lines_of(chosen) if self.by_feature else np.asarray(self.indices[chosen])
+
+    def _lines_of(self, chosen: Array) -> Array:
+        places = np.flatnonzero(chosen)
+        return np.asarray(np.searchsorted(self.indptr, places, side="right") - 1)
+
+    # -- products ---------------------------------------------------------------------------
+
+    def product(self, q: Array, center: Array | None = None, scale: Array | None = None) -> Array:
+        """Z q, (rows, l) float64, for q (columns, l). Weights do not enter."""
+        from streampca.kernels.sparse import add_cross_product, line_products
+
+        q = q if scale is None else q * _factors(scale, self.shape[1])[:, None]
+        data = self._filled(center)
+        if self.by_feature:
+            z = np.zeros((self.shape[0], q.shape[1]))
+            add_cross_product(data, self.indices, self.indptr, q, z)
+        else:
+            z = line_products(data, self.indices, self.indptr, q)
+        return z if center is None else z - center @ q
+
+    def cross(self, y: Array, center: Array | None = None, scale: Array | None = None) -> Array:
+        """Z'y, (columns, l) float64, for y (rows, l). Weights do not enter."""
+        from streampca.kernels.sparse import add_cross_product, line_products
+
+        data = self._filled(center)
+        if self.by_feature:
+            z = line_products(data, self.indices, self.indptr, y)
+        else:
+            z = np.zeros((self.shape[1], y.shape[1]))
+            add_cross_product(data, self.indices, self.indptr, y, z)
+        if center is not None:
+            z -= np.multiply.outer(center, y.sum(axis=0, dtype=np.float64))
+        return z if scale is None else z * _factors(scale, self.shape[1])[:, None]
+
+    def two_products(
+        self, q: Array, into: Array, sums: Array,
+        center: Array | None = None, scale: Array | None = None, shift: Array | None = None,
+    ) -> Array:  # fmt: skip
+        """Both products of a Krylov step in one walk over the entries; adds to into and sums.
+
+        Samples streamed: q (columns, l) is ALREADY divided by scale, and scale is not given.
+            Returns y = X q - center'q (rows, l); into (columns, l) += X'W y; sums (l,) += 1'W y.
+            Over all blocks Z'W Z q0 = (into - center sums') / scale, with q = q0 / scale.
+        Features streamed: q is (rows, l), its rows times the root of their weights. Returns
+            y = Z'q (columns, l); into (rows, l) += X (y / scale); sums += center'(y / scale).
+            Over all blocks Z Z'q = into - 1 sums', each row times the root of its weight.
+        into, sums : float64.  q : float64, or float32 (products are float64 then too).
+        shift : center'q (samples) or 1'q (features), where the caller has it already.
+        """
+        from streampca.kernels.sparse import two_products
+
+        if not self.by_feature and scale is not None:
+            raise InvalidInputError("two_products of samples takes q divided by scale, not scale")
+        lines = self.shape[1] if self.by_feature else self.shape[0]
+        ones, l = np.ones(lines), q.shape[1]  # noqa: E741
+        if shift is None:
+            total = q.sum(axis=0, dtype=np.float64) if self.by_feature else None
+            shift = total if self.by_feature else np.zeros(l) if center is None else center @ q
+        offset, factor, weight = ones, ones, ones
+        if self.by_feature:
+            offset = np.zeros(lines) if center is None else np.asarray(center, np.float64)
+            factor = weight = ones if scale is None else _factors(scale, lines)
+        elif self.weights is not None:
+            weight = np.asarray(self.weights, np.float64)
+        shift = np.asarray(shift, np.float64)
+        return two_products(self._filled(center), self.indices, self.indptr, q, shift, offset,
+                            factor, weight, into, sums)  # fmt: skip
+
+    def row_norms(self, center: Array | None = None, scale: Array | None = None) -> Array:
+        """(rows,) float64 sum of z^2: that of the row of zeros, and what the entries change."""
+        from streampca.kernels.sparse import add_row_norms
+
+        p = self.shape[1]
+        factor = np.ones(p) if scale is None else _factors(scale, p)
+        c = np.zeros(p) if center is None else np.asarray(center, np.float64)
+        norms = np.full(self.shape[0], float(np.sum((c * factor) ** 2)))
+        add_row_norms(self._filled(center), self.indices, self.indptr, self.by_feature,
+                      c, factor, norms)  # fmt: skip
+        return np.maximum(norms, 0.0)
+
+    def _filled(self, center: Array | None) -> Array:
+        """The values with the center of their column in place of holes, so that z is 0 there."""
+        infinite = self.data.dtype.kind == "f" and not np.isfinite(self.data).all()
+        if infinite and np.isinf(self.data).any():
+            raise NonFiniteError("infinity in sparse values; expected finite ones, or NaN")
+        if self.holes is None:
+            return self.data
+        filled = self.data.astype(np.float64)
+        filled[self.holes] = 0.0 if center is None else center[self.columns_of(self.holes)]
+        return filled
+
+
+def _factors(scale: Array, columns: int) -> Array:
+    scale = np.asarray(scale, np.float64)
+    if scale.shape != (columns,):
+        raise InvalidInputError(f"scale of shape {scale.shape} for {columns} columns")
+    return np.where(scale > 0, 1.0 / np.where(scale > 0, scale, 1.0), 0.0)
+
+
+def check_compressed(indices: Array, indptr: Array, size: int, what: str) -> None:
+    """Refuse index arrays that would read beside the data; ``size`` is that of a line.
+
+    Raises InvalidInputError saying which of the two arrays is wrong and how.
+    """
+    if len(indptr) == 0 or np.any(np.diff(indptr) < 0):
+        raise InvalidInputError(f"{what}: indptr is not increasing; the file or matrix is damaged")
+    first, last = int(indptr[0]), int(indptr[-1])
+    if first < 0 or last > len(indices):
+        raise InvalidInputError(
+            f"{what}: indptr ends at {last}, and there are {len(indices)} indices; the file or "
+            "matrix is cut off or damaged"
+        )
+    used = indices[first:last]
+    low, high = (int(used.min()), int(used.max())) if len(used) else (0, -1)
+    if low < 0 or high >= size:
+        wrong = low if low < 0 else high
+        raise InvalidInputError(
+            f"{what}: an index is {wrong}, expected 0 to {size - 1}; the file or matrix is damaged"
+        )
