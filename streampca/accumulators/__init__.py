@@ -4,12 +4,14 @@ from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
 from streampca.accumulators.cross_product import CrossProduct
 from streampca.accumulators.feature_projection import FeatureProjection
 from streampca.accumulators.gram import Gram
+from streampca.accumulators.leading_directions import LeadingDirections
 from streampca.accumulators.moments import Moments
 from streampca.accumulators.r_factor import RFactor
 from streampca.accumulators.reconstruction import Reconstruction
 from streampca.accumulators.row_missing import RowMissing
 from streampca.accumulators.scatter import Scatter
 from streampca.accumulators.scatter_imputed import MeanImputedScatter
+from streampca.accumulators.subspace_step import SubspaceStep
 from streampca.accumulators.truncated_factor import TruncatedFactor
 
 __all__ = [
@@ -18,11 +20,13 @@ __all__ = [
     "CrossProduct",
     "FeatureProjection",
     "Gram",
+    "LeadingDirections",
     "MeanImputedScatter",
     "Moments",
     "RFactor",
     "Reconstruction",
     "RowMissing",
     "Scatter",
+    "SubspaceStep",
     "TruncatedFactor",
 ]

@@ -123,6 +123,15 @@ def refuse_partly_missing(missing: Array, count: int, block: Any = None) -> None
     )
 
 
+def refuse_incomplete(block: Any) -> None:
+    """Raise where a column of this block has both missing and observed cells."""
+    stats = block.stats
+    partly = np.flatnonzero((stats.missing > 0) & (stats.count > 0))
+    if partly.size:
+        lost = int(stats.missing[partly].sum())
+        raise block.refuse_missing(partly, lost, int(stats.count[partly].sum()))
+
+
 def refuse_holes(block: Any, tile: Any, absent: Sequence[int] = ()) -> None:
     """Raise where a tile has missing cells, except in the features ``absent`` (by number)."""
     mask = tile.mask

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
+from streampca.accumulators.base import OPEN_BLOCKS, Accumulator, refuse_incomplete
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, probe, rank_k_update, symmetrize
 
@@ -40,10 +40,7 @@ class Gram(Accumulator):
         self._check_width(self.g if self.g is not None else self._product, n)
         stats = block.stats
         if self.missing == "raise":
-            partly = np.flatnonzero((stats.missing > 0) & (stats.count > 0))
-            if partly.size:
-                lost = int(stats.missing[partly].sum())
-                raise block.refuse_missing(partly, lost, n * partly.size - lost)
+            refuse_incomplete(block)
         dtype = block.work_dtype
         scaling = self.standardize.resolve(stats, block.eps)
         full = self._blocks >= OPEN_BLOCKS  # settled late: a whole span stays float32 alone

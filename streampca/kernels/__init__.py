@@ -2,6 +2,7 @@
 
 from streampca.kernels.blas import (
     Array,
+    add_product,
     mirror_lower,
     rank_k_update,
     rank_one_update,
@@ -23,6 +24,7 @@ __all__ = [
     "Array",
     "ColumnStats",
     "add_exactly",
+    "add_product",
     "column_stats",
     "mirror_lower",
     "probe",

@@ -17,6 +17,8 @@ import scipy.linalg.cython_blas
 import scipy.linalg.cython_lapack
 import scipy.linalg.lapack
 
+from streampca.errors import InvalidInputError
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -36,6 +38,7 @@ def _routine(module: Any, name: str, n_arguments: int) -> Any | None:
 
 
 _SYRK = {t: _routine(scipy.linalg.cython_blas, t + "syrk", 10) for t in "sd"}
+_GEMM = {t: _routine(scipy.linalg.cython_blas, t + "gemm", 13) for t in "sd"}
 _SYR = _routine(scipy.linalg.cython_blas, "dsyr", 7)
 _GEQRF = _routine(scipy.linalg.cython_lapack, "dgeqrf", 8)
 _CTYPES: dict[str, Any] = {"s": ctypes.c_float, "d": ctypes.c_double}
@@ -76,6 +79,49 @@ def rank_k_update(c: Array, z: Array, *, rows: bool) -> None:
         c.ctypes.data,
         _int(n),
     )
+
+
+def add_product(c: Array, a: Array, b: Array) -> None:
+    """Add a b to c, in place.
+
+    c : (m, n) C-ordered; a : (m, k), b : (k, n) in C or F order; all float32, or all float64.
+    """
+    kind = "s" if c.dtype == np.float32 else "d"
+    (m, k), n = a.shape, b.shape[1]
+    if not c.size or not k:
+        return
+    if (gemm := _GEMM[kind]) is None:
+        c += a @ b
+        return
+    # C order seen as Fortran order is the transpose: c' = c' + b' a'.
+    one = ctypes.byref(_CTYPES[kind](1.0))
+    b_layout, b_lead = _layout(b)
+    a_layout, a_lead = _layout(a)
+    gemm(
+        b_layout,
+        a_layout,
+        _int(n),
+        _int(m),
+        _int(k),
+        one,
+        b.ctypes.data,
+        _int(b_lead),
+        a.ctypes.data,
+        _int(a_lead),
+        one,
+        c.ctypes.data,
+        _int(n),
+    )
+
+
+def _layout(x: Array) -> tuple[bytes, int]:
+    """(whether Fortran must transpose x to see x', its leading dimension)."""
+    rows, columns = x.shape
+    if x.strides[1] == x.itemsize and (rows == 1 or x.strides[0] >= columns * x.itemsize):
+        return b"N", max(x.strides[0] // x.itemsize if rows > 1 else columns, 1)
+    if x.strides[0] == x.itemsize or rows == 1:
+        return b"T", max(x.strides[1] // x.itemsize if columns > 1 else rows, 1)
+    raise InvalidInputError(f"strides {x.strides} of a {x.shape} operand; expected C or F order")
 
 
 def rank_one_update(c: Array, x: Array, alpha: float) -> None:

@@ -30,8 +30,14 @@ def stored_eps(dtype: np.dtype[Any]) -> float:
     return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
 
 
-def tile_length(streamed: int, across: int, itemsize: int) -> int:
-    """How many streamed rows one tile holds."""
+def tile_length(streamed: int, across: int, itemsize: int, thin: bool = False) -> int:
+    """How many streamed rows one tile holds.
+
+    thin : products with a few columns alone are taken, so that a tile may be as thin as it must
+    be to stay in cache.
+    """
+    if thin:
+        return max(1, min(streamed, TILE_NBYTES // max(1, across * itemsize)))
     stride = max(1, across * itemsize)
     wanted = max(TILE_NBYTES // stride, min(TILE_LENGTH, 16 * TILE_NBYTES // stride))
     return max(1, min(streamed, wanted))
@@ -182,16 +188,21 @@ class Block:
         return provisional_mean(head, mask)
 
     def tiles(
-        self, dtype: np.dtype[Any], center: Array | None = None, scale: Array | None = None
+        self,
+        dtype: np.dtype[Any],
+        center: Array | None = None,
+        scale: Array | None = None,
+        thin: bool = False,
     ) -> Iterator[Tile]:
         """Dense tiles along the streamed axis: (x - center) / scale, missing cells 0.
 
         center, scale : one entry per column of this block, or None. A scale of 0 gives 0.
+        thin : as in :func:`tile_length`.
         One buffer serves all tiles: copy what must outlive the loop.
         """
         rows, cols = self.shape
         across = rows if self.axis else cols
-        length = tile_length(self.length, across, dtype.itemsize)
+        length = tile_length(self.length, across, dtype.itemsize, thin)
         if self.compiled:
             yield from self._compiled_tiles(dtype, length, center, scale)
             return

@@ -1,6 +1,12 @@
 """Small dense algebra: spectra, ranks, signs, certificates. No labels, no scheduling."""
 
-from streampca.solvers.certificate import Certificate, certify, residual_norms, rounding_floor
+from streampca.solvers.certificate import (
+    Certificate,
+    certify,
+    certify_ritz,
+    residual_norms,
+    rounding_floor,
+)
 from streampca.solvers.components import (
     TRACY_WIDOM,
     by_gap,
@@ -9,6 +15,7 @@ from streampca.solvers.components import (
     known_count,
     numerical_rank,
 )
+from streampca.solvers.krylov import KrylovSpace, Ritz, start_block
 from streampca.solvers.signs import signs, signs_of_components
 from streampca.solvers.spectrum import Spectrum, eigh_lower, orthonormal_columns, svd_of_r
 from streampca.solvers.tracy_widom import (
@@ -21,11 +28,14 @@ from streampca.solvers.tracy_widom import (
 __all__ = [
     "TRACY_WIDOM",
     "Certificate",
+    "KrylovSpace",
+    "Ritz",
     "Spectrum",
     "TracyWidom",
     "by_gap",
     "by_share",
     "certify",
+    "certify_ritz",
     "check_n_components",
     "count_significant",
     "eigh_lower",
@@ -36,6 +46,7 @@ __all__ = [
     "rounding_floor",
     "signs",
     "signs_of_components",
+    "start_block",
     "svd_of_r",
     "tracy_widom_sf",
     "tracy_widom_test",

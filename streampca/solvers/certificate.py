@@ -11,6 +11,9 @@ import numpy as np
 from streampca.kernels import Array
 from streampca.solvers.spectrum import Spectrum
 
+SAFETY = 3.0  # bounds of Ritz pairs come out asymptotically equal to the error: they are tripled
+MARGIN = 2.0  # residuals by which the largest value of the rest may exceed what is seen of it
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -35,6 +38,7 @@ class Certificate:
     gap: Array
     angle_bound: Array
     passes: int = 1
+    beyond: float = 0.0  # the largest variance that a direction outside the searched space can have
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
@@ -45,6 +49,7 @@ class Certificate:
             "gap": self.gap.tolist(),
             "angle_bound": self.angle_bound.tolist(),
             "passes": self.passes,
+            "beyond": self.beyond,
         }
 
     @classmethod
@@ -53,7 +58,12 @@ class Certificate:
         arrays = {
             k: np.asarray(saved[k]) for k in ("residual", "variance_bound", "gap", "angle_bound")
         }
-        return cls(floor=float(saved["floor"]), passes=int(saved["passes"]), **arrays)
+        return cls(
+            floor=float(saved["floor"]),
+            passes=int(saved["passes"]),
+            beyond=float(saved.get("beyond", 0.0)),
+            **arrays,
+        )
 
 
 def certify(
@@ -77,6 +87,71 @@ def certify(
     return Certificate(
         residual / divisor, floor / divisor, bound / divisor, gap / divisor, angle, passes
     )
+
+
+def certify_ritz(
+    values: Array, residual: Array, k: int, total: float, floor: float, divisor: float, passes: int
+) -> Certificate:
+    """A certificate for the k leading of d Ritz pairs (d,), from their residual norms.
+
+    For every s the space is parted into the s leading Ritz vectors and all the rest, whose
+    largest eigenvalue tau is at most the trace that is left, and is taken to be at most the
+    largest value + residual of the Ritz pairs after s (that is the condition: no missed
+    direction; start blocks have random columns for it). An eigenvector then leaves Ritz vector i
+    by r_i / (value_i - tau) into the rest, and by the second-order coupling
+    r_i |r| / (value_i - tau), over the gap, into the other leading ones. The best s counts.
+
+    total : trace of the whole matrix.  floor, divisor, passes : as for :func:`certify`.
+    Source: Parlett 1998, "The Symmetric Eigenvalue Problem", theorems 11.7.1 and 11.8.1;
+    Stewart and Sun 1990, "Matrix Perturbation Theory", theorem V.2.7.
+    """
+    left = max(total - float(np.sum(values)), 0.0)
+    angle, bound, gap = np.full(k, np.pi / 2), np.full(k, left), np.zeros(k)
+    for s in range(1, len(values) + 1):
+        tau = _rest(values, residual, s, total)
+        if values[s - 1] <= tau:  # no gap here: what was found of a cluster may not be all of it
+            continue
+        coupling = float(np.linalg.norm(residual[:s]))
+        for i in range(min(s, k)):
+            apart, near = values[i] - tau, _nearest(values[:s], i)
+            if apart <= 0:
+                continue
+            bound[i] = min(bound[i], coupling**2 / apart)
+            shift, room = residual[i] * coupling / apart, near - coupling**2 / apart
+            if room <= shift:
+                continue
+            inside = shift / room
+            outside = (residual[i] + coupling * inside) / apart
+            sine = SAFETY * (float(np.hypot(inside, outside)) + floor / min(near, apart))
+            if sine < np.sin(angle[i]):
+                angle[i], gap[i] = np.arcsin(sine), min(near, apart)
+            bound[i] = min(bound[i], residual[i] ** 2 / apart + shift**2 / room)
+    return Certificate(
+        residual[:k] / divisor,
+        floor / divisor,
+        np.minimum(SAFETY * bound, left) / divisor + floor / divisor,
+        gap / divisor,
+        angle,
+        passes,
+        left / divisor,
+    )
+
+
+def _rest(values: Array, residual: Array, s: int, total: float) -> float:
+    """The largest eigenvalue that what is not among the s leading Ritz vectors may have.
+
+    The last Ritz values stand for whatever the space happens to hold, and are no guide.
+    """
+    trace = max(total - float(np.sum(values[:s])), 0.0)
+    if s > len(values) - max(4, len(values) // 4):
+        return trace
+    return min(trace, float(np.max(values[s:] + MARGIN * residual[s:])))
+
+
+def _nearest(values: Array, i: int) -> float:
+    """Distance of values[i] to the nearest other one; infinity where it is alone."""
+    others = np.abs(np.delete(values, i) - values[i])
+    return float(others.min(initial=np.inf))
 
 
 def residual_norms(lower: Array, spectrum: Spectrum, step: int = 256) -> Array:

@@ -1,0 +1,192 @@
+"""The searched space of a block Krylov iteration: a basis, its products, and what they tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from streampca.kernels import Array, row_pieces
+
+PIECE_NBYTES = 8 << 20  # of float64 rows that are worked on at a time
+
+
+@dataclass(frozen=True)
+class Ritz:
+    """The best that a searched space of d dimensions holds.
+
+    values : (d,) descending.  rotation : (d, d), Ritz vectors are basis @ rotation.
+    residual : (d,) ||S x - value x||, from the stored products: no data are read for it.
+    """
+
+    values: Array
+    rotation: Array
+    residual: Array
+
+
+class KrylovSpace:
+    """A basis B of the searched space, and S B, for a symmetric S that is known by its products.
+
+    Everything long, (m, capacity), is held in ``dtype``, that of the products' arithmetic; sums
+    over m are float64. B need not be orthonormal beyond ``dtype``: its Gram matrix is taken into
+    account. With every product the Ritz vectors and their residuals are known without reading.
+    Source: Parlett 1998, "The Symmetric Eigenvalue Problem", sections 11.3 and 13.10; Musco and
+    Musco 2015, "Randomized block Krylov methods for stronger and faster approximate singular
+    value decomposition", algorithm 2.
+    """
+
+    def __init__(self, m: int, capacity: int, dtype: Any) -> None:
+        self.dtype = np.dtype(dtype)
+        self._basis = np.empty((capacity, m), self.dtype)  # rows, so that a few are contiguous
+        self._products = np.empty((capacity, m), self.dtype)
+        self.images: list[Array] = []  # (length, width) of each block, where they are kept
+        self.size = 0
+        self._gram = np.zeros((0, 0))
+        self._cross = np.zeros((0, 0))
+
+    @property
+    def capacity(self) -> int:
+        """Columns that fit."""
+        return len(self._basis)
+
+    @property
+    def m(self) -> int:
+        """Length of the vectors."""
+        return int(self._basis.shape[1])
+
+    def add(self, block: Array, product: Array, image: Array | None = None) -> None:
+        """Take in a block (m, w) of the basis and S times it.  image : Z times it, if kept."""
+        first, last = self.size, self.size + block.shape[1]
+        self._basis[first:last] = block.T
+        self._products[first:last] = product.T
+        self.size = last
+        self._gram = self._extended(self._gram, self._basis, first)
+        self._cross = self._extended(self._cross, self._products, first)
+        if image is not None:
+            self.images.append(image)
+
+    def _extended(self, old: Array, other: Array, first: int) -> Array:
+        """basis' other over the columns so far; only the new rows and columns are computed."""
+        d = self.size
+        full = np.zeros((d, d))
+        full[:first, :first] = old
+        for piece in self._pieces(d):
+            fresh = other[first:d, piece].astype(np.float64)
+            full[:, first:] += self._basis[:d, piece].astype(np.float64) @ fresh.T
+        full[first:, :first] = full[:first, first:].T  # S is symmetric
+        return full
+
+    def _pieces(self, width: int) -> list[slice]:
+        return row_pieces(self.m, 16 * max(1, width), PIECE_NBYTES)
+
+    def ritz(self) -> Ritz:
+        """Ritz values and vectors of the whole space."""
+        cross = (self._cross + self._cross.T) / 2
+        values, rotation = scipy.linalg.eigh(cross, self._gram)
+        values, rotation = values[::-1], np.ascontiguousarray(rotation[:, ::-1])
+        squares = np.zeros(self.size)
+        for piece in self._pieces(3 * self.size):
+            rest = self._residual(rotation, values, piece)
+            squares += np.einsum("ij,ij->j", rest, rest)
+        return Ritz(np.maximum(values, 0.0), rotation, np.sqrt(squares))
+
+    def _residual(self, rotation: Array, values: Array, piece: slice) -> Array:
+        """(piece, columns) of S x - value x."""
+        d = self.size
+        image = self._products[:d, piece].T.astype(np.float64) @ rotation
+        image -= (self._basis[:d, piece].T.astype(np.float64) @ rotation) * values
+        return np.asarray(image)
+
+    def vectors(self, ritz: Ritz, k: int) -> Array:
+        """(m, k) float64 leading Ritz vectors."""
+        return self._combined(self._basis, ritz.rotation[:, :k])
+
+    def image_of(self, ritz: Ritz, k: int) -> Array:
+        """(length, k) float64 images of the leading Ritz vectors, where images were kept."""
+        rotation = ritz.rotation[:, :k]
+        out = np.zeros((len(self.images[0]), k))
+        first = 0
+        for image in self.images:
+            width = image.shape[1]
+            out += image @ rotation[first : first + width].astype(image.dtype)
+            first += width
+        return out
+
+    def next_block(self, ritz: Ritz, width: int, rng: np.random.Generator) -> Array:
+        """(m, width) new directions: the residuals of the leading Ritz vectors, orthonormalised.
+
+        Residuals of converged vectors are rounding, hence random directions: they do no harm.
+        """
+        leading = np.arange(min(width, self.size))
+        out = np.empty((self.m, width))
+        for piece in self._pieces(3 * self.size):
+            rest = self._residual(ritz.rotation[:, leading], ritz.values[leading], piece)
+            out[piece, : len(leading)] = rest
+        norms = np.linalg.norm(out[:, : len(leading)], axis=0)
+        out[:, : len(leading)] /= np.where(norms > 0, norms, 1.0)
+        if width > len(leading):
+            out[:, len(leading) :] = rng.standard_normal((self.m, width - len(leading)))
+        return self.orthonormal(out)
+
+    def orthonormal(self, block: Array) -> Array:
+        """The block orthonormalised against the basis and in itself: in place, then in dtype."""
+        d = self.size
+        for _ in range(2):
+            inner = np.zeros((d, block.shape[1]))
+            for piece in self._pieces(d):
+                inner += self._basis[:d, piece].astype(np.float64) @ block[piece]
+            inner = np.linalg.solve(self._gram, inner) if d else inner
+            for piece in self._pieces(d):
+                block[piece] -= self._basis[:d, piece].T.astype(np.float64) @ inner
+            block = orthonormalised(block)
+        return block.astype(self.dtype)
+
+    def restart(self, ritz: Ritz, keep: int) -> None:
+        """Keep the leading Ritz vectors, their products and images alone: nothing is read."""
+        rotation = np.ascontiguousarray(ritz.rotation[:, :keep])
+        d = self.size
+        for held in (self._basis, self._products):
+            for piece in self._pieces(d):
+                held[:keep, piece] = rotation.T @ held[:d, piece].astype(np.float64)
+        if self.images:
+            self.images = [self.image_of(ritz, keep).astype(self.dtype)]
+        self.size = keep
+        self._gram, self._cross = np.zeros((0, 0)), np.zeros((0, 0))
+        self._gram = self._extended(self._gram, self._basis, 0)
+        self._cross = self._extended(self._cross, self._products, 0)
+
+    def _combined(self, held: Array, rotation: Array) -> Array:
+        out = np.empty((self.m, rotation.shape[1]))
+        for piece in self._pieces(self.size):
+            out[piece] = held[: self.size, piece].T.astype(np.float64) @ rotation
+        return out
+
+
+def orthonormalised(block: Array) -> Array:
+    """(m, w) orthonormal columns with the span of ``block``; dependent ones are replaced."""
+    q, r = np.linalg.qr(block)
+    size = np.abs(np.diagonal(r))
+    weak = np.flatnonzero(size <= 1e-10 * max(size.max(initial=0.0), 1e-300))
+    if weak.size:
+        rng = np.random.default_rng(len(block))
+        q[:, weak] = rng.standard_normal((len(block), weak.size))
+        for _ in range(2):
+            others = np.delete(q, weak, axis=1)
+            q[:, weak] -= others @ (others.T @ q[:, weak])
+            q[:, weak] = np.linalg.qr(q[:, weak])[0]
+    return np.asarray(q)
+
+
+def start_block(directions: Array, width: int, live: Array, rng: np.random.Generator) -> Array:
+    """(m, width) orthonormal float64: known directions, and random ones for what they miss.
+
+    live : (m,) False where every vector is exactly 0 (a constant feature).
+    """
+    known = directions[:, :width].astype(np.float64)
+    block = np.empty((len(known), width))
+    block[:, : known.shape[1]] = known
+    block[:, known.shape[1] :] = rng.standard_normal((len(known), width - known.shape[1]))
+    block[~live] = 0.0
+    return orthonormalised(block)
