@@ -3,7 +3,7 @@
 from streampca.matrix.block import Block, Tile, stored_eps, work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
 from streampca.matrix.join import concat_features, concat_samples
-from streampca.matrix.labels import AxisLabels, Labels
+from streampca.matrix.labels import AxisLabels, Labels, component_axis
 from streampca.matrix.select import select
 from streampca.matrix.standardize import (
     ALLELE_SCALES,
@@ -24,6 +24,7 @@ __all__ = [
     "Scaling",
     "Standardize",
     "Tile",
+    "component_axis",
     "concat_features",
     "concat_samples",
     "constant_columns",

@@ -23,7 +23,9 @@ class JoinedMatrix(ChunkedMatrix):
     floats with NaN, since codes may differ, or stand for a value in another part.
     """
 
-    def __init__(self, parts: Sequence[ChunkedMatrix], joined: int) -> None:
+    def __init__(
+        self, parts: Sequence[ChunkedMatrix], joined: int, variables: Sequence[str] = ()
+    ) -> None:
         other = 1 - joined
         if not parts:
             raise InvalidInputError("nothing to join: expected at least one matrix")
@@ -46,7 +48,10 @@ class JoinedMatrix(ChunkedMatrix):
         self.dtype = np.result_type(*dtypes)
         self.into_buffer = any(self._in_place(part) for part in parts)
         axes = [part.labels.axis(joined) for part in parts]
-        joint = AxisLabels.concat(axes)
+        if variables:
+            joint = AxisLabels.of_variables(dict(zip(variables, axes, strict=True)))
+        else:
+            joint = AxisLabels.concat(axes)
         kept = parts[0].labels.axis(other)
         self.labels = Labels(kept, joint) if joined else Labels(joint, kept)
 
@@ -158,9 +163,13 @@ def _shared_code(parts: Sequence[ChunkedMatrix]) -> float | None:
     return first.missing_value if same and first.dtype.kind in "iu" else None
 
 
-def concat_features(*parts: ChunkedMatrix) -> ChunkedMatrix:
-    """[X, Y, ...]: the same samples, the features of all. Read lazily; no cost of its own."""
-    return JoinedMatrix(parts, joined=1)
+def concat_features(*parts: ChunkedMatrix, variables: Sequence[str] = ()) -> ChunkedMatrix:
+    """[X, Y, ...]: the same samples, the features of all. Read lazily; no cost of its own.
+
+    variables : a name for each part. Labelled results then have one variable for each, with the
+        dimensions that it had alone; else the features become one axis.
+    """
+    return JoinedMatrix(parts, joined=1, variables=variables)
 
 
 def concat_samples(*parts: ChunkedMatrix) -> ChunkedMatrix:

@@ -20,6 +20,9 @@ class AxisLabels:
     attrs : dimension name -> attributes of that coordinate (units, ...).
     extra : further columns along an axis of one dimension: name -> (len,) array
         (chromosome, position and alleles of a variant).
+    grids : coordinates along some of several dimensions, or along none: name -> (their
+        dimensions, array), such as latitudes of a curvilinear grid.
+    parts : the axes of several variables one after another: name of the variable -> its labels.
     """
 
     dims: tuple[str, ...]
@@ -27,12 +30,19 @@ class AxisLabels:
     coords: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     extra: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    grids: Mapping[str, tuple[tuple[str, ...], np.ndarray[Any, Any]]] = field(default_factory=dict)
+    parts: Mapping[str, AxisLabels] = field(default_factory=dict)
 
     @classmethod
     def plain(cls, dim: str, size: int, names: Sequence[Any] | None = None) -> AxisLabels:
         """One dimension, with names or without."""
         coords = {} if names is None else {dim: np.asarray(names)}
         return cls((dim,), (size,), coords)
+
+    @classmethod
+    def of_variables(cls, parts: Mapping[str, AxisLabels]) -> AxisLabels:
+        """The features of several variables, each with the labels that it had alone."""
+        return cls(("feature",), (sum(map(len, parts.values())),), parts=dict(parts))
 
     def __len__(self) -> int:
         return int(np.prod(self.sizes, dtype=np.int64))
@@ -41,15 +51,26 @@ class AxisLabels:
     def nbytes(self) -> int:
         """Memory that the names and further columns take."""
         columns = [*self.coords.values(), *self.extra.values()]
-        return sum(int(column.nbytes) for column in columns)
+        columns += [values for _, values in self.grids.values()]
+        own = sum(int(column.nbytes) for column in columns)
+        return own + sum(part.nbytes for part in self.parts.values())
+
+    @property
+    def slices(self) -> dict[str, slice]:
+        """Where the entries of every variable lie."""
+        ends = np.cumsum([0, *map(len, self.parts.values())]).tolist()
+        return {name: slice(*ends[i : i + 2]) for i, name in enumerate(self.parts)}
 
     @property
     def named(self) -> bool:
         """Whether any coordinate gives the entries a name of their own."""
-        return bool(self.coords)
+        return bool(self.coords) or bool(self.parts)
 
     def name(self, i: int) -> str:
         """The name of entry i: its label, ``lat=10.0, lon=30.0``, or its number."""
+        for variable, where in self.slices.items():
+            if where.start <= i < where.stop:
+                return f"{variable}: {self.parts[variable].name(i - where.start)}"
         index = np.unravel_index(i, self.sizes)
         if len(self.dims) == 1:
             (dim,) = self.dims
@@ -69,13 +90,16 @@ class AxisLabels:
 
     def pick(self, entries: slice | np.ndarray[Any, Any]) -> AxisLabels:
         """Labels of some entries, by slice or numbers; stacked dimensions become plain names."""
-        if len(self.dims) > 1:
+        if len(self.dims) > 1 or self.parts:
             numbers = np.arange(len(self))[entries]
             return AxisLabels.plain("-".join(self.dims), len(numbers), self.names(numbers.tolist()))
         coords = {dim: values[entries] for dim, values in self.coords.items()}
         extra = {name: values[entries] for name, values in self.extra.items()}
         size = len(np.empty(len(self), np.bool_)[entries])
-        return AxisLabels(self.dims, (size,), coords, self.attrs, extra)
+        return AxisLabels(self.dims, (size,), coords, self.attrs, extra, self._without_dims())
+
+    def _without_dims(self) -> dict[str, tuple[tuple[str, ...], np.ndarray[Any, Any]]]:
+        return {name: (dims, values) for name, (dims, values) in self.grids.items() if not dims}
 
     @staticmethod
     def concat(parts: Sequence[AxisLabels]) -> AxisLabels:
@@ -90,7 +114,8 @@ class AxisLabels:
         if not any(part.named for part in parts):
             return AxisLabels((parts[0].dims[0],), (total,), extra=extra)
         dims = {part.dims for part in parts}
-        if len(dims) == 1 and len(parts[0].dims) == 1 and all(part.named for part in parts):
+        plain = all(part.named and not part.parts for part in parts)
+        if len(dims) == 1 and len(parts[0].dims) == 1 and plain:
             (dim,) = parts[0].dims
             joined = np.concatenate([part.coords[dim] for part in parts])
             return AxisLabels((dim,), (total,), {dim: joined}, parts[0].attrs, extra)
@@ -105,6 +130,8 @@ class Labels:
 
     samples: AxisLabels
     features: AxisLabels
+    name: str | None = None  # of what was measured
+    attrs: Mapping[str, Any] = field(default_factory=dict)  # its units, ...
 
     @classmethod
     def plain(
@@ -119,6 +146,22 @@ class Labels:
             AxisLabels.plain("feature", shape[1], features),
         )
 
+    @property
+    def dims_named(self) -> bool:
+        """Whether the data came with names for their dimensions."""
+        plain = (("sample",), ("feature",))
+        return bool(self.features.parts) or (self.samples.dims, self.features.dims) != plain
+
     def axis(self, axis: int) -> AxisLabels:
         """The labels of axis 0 (samples) or 1 (features)."""
         return self.features if axis else self.samples
+
+
+def component_axis(k: int, *beside: AxisLabels) -> AxisLabels:
+    """The axis of k components, counted from 1: "component", or "mode" where the data have a
+    dimension of that name."""
+    taken = {dim for axis in beside for part in [axis, *axis.parts.values()] for dim in part.dims}
+    for axis in beside:
+        taken |= {*axis.extra, *axis.grids}
+    name = next(n for n in ("component", "mode", "component_", "mode_") if n not in taken)
+    return AxisLabels.plain(name, k, list(range(1, k + 1)))

@@ -72,6 +72,7 @@ def assemble(
         plan={} if plan is None else plan.to_dict(),
         weight=fitted.weight,
         total_squares=spectrum.squares / divisor**2,
+        feature_variance=fitted.column_variance,
     )
 
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Labels
-from streampca.matrix.text import as_text
+from streampca.matrix import AxisLabels, Labels, component_axis
+from streampca.models.eof_views import EofViews
+from streampca.models.saved_labels import labels_from_saved, labels_to_saved, plain
 from streampca.solvers import Certificate, TracyWidom, tracy_widom_test
 from streampca.store import read_bundle, write_bundle
 
@@ -55,6 +56,7 @@ class Decomposition:
     weight: float = 0.0  # sum of the row weights (the number of rows without weights)
     total_squares: float = float("nan")  # sum of the squares of all variances, kept or not
     missing_by_sample: Array | None = None  # (n,) missing cells of each row, in all p features
+    feature_variance: Array | None = None  # (p,) in the units of the data
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -78,6 +80,16 @@ class Decomposition:
     def n_features_used(self) -> int:
         """Features that have observations, vary, and were not filtered."""
         return self.n_features - len(self.dropped) - len(self.constant) - len(self.filtered)
+
+    @property
+    def eof(self) -> EofViews:
+        """EOFs, PCs, correlation and covariance maps, sampling errors: views for climate data."""
+        return EofViews(self)
+
+    @property
+    def component_axis(self) -> AxisLabels:
+        """The axis of the components in labelled results, counted from 1."""
+        return component_axis(self.n_components, self.labels.samples, self.labels.features)
 
     @property
     def rank_is_exact(self) -> bool:
@@ -194,14 +206,12 @@ class Decomposition:
 
         ``components`` (component, feature dimensions), ``mean``, ``explained_variance``,
         ``explained_variance_ratio`` and, where the fit has them, ``scores``. Components count
-        from 1. Features without any observation are NaN.
+        from 1. Features without any observation are NaN. A fit of several variables gives
+        ``components_sst``, ``mean_sst`` and so on.
         """
         from streampca.sources.labelled import to_dataset
 
-        component = AxisLabels.plain(
-            "component", self.n_components, list(range(1, self.n_components + 1))
-        )
-        features = self.labels.features
+        component, features = self.component_axis, self.labels.features
         mean = np.array(self.mean)
         mean[self.dropped] = np.nan
         tables: dict[str, tuple[Array, list[AxisLabels]]] = {
@@ -215,7 +225,10 @@ class Decomposition:
             tables["components"] = (components, [component, features])
         if self.scores is not None:
             tables["scores"] = (self.scores, [self.labels.samples, component])
-        return to_dataset(tables, {"method": self.method, "n_samples": self.n_samples})
+        dataset = to_dataset(tables, {"method": self.method, "n_samples": self.n_samples})
+        if "mean" in dataset:
+            dataset["mean"].attrs.update(self.labels.attrs)
+        return dataset
 
     # -- at rest ------------------------------------------------------------------------------
 
@@ -226,12 +239,10 @@ class Decomposition:
             for one in fields(self)
             if isinstance(getattr(self, one.name), np.ndarray)
         }
-        labels: dict[str, Any] = {}
-        for name in ("samples", "features"):
-            columns, labels[name] = axis_to_saved(getattr(self.labels, name), name)
-            arrays |= columns
+        columns, labels = labels_to_saved(self.labels)
+        arrays |= columns
         document = {
-            name: _plain(getattr(self, name))
+            name: plain(getattr(self, name))
             for name in (
                 "method",
                 "total_variance",
@@ -258,52 +269,10 @@ class Decomposition:
         arrays, document = read_bundle(path)
         if document.pop("kind", None) != "model":
             raise SourceError(f"{path} is not a model")
-        saved = document["labels"]
-        axes = [axis_from_saved(saved[name], name, arrays) for name in ("samples", "features")]
-        document["labels"] = Labels(*axes)
+        document["labels"] = labels_from_saved(document["labels"], arrays)
         certificate = document.pop("certificate")
         known: dict[str, Any] = {**document, **arrays}
         return cls(
             **known,
             certificate=None if certificate is None else Certificate.from_dict(certificate),
         )
-
-
-def axis_to_saved(axis: AxisLabels, name: str) -> tuple[dict[str, Array], dict[str, Any]]:
-    """(arrays, JSON-ready description) of the labels of one axis, for a bundle."""
-    columns = {f"label-{name}-{i}": _storable(v) for i, v in enumerate(axis.coords.values())}
-    extra = {f"extra-{name}-{i}": _storable(v) for i, v in enumerate(axis.extra.values())}
-    return columns | extra, {
-        "dims": list(axis.dims),
-        "sizes": list(axis.sizes),
-        "attrs": _plain(axis.attrs),
-        "coords": list(axis.coords),
-        "extra": list(axis.extra),
-    }
-
-
-def axis_from_saved(saved: Mapping[str, Any], name: str, arrays: dict[str, Array]) -> AxisLabels:
-    """The inverse of ``axis_to_saved``; takes its arrays out of ``arrays``."""
-    coords = {dim: arrays.pop(f"label-{name}-{i}") for i, dim in enumerate(saved["coords"])}
-    extra = {c: arrays.pop(f"extra-{name}-{i}") for i, c in enumerate(saved.get("extra", []))}
-    return AxisLabels(tuple(saved["dims"]), tuple(saved["sizes"]), coords, saved["attrs"], extra)
-
-
-def _storable(values: Array) -> Array:
-    """Coordinates that the store can hold: numbers and dates as they are, else text."""
-    if values.dtype.kind in "biufM":
-        return values
-    return as_text(values)
-
-
-def _plain(value: Any) -> Any:
-    """JSON-ready copy: NumPy numbers become Python's, anything unknown its text."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)

@@ -26,6 +26,15 @@ def check_same_features(came: AxisLabels, fitted: AxisLabels) -> None:
     if len(came) != len(fitted):
         hint = variants_hint(came, fitted)
         raise InvalidInputError(f"X has {len(came)} features, expected {len(fitted)}{hint}")
+    if came.parts and fitted.parts:
+        if list(came.parts) != list(fitted.parts):
+            raise InvalidInputError(
+                f"X has the variables {list(came.parts)}, in the fit {list(fitted.parts)}: "
+                f"X[{list(fitted.parts)}]"
+            )
+        for variable, part in came.parts.items():
+            check_same_features(part, fitted.parts[variable])
+        return
     if len(came.dims) > 1 and came.dims != fitted.dims and set(came.dims) == set(fitted.dims):
         raise InvalidInputError(
             f"the features are stacked as {came.dims}, in the fit as {fitted.dims}: transpose X, "

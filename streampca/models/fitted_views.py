@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streampca.kernels import Array
+from streampca.models.eof_views import EofViews
 from streampca.models.estimator import Estimator
 
 
@@ -40,6 +41,11 @@ class FittedViews(Estimator):
     def scale_(self) -> Array | None:
         """(p,) column divisors, 0 for constant columns; None where nothing was scaled."""
         return self._fitted().scale
+
+    @property
+    def eof_(self) -> EofViews:
+        """EOFs and PCs with scalings, correlation and covariance maps, North's errors."""
+        return self._fitted().eof
 
     @property
     def noise_variance_(self) -> float:

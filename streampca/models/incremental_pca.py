@@ -12,12 +12,13 @@ from streampca.accumulators import MeanImputedScatter, RFactor, Scatter, Truncat
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError, not_fitted
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.models.assemble import assemble
-from streampca.models.decomposition import Decomposition, axis_from_saved, axis_to_saved
+from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features
 from streampca.models.fitted import Resolution, freedom, standardization
 from streampca.models.linear import LinearModel
 from streampca.models.pca_fit import solve_accumulator
 from streampca.models.pca_plan import plan_append
+from streampca.models.saved_labels import axis_from_saved, axis_to_saved
 from streampca.passes import (
     PassCost,
     check_workers,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -14,9 +13,17 @@ import numpy as np
 from streampca.accumulators import Accumulator, FeatureProjection, Reconstruction
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, ChunkedMatrix, work_dtype
+from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.decomposition import Decomposition
+from streampca.models.eof_views import mode_indices
 from streampca.models.fitted_views import FittedViews
+from streampca.models.labelled_rows import (
+    is_xarray,
+    lazy_rows_of_scores,
+    project_scaled,
+    rows_of_scores,
+    variables_of,
+)
 from streampca.models.pca_plan import transform_axis
 from streampca.models.projection import BackProjection, Likelihood, Projection
 from streampca.passes import (
@@ -197,12 +204,11 @@ class LinearModel(FittedViews):
 
     def _wrap_scores(self, X: Any, matrix: ChunkedMatrix, scores: Array) -> Any:
         """Scores as the kind of object that came in."""
-        if _is_xarray(X):
+        if is_xarray(X):
             from streampca.sources.labelled import to_dataarray
 
-            k = scores.shape[1]
-            component = AxisLabels.plain("component", k, list(range(1, k + 1)))
-            return to_dataarray(scores, [matrix.labels.samples, component], "scores", {})
+            axes = [matrix.labels.samples, self._fitted().component_axis]
+            return to_dataarray(scores, axes, "scores", {})
         if getattr(self, "_output", "default") == "pandas":
             import pandas as pd
 
@@ -220,47 +226,49 @@ class LinearModel(FittedViews):
 
         Cost: one pass over the scores; memory of the rows, or of a few blocks with ``out``.
         """
+        back = BackProjection.of(self._fitted(), self.whiten)
+        return rows_of_scores(self, "inverse transform", X, back, out=out, overwrite=overwrite)
+
+    def project(self, X: Any, scaling: int = 0, *, dim: Any = None) -> Any:
+        """Scores of other fields with the scalings of EOF analysis, (n, k).
+
+        X : as for ``transform``; or one xarray field without the sample dimension.
+        scaling : 0 as ``transform`` gives them (never whitened), 1 divided by the standard
+            deviation of the PC in the fit, 2 multiplied by it.
+
+        The mean of the fit is subtracted. Cost: as ``transform``.
+        """
+        return project_scaled(self, X, scaling, dim)
+
+    def reconstruct(
+        self,
+        modes: int | Sequence[int],
+        scores: Any = None,
+        *,
+        mean: bool = True,
+        lazy: bool = False,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+    ) -> Any:
+        """The field that some modes make, (n, p): labelled where the fit or the scores are.
+
+        modes : how many leading ones, or a list of their numbers, from 1.
+        scores : (n, k) as ``transform`` gives them; None takes those of the training rows, where
+            the fit kept them.
+        mean : False leaves the mean of the fit out: anomalies.
+        lazy : a Dask array (in xarray where labelled), computed by blocks of rows when needed.
+        out : path of a new Zarr array to write block by block.
+
+        Cost: as ``inverse_transform``. Raises InvalidInputError.
+        """
         result = self._fitted()
-        back = BackProjection.of(result, self.whiten)
-        p = result.n_features
-        if out is None and is_dask_array(X):
-            dtype = np.float32 if X.dtype == np.float32 else np.float64
-            return map_rows(X, back.apply, p, dtype)
-        dim = [d for d in X.dims if d != "component"] if _is_xarray(X) else None
-        matrix = as_matrix(X, dim=dim)
-        if matrix.shape[1] != result.n_components:
-            raise InvalidInputError(
-                f"scores have {matrix.shape[1]} columns, the model {result.n_components} components"
-            )
-        dtype = np.float32 if matrix.dtype == np.float32 else np.float64
-        scratch = back.scratch_nbytes(matrix)
-        if out is None:
-            held = MemorySink(matrix.shape[0], p, dtype)
-            self._map_rows("inverse transform", matrix, back, held, scratch)
-            return self._wrap_rows(X, matrix, held.values)
-        plan = self._small_plan(matrix, self._map_spec("inverse transform", scratch, 0))
-        sink = ZarrSink(
-            out,
-            matrix.shape[0],
-            p,
-            dtype,
-            chunk=chunk_for(plan.passes[0].edges, most=max(1, (16 << 20) // (8 * p))),
-            dims=("sample", "feature"),
-            overwrite=overwrite,
-        )
-        self._map_rows("inverse transform", matrix, back, sink, scratch)
-        return sink.array
-
-    def _wrap_rows(self, X: Any, matrix: ChunkedMatrix, rows: Array) -> Any:
-        """Reconstructed rows with the labels of the scores and of the fit, where X is xarray."""
-        features = self._fitted().labels.features
-        if not _is_xarray(X):
-            return rows
-        from streampca.sources.labelled import to_dataarray
-
-        if len(features) != rows.shape[1]:
-            features = AxisLabels.plain("feature", rows.shape[1])
-        return to_dataarray(rows, [matrix.labels.samples, features], "reconstruction", {})
+        chosen = mode_indices(modes, result.n_components)
+        if scores is None:
+            scores = result.eof.pcs(1 if self.whiten else 0)
+        back = BackProjection.of(result, self.whiten).of_modes(chosen, mean)
+        if lazy:
+            return lazy_rows_of_scores(result, scores, back)
+        return rows_of_scores(self, "reconstruction", scores, back, out=out, overwrite=overwrite)
 
     # -- how good is it -------------------------------------------------------------------------
 
@@ -380,6 +388,8 @@ class LinearModel(FittedViews):
     def _matrix(self, X: Any, dim: Any = None) -> ChunkedMatrix:
         """New data as samples x features, the features checked against those of the fit."""
         dim = self._dim_for(X) if dim is None else dim
+        if is_xarray(X):
+            X = variables_of(X, self._feature_labels())
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         if matrix.missing_value is None and (code := self._missing_code(matrix.dtype)) is not None:
             matrix = as_matrix(matrix, missing_value=code)
@@ -392,7 +402,7 @@ class LinearModel(FittedViews):
 
     def _dim_for(self, X: Any) -> Any:
         """The sample dimensions of the fit, where X has names for its dimensions, or many."""
-        if _is_xarray(X):
+        if is_xarray(X):
             dims = self._sample_dims()
             return dims if all(d in X.dims for d in dims) else self.dim_
         stored = isinstance(X, (str, os.PathLike))
@@ -411,7 +421,3 @@ def attach(model: LinearModel, result: Decomposition) -> LinearModel:
 
 def _eps(matrix: ChunkedMatrix) -> float:
     return float(np.finfo(work_dtype(matrix.dtype)).eps)
-
-
-def _is_xarray(X: Any) -> bool:
-    return "xarray" in sys.modules and type(X).__module__.startswith("xarray.")

@@ -99,6 +99,13 @@ class BackProjection:
         center[result.dropped] = np.nan
         return cls(forward.components, center, forward.scale, forward.whiten)
 
+    def of_modes(self, chosen: Array, mean: bool) -> BackProjection:
+        """That of some components alone, from all scores; without the mean: of anomalies."""
+        components = np.zeros_like(self.components)
+        components[chosen] = self.components[chosen]
+        center = self.center if mean else np.where(np.isnan(self.center), np.nan, 0.0)
+        return BackProjection(components, center, self.scale, self.whiten)
+
     def __call__(self, block: Block) -> Array:
         """(rows, p) of a block of scores."""
         return self.apply(block.dense())

@@ -27,6 +27,15 @@ def map_rows(X: Any, function: Callable[[Any], Any], width: int, dtype: Any) -> 
     )
 
 
+def lazy_rows(values: Any, rows: int) -> Any:
+    """A (n, k) array as a Dask array of at most so many rows in a block."""
+    if is_dask_array(values):
+        return values
+    import dask.array
+
+    return dask.array.from_array(np.asarray(values), chunks=(rows, -1))
+
+
 def _applied(values: Any, function: Callable[[Any], Any], to: Any) -> Any:
     """What one block becomes, in the dtype that was announced for it."""
     return np.asarray(function(values), dtype=to)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import math
 import os
-import threading
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -15,30 +11,40 @@ import numpy as np
 import xarray
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
-from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, ReadCount
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
+from streampca.sources.backend import BackendReader
 from streampca.sources.memory import ArrayReader
-from streampca.sources.stacked import Index, Reader, StackedMatrix, check_rank
+from streampca.sources.stacked import Reader, StackedMatrix, check_rank
 from streampca.sources.zarr_store import hide_secrets
 
 Dim = Hashable | Sequence[Hashable] | None
 
 TIME = "time"
+LEVELS = "streampca_levels"  # attribute of a stacked dimension: names of its MultiIndex
 
 
-def from_xarray(obj: Any, variable: str | None = None, dim: Dim = None) -> ChunkedMatrix:
-    """A matrix over a DataArray, or over one variable of a Dataset.
+def from_xarray(
+    obj: Any, variable: str | Sequence[str] | None = None, dim: Dim = None
+) -> ChunkedMatrix:
+    """A matrix over a DataArray, or over one or several variables of a Dataset.
 
-    variable : which data variable of a Dataset; needed unless there is exactly one.
+    variable : which data variable of a Dataset, or a list of them, side by side as features.
+        Default: the only one, or, where ``dim`` is given, all of them.
     dim : the sample dimension(s), by name or number, slowest first; the others are stacked into
         features in the order of the array. Default: the first of two, or "time".
 
     Arrays in memory, lazily indexed files and Dask graphs are each read in their own way.
-    Cost: metadata and 1-D coordinates.
+    Cost: metadata and coordinates.
     Raises InvalidInputError (which variable, which dimension) or InvalidTypeError (dtype).
     """
     source = str(obj.encoding.get("source", ""))
     if isinstance(obj, xarray.Dataset):
-        obj = _pick_variable(obj, variable, list(obj.data_vars), "the Dataset", "X")
+        several = _several_variables(obj, variable, dim)
+        if several:
+            parts = [_stack(obj[name], dim, source) for name in several]
+            return concat_features(*parts, variables=several)
+        one = variable if isinstance(variable, str) or variable is None else variable[0]
+        obj = _pick_variable(obj, one, list(obj.data_vars), "the Dataset", "X")
     elif not isinstance(obj, xarray.DataArray):
         raise InvalidTypeError(
             f"expected an xarray DataArray or Dataset, got {type(obj).__name__}. "
@@ -62,131 +68,23 @@ def from_netcdf(path: str, variable: str | None = None, dim: Dim = None) -> Chun
     Raises SourceError (not there, unreadable, no engine) and what :func:`from_xarray` raises.
     """
     dataset = _open_netcdf(path)
-    bounds = {v.attrs.get("bounds", v.encoding.get("bounds")) for v in dataset.variables.values()}
+    bounds = _bounds(dataset)
     wide = [n for n, v in dataset.data_vars.items() if v.ndim >= 2 and n not in bounds]
     shown = hide_secrets(path)
     array = _pick_variable(dataset, variable, wide, shown, repr(shown))
     return _stack(array, dim, path)
 
 
-def to_dataarray(
-    values: np.ndarray[Any, Any],
-    axes: Sequence[AxisLabels | tuple[str, Any]],
-    name: str | None = None,
-    attrs: Mapping[str, Any] | None = None,
-) -> xarray.DataArray:
-    """A result with its labels back: stacked dimensions are unstacked again.
-
-    values : one dimension per entry of ``axes``.
-    axes : AxisLabels give their dimensions, coordinates and attributes; a pair (name, coord)
-        gives one dimension, with the coordinate where that is not None.
-    """
-    dims: list[str] = []
-    sizes: list[int] = []
-    coords: dict[str, Any] = {}
-    for axis, length in zip(axes, np.shape(values), strict=True):
-        if not isinstance(axis, AxisLabels):
-            axis = AxisLabels.plain(axis[0], length, axis[1])
-        if len(axis) != length:
-            raise InvalidInputError(
-                f"labels of {' x '.join(map(str, axis.sizes))} entries for an axis of {length}"
-            )
-        dims += axis.dims
-        sizes += axis.sizes
-        for d, coordinate in axis.coords.items():
-            coords[d] = (d, np.asarray(coordinate), dict(axis.attrs.get(d, {})))
-        for column, entries in axis.extra.items():
-            coords[column] = (axis.dims[0], np.asarray(entries))
-    if len(set(dims)) != len(dims):
-        raise InvalidInputError(
-            f"dimension names {dims} are not unique; rename one: X.rename({dims[0]}='...')"
-        )
-    return xarray.DataArray(
-        np.reshape(values, sizes), coords=coords, dims=dims, name=name, attrs=dict(attrs or {})
-    )
-
-
-class BackendReader(Reader):
-    """A lazily indexed array of a file that xarray opened without Dask.
-
-    Reads are slices through xarray's own file manager, which locks what is not thread-safe and
-    opens the file again by its path where the reader is unpickled. Nothing read is kept.
-    Chunk boundaries come from the encoding; a dimension that was sliced after opening has lost
-    them and has none.
-    """
-
-    loads = ("xarray",)
-
-    def __init__(self, array: xarray.DataArray, source: str = "") -> None:
-        self.variable = array.variable
-        self.shape = tuple(int(n) for n in array.shape)
-        self.dtype = np.dtype(array.dtype).newbyteorder("=")
-        self.steps = _chunk_steps(self.variable)
-        self.source = source or str(self.variable.encoding.get("source", ""))
-        self.name = str(array.name)
-        self._count = ReadCount()
-        self._counting = threading.Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_count": ReadCount()}
-        del state["_counting"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._counting = threading.Lock()
-
-    def read(self, index: Index) -> np.ndarray[Any, Any]:
-        part = self.variable.isel(dict(zip(self.variable.dims, index, strict=True)))
-        values = np.asarray(part.values)
-        crossed = 1
-        for d, s in enumerate(index):
-            if (edges := self.edges(d)) is not None:
-                ends = np.searchsorted(edges, s.stop, "left")
-                crossed *= max(0, int(ends - np.searchsorted(edges, s.start, "right")) + 1)
-        with self._counting:
-            self._count.chunks += crossed
-            self._count.nbytes += values.nbytes
-        return values if values.dtype == self.dtype else values.astype(self.dtype)
-
-    def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
-        step = self.steps[dim]
-        if step is None:
-            return None
-        size = self.shape[dim]
-        if isinstance(step, int):
-            return np.append(np.arange(0, size, max(step, 1), dtype=np.int64), size)
-        return np.concatenate([[0], np.cumsum(step, dtype=np.int64)])
-
-    def scratch_nbytes(self, index: Index) -> int:
-        # the packed values and one decoded copy, before the result
-        return 2 * math.prod(s.stop - s.start for s in index) * self.dtype.itemsize
-
-    def paths(self) -> tuple[str, ...]:
-        return (os.path.realpath(self.source),) if os.path.exists(self.source) else ()
-
-    def fingerprint(self) -> str:
-        stored = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value")
-        encoding = {k: repr(self.variable.encoding.get(k)) for k in stored}
-        text = [hide_secrets(self.source), self.name, self.shape, self.dtype, self.steps, encoding]
-        if os.path.isfile(self.source):
-            stat = os.stat(self.source)
-            text += [stat.st_size, stat.st_mtime_ns]
-        return hashlib.sha256(repr(text).encode()).hexdigest()
-
-    def reads(self) -> ReadCount:
-        with self._counting:
-            return copy.copy(self._count)
-
-    def restart_counts(self) -> None:
-        self._count = ReadCount()
-
-
 def _stack(array: xarray.DataArray, dim: Dim, source: str) -> ChunkedMatrix:
     """The matrix of a DataArray, whatever holds its values."""
     samples = _sample_dims(array, dim)
     features = [d for d in range(array.ndim) if d not in samples]
-    labels = Labels(_axis_labels(array, samples), _axis_labels(array, features))
+    labels = Labels(
+        _axis_labels(array, samples),
+        _axis_labels(array, features, loose=True),
+        None if array.name is None else str(array.name),
+        dict(array.attrs),
+    )
     if array.chunks is not None:
         from streampca.sources.dask_array import DaskMatrix, DaskReader
 
@@ -236,25 +134,71 @@ def _sample_dims(array: xarray.DataArray, dim: Dim) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _axis_labels(array: xarray.DataArray, numbers: Sequence[int]) -> AxisLabels:
-    """Names, sizes and 1-D coordinates of these dimensions."""
-    names = [array.dims[d] for d in numbers]
-    known = {n: array.coords[n] for n in names if n in array.coords}
-    known = {n: c for n, c in known.items() if c.dims == (n,)}
-    extra = {}
-    if len(names) == 1:
-        extra = {
-            str(n): np.asarray(c.values)
-            for n, c in array.coords.items()
-            if c.dims == (names[0],) and n != names[0]
-        }
-    return AxisLabels(
-        tuple(str(n) for n in names),
-        tuple(int(array.shape[d]) for d in numbers),
-        {str(n): np.asarray(c.values) for n, c in known.items()},
-        {str(n): dict(c.attrs) for n, c in known.items() if c.attrs},
-        extra,
-    )
+def _several_variables(
+    dataset: xarray.Dataset, variable: str | Sequence[str] | None, dim: Dim
+) -> list[str]:
+    """Names of the variables that become one matrix; none where one alone is meant.
+
+    Cell bounds are no data. Refuses variables without the sample dimensions.
+    """
+    if isinstance(variable, str) or (variable is None and dim is None):
+        return []
+    if variable is not None and not variable:
+        raise InvalidInputError("variable=[] names no variable; expected such as ['sst', 'slp']")
+    bounds = _bounds(dataset)
+    names = [n for n in dataset.data_vars if n not in bounds] if variable is None else variable
+    if absent := [n for n in names if n not in dataset.data_vars]:
+        raise InvalidInputError(
+            f"the Dataset has no variable {absent[0]!r}; data variables: {list(dataset.data_vars)}"
+        )
+    if len(names) < 2:
+        return []
+    wanted = [dim] if isinstance(dim, str) or not isinstance(dim, Sequence) else list(dim)
+    wanted = [TIME] if dim is None else wanted
+    for name in names:
+        if lacking := [d for d in wanted if d not in dataset[name].dims]:
+            known = [n for n in names if all(d in dataset[n].dims for d in wanted)]
+            raise InvalidInputError(
+                f"variable {name!r} has dimensions {list(dataset[name].dims)} and lacks the sample "
+                f"dimension {lacking[0]!r}; use the others: X[{known}]"
+            )
+        if len(dataset[name].dims) == len(wanted):
+            raise InvalidInputError(
+                f"variable {name!r} has no dimension beside {wanted}; expected one for features: "
+                f"X[{name!r}].expand_dims('index')"
+            )
+    return [str(name) for name in names]
+
+
+def _axis_labels(
+    array: xarray.DataArray, numbers: Sequence[int], loose: bool = False
+) -> AxisLabels:
+    """Names, sizes and coordinates of these dimensions; ``loose``: also those of none."""
+    names = [str(array.dims[d]) for d in numbers]
+    coords, extra, grids, attrs = {}, {}, {}, {}
+    for key, coordinate in array.coords.items():
+        name, dims = str(key), tuple(str(d) for d in coordinate.dims)
+        if not set(dims) <= set(names) or not (dims or loose):
+            continue
+        values = np.asarray(coordinate.values)
+        attrs[name] = dict(coordinate.attrs)
+        if dims == (name,):
+            coords[name] = values
+            levels = list(array.indexes[key].names) if key in array.indexes else []
+            if len(levels) > 1:
+                attrs[name][LEVELS] = levels
+        elif dims and len(names) == 1:
+            extra[name] = values
+        else:
+            grids[name] = (dims, values)
+    sizes = tuple(int(array.shape[d]) for d in numbers)
+    told = {name: each for name, each in attrs.items() if each}
+    return AxisLabels(tuple(names), sizes, coords, told, extra, grids)
+
+
+def _bounds(dataset: xarray.Dataset) -> set[Any]:
+    """Names of the variables that hold cell bounds of others."""
+    return {v.attrs.get("bounds", v.encoding.get("bounds")) for v in dataset.variables.values()}
 
 
 def _pick_variable(
@@ -311,31 +255,79 @@ def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def _chunk_steps(variable: xarray.Variable) -> tuple[int | tuple[int, ...] | None, ...]:
-    """Stored chunk length(s) along each dimension; None where it is whole or not known."""
-    encoding = variable.encoding
-    preferred = dict(encoding.get("preferred_chunks") or {})
-    order = list(preferred) or list(variable.dims)
-    sizes = encoding.get("shards") or encoding.get("chunksizes") or encoding.get("chunks")
-    if sizes and len(sizes) == len(order):
-        preferred = dict(zip(order, sizes, strict=True))
-    original = dict(zip(order, encoding.get("original_shape") or (), strict=False))
-    steps: list[int | tuple[int, ...] | None] = []
-    for d, size in zip(variable.dims, variable.shape, strict=True):
-        step = preferred.get(d)
-        if step is None or original.get(d, size) != size:
-            steps.append(None)
-        elif isinstance(step, (int, np.integer)):
-            steps.append(int(step))
-        else:
-            steps.append(tuple(int(n) for n in step) if sum(step) == size else None)
-    return tuple(steps)
+def to_dataarray(
+    values: Any,
+    axes: Sequence[AxisLabels | tuple[str, Any]],
+    name: str | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> xarray.DataArray | xarray.Dataset:
+    """A result with its labels back: stacked dimensions are unstacked again.
+
+    values : one dimension per entry of ``axes``; NumPy or Dask.
+    axes : AxisLabels give their dimensions, coordinates and attributes; a pair (name, coord)
+        gives one dimension, with the coordinate where that is not None. An axis of several
+        variables gives a Dataset of them.
+    """
+    for number, axis in enumerate(axes):
+        if isinstance(axis, AxisLabels) and axis.parts:
+            arrays = {}
+            for variable, where in axis.slices.items():
+                index = (slice(None),) * number + (where,)
+                own = [*axes[:number], axis.parts[variable], *axes[number + 1 :]]
+                arrays[variable] = to_dataarray(values[index], own, variable, attrs)
+            return xarray.Dataset(arrays, attrs={"name": name} if name else {})
+    return _unstacked(values, axes, name, dict(attrs or {}))
 
 
 def to_dataset(
     tables: Mapping[str, tuple[np.ndarray[Any, Any], Sequence[AxisLabels]]],
     attrs: Mapping[str, Any],
 ) -> xarray.Dataset:
-    """Several labelled arrays (values and the labels of their axes, by name) as one Dataset."""
-    arrays = {name: to_dataarray(values, axes, name) for name, (values, axes) in tables.items()}
+    """Several labelled arrays (values and the labels of their axes, by name) as one Dataset.
+
+    Along an axis of several variables there is one for each of them: ``components_sst``.
+    """
+    arrays: dict[str, xarray.DataArray] = {}
+    for name, (values, axes) in tables.items():
+        made = to_dataarray(values, axes, name)
+        if isinstance(made, xarray.Dataset):
+            arrays |= {f"{name}_{variable}": one for variable, one in made.data_vars.items()}
+        else:
+            arrays[name] = made
     return xarray.Dataset(arrays, attrs=dict(attrs))
+
+
+def _unstacked(
+    values: Any, axes: Sequence[AxisLabels | tuple[str, Any]], name: str | None, attrs: Any
+) -> xarray.DataArray:
+    """One array; none of its axes has several variables."""
+    dims: list[str] = []
+    sizes: list[int] = []
+    coords: dict[str, Any] = {}
+    levels: dict[str, list[str]] = {}
+    for axis, length in zip(axes, np.shape(values), strict=True):
+        if not isinstance(axis, AxisLabels):
+            axis = AxisLabels.plain(axis[0], length, axis[1])
+        if len(axis) != length:
+            raise InvalidInputError(
+                f"labels of {' x '.join(map(str, axis.sizes))} entries for an axis of {length}"
+            )
+        dims += axis.dims
+        sizes += axis.sizes
+        told = {n: dict(a) for n, a in axis.attrs.items()}
+        known = {d: ((d,), c) for d, c in axis.coords.items()} | dict(axis.grids)
+        known |= {n: ((axis.dims[0],), c) for n, c in axis.extra.items()}
+        for d in axis.dims:
+            names = told.get(d, {}).pop(LEVELS, [])
+            if names and set(names) <= set(known):
+                levels[d] = names
+                del known[d]
+        coords |= {n: (d, np.asarray(c), told.get(n, {})) for n, (d, c) in known.items()}
+    if len(set(dims)) != len(dims):
+        raise InvalidInputError(
+            f"dimension names {dims} are not unique; rename one: X.rename({dims[0]}='...')"
+        )
+    array = xarray.DataArray(
+        np.reshape(values, sizes), coords=coords, dims=dims, name=name, attrs=attrs
+    )
+    return array.set_index(levels) if levels else array

@@ -247,11 +247,11 @@ def _stack(reader: Reader, dim: Dim, names: tuple[Hashable, ...] | None) -> Stac
         dims = (0,)
     matrix = StackedMatrix(reader, dims)
     if names is not None and all(isinstance(n, str) for n in names):
-        axes = [
+        rows, columns = (
             AxisLabels(tuple(str(names[d]) for d in ds), tuple(reader.shape[d] for d in ds))
             for ds in matrix.dims
-        ]
-        matrix.labels = Labels(*axes)
+        )
+        matrix.labels = Labels(rows, columns)
     return matrix
 
 
@@ -271,7 +271,7 @@ def _group_labels(group: Any, array: Any, names: tuple[str, ...], matrix: Stacke
         sizes = tuple(array.shape[d] for d in ds)
         extra = extra_columns(parent, names[ds[0]], sizes[0]) if len(ds) == 1 else {}
         axes.append(AxisLabels(tuple(names[d] for d in ds), sizes, coords, extra=extra))
-    return Labels(*axes)
+    return Labels(axes[0], axes[1])
 
 
 def _dims(ndim: int, dim: Dim, names: tuple[Hashable, ...] | None) -> tuple[int, ...] | None:

@@ -1,0 +1,164 @@
+"""A fitted result in the words of climate science: EOFs, PCs, maps and sampling errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels
+
+if TYPE_CHECKING:
+    from streampca.models.decomposition import Decomposition
+
+SCALINGS = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class EofViews:
+    """EOFs and PCs with the scalings of the eofs package, and what is told from them.
+
+    Labelled xarray where the data had named dimensions, else NumPy. Nothing here reads data.
+    Scaling 0 leaves a component as it is, 1 divides by the square root of its eigenvalue (PCs:
+    unit variance), 2 multiplies by it. Components count from 1. Features without any observation
+    are NaN.
+    Source: Dawson 2016, "eofs: A Library for EOF Analysis ...", J. Open Res. Software 4(1), e14.
+    """
+
+    result: Decomposition
+
+    def eofs(self, scaling: int = 0) -> Any:
+        """(component, features): unit vectors (0), divided (1) or multiplied (2) by the root."""
+        factor = scaling_factor(self.result.explained_variance, scaling)
+        return self._maps("eofs", self.result.require_components() * factor[:, None])
+
+    def pcs(self, scaling: int = 0, scores: Any = None) -> Any:
+        """(samples, component): projections (0), with unit variance (1), times the root (2).
+
+        scores : (n, k) unscaled, where the fit kept none: ``pca.project(X, scaling=...)`` makes
+            and scales them in one pass.
+        """
+        scores = self.result.scores if scores is None else scores
+        if scores is None:
+            raise InvalidInputError(
+                "this fit keeps no scores (it streamed the samples). Make them in one pass: "
+                "pca.project(X, scaling=1)"
+            )
+        scaled = scores * scaling_factor(self.result.explained_variance, scaling)
+        return self._wrap("pcs", scaled, [self.result.labels.samples, self._component()])
+
+    def as_correlation(self) -> Any:
+        """(component, features): correlation of every PC with the data of every feature.
+
+        NaN where a feature never varies.
+        """
+        covariance = self._covariance()
+        deviation = np.sqrt(np.maximum(self._variance(), 0.0))
+        deviation[self.result.constant] = 0.0  # else rounding divided by rounding
+        undefined = np.full_like(covariance, np.nan)
+        correlation = np.divide(covariance, deviation, out=undefined, where=deviation > 0)
+        return self._maps("eofs_as_correlation", correlation)
+
+    def as_covariance(self, scaling: int = 1) -> Any:
+        """(component, features): covariance of every PC with the data, in the data's units.
+
+        scaling : of the PCs. Column scaling and weights are undone.
+        """
+        variance = self.result.explained_variance
+        factor = np.sqrt(variance) * scaling_factor(variance, scaling)
+        return self._maps("eofs_as_covariance", self._covariance() * factor[:, None])
+
+    def eigenvalues(self) -> Any:
+        """(component,) variance of every PC."""
+        return self._values("eigenvalues", self.result.explained_variance)
+
+    def variance_fraction(self) -> Any:
+        """(component,) share of the total variance."""
+        return self._values("variance_fraction", self.result.explained_variance_ratio)
+
+    def north_errors(self, scaled: bool = False) -> Any:
+        """(component,) sampling error of every eigenvalue: lambda sqrt(2 / N).
+
+        scaled : as a share of the total variance. N is the number of samples, taken as
+            independent: correlated in time, there are fewer.
+        Source: North, Bell, Cahalan and Moeng 1982, Mon. Wea. Rev. 110, eq. 24.
+        """
+        if not self.result.n_samples:
+            raise InvalidInputError(
+                "the number of samples behind this result is not known, and North's rule needs it: "
+                "PCA.from_covariance(S, n=...)"
+            )
+        values = self.result.explained_variance_ratio if scaled else self.result.explained_variance
+        return self._values("north_errors", values * np.sqrt(2.0 / self.result.n_samples))
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _covariance(self) -> Array:
+        """(k, p) of the data with PCs of unit variance."""
+        found = self.result
+        maps = found.require_components() * np.sqrt(found.explained_variance)[:, None]
+        return np.asarray(maps if found.divisors is None else maps * found.divisors)
+
+    def _variance(self) -> Array:
+        if self.result.feature_variance is None:
+            raise InvalidInputError(
+                "this model was saved without the variances of its features; fit it again, or use "
+                "as_covariance()"
+            )
+        return self.result.feature_variance
+
+    def _component(self) -> AxisLabels:
+        return self.result.component_axis
+
+    def _values(self, name: str, values: Array) -> Any:
+        return self._wrap(name, values, [self._component()])
+
+    def _maps(self, name: str, maps: Array) -> Any:
+        maps[:, self.result.dropped] = np.nan
+        return self._wrap(name, maps, [self._component(), self.result.labels.features])
+
+    def _wrap(self, name: str, values: Any, axes: list[AxisLabels]) -> Any:
+        """Labelled, where the data had names for their dimensions."""
+        if not self.result.labels.dims_named:
+            return values
+        from streampca.sources.labelled import to_dataarray
+
+        return to_dataarray(values, axes, name, {"method": self.result.method})
+
+
+def scaling_factor(variance: Array, scaling: int) -> Array:
+    """(k,) factors of a scaling: 1, 1 / sqrt(variance) or sqrt(variance).
+
+    A component without variance is divided by 1. Raises InvalidInputError.
+    """
+    if scaling not in SCALINGS or isinstance(scaling, bool):
+        raise InvalidInputError(
+            f"scaling={scaling!r}; expected 0 (as it is), 1 (divided by the square root of the "
+            "eigenvalue) or 2 (multiplied by it)"
+        )
+    deviation = np.sqrt(np.maximum(variance, 0.0))
+    if scaling == 0:
+        return np.ones_like(deviation)
+    safe = np.where(deviation > 0, deviation, 1.0)
+    return np.asarray(1.0 / safe if scaling == 1 else deviation)
+
+
+def mode_indices(modes: Any, k: int) -> Array:
+    """Indices of modes that people count from 1: a number takes as many leading ones.
+
+    Raises InvalidInputError.
+    """
+    if isinstance(modes, (int, np.integer)) and not isinstance(modes, bool):
+        chosen = np.arange(1, int(modes) + 1)
+    else:
+        chosen = np.asarray(modes)
+    whole = chosen.ndim == 1 and chosen.dtype.kind in "iu" and len(chosen) > 0
+    if not whole or chosen.min() < 1 or chosen.max() > k or len(set(chosen.tolist())) < len(chosen):
+        raise InvalidInputError(
+            f"modes={modes!r}; expected a number of leading modes, or different numbers from 1 to "
+            f"{k} such as [1, 3]"
+        )
+    return np.asarray(chosen - 1)

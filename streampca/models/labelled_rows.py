@@ -1,0 +1,127 @@
+"""From scores to rows and back, with the labels that the data had."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.matrix import AxisLabels
+from streampca.models.decomposition import Decomposition
+from streampca.models.eof_views import scaling_factor
+from streampca.models.projection import BackProjection
+from streampca.passes.lazy import is_dask_array, lazy_rows, map_rows
+from streampca.sources import as_matrix
+from streampca.store import MemorySink, ZarrSink
+from streampca.store.sinks import chunk_for
+
+if TYPE_CHECKING:
+    from streampca.models.linear import LinearModel
+
+WRITTEN_NBYTES = 16 << 20  # of rows in a chunk, or a lazy block
+
+
+def project_scaled(model: LinearModel, X: Any, scaling: int, dim: Any) -> Any:
+    """Scores of X with a scaling; of one field without sample dimensions, (k,)."""
+    result = model.result_
+    factor = scaling_factor(result.explained_variance, scaling)
+    if model.whiten:
+        factor = factor / scaling_factor(result.explained_variance, 1)
+    dims = list(result.labels.samples.dims)
+    one = is_xarray(X) and not set(dims) & set(X.dims)
+    if one:
+        X = X.drop_vars(dims, errors="ignore").expand_dims(dims)
+    scores = model.transform(X, dim=dim) * factor
+    return scores.isel(dict.fromkeys(dims, 0)) if one else scores
+
+
+def rows_of_scores(
+    model: LinearModel,
+    name: str,
+    scores: Any,
+    back: BackProjection,
+    *,
+    out: str | os.PathLike[str] | None,
+    overwrite: bool,
+) -> Any:
+    """(n, p) rows made from scores (n, k), in memory or written; lazy on Dask."""
+    result = model.result_
+    p = result.n_features
+    if out is None and is_dask_array(scores):
+        return map_rows(scores, back.apply, p, _float_of(scores.dtype))
+    dim = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
+    matrix = as_matrix(scores, dim=dim)
+    _check_width(matrix.shape, result)
+    dtype = _float_of(matrix.dtype)
+    scratch = back.scratch_nbytes(matrix)
+    if out is None:
+        held = MemorySink(matrix.shape[0], p, dtype)
+        model._map_rows(name, matrix, back, held, scratch)
+        return _wrapped(result, scores, matrix.labels.samples, held.values)
+    plan = model._small_plan(matrix, model._map_spec(name, scratch, 0))
+    sink = ZarrSink(
+        out,
+        matrix.shape[0],
+        p,
+        dtype,
+        chunk=chunk_for(plan.passes[0].edges, most=max(1, WRITTEN_NBYTES // (8 * p))),
+        dims=("sample", "feature"),
+        overwrite=overwrite,
+    )
+    model._map_rows(name, matrix, back, sink, scratch)
+    return sink.array
+
+
+def lazy_rows_of_scores(result: Decomposition, scores: Any, back: BackProjection) -> Any:
+    """(n, p) rows as a Dask array, inside xarray where the scores are."""
+    samples, values = result.labels.samples, scores
+    if is_xarray(scores):
+        dims = [d for d in scores.dims if d != _component(result)]
+        matrix = as_matrix(scores, dim=dims)
+        samples = matrix.labels.samples
+        values = scores.transpose(*dims, _component(result)).data.reshape(matrix.shape)
+    _check_width(values.shape, result)
+    rows = lazy_rows(values, max(1, WRITTEN_NBYTES // (8 * result.n_features)))
+    made = map_rows(rows, back.apply, result.n_features, _float_of(rows.dtype))
+    return _wrapped(result, scores, samples, made)
+
+
+def variables_of(X: Any, features: AxisLabels) -> Any:
+    """Of a Dataset, the variables of the fit in their order; anything else as it is."""
+    known = hasattr(X, "data_vars") and set(features.parts) <= set(X.data_vars)
+    return X[list(features.parts)] if features.parts and known else X
+
+
+def is_xarray(X: Any) -> bool:
+    """Whether X is an xarray object, without loading xarray to find out."""
+    return "xarray" in sys.modules and type(X).__module__.startswith("xarray.")
+
+
+def _wrapped(result: Decomposition, scores: Any, samples: AxisLabels, rows: Any) -> Any:
+    """Rows with the labels of the scores and of the fit, where the scores have any."""
+    if not is_xarray(scores):
+        return rows
+    from streampca.sources.labelled import to_dataarray
+
+    features = result.labels.features
+    if len(features) != rows.shape[1]:
+        features = AxisLabels.plain("feature", rows.shape[1])
+    return to_dataarray(rows, [samples, features], "reconstruction", result.labels.attrs)
+
+
+def _component(result: Decomposition) -> str:
+    return result.component_axis.dims[0]
+
+
+def _float_of(dtype: Any) -> Any:
+    return np.float32 if dtype == np.float32 else np.float64
+
+
+def _check_width(shape: tuple[int, ...], result: Decomposition) -> None:
+    if shape[1] != result.n_components:
+        raise InvalidInputError(
+            f"scores have {shape[1]} columns, the model {result.n_components} components"
+        )

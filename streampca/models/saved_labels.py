@@ -1,0 +1,86 @@
+"""Labels as arrays and JSON, for a saved model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels, Labels
+from streampca.matrix.text import as_text
+
+
+def labels_to_saved(labels: Labels) -> tuple[dict[str, Array], dict[str, Any]]:
+    """(arrays, JSON-ready description) of the labels of both axes, for a bundle."""
+    arrays: dict[str, Array] = {}
+    saved: dict[str, Any] = {"name": plain(labels.name), "attrs": plain(labels.attrs)}
+    for name in ("samples", "features"):
+        columns, saved[name] = axis_to_saved(getattr(labels, name), name)
+        arrays |= columns
+    return arrays, saved
+
+
+def labels_from_saved(saved: Mapping[str, Any], arrays: dict[str, Array]) -> Labels:
+    """The inverse of ``labels_to_saved``; takes its arrays out of ``arrays``."""
+    samples, features = (axis_from_saved(saved[n], n, arrays) for n in ("samples", "features"))
+    return Labels(samples, features, saved.get("name"), saved.get("attrs", {}))
+
+
+def axis_to_saved(axis: AxisLabels, name: str) -> tuple[dict[str, Array], dict[str, Any]]:
+    """(arrays, JSON-ready description) of the labels of one axis, for a bundle."""
+    columns = {f"label-{name}-{i}": _storable(v) for i, v in enumerate(axis.coords.values())}
+    columns |= {f"extra-{name}-{i}": _storable(v) for i, v in enumerate(axis.extra.values())}
+    grids = enumerate(axis.grids.values())
+    columns |= {f"grid-{name}-{i}": _storable(values) for i, (_, values) in grids}
+    parts = []  # lists keep their order at rest
+    for i, (variable, part) in enumerate(axis.parts.items()):
+        inner, saved = axis_to_saved(part, f"{name}.{i}")
+        columns |= inner
+        parts.append([variable, saved])
+    return columns, {
+        "dims": list(axis.dims),
+        "sizes": list(axis.sizes),
+        "attrs": plain(axis.attrs),
+        "coords": list(axis.coords),
+        "extra": list(axis.extra),
+        "grids": [[name, list(dims)] for name, (dims, _) in axis.grids.items()],
+        "parts": parts,
+    }
+
+
+def axis_from_saved(saved: Mapping[str, Any], name: str, arrays: dict[str, Array]) -> AxisLabels:
+    """The inverse of ``axis_to_saved``; takes its arrays out of ``arrays``."""
+    coords = {dim: arrays.pop(f"label-{name}-{i}") for i, dim in enumerate(saved["coords"])}
+    extra = {c: arrays.pop(f"extra-{name}-{i}") for i, c in enumerate(saved.get("extra", []))}
+    grids = {
+        grid: (tuple(dims), arrays.pop(f"grid-{name}-{i}"))
+        for i, (grid, dims) in enumerate(saved.get("grids", []))
+    }
+    parts = {
+        variable: axis_from_saved(part, f"{name}.{i}", arrays)
+        for i, (variable, part) in enumerate(saved.get("parts", []))
+    }
+    dims, sizes = tuple(saved["dims"]), tuple(saved["sizes"])
+    return AxisLabels(dims, sizes, coords, saved["attrs"], extra, grids, parts)
+
+
+def _storable(values: Array) -> Array:
+    """Coordinates that the store can hold: numbers, dates and spans as they are, else text."""
+    if values.dtype.kind in "biufMm":
+        return values
+    return as_text(values)
+
+
+def plain(value: Any) -> Any:
+    """JSON-ready copy: NumPy numbers become Python's, anything unknown its text."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)

@@ -1,0 +1,114 @@
+"""Arrays of files that xarray opened lazily, without Dask."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import os
+import threading
+from typing import Any
+
+import numpy as np
+import xarray
+
+from streampca.matrix import ReadCount
+from streampca.sources.stacked import Index, Reader
+from streampca.sources.zarr_store import hide_secrets
+
+
+class BackendReader(Reader):
+    """A lazily indexed array of a file that xarray opened without Dask.
+
+    Reads are slices through xarray's own file manager, which locks what is not thread-safe and
+    opens the file again by its path where the reader is unpickled. Nothing read is kept.
+    Chunk boundaries come from the encoding; a dimension that was sliced after opening has lost
+    them and has none.
+    """
+
+    loads = ("xarray",)
+
+    def __init__(self, array: xarray.DataArray, source: str = "") -> None:
+        self.variable = array.variable
+        self.shape = tuple(int(n) for n in array.shape)
+        self.dtype = np.dtype(array.dtype).newbyteorder("=")
+        self.steps = _chunk_steps(self.variable)
+        self.source = source or str(self.variable.encoding.get("source", ""))
+        self.name = str(array.name)
+        self._count = ReadCount()
+        self._counting = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_count": ReadCount()}
+        del state["_counting"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._counting = threading.Lock()
+
+    def read(self, index: Index) -> np.ndarray[Any, Any]:
+        part = self.variable.isel(dict(zip(self.variable.dims, index, strict=True)))
+        values = np.asarray(part.values)
+        crossed = 1
+        for d, s in enumerate(index):
+            if (edges := self.edges(d)) is not None:
+                ends = np.searchsorted(edges, s.stop, "left")
+                crossed *= max(0, int(ends - np.searchsorted(edges, s.start, "right")) + 1)
+        with self._counting:
+            self._count.chunks += crossed
+            self._count.nbytes += values.nbytes
+        return values if values.dtype == self.dtype else values.astype(self.dtype)
+
+    def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
+        step = self.steps[dim]
+        if step is None:
+            return None
+        size = self.shape[dim]
+        if isinstance(step, int):
+            return np.append(np.arange(0, size, max(step, 1), dtype=np.int64), size)
+        return np.concatenate([[0], np.cumsum(step, dtype=np.int64)])
+
+    def scratch_nbytes(self, index: Index) -> int:
+        # the packed values and one decoded copy, before the result
+        return 2 * math.prod(s.stop - s.start for s in index) * self.dtype.itemsize
+
+    def paths(self) -> tuple[str, ...]:
+        return (os.path.realpath(self.source),) if os.path.exists(self.source) else ()
+
+    def fingerprint(self) -> str:
+        stored = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value")
+        encoding = {k: repr(self.variable.encoding.get(k)) for k in stored}
+        text = [hide_secrets(self.source), self.name, self.shape, self.dtype, self.steps, encoding]
+        if os.path.isfile(self.source):
+            stat = os.stat(self.source)
+            text += [stat.st_size, stat.st_mtime_ns]
+        return hashlib.sha256(repr(text).encode()).hexdigest()
+
+    def reads(self) -> ReadCount:
+        with self._counting:
+            return copy.copy(self._count)
+
+    def restart_counts(self) -> None:
+        self._count = ReadCount()
+
+
+def _chunk_steps(variable: xarray.Variable) -> tuple[int | tuple[int, ...] | None, ...]:
+    """Stored chunk length(s) along each dimension; None where it is whole or not known."""
+    encoding = variable.encoding
+    preferred = dict(encoding.get("preferred_chunks") or {})
+    order = list(preferred) or list(variable.dims)
+    sizes = encoding.get("shards") or encoding.get("chunksizes") or encoding.get("chunks")
+    if sizes and len(sizes) == len(order):
+        preferred = dict(zip(order, sizes, strict=True))
+    original = dict(zip(order, encoding.get("original_shape") or (), strict=False))
+    steps: list[int | tuple[int, ...] | None] = []
+    for d, size in zip(variable.dims, variable.shape, strict=True):
+        step = preferred.get(d)
+        if step is None or original.get(d, size) != size:
+            steps.append(None)
+        elif isinstance(step, (int, np.integer)):
+            steps.append(int(step))
+        else:
+            steps.append(tuple(int(n) for n in step) if sum(step) == size else None)
+    return tuple(steps)
