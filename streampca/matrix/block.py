@@ -11,6 +11,7 @@ import numpy as np
 
 from streampca.errors import NonFiniteError, shorten
 from streampca.kernels import Array, ColumnStats, column_stats, provisional_mean, row_pieces
+from streampca.matrix.entries import Entries
 from streampca.matrix.labels import Labels
 
 TILE_NBYTES = 4 * 1024 * 1024  # one tile: large enough for BLAS, small enough to count little
@@ -131,6 +132,18 @@ class Block:
         small = self.values.dtype in (np.int8, np.uint8)
         return bool(self.axis and dense and small) and self.hidden is None and self.weights is None
 
+    @property
+    def sparse(self) -> bool:
+        """Whether ``entries`` serves this block. (Not where zeros or hidden cells are missing:
+        what is not stored would be holes.)"""
+        expanded = isinstance(self.values, np.ndarray)
+        return not expanded and self.hidden is None and self.missing_value != 0
+
+    @cached_property
+    def entries(self) -> Entries:
+        """The stored entries of a sparse block: its statistics and products."""
+        return Entries.of(self.values, self.axis, self.missing_value, self.weights)
+
     @cached_property
     def row_missing(self) -> Array:
         """(rows,) int64 missing cells of each row of this block."""
@@ -138,6 +151,8 @@ class Block:
             from streampca.kernels.calls import row_missing
 
             return row_missing(self.values, self.missing_value)
+        if self.sparse:
+            return self.entries.row_holes
         mask = self.mask
         empty = np.zeros(self.shape[0], np.int64)
         return empty if mask is None else np.count_nonzero(mask, axis=1)
@@ -154,6 +169,8 @@ class Block:
     @cached_property
     def stats(self) -> ColumnStats:
         """Column statistics of this block, computed once however many accumulators ask."""
+        if not isinstance(self.values, np.ndarray) and self.hidden is None:
+            return self._sparse_stats()
         dense = self.dense()
         if self.compiled:
             from streampca.kernels.calls import call_stats
@@ -165,6 +182,13 @@ class Block:
             if np.isfinite(stats.m2).all() and np.isfinite(stats.mean).all():
                 return stats
         return column_stats(dense, self.mask, self.weights)
+
+    def _sparse_stats(self) -> ColumnStats:
+        stats = self.entries.stats
+        finite = np.isfinite(stats.minimum) & np.isfinite(stats.maximum)
+        if np.any(~finite & (stats.count > 0)):
+            self._refuse_infinity(np.flatnonzero(~finite & (stats.count > 0)))
+        return stats
 
     def thinned(self) -> Block:
         """About THIN_ROWS of this block's rows, evenly spread: enough for a shift near the mean."""
@@ -313,7 +337,9 @@ class Block:
             bad = ~np.isfinite(x)
             if bad.any():
                 if np.isinf(x[bad]).any():
-                    self._refuse_infinity(x, where)
+                    columns = np.flatnonzero(np.isinf(x).any(axis=0))
+                    first = (where[1].start or 0) if isinstance(where, tuple) else 0
+                    self._refuse_infinity(columns + first)
                 hole = bad
         if self.missing_value is not None:
             coded = x == self.missing_value
@@ -325,10 +351,7 @@ class Block:
                 hole = hidden if hole is None else hole | hidden
         return hole
 
-    def _refuse_infinity(self, x: Array, where: Any) -> None:
-        columns = np.flatnonzero(np.isinf(x).any(axis=0))
-        if isinstance(where, tuple):
-            columns = columns + (where[1].start or 0)
+    def _refuse_infinity(self, columns: Array) -> None:
         raise NonFiniteError(
             f"infinity in {self.describe()}, {self.name_columns(columns)}; expected finite values. "
             "Replace it, for example by NaN, which missing='mean' allows: "
