@@ -132,6 +132,19 @@ def refuse_incomplete(block: Any) -> None:
         raise block.refuse_missing(partly, lost, int(stats.count[partly].sum()))
 
 
+def refuse_sparse_holes(block: Any, absent: Sequence[int] = ()) -> None:
+    """:func:`refuse_holes` for a sparse block, without making it dense."""
+    lost = block.entries.hole_counts
+    if lost.any():
+        lost = lost.copy()
+        known = np.asarray(absent, dtype=np.int64) - (block.start if block.axis else 0)
+        lost[known[(known >= 0) & (known < len(lost))]] = 0
+        columns = np.flatnonzero(lost)
+        if columns.size:
+            missing = int(lost.sum())
+            raise block.refuse_missing(columns, missing, block.shape[0] * columns.size - missing)
+
+
 def refuse_holes(block: Any, tile: Any, absent: Sequence[int] = ()) -> None:
     """Raise where a tile has missing cells, except in the features ``absent`` (by number)."""
     mask = tile.mask

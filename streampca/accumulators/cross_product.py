@@ -39,6 +39,10 @@ class CrossProduct(Accumulator):
             self.product = np.zeros((block.shape[1], y.shape[1]))
         center = None if self.center is None else block[self.center]
         scale = None if self.scale is None else block[self.scale]
+        if block.sparse:
+            y = y if block.weights is None else y * block.weights[:, None]
+            self.product += block.entries.cross(y, center, scale)
+            return
         for tile in block.tiles(block.work_dtype, center=center, scale=scale):
             part = y[tile.start - block.start : tile.stop - block.start].astype(tile.values.dtype)
             if tile.root_weights is not None:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators.base import Accumulator, refuse_holes
+from streampca.accumulators.base import Accumulator, refuse_holes, refuse_sparse_holes
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 
@@ -51,6 +51,12 @@ class FeatureProjection(Accumulator):
             self.scores, self.norms = np.zeros((block.shape[0], len(v))), np.zeros(block.shape[0])
         center = None if self.center is None else block[self.center][part]
         scale = None if self.scale is None else block[self.scale][part]
+        if block.sparse and block.weights is None:
+            if self.missing == "raise":
+                refuse_sparse_holes(block, self.absent)
+            self.scores += block.entries.product(v[:, part].T, center, scale)
+            self.norms += block.entries.row_norms(center, scale)
+            return
         for tile in block.tiles(block.work_dtype, center=center, scale=scale):
             if self.missing == "raise":
                 refuse_holes(block, tile, self.absent)

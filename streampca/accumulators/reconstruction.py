@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators.base import Accumulator, refuse_holes
+from streampca.accumulators.base import Accumulator, refuse_holes, refuse_sparse_holes
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 
@@ -15,7 +15,8 @@ class Reconstruction(Accumulator):
     """Squared norms of the rows' projections and of what is left, summed.
 
     Operands by name: ``components`` (k, p) orthonormal rows, ``center`` (p,), ``scale`` (p,) or
-    None. What is left is computed as a residual, never as a difference of large sums.
+    None. What is left is computed as a residual, never as a difference of large sums; only of
+    sparse rows is it ||z||^2 - ||scores||^2, in float64 (right to 1e-15 of ||z||^2).
 
     missing : "mean" counts a hole as its feature's mean; "raise" refuses it, except in the
     features whose indices are in ``absent``.
@@ -50,6 +51,9 @@ class Reconstruction(Accumulator):
         scale = None if self.scale is None else block[self.scale]
         if self.captured is None:
             self.captured, self.residual = np.zeros(len(v)), 0.0
+        if block.sparse and block.weights is None:
+            self._take_sparse(block, v, center, scale)
+            return
         v = v.astype(block.work_dtype)
         for tile in block.tiles(block.work_dtype, center=center, scale=scale):
             if self.missing == "raise":
@@ -58,6 +62,15 @@ class Reconstruction(Accumulator):
             left = tile.values - scores @ v
             self.captured += np.sum(scores.astype(np.float64) ** 2, axis=0)
             self.residual += float(np.einsum("ij,ij->", left, left, dtype=np.float64))
+        self.count += block.length
+
+    def _take_sparse(self, block: Any, v: Array, center: Array | None, scale: Array | None) -> None:
+        if self.missing == "raise":
+            refuse_sparse_holes(block, self.absent)
+        squares = block.entries.product(v.T, center, scale) ** 2
+        left = block.entries.row_norms(center, scale) - squares.sum(axis=1)
+        self.captured += squares.sum(axis=0)
+        self.residual += float(np.maximum(left, 0.0).sum())
         self.count += block.length
 
     def merge(self, other: Self) -> None:

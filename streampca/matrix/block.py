@@ -128,9 +128,13 @@ class Block:
     @property
     def compiled(self) -> bool:
         """Whether the kernels for small integers (genotype calls) serve this block."""
-        dense = isinstance(self.values, np.ndarray)
+        return isinstance(self.values, np.ndarray) and self._calls
+
+    @property
+    def _calls(self) -> bool:
+        """Whether they serve its tiles; those of a sparse block are expanded first."""
         small = self.values.dtype in (np.int8, np.uint8)
-        return bool(self.axis and dense and small) and self.hidden is None and self.weights is None
+        return bool(self.axis and small) and self.hidden is None and self.weights is None
 
     @property
     def sparse(self) -> bool:
@@ -164,7 +168,7 @@ class Block:
 
     def dense(self) -> Array:
         """The raw values as one dense array (a CSR block is expanded: small blocks only)."""
-        return self.values if isinstance(self.values, np.ndarray) else self.values.toarray()
+        return _expanded(self.values)
 
     @cached_property
     def stats(self) -> ColumnStats:
@@ -207,7 +211,7 @@ class Block:
     def head_mean(self) -> Array:
         """(columns,) mean of the observed cells among the first rows: a provisional shift."""
         head = self.values[: min(64, self.shape[0])]
-        head = head if isinstance(head, np.ndarray) else head.toarray()
+        head = _expanded(head)
         mask = self._mask(head, (slice(0, len(head)), slice(0, self.shape[1])))
         return provisional_mean(head, mask)
 
@@ -227,7 +231,7 @@ class Block:
         rows, cols = self.shape
         across = rows if self.axis else cols
         length = tile_length(self.length, across, dtype.itemsize, thin)
-        if self.compiled:
+        if self._calls:
             yield from self._compiled_tiles(dtype, length, center, scale)
             return
         buffer = self.borrow("tile", (rows, length) if self.axis else (length, cols), dtype)
@@ -244,7 +248,8 @@ class Block:
         from streampca.kernels.calls import standardize_calls
 
         rows, cols = self.shape
-        by_feature = not self.values.flags.c_contiguous
+        sparse = not isinstance(self.values, np.ndarray)
+        by_feature = not (sparse or self.values.flags.c_contiguous)
         buffer = self.borrow("tile", (length, rows) if by_feature else (rows, length), dtype)
         shift = np.zeros(cols) if center is None else np.asarray(center, dtype=np.float64)
         factor = np.ones(cols) if scale is None else _reciprocal(scale, np.dtype(np.float64))
@@ -255,13 +260,15 @@ class Block:
             width = part.stop - begin
             flat = buffer.reshape(-1)[: rows * width]
             out = flat.reshape(width, rows).T if by_feature else flat.reshape(rows, width)
-            standardize_calls(self.values, part, self.missing_value, shift[part], factor[part], out)
+            values = self.values[:, part].toarray("C") if sparse else self.values
+            inside = slice(0, width) if sparse else part
+            standardize_calls(values, inside, self.missing_value, shift[part], factor[part], out)
             start = self.start + begin
             yield Tile(out, start, start + width, sums[part], None, self._mask_finder(part))
 
     def _mask_finder(self, part: slice) -> Callable[[], Array | None]:
         if self.stats.missing[part].any():
-            return lambda: self._mask(self.values[:, part], (slice(None), part))
+            return lambda: self._mask(_expanded(self.values[:, part]), (slice(None), part))
         return lambda: None
 
     def borrow(self, name: str, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Array:
@@ -286,8 +293,7 @@ class Block:
     ) -> Tile:
         """Fill one tile, in pieces of rows that stay in cache."""
         part = (slice(None), slice(begin, end)) if self.axis else (slice(begin, end), slice(None))
-        raw = self.values[part]
-        raw = raw if isinstance(raw, np.ndarray) else raw.toarray()
+        raw = _expanded(self.values[part])
         rows, cols = raw.shape
         out = buffer[:rows] if not self.axis else buffer.reshape(-1)[: rows * cols]
         out = out.reshape(rows, cols)  # contiguous even where the last tile is narrower
@@ -377,6 +383,10 @@ class Block:
         few = [int(c) + offset for c in columns[:4]]
         named = [str(c) if self.labels is None else self.labels.features.name(c) for c in few]
         return "columns " + shorten(named, len(columns))
+
+
+def _expanded(values: Any) -> Array:
+    return values if isinstance(values, np.ndarray) else np.asarray(values.toarray())
 
 
 def _column_sums(z: Array, weights: Array | None) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.matrix.block import Block
+from streampca.matrix.block import Block, work_dtype
 from streampca.matrix.labels import Labels
 
 
@@ -49,6 +49,8 @@ class ChunkedMatrix(ABC):
     missing_value: float | None = None
     into_buffer: bool = False
     loads: tuple[str, ...] = ()  # heavy libraries that reading it brings into memory
+    sparse: bool = False  # whether blocks come as scipy.sparse
+    resident_nbytes: int = 0  # of what the source itself holds while it is read (indptr)
     streamed_axis: int = 0
     edges: np.ndarray[Any, Any]
 
@@ -94,6 +96,19 @@ class ChunkedMatrix(ABC):
         """Most bytes that a read of ``length`` needs beside the block that it returns."""
         return 0
 
+    def row_nbytes(self, axis: int) -> float:
+        """Mean decoded bytes of one streamed row; of a dense one in the working dtype."""
+        return float(self.shape[1 - axis] * work_dtype(self.dtype).itemsize)
+
+    def spans_nbytes(self, axis: int, edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """(blocks,) int64 decoded bytes between consecutive edges along axis."""
+        dense = np.diff(np.asarray(edges, np.int64))
+        return dense * (self.shape[1 - axis] * self.dtype.itemsize)
+
+    def advice(self, axis: int) -> str:
+        """What to do where streaming along axis takes too much memory; "" where nothing helps."""
+        return ""
+
     def prepare_reads(self, axis: int) -> ReadCount:
         """What must be read once before the first block along axis (shared subgraphs)."""
         return ReadCount()
@@ -131,8 +146,7 @@ class ChunkedMatrix(ABC):
     @property
     def block_nbytes(self) -> int:
         """Decoded size of the largest block."""
-        longest = int(np.diff(self.edges).max(initial=0))
-        return longest * self.shape[1 - self.streamed_axis] * self.dtype.itemsize
+        return int(self.spans_nbytes(self.streamed_axis, self.edges).max(initial=0))
 
     def read_block(self, i: int, buffer: Any = None) -> Block:
         """Read block i of the streamed axis, into the buffer if the source can."""

@@ -201,3 +201,14 @@ def check_compressed(indices: Array, indptr: Array, size: int, what: str) -> Non
         raise InvalidInputError(
             f"{what}: an index is {wrong}, expected 0 to {size - 1}; the file or matrix is damaged"
         )
+
+
+def spans_of(indptr: Array, edges: Array, itemsize: int, index_size: int) -> Array:
+    """(blocks,) int64 bytes of a compressed matrix between consecutive edges along its lines."""
+    entries = np.diff(np.asarray(indptr)[edges].astype(np.int64))
+    return entries * (itemsize + index_size) + (np.diff(edges) + 1) * np.asarray(indptr).itemsize
+
+
+def sparse_nbytes(values: Any) -> int:
+    """Bytes of a compressed scipy.sparse matrix."""
+    return int(values.data.nbytes + values.indices.nbytes + values.indptr.nbytes)

@@ -35,6 +35,8 @@ class JoinedMatrix(ChunkedMatrix):
             raise InvalidInputError(f"cannot join matrices with {sorted(lengths)} {name}")
         self.parts = tuple(parts)
         self.loads = tuple(sorted({name for part in parts for name in part.loads}))
+        self.sparse = any(part.sparse for part in parts)
+        self.resident_nbytes = sum(part.resident_nbytes for part in parts)
         self.joined = joined
         self.offsets = np.cumsum([0, *(part.shape[joined] for part in parts)])
         size, across = int(self.offsets[-1]), int(parts[0].shape[other])
@@ -110,6 +112,25 @@ class JoinedMatrix(ChunkedMatrix):
             for part, o in zip(self.parts, self.offsets[:-1], strict=True)
             if start < o + part.shape[axis] and stop > o
         )
+
+    def row_nbytes(self, axis: int) -> float:
+        every = [part.row_nbytes(axis) for part in self.parts]
+        if axis != self.joined:
+            return sum(every)
+        pairs = zip(every, self.parts, strict=True)
+        return sum(e * part.shape[axis] for e, part in pairs) / max(1, self.shape[axis])
+
+    def spans_nbytes(self, axis: int, edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if not self.sparse:
+            return super().spans_nbytes(axis, edges)
+        total = np.zeros(max(len(edges) - 1, 0), np.int64)
+        for part, o in zip(self.parts, self.offsets[:-1], strict=True):
+            inside = edges if axis != self.joined else np.clip(edges - o, 0, part.shape[axis])
+            total += part.spans_nbytes(axis, inside) * (1 if part.sparse else 3)  # with indices
+        return total
+
+    def advice(self, axis: int) -> str:
+        return next(filter(None, (part.advice(axis) for part in self.parts)), "")
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
         own = length * self.shape[1 - axis] * self.dtype.itemsize  # the pieces, before they join

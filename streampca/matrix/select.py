@@ -36,7 +36,8 @@ class SelectedMatrix(ChunkedMatrix):
         ]
         self.shape = (sizes[0], sizes[1])
         self.dtype, self.missing_value = base.dtype, base.missing_value
-        self.loads = base.loads
+        self.loads, self.sparse = base.loads, base.sparse
+        self.resident_nbytes = base.resident_nbytes
         rows, columns = (
             base.labels.axis(axis) if one is None else base.labels.axis(axis).pick(one)
             for axis, one in enumerate(self.chosen)
@@ -101,6 +102,21 @@ class SelectedMatrix(ChunkedMatrix):
             self.base.count_chunks(axis, first, last)
             for first, last, _ in self._runs(axis, start, stop)
         )
+
+    def row_nbytes(self, axis: int) -> float:
+        return min(super().row_nbytes(axis), self.base.row_nbytes(axis))
+
+    def spans_nbytes(self, axis: int, edges: Array) -> Array:
+        if not self.sparse:
+            return super().spans_nbytes(axis, edges)
+        chosen = self.chosen[axis]
+        places = np.asarray(edges)
+        if chosen is not None:  # all that lies between the first and the last of a block
+            places = np.append(chosen, self.base.shape[axis])[places]
+        return self.base.spans_nbytes(axis, places)
+
+    def advice(self, axis: int) -> str:
+        return self.base.advice(axis)
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
         """The largest piece as it is read, and all of them before they are joined."""

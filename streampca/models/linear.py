@@ -148,7 +148,9 @@ class LinearModel(FittedViews):
     ) -> PassResult:
         """One planned pass of several accumulators."""
         kept = sum(int(one.nbytes) for one in operands.values())
-        spec = pass_spec(name, matrix, axis, list(accumulators.values()), kept_nbytes=kept)
+        spec = pass_spec(
+            name, matrix, axis, list(accumulators.values()), kept_nbytes=kept, stored=True
+        )
         plan = self._small_plan(matrix, spec)
         execution = self._execution(plan)
         return run(
@@ -179,7 +181,7 @@ class LinearModel(FittedViews):
 
     def _map_spec(self, name: str, scratch: Callable[[int], int], kept: int) -> PassSpec:
         model = self._fitted().require_components().nbytes
-        return PassSpec(name, 0, 0, 0, scratch=scratch, kept_nbytes=kept + model)
+        return PassSpec(name, 0, 0, 0, scratch=scratch, kept_nbytes=kept + model, stored=True)
 
     def _transform_into(
         self,

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from streampca.accumulators import Accumulator
-from streampca.accumulators.base import refuse_holes
+from streampca.accumulators.base import refuse_holes, refuse_sparse_holes
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Tile, work_dtype
 from streampca.matrix.block import tile_length
@@ -51,6 +51,9 @@ class Projection:
     def __call__(self, block: Block) -> Array:
         """(rows, k) scores of a block of samples."""
         dtype = block.work_dtype
+        if block.sparse:
+            out = self._of_sparse(block).astype(dtype, copy=False)
+            return out if self.whiten is None else out / self.whiten.astype(dtype)
         k = len(self.components)
         v = np.ascontiguousarray(self.components.T, dtype=dtype)
         out = np.empty((block.length, k), dtype)
@@ -62,6 +65,12 @@ class Projection:
         if self.whiten is not None:
             out /= self.whiten.astype(dtype)
         return out
+
+    def _of_sparse(self, block: Block) -> Array:
+        """(rows, k) float64 unwhitened scores of a sparse block, by the stored entries alone."""
+        if self.missing == "raise":
+            refuse_sparse_holes(block, self.absent)
+        return block.entries.product(self.components.T, self.center, self.scale)
 
     def check(self, block: Block, tile: Tile) -> None:
         """Raise where cells are missing and may not be."""
@@ -145,6 +154,8 @@ class FeatureLoadings:
         u, s = block["u"], block["s"]
         out = np.empty((block.length, u.shape[1]))
         divisor = np.where(s > 0, s, 1.0)
+        if block.sparse and block.weights is None:
+            return block.entries.cross(u, scaling.center, scaling.scale) / divisor
         for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale):
             values = tile.values.T @ u.astype(tile.values.dtype)
             out[tile.start - block.start : tile.stop - block.start] = values / divisor
@@ -174,6 +185,9 @@ class ScoresBesideFit(Accumulator):
         v = block["loadings"]
         if self.scores is None:
             self.scores = np.zeros((block.shape[0], v.shape[1]))
+        if block.sparse and block.weights is None:
+            self.scores += block.entries.product(v, scaling.center, scaling.scale)
+            return
         for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale):
             part = slice(tile.start - block.start, tile.stop - block.start)
             self.scores += tile.values @ v[part].astype(tile.values.dtype)
@@ -216,6 +230,10 @@ class Likelihood:
     def __call__(self, block: Block) -> Array:
         one = self.projection
         v = one.components
+        if block.sparse:
+            scores = one._of_sparse(block)
+            left = block.entries.row_norms(one.center, one.scale) - np.sum(scores**2, axis=1)
+            return self.of_parts(scores, np.maximum(left, 0.0))[:, None]
         out = np.empty((block.length, 1))
         for tile in block.tiles(np.dtype(np.float64), center=one.center, scale=one.scale):
             one.check(block, tile)

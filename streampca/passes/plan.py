@@ -49,6 +49,8 @@ class PassSpec:
     rows : (first, last) of the streamed axis that are read, or None for all.
     ordered : one lane takes all blocks in order and nothing is merged (``run`` with a halo).
     matrix : what this pass reads, where it is not the plan's.
+    stored : of sparse blocks the stored entries alone are taken, none is expanded: blocks are as
+        long as their stored bytes allow.
     """
 
     name: str
@@ -61,6 +63,7 @@ class PassSpec:
     rows: tuple[int, int] | None = None
     ordered: bool = False
     matrix: ChunkedMatrix | None = None
+    stored: bool = False
 
 
 @dataclass(frozen=True)
@@ -268,8 +271,14 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
         f"memory_limit={size(limit)} is too small for {method} of {matrix.shape[0]} x "
         f"{matrix.shape[1]}. The smallest limit that would do is "
         f"memory_limit={_limit(smallest.peak_nbytes, up=True)!r} (solver {smallest.solver}; the "
-        f"largest term is {term}, {size(nbytes)}, in {phase})."
+        f"largest term is {term}, {size(nbytes)}, in {phase})." + _advice(matrix, smallest)
     )
+
+
+def _advice(matrix: ChunkedMatrix, plan: Plan) -> str:
+    """What the source says of the axes that the plan streams, as a sentence."""
+    every = {one.axis: matrix.advice(one.axis) for one in plan.passes}
+    return "".join(f" {advice}" for advice in every.values() if advice)
 
 
 def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: int, ahead: int,
@@ -282,21 +291,26 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
             "libraries": sum(LIBRARY_NBYTES[name] for name in _libraries(matrix, candidate)),
             "threads": 2 * lanes * THREAD_NBYTES,
             "labels": matrix.labels.samples.nbytes + matrix.labels.features.nbytes,
+            "source": matrix.resident_nbytes,
         }
     }
     for spec in candidate.passes:
         source = matrix if spec.matrix is None else spec.matrix
-        edges = block_edges(source, spec.axis, share, spec.rows)
+        edges = block_edges(source, spec.axis, share, spec.rows, spec.stored)
         longest = int(np.diff(edges).max(initial=0))
         across = source.shape[1 - spec.axis]
-        block = longest * across * source.dtype.itemsize
+        blocks = source.spans_nbytes(spec.axis, edges)
+        block = int(blocks.max(initial=0))
         reads = sum(source.count_chunks(spec.axis, int(a), int(b)) for a, b in pairwise(edges))
-        nbytes = int(edges[-1] - edges[0]) * across * source.dtype.itemsize
+        nbytes = int(blocks.sum())
         one = PassPlan(spec.name, spec.axis, edges, span_length(len(edges) - 1), reads, nbytes,
                        spec.flops, spec.ordered)  # fmt: skip
         passes.append(one)
         active = min(lanes, max(1, len(one.spans)))
         tile = tile_length(longest, across, work.itemsize) * across * work.itemsize
+        if source.sparse:  # a tile is expanded in the stored dtype first; masks of the entries
+            tile = 0 if spec.stored else tile * (1 + source.dtype.itemsize // work.itemsize)
+            tile += block
         memory[spec.name] = {
             "blocks": min(active * (ahead + 1), len(edges) - 1) * block,
             "decoding": active * max(1, ahead) * source.read_scratch_nbytes(spec.axis, longest),
@@ -332,15 +346,19 @@ def span_length(n_blocks: int) -> int:
 
 
 def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
-                rows: tuple[int, int] | None = None) -> np.ndarray[Any, Any]:  # fmt: skip
+                rows: tuple[int, int] | None = None,
+                stored: bool = False) -> np.ndarray[Any, Any]:  # fmt: skip
     """Block boundaries along axis: whole chunks, about BLOCK_NBYTES each.
 
     share : of BLOCK_NBYTES; 0 gives the smallest blocks that read each chunk once.
+    stored : of a sparse matrix, by the stored entries and not by the cells.
     """
     length = matrix.shape[axis]
-    stride = max(1, matrix.shape[1 - axis] * work_dtype(matrix.dtype).itemsize)
-    least = min(BLOCK_LENGTH if share else 64, 4 * BLOCK_NBYTES // stride)
-    wanted = max(1, least, int(BLOCK_NBYTES * share) // stride)
+    stride = max(1.0, matrix.shape[1 - axis] * work_dtype(matrix.dtype).itemsize)
+    if stored:
+        stride = max(1.0, matrix.row_nbytes(axis))
+    least = int(min(BLOCK_LENGTH if share else 64, 4 * BLOCK_NBYTES // stride))
+    wanted = max(1, least, int(BLOCK_NBYTES * share // stride))
     edges = matrix.chunk_edges(axis)
     start, stop = rows or (0, length)
     if edges is None:
@@ -362,7 +380,7 @@ def pass_spec(name: str, matrix: ChunkedMatrix, axis: int, accumulators: Sequenc
     itemsize = work_dtype(matrix.dtype).itemsize
     shape = matrix.shape
     total = sum(a.projected_nbytes(shape, itemsize) for a in accumulators)
-    edges = block_edges(matrix, axis, rows=more.get("rows"))
+    edges = block_edges(matrix, axis, rows=more.get("rows"), stored=more.get("stored", False))
     longest = span_length(len(edges) - 1) * int(np.diff(edges).max(initial=0))
     seen = min(longest, shape[axis])  # of the streamed axis, in one span
     span = (shape[0], seen) if axis else (seen, shape[1])

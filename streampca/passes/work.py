@@ -12,6 +12,7 @@ import numpy as np
 
 from streampca.accumulators import Accumulator
 from streampca.matrix import Block, ChunkedMatrix, ReadCount
+from streampca.matrix.entries import sparse_nbytes
 from streampca.passes.readers import Readers
 from streampca.store import Sink
 
@@ -241,7 +242,9 @@ def fold_span(work: Work, blocks: range, ahead: int, stop: threading.Event | Non
 
 
 def values_nbytes(block: Block) -> int:
-    """Decoded bytes of a block as a dense array."""
+    """Decoded bytes of a block."""
+    if not isinstance(block.values, np.ndarray):
+        return sparse_nbytes(block.values)
     rows, columns = block.shape
     return int(rows * columns * block.values.dtype.itemsize)
 

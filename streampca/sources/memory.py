@@ -13,6 +13,7 @@ import scipy.sparse
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
+from streampca.matrix.entries import spans_of, sparse_nbytes
 from streampca.sources.stacked import Index, Reader, check_dtype
 
 SAMPLED_NBYTES = 1 << 16
@@ -176,6 +177,9 @@ def _read_fully(handle: int, into: np.ndarray[Any, Any], offset: int, path: str)
 class SparseMatrix(ChunkedMatrix):
     """A scipy.sparse matrix: CSR blocks of samples, CSC blocks of features."""
 
+    sparse = True
+    loads = ("numba",)
+
     def __init__(self, matrix: Any, labels: Labels | None = None) -> None:
         check_dtype(matrix.dtype)
         self.compressed: dict[int, Any] = {}
@@ -201,8 +205,16 @@ class SparseMatrix(ChunkedMatrix):
         start, stop = start - self.first[axis], stop - self.first[axis]
         values = matrix[:, start:stop] if axis else matrix[start:stop]
         self._count.chunks += 1
-        self._count.nbytes += values.shape[0] * values.shape[1] * values.dtype.itemsize
+        self._count.nbytes += sparse_nbytes(values)
         return values
+
+    def row_nbytes(self, axis: int) -> float:
+        return float(self.spans_nbytes(axis, np.array([0, self.shape[axis]]))[0]) / self.shape[axis]
+
+    def spans_nbytes(self, axis: int, edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        matrix = self._along(axis)
+        edges = np.clip(np.asarray(edges) - self.first[axis], 0, len(matrix.indptr) - 1)
+        return spans_of(matrix.indptr, edges, matrix.data.itemsize, matrix.indices.itemsize)
 
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
         return None
