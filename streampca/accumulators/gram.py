@@ -17,7 +17,7 @@ class Gram(Accumulator):
 
     standardize : how columns are centred and scaled (:class:`streampca.matrix.Standardize`).
     missing : "raise", or "mean" (a hole is 0 after centring). A column without any
-    observation contributes nothing.
+    observation contributes nothing. Weights of features are the side input "feature_weights".
     """
 
     axis = 1
@@ -42,7 +42,7 @@ class Gram(Accumulator):
         if self.missing == "raise":
             refuse_incomplete(block)
         dtype = block.work_dtype
-        scaling = self.standardize.resolve(stats, block.eps)
+        scaling = self.standardize.resolve(stats, block.eps, block.arrays.get("feature_weights"))
         full = self._blocks >= OPEN_BLOCKS  # settled late: a whole span stays float32 alone
         if full or (self._product is not None and self._product.dtype != dtype):
             self.settle()

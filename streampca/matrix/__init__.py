@@ -11,6 +11,7 @@ from streampca.matrix.standardize import (
     Scaling,
     Standardize,
     constant_columns,
+    weighted_divisors,
 )
 
 __all__ = [
@@ -31,5 +32,6 @@ __all__ = [
     "regular_edges",
     "select",
     "stored_eps",
+    "weighted_divisors",
     "work_dtype",
 ]

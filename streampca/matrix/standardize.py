@@ -20,13 +20,20 @@ class Scaling:
 
     center : subtracted.  scale : divisors, 0 = "this column is 0"; None where nothing is divided.
     constant : True where a column does not vary.  filtered : True where it varies and was left
-    out because it is too rare or too often missing.
+    out because it is too rare, too often missing, or has a weight of 0.
+    deviation : the divisors before weights entered them; None where there are no others.
     """
 
     center: Array
     scale: Array | None
     constant: Array
     filtered: Array
+    deviation: Array | None = None
+
+    @property
+    def still(self) -> Array:
+        """(columns,) True where the centred and scaled column is 0 everywhere."""
+        return self.constant if self.scale is None else self.constant | (self.scale == 0.0)
 
 
 @dataclass(frozen=True)
@@ -67,11 +74,12 @@ class Standardize:
         """Whether columns may be left out for what they hold."""
         return self.maf > 0.0 or self.max_missing < 1.0
 
-    def resolve(self, stats: ColumnStats, eps: float) -> Scaling:
+    def resolve(self, stats: ColumnStats, eps: float, weights: Array | None = None) -> Scaling:
         """The scaling of columns with these statistics.
 
-        eps : resolution of the stored values. Raises InvalidInputError where "hwe" or
-        "eigensoft" meets values that are no allele counts.
+        eps : resolution of the stored values.  weights : (columns,) finite, not negative; they
+        multiply the centred and scaled columns, 0 leaves a column out.
+        Raises InvalidInputError where "hwe" or "eigensoft" meets values that are no allele counts.
         """
         constant = self._constant(stats, eps)
         center = stats.mean if self.center else np.zeros_like(stats.mean)
@@ -83,7 +91,11 @@ class Standardize:
             )
             filtered &= ~constant & (stats.count > 0)
             scale = np.where(filtered, 0.0, np.ones_like(center) if scale is None else scale)
-        return Scaling(center, scale, constant, filtered)
+        deviation = scale
+        if weights is not None:
+            filtered |= (weights == 0.0) & ~constant & (stats.count > 0)
+            scale = weighted_divisors(scale, weights)
+        return Scaling(center, scale, constant, filtered, deviation)
 
     def _rare(self, stats: ColumnStats) -> Array:
         """Columns whose rarer allele has less copies than maf asks, the same for both alleles."""
@@ -128,6 +140,12 @@ class Standardize:
                 f"(such as {value:g}). If that means missing, say missing_value={value:g}; for "
                 "another ploidy, ploidy=; for other data, scale='std'."
             )
+
+
+def weighted_divisors(scale: Array | None, weights: Array) -> Array:
+    """(columns,) divisors that also multiply by the weights; 0 where the weight is 0."""
+    divisors = np.ones_like(weights) if scale is None else scale
+    return np.divide(divisors, weights, out=np.zeros_like(weights), where=weights > 0)
 
 
 def exceeds(missing: Array, limit: float, cells: Array | int) -> Array:

@@ -20,6 +20,7 @@ from streampca.errors import (
 from streampca.matrix import Labels
 from streampca.models.decomposition import Decomposition
 from streampca.models.fitted import Fitted, freedom
+from streampca.models.given import given
 from streampca.passes import PassCost, Plan
 from streampca.passes.machine import peak_nbytes
 from streampca.solvers import TRACY_WIDOM
@@ -57,7 +58,7 @@ def assemble(
         ddof=settings["ddof"],
         rank=fitted.rank,
         components=fitted.components,
-        scale=fitted.scale,
+        scale=fitted.deviation,
         scores=fitted.scores,
         spectrum=None if fitted.all_values is None else fitted.all_values / divisor,
         dropped=fitted.dropped,
@@ -67,7 +68,8 @@ def assemble(
         missing_by_sample=fitted.missing_by_sample,
         labels=labels,
         certificate=fitted.certificate,
-        settings={k: v for k, v in settings.items() if k not in ("scheduler", "progress")},
+        settings=_kept(settings),
+        weights=given(settings).weights,
         provenance=_provenance(costs, source),
         plan={} if plan is None else plan.to_dict(),
         weight=fitted.weight,
@@ -92,6 +94,8 @@ def _warn(
             told,
         )
     variance = fitted.column_variance
+    if (weights := given(settings).weights) is not None:
+        variance = variance * weights**2
     if settings["scale"] is None and len(variance) > 2 and variance.sum() > 0:
         largest = int(np.argmax(variance))
         share = variance[largest] / variance.sum()
@@ -139,6 +143,14 @@ def _tell(message: str, kind: type[Warning], told: set[type[Warning]]) -> None:
     if kind not in told:
         told.add(kind)
         warnings.warn(message, kind, stacklevel=5)
+
+
+def _kept(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that are stored: no objects of this process, no arrays beside the matrix."""
+    kept = {k: v for k, v in settings.items() if k not in ("scheduler", "progress", "given")}
+    if not isinstance(kept.get("weights", ""), str):  # an array: the result has it
+        kept["weights"] = None
+    return kept
 
 
 def _provenance(costs: Sequence[PassCost], source: str) -> dict[str, Any]:

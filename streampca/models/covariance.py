@@ -14,6 +14,7 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.models.assemble import NO_GAP
 from streampca.models.decomposition import Decomposition
 from streampca.models.fitted import check_ddof, count_components, freedom
+from streampca.models.given import resolve_given
 from streampca.models.linear import attach
 from streampca.passes import (
     Candidate,
@@ -44,10 +45,12 @@ def covariance(
     memory_limit: int | str | None = None,
     scheduler: Any = None,
     progress: Any = None,
+    sample_weight: Any = None,
 ) -> Any:
     """Covariance matrix of the features of X, (p, p) float64.
 
     X, dim, missing, missing_value, memory_limit, scheduler, progress : as :class:`PCA`.
+    sample_weight : (n,) as :meth:`PCA.fit`; the divisor is sum w - ddof.
     Labelled xarray where the features have names, else NumPy.
 
     Cost: one pass, n p^2 flops, 3 p^2 float64.
@@ -55,8 +58,10 @@ def covariance(
     """
     check_ddof(ddof)
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
-    freedom(matrix.shape[0], {"ddof": ddof})
-    values = _scatter(matrix, missing, memory_limit, scheduler, progress).covariance(ddof)
+    weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
+    freedom(matrix.shape[0] if weights is None else float(weights.sum()), {"ddof": ddof})
+    scatter = _scatter(matrix, missing, memory_limit, scheduler, progress, weights)
+    values = scatter.covariance(ddof)
     return _labelled(values, matrix, "covariance")
 
 
@@ -69,13 +74,15 @@ def correlation(
     memory_limit: int | str | None = None,
     scheduler: Any = None,
     progress: Any = None,
+    sample_weight: Any = None,
 ) -> Any:
     """Correlation matrix of the features of X, (p, p) float64; NaN beside constant features.
 
     Parameters, cost and source as :func:`covariance`.
     """
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
-    values = _scatter(matrix, missing, memory_limit, scheduler, progress).scatter()
+    weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
+    values = _scatter(matrix, missing, memory_limit, scheduler, progress, weights).scatter()
     deviation = np.sqrt(np.diagonal(values))
     with np.errstate(divide="ignore", invalid="ignore"):
         values /= deviation[:, None] * deviation[None, :]
@@ -85,7 +92,12 @@ def correlation(
 
 
 def _scatter(
-    matrix: ChunkedMatrix, missing: str, memory_limit: Any, scheduler: Any, progress: Any
+    matrix: ChunkedMatrix,
+    missing: str,
+    memory_limit: Any,
+    scheduler: Any,
+    progress: Any,
+    weights: Array | None,
 ) -> Any:
     if missing not in ("raise", "mean"):
         raise InvalidInputError(f"missing={missing!r}; expected 'raise' or 'mean'")
@@ -99,7 +111,9 @@ def _scatter(
     )
     plan.check_machine()
     execution = Execution.of(plan, scheduler, progress)
-    return run(plan.passes[0], matrix, accumulators={"s": accumulator}, execution=execution)["s"]
+    accumulators = {"s": accumulator}
+    one = plan.passes[0]
+    return run(one, matrix, accumulators=accumulators, weights=weights, execution=execution)["s"]
 
 
 def _labelled(values: Array, matrix: ChunkedMatrix, name: str) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Labels, component_axis
+from streampca.matrix import AxisLabels, Labels, component_axis, weighted_divisors
 from streampca.models.eof_views import EofViews
 from streampca.models.saved_labels import labels_from_saved, labels_to_saved, plain
 from streampca.solvers import Certificate, TracyWidom, tracy_widom_test
@@ -30,7 +30,8 @@ class Decomposition:
     scores : (n, k) of the training rows, where the fit has them (wide fits); else None.
     n_samples : rows of the fit, 0 where they are not known (a covariance alone).
     dropped : indices of features without any observation.  constant : of those that never vary.
-    filtered : of those left out for their frequency or missing share.
+    filtered : of those left out for their frequency, missing share or weight of 0.
+    weights : (p,) that multiplied the centred and scaled features, or None.
     """
 
     method: str
@@ -57,6 +58,7 @@ class Decomposition:
     total_squares: float = float("nan")  # sum of the squares of all variances, kept or not
     missing_by_sample: Array | None = None  # (n,) missing cells of each row, in all p features
     feature_variance: Array | None = None  # (p,) in the units of the data
+    weights: Array | None = None
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -101,11 +103,14 @@ class Decomposition:
     def divisors(self) -> Array | None:
         """(p,) divisors of the columns, 0 for those that the model leaves out; None: nothing is.
 
-        ``scale``, or, where nothing was scaled, 1 and 0 for features without any observation.
+        ``scale`` over ``weights``, or, where nothing was scaled, 1 and 0 for features without any
+        observation.
         """
-        if self.scale is not None or not len(self.dropped):
+        if self.weights is None and (self.scale is not None or not len(self.dropped)):
             return self.scale
-        divisors = np.ones(self.n_features)
+        divisors = np.ones(self.n_features) if self.scale is None else np.array(self.scale)
+        if self.weights is not None:
+            divisors = weighted_divisors(divisors, self.weights)
         divisors[self.dropped] = 0.0
         return divisors
 

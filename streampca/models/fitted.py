@@ -47,7 +47,7 @@ class Fitted:
     spectrum: Spectrum  # of the scatter, the k kept components
     all_values: Array | None  # every eigenvalue, where the solver made them
     mean: Array
-    scale: Array | None
+    scale: Array | None  # divisors, weights of the features included
     weight: float
     rank: int
     dropped: Array
@@ -60,6 +60,7 @@ class Fitted:
     filtered: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     missing: Array | None = None  # (p,) missing cells of each column
     missing_by_sample: Array | None = None  # (n,)
+    deviation: Array | None = None  # (p,) the scale before weights entered it
 
 
 def check_ddof(ddof: Any) -> None:

@@ -15,6 +15,7 @@ from streampca.models.assemble import assemble
 from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features
 from streampca.models.fitted import Resolution, freedom, standardization
+from streampca.models.given import resolve_given
 from streampca.models.linear import LinearModel
 from streampca.models.pca_fit import solve_accumulator
 from streampca.models.pca_plan import plan_append
@@ -91,24 +92,30 @@ class IncrementalPCA(LinearModel):
 
     # -- taking in rows -------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Forget everything, then take in X. The same as one ``partial_fit``."""
         self._reset()
-        self.partial_fit(X, dim=dim)
+        self.partial_fit(X, dim=dim, sample_weight=sample_weight)
         if not self._solvable():
-            seen = self._accumulator.count
+            seen, weight = self._accumulator.count, self._accumulator.weight
             self._reset()
-            freedom(float(seen), self.get_params())
+            freedom(weight, self.get_params())
             check_n_components(self.n_components, seen, self.n_features_in_)
         self._solved = self._solve()
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
-        """Take in more rows. If reading fails half-way, the state is as it was before."""
+    def partial_fit(
+        self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Take in more rows. If reading fails half-way, the state is as it was before.
+
+        sample_weight : (rows,) how often each row counts, as :meth:`PCA.fit`.
+        """
         seen = hasattr(self, "_accumulator")
         where = self._dim_for(X) if seen and dim is None else dim
         matrix = as_matrix(X, dim=where, missing_value=self.missing_value)
         self._check_settings(matrix)
+        weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
         blank = self._blank()
         if seen:
             self._check_features(X, matrix)
@@ -117,9 +124,13 @@ class IncrementalPCA(LinearModel):
         if (client := find_client(self.scheduler)) is not None:
             check_workers(client, plan)
         execution = self._execution(plan)
-        done = run(plan.passes[0], matrix, accumulators={"state": blank}, execution=execution)[
-            "state"
-        ]
+        done = run(
+            plan.passes[0],
+            matrix,
+            accumulators={"state": blank},
+            weights=weights,
+            execution=execution,
+        )["state"]
         resolution = Resolution.of(matrix.dtype)
         if seen:
             self._accumulator.merge(done)
@@ -194,7 +205,7 @@ class IncrementalPCA(LinearModel):
         count, p = self._accumulator.count, self.n_features_in_
         wanted = self.n_components
         integer = isinstance(wanted, (int, np.integer))
-        return count > self.ddof and (not integer or wanted <= min(count, p))
+        return self._accumulator.weight > self.ddof and (not integer or wanted <= min(count, p))
 
     def _solve(self) -> Decomposition:
         settings = {**self.get_params(), "components": True}

@@ -9,7 +9,8 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import assemble
-from streampca.models.fitted import standardization
+from streampca.models.fitted import freedom, standardization
+from streampca.models.given import resolve_given
 from streampca.models.linear import LinearModel
 from streampca.models.pca_fit import fit_pca
 from streampca.models.pca_plan import plan_pca
@@ -42,6 +43,11 @@ class PCA(LinearModel):
         an address, or a Client.
     progress : None (in a terminal or notebook), True, False, or a function of an ``Advance``.
     checkpoint : directory in which an interrupted pass leaves its state, and finds it again.
+    weights : (p,) multiply the centred and scaled features (an array, or a DataArray over some of
+        their dimensions), or "coslat": sqrt(cos(latitude)), so that the cells of a grid count by
+        their area. ``components_`` are those of the weighted data; ``inverse_transform`` divides
+        by the weights again. A feature of weight 0 is left out: its loadings are 0, and its
+        reconstruction is its mean. NaN and negative weights are refused.
 
     Attributes
     ----------
@@ -74,6 +80,7 @@ class PCA(LinearModel):
         scheduler: Any = None,
         progress: Any = None,
         checkpoint: str | None = None,
+        weights: Any = None,
     ) -> None:
         self.n_components = n_components
         self.whiten = whiten
@@ -88,6 +95,7 @@ class PCA(LinearModel):
         self.scheduler = scheduler
         self.progress = progress
         self.checkpoint = checkpoint
+        self.weights = weights
 
     plan_: Plan
     cost_: list[PassCost]
@@ -100,21 +108,31 @@ class PCA(LinearModel):
         return self._plan(as_matrix(X, dim=dim, missing_value=self.missing_value))
 
     def _plan(self, matrix: ChunkedMatrix) -> Plan:
-        settings = check_settings(self.get_params(), matrix.shape)
-        return plan_pca(matrix, settings)
+        return plan_pca(matrix, self._settings(matrix))
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+    def _settings(self, matrix: ChunkedMatrix, sample_weight: Any = None) -> dict[str, Any]:
+        """The parameters as the solvers read them, with what stands beside this matrix."""
+        settings = check_settings(self.get_params(), matrix.shape)
+        beside = resolve_given(settings, matrix.labels, sample_weight)
+        freedom(beside.count(matrix.shape[0]), settings)
+        return settings | {"given": beside}
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X.
 
         X : NumPy, data frame, Dask, xarray, scipy.sparse, ``zarr.Array``, a path or URL, or what
             ``streampca.open`` returned; (n, p).
         dim : for xarray and N-dimensional arrays, the sample dimension(s).
+        sample_weight : (n,) how often each sample counts, finite and not negative (a sequence, or
+            a DataArray over sample dimensions): means are sum w x / sum w, variances divide by
+            sum w - ddof, and whole numbers give what repeated rows give. A sample of weight 0
+            adds nothing; ``transform`` still scores it.
 
         Raises InvalidInputError, InvalidTypeError, MemoryLimitError before reading;
         NonFiniteError while reading.
         """
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
-        settings = check_settings(self.get_params(), matrix.shape)
+        settings = self._settings(matrix, sample_weight)
         self.n_features_in_ = matrix.shape[1]
         plan = plan_pca(matrix, settings)
         client = find_client(self.scheduler)
@@ -138,9 +156,11 @@ class PCA(LinearModel):
         self.gap_ = fitted.gap
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
+    def fit_transform(
+        self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
+    ) -> Any:
         """Fit, and the scores of X, (n, k). A wide fit has them already; a tall one reads again."""
-        self.fit(X, dim=dim)
+        self.fit(X, dim=dim, sample_weight=sample_weight)
         scores = self.result_.scores
         if scores is None:
             return self.transform(X, dim=dim)

@@ -26,6 +26,7 @@ from streampca.models.fitted import (
     solve_symmetric,
     standardization,
 )
+from streampca.models.given import given
 from streampca.models.pca_gram import count_missing, gram_by_features, gram_by_panels
 from streampca.passes import Execution, PassResult, Plan, run, single_threaded_blas
 from streampca.solvers import (
@@ -54,9 +55,16 @@ def fit_pca(
     """
     execution.n_passes = len(plan.passes)
 
+    beside = given(settings)
+
     def step(name: str, matrix: ChunkedMatrix = matrix, **more: Any) -> PassResult:
+        """One pass of the plan; weights of samples, and of streamed features, come with it."""
         execution.pass_number = [p.name for p in plan.passes].index(name) + 1
-        return run(plan.named(name), matrix, execution=execution, **more)
+        one = plan.named(name)
+        if one.axis == 1 and beside.weights is not None:
+            more["side_inputs"] = {**more.get("side_inputs", {}), "feature_weights": beside.weights}
+        more.setdefault("weights", beside.sample_weight)
+        return run(one, matrix, execution=execution, **more)
 
     if plan.solver == "gram":
         return gram_by_features(plan, matrix, settings, step, cohort)
@@ -89,12 +97,12 @@ def solve_accumulator(
     """
     stats = _column_stats(accumulator)
     dropped = np.flatnonzero(accumulator.missing >= accumulator.count)
-    scaling = standardization(settings).resolve(stats, resolution.eps)
+    scaling = standardization(settings).resolve(stats, resolution.eps, given(settings).weights)
     constant, scale = scaling.constant, scaling.scale
     constant[dropped] = False
     still = constant if settings["center"] else np.zeros_like(constant)
     if scale is not None:
-        still = scale == 0.0
+        still = still | (scale == 0.0)
     p = len(still)
     varying = np.setdiff1d(np.flatnonzero(~still), dropped)
     live = varying if varying.size else np.arange(1)  # where nothing varies: a component of 0
@@ -126,6 +134,7 @@ def solve_accumulator(
         None,
         np.flatnonzero(scaling.filtered),
         np.asarray(accumulator.missing),
+        deviation=scaling.deviation,
     )
 
 

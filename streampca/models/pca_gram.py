@@ -17,7 +17,7 @@ from streampca.accumulators import (
 )
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe
-from streampca.matrix import Block, ChunkedMatrix, Standardize, work_dtype
+from streampca.matrix import Block, ChunkedMatrix, Standardize, weighted_divisors, work_dtype
 from streampca.models.fitted import (
     Cohort,
     Fitted,
@@ -28,6 +28,7 @@ from streampca.models.fitted import (
     solve_symmetric,
     standardization,
 )
+from streampca.models.given import given
 from streampca.models.pca_plan import needs_moments
 from streampca.models.projection import FeatureLoadings, ScoresBesideFit
 from streampca.passes import Plan, single_threaded_blas
@@ -43,6 +44,7 @@ from streampca.solvers import (
 )
 from streampca.store import MemorySink, Sink, ZarrSink
 
+LEAST_WEIGHT = 1e-4  # of the largest: rounding in the scores grows with the root of its inverse
 FEATURES_AT_ONCE = 16384  # products over this many are added in the working dtype
 
 
@@ -102,18 +104,19 @@ def _dual_fitted(
     settings: dict[str, Any],
     passes: int,
 ) -> Fitted:
-    n = matrix.shape[0]
+    beside = given(settings)
+    weight = beside.count(matrix.shape[0])
     eps = Resolution.of(matrix.dtype).eps
-    scaling = standardization(settings).resolve(stats, eps)
+    scaling = standardization(settings).resolve(stats, eps, beside.weights)
     dropped = np.flatnonzero(stats.count == 0)
     kept = dual.spectrum.head(dual.k)
-    divisor = freedom(float(n), settings)
+    divisor = freedom(weight, settings)
     return Fitted(
         kept,
         dual.values if dual.everything else None,
         scaling.center,
         scaling.scale,
-        float(n),
+        weight,
         dual.rank,
         dropped,
         np.setdiff1d(np.flatnonzero(scaling.constant), dropped),
@@ -121,10 +124,23 @@ def _dual_fitted(
         stats.m2 / divisor,
         dual.gap,
         None,
-        dual.u * dual.s,
+        unweighted_rows(dual.u * dual.s, beside.sample_weight),
         np.flatnonzero(scaling.filtered),
         stats.missing,
+        deviation=scaling.deviation,
     )
+
+
+def unweighted_rows(values: Array, sample_weight: Array | None) -> Array | None:
+    """Rows without the square roots of the sample weights; None where a weight is too small.
+
+    (A row of weight 0 has no scores in the eigenvectors: those take the components.)
+    """
+    if sample_weight is None:
+        return values
+    if sample_weight.min() < LEAST_WEIGHT * sample_weight.max():
+        return None
+    return np.asarray(values / np.sqrt(sample_weight)[:, None])
 
 
 def gram_by_features(
@@ -200,7 +216,7 @@ def _finish_components(components: Array, dual: _Dual, fitted: Fitted, centered:
     dead = fitted.dropped
     if fitted.scale is not None:
         dead = np.union1d(dead, np.flatnonzero(fitted.scale == 0.0))
-    elif centered:
+    if centered:
         dead = np.union1d(dead, fitted.constant)
     columns = components.T
     with single_threaded_blas():
@@ -225,7 +241,7 @@ def gram_by_panels(
         edges = plan.named(f"panel {i}").edges
         work.add(i, int(edges[0]), int(edges[-1]))
     stats = work.stats()
-    if settings["center"] and work.scale is None:
+    if settings["center"] and not needs_moments(settings):
         center_twice(work.gram, work.z_probe)
     terms = min(matrix.shape[1], FEATURES_AT_ONCE)
     dual = _solve_dual(work.gram, work.z_probe, settings, matrix, terms, work.used(stats))
@@ -235,13 +251,20 @@ def gram_by_panels(
     fitted.missing_by_sample = None if holes is None else holes.values[:, 0]
     if settings["components"]:
         operands = {"center": fitted.mean}
+        u = dual.u
+        if (sample_weight := given(settings).sample_weight) is not None:
+            u *= np.sqrt(sample_weight)[:, None]
         if fitted.scale is not None:
             operands["scale"] = fitted.scale
         cross = CrossProduct(
             y="u", center="center", scale="scale" if "scale" in operands else None, width=dual.k
         )
         v = step(
-            "loadings", accumulators={"v": cross}, side_inputs={"u": dual.u}, operands=operands
+            "loadings",
+            accumulators={"v": cross},
+            side_inputs={"u": u},
+            operands=operands,
+            weights=None,
         )["v"].cross_product()
         v /= np.where(dual.s > 0, dual.s, 1.0)
         fitted.components = _finish_components(
@@ -264,6 +287,9 @@ class _Panels:
         self.gram, self.z_probe = np.zeros((n, n)), np.zeros(n)
         self.center: Array | None = None
         self.scale: Array | None = None
+        self.weights = given(settings).weights
+        if self.weights is not None:  # without scaling they are known from the beginning
+            self.scale = weighted_divisors(None, self.weights)
         self.columns: Moments | None = None  # complete after the first panel
         self.holes: MemorySink | None = None  # (n, 1), where they count as means
 
@@ -275,9 +301,8 @@ class _Panels:
             more = {"maps": {"missing": count_missing}, "sinks": {"missing": self.holes}}
         done = self.step("moments", accumulators={"columns": Moments()}, **more)
         self.columns = done["columns"]
-        scaling = standardization(self.settings).resolve(
-            self.stats(), Resolution.of(self.matrix.dtype).eps
-        )
+        eps = Resolution.of(self.matrix.dtype).eps
+        scaling = standardization(self.settings).resolve(self.stats(), eps, self.weights)
         self.center, self.scale = scaling.center, scaling.scale
 
     def stats(self) -> ColumnStats:
@@ -291,7 +316,7 @@ class _Panels:
     def used(self, stats: ColumnStats) -> int:
         """Features that have observations, vary, and are not filtered."""
         eps = Resolution.of(self.matrix.dtype).eps
-        scaling = standardization(self.settings).resolve(stats, eps)
+        scaling = standardization(self.settings).resolve(stats, eps, self.weights)
         unused = scaling.constant | scaling.filtered | (stats.count == 0)
         return len(unused) - int(np.count_nonzero(unused))
 
@@ -306,13 +331,15 @@ class _Panels:
             maps={"panel": standardized},
             accumulators=fresh,
             sinks={"panel": RowsSink(panel, first)},
-            operands=self._operands(),
+            operands={} if self.center is None else self._operands(),
         )
         if self.center is None:
             self.center = panel.mean(axis=0, dtype=np.float64).astype(panel.dtype)
             if not self.settings["center"]:
                 self.center[:] = 0
             panel -= self.center
+            if self.weights is not None:
+                panel *= self.weights.astype(panel.dtype)
         with single_threaded_blas():
             self.gram[first:last, first:last] = feature_products(panel, panel)
             self.z_probe[first:last] = panel @ probe(0, p).astype(panel.dtype)

@@ -20,6 +20,7 @@ from streampca.accumulators import (
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted import standardization
+from streampca.models.given import given
 from streampca.passes import Candidate, PassSpec, Plan, block_edges, make_plan, pass_spec, size
 from streampca.solvers import known_count
 
@@ -115,6 +116,7 @@ def _scatter_cost(p: int, settings: dict[str, Any], k: int) -> tuple[int, float]
     solve, flops = _eigh_cost(p, settings, k)
     filters = standardization(settings).filters
     copied = settings["scale"] or filters or settings["missing"] == "mean"
+    copied = copied or given(settings).weights is not None
     return solve + (p * p * 8 if copied else 0), flops  # a correlation is a scaled copy
 
 
@@ -274,7 +276,8 @@ def panel_bounds(matrix: ChunkedMatrix, count: int) -> np.ndarray[Any, Any]:
 def needs_moments(settings: dict[str, Any]) -> bool:
     """Whether means or deviations must be known before products are formed."""
     filters = standardization(settings).filters
-    return bool(settings["scale"]) or filters or settings["missing"] == "mean"
+    known = settings["scale"] is None and not filters and settings["missing"] != "mean"
+    return not known or given(settings).sample_weight is not None
 
 
 def transform_axis(matrix: ChunkedMatrix) -> int:

@@ -150,7 +150,8 @@ class FeatureLoadings:
 
     def __call__(self, block: Block) -> Array:
         block = block if self.rows is None else block.take_rows(self.rows)
-        scaling = self.standardize.resolve(block.stats, block.eps)
+        weights = block.arrays.get("feature_weights")
+        scaling = self.standardize.resolve(block.stats, block.eps, weights)
         u, s = block["u"], block["s"]
         out = np.empty((block.length, u.shape[1]))
         divisor = np.where(s > 0, s, 1.0)
@@ -181,7 +182,8 @@ class ScoresBesideFit(Accumulator):
     def update(self, block: Block) -> None:
         self._check(block)
         fitted = block.take_rows(self.rows)
-        scaling = self.standardize.resolve(fitted.stats, fitted.eps)
+        weights = block.arrays.get("feature_weights")
+        scaling = self.standardize.resolve(fitted.stats, fitted.eps, weights)
         v = block["loadings"]
         if self.scores is None:
             self.scores = np.zeros((block.shape[0], v.shape[1]))
@@ -222,8 +224,8 @@ class Likelihood:
         noise = max(result.noise_variance, smallest)
         variance = np.maximum(result.explained_variance, smallest)
         logdet = float(np.sum(np.log(variance))) + max(used - len(variance), 0) * np.log(noise)
-        if result.scale is not None:
-            logdet += 2.0 * float(np.sum(np.log(result.scale[result.scale > 0])))
+        if (divisors := result.divisors) is not None:
+            logdet += 2.0 * float(np.sum(np.log(divisors[divisors > 0])))
         constant = -0.5 * (used * np.log(2.0 * np.pi) + logdet)
         return cls(Projection.of(result, False, missing), variance, noise, constant)
 

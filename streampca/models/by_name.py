@@ -1,0 +1,151 @@
+"""Arrays that stand beside one axis of a matrix: broadcast by dimension name, checked, flat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, shorten
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels
+
+LATITUDES = ("lat", "latitude", "nav_lat")
+NORTHWARD = ("degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn")
+
+
+def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
+    """(len(axis),) float64 weights, finite and not negative, at least one of them positive.
+
+    weights : a sequence of that length, an array with the shape of the stacked dimensions, or a
+        DataArray over some of them, aligned by its coordinates and repeated along the others.
+    name : of the argument, for messages.
+    """
+    values = along(weights, axis, name)
+    try:
+        values = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{name} holds {values.dtype}; expected numbers") from None
+    bad = np.flatnonzero(~np.isfinite(values) | (values < 0))
+    if bad.size:
+        where = shorten([axis.name(int(i)) for i in bad[:3]], len(bad))
+        raise InvalidInputError(
+            f"{name} is {values[bad[0]]:g} at {where}; expected finite weights >= 0. A weight of 0 "
+            f"leaves out: {name}=np.nan_to_num({name}), or .fillna(0)"
+        )
+    if not np.any(values > 0):
+        raise InvalidInputError(f"{name} is zero everywhere; expected at least one positive weight")
+    return values
+
+
+def along(values: Any, axis: AxisLabels, name: str) -> Array:
+    """One value for every entry of an axis, (len(axis),); see :func:`weights_along`."""
+    if hasattr(values, "dims") and hasattr(values, "coords"):
+        return _broadcast(values, axis, name)
+    array = np.asarray(values)
+    if array.shape not in ((len(axis),), axis.sizes):
+        raise InvalidInputError(
+            f"{name} has shape {array.shape}; expected one for each of {len(axis)} "
+            f"({' x '.join(axis.dims)})"
+        )
+    return array.reshape(-1)
+
+
+def coordinate(axis: AxisLabels, dim: str) -> Array | None:
+    """(len(axis),) the coordinate of every entry along one stacked dimension, or further column."""
+    if dim in axis.extra:
+        return np.asarray(axis.extra[dim])
+    if dim not in axis.coords:
+        return None
+    return _spread(np.asarray(axis.coords[dim]), (axis.dims.index(dim),), axis)
+
+
+def root_cosine_of_latitude(axis: AxisLabels) -> Array:
+    """(len(axis),) sqrt(cos(latitude)): cells of a regular grid count by their area.
+
+    The latitude is a coordinate with CF attributes (standard_name latitude, units degrees_north)
+    or named lat, latitude or nav_lat. Rounding below 0 at a pole is 0.
+    """
+    dim = _latitude(axis)
+    degrees = None if dim is None else coordinate(axis, dim)
+    if degrees is None:
+        raise InvalidInputError(
+            f"weights='coslat' found no latitude among the features ({', '.join(axis.dims)}): "
+            "expected a coordinate lat, latitude or nav_lat, or one with units degrees_north. "
+            "Give the array: weights=np.sqrt(np.cos(np.deg2rad(lat)).clip(0)), a DataArray over "
+            "the dimensions it has"
+        )
+    if degrees.dtype.kind not in "iuf" or not np.all(np.abs(degrees) <= 90.0 + 1e-3):
+        raise InvalidInputError(
+            f"weights='coslat' expects degrees from -90 to 90 in {dim!r}; found {degrees[:2]}, ..."
+        )
+    cosine = np.cos(np.deg2rad(degrees.astype(np.float64)))
+    return np.asarray(np.sqrt(np.maximum(cosine, 0.0)))
+
+
+def _latitude(axis: AxisLabels) -> str | None:
+    for dim in axis.coords:
+        attrs = axis.attrs.get(dim, {})
+        units = str(attrs.get("units", "")).lower()
+        if attrs.get("standard_name") == "latitude" or units in NORTHWARD:
+            return dim
+    named = [dim for dim in (*axis.coords, *axis.extra) if dim.lower() in LATITUDES]
+    return named[0] if named else None
+
+
+def _spread(values: Array, numbers: tuple[int, ...], axis: AxisLabels) -> Array:
+    """Values over the stacked dimensions with these numbers, in that order, repeated, flat."""
+    order = np.argsort(numbers)
+    shape = [1] * len(axis.dims)
+    for d in numbers:
+        shape[d] = axis.sizes[d]
+    ordered = np.transpose(values, order).reshape(shape)
+    return np.broadcast_to(ordered, axis.sizes).reshape(-1)
+
+
+def _broadcast(values: Any, axis: AxisLabels, name: str) -> Array:
+    """A DataArray over some of the dimensions of an axis."""
+    dims = tuple(str(d) for d in values.dims)
+    if not dims or not set(dims) <= set(axis.dims):
+        raise InvalidInputError(
+            f"{name} has dimensions {dims}; expected some of {axis.dims}. Rename them, or pass "
+            f"{name}.values"
+        )
+    array = np.asarray(values.values)
+    for d, dim in enumerate(dims):
+        known = values.coords[dim].values if dim in values.coords else None
+        size = axis.sizes[axis.dims.index(dim)]
+        array = np.take(array, _matched(axis.coords.get(dim), known, size, dim, name, array, d), d)
+    return _spread(array, tuple(axis.dims.index(dim) for dim in dims), axis)
+
+
+def _matched(
+    wanted: Array | None, known: Array | None, size: int, dim: str, name: str, array: Array, d: int
+) -> Array:
+    """Numbers of the entries along ``dim`` that stand for those of the data, by coordinate."""
+    if wanted is None or known is None:
+        if array.shape[d] != size:
+            raise InvalidInputError(f"{name} has {array.shape[d]} along {dim!r}; expected {size}")
+        return np.arange(size)
+    return match(np.asarray(wanted), np.asarray(known), f"{name} along {dim!r}")
+
+
+def match(wanted: Array, known: Array, what: str) -> Array:
+    """(len(wanted),) where each wanted coordinate stands among the known ones."""
+    if np.array_equal(wanted, known):
+        return np.arange(len(wanted))
+    if len(known):
+        try:
+            order = np.argsort(known, kind="stable")
+            place = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
+            if np.array_equal(found := order[place], found) and np.all(known[found] == wanted):
+                return np.asarray(found)
+            absent = wanted[known[found] != wanted]
+        except TypeError:  # coordinates that cannot be compared: text and numbers
+            absent = wanted
+    else:
+        absent = wanted
+    raise InvalidInputError(
+        f"{what} has no entry for {shorten([str(one) for one in absent[:3]], len(absent))}; "
+        "expected the coordinates of the data. Use .reindex_like(X), or .values to go by position"
+    )

@@ -1,0 +1,58 @@
+"""What stands beside the matrix in one fit: weights, resolved at the door and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels, Labels
+from streampca.models.by_name import root_cosine_of_latitude, weights_along
+
+
+@dataclass(frozen=True)
+class Given:
+    """Arrays of one fit, None where there are none. Solvers find it in their settings.
+
+    weights : (p,) multiply the centred and scaled features.
+    sample_weight : (n,) how often each sample counts.
+    """
+
+    weights: Array | None = None
+    sample_weight: Array | None = None
+
+    def count(self, n: int) -> float:
+        """Sum of the weights of n samples."""
+        return float(n) if self.sample_weight is None else float(self.sample_weight.sum())
+
+
+NOTHING = Given()
+
+
+def given(settings: Mapping[str, Any]) -> Given:
+    """What stands beside the matrix under these settings."""
+    found = settings.get("given", NOTHING)
+    assert isinstance(found, Given)
+    return found
+
+
+def resolve_given(settings: Mapping[str, Any], labels: Labels, sample_weight: Any = None) -> Given:
+    """The arrays that these settings and ``sample_weight`` mean for a matrix with these labels."""
+    weights = feature_weights(settings.get("weights"), labels.features)
+    samples = None
+    if sample_weight is not None:
+        samples = weights_along(sample_weight, labels.samples, "sample_weight")
+    return Given(weights, samples)
+
+
+def feature_weights(weights: Any, features: AxisLabels) -> Array | None:
+    """(p,) from "coslat", an array, or a DataArray over some of the feature dimensions."""
+    if weights is None:
+        return None
+    if isinstance(weights, str):
+        if weights != "coslat":
+            raise InvalidInputError(f"weights={weights!r}; expected 'coslat' or an array")
+        return root_cosine_of_latitude(features)
+    return weights_along(weights, features, "weights")
