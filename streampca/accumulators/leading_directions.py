@@ -23,6 +23,7 @@ class LeadingDirections(Accumulator):
 
     streamed : the axis that is streamed.  standardize : how columns are centred and scaled.
     missing : "raise", or "mean".
+    ``block["feature_weights"]`` multiplies the columns of the block, where it is given.
     Cost: about 6 n p width flops.
     Source: Brand 2006, "Fast low-rank modifications of the thin SVD", section 4.1.
     """
@@ -48,7 +49,7 @@ class LeadingDirections(Accumulator):
         self._check_width(None if self.factor is None else self.factor.T, m)
         if self.factor is None:
             self.factor = np.zeros((0, m), block.work_dtype)
-        scaling = self.standardize.resolve(stats, block.eps)
+        scaling = self.standardize.resolve(stats, block.eps, block.arrays.get("feature_weights"))
         dtype = block.work_dtype
         for tile in block.tiles(dtype, scaling.center, scaling.scale, thin=True):
             rows = tile.values.T if block.axis else tile.values
