@@ -39,8 +39,16 @@ def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
 
 
 def along(values: Any, axis: AxisLabels, name: str) -> Array:
-    """One value for every entry of an axis, (len(axis),); see :func:`weights_along`."""
-    if hasattr(values, "dims") and hasattr(values, "coords"):
+    """One value for every entry of an axis, (len(axis),); see :func:`weights_along`.
+
+    Of the features of several variables, ``values`` may hold an array for each, by its name.
+    """
+    if axis.parts and (by_dims(values) or hasattr(values, "keys")):
+        each = values if hasattr(values, "keys") else dict.fromkeys(axis.parts, values)
+        if absent := [part for part in axis.parts if part not in each]:
+            raise InvalidInputError(f"{name} has nothing for the variable {absent[0]!r}")
+        return np.concatenate([along(each[part], one, name) for part, one in axis.parts.items()])
+    if by_dims(values):
         return _broadcast(values, axis, name)
     array = np.asarray(values)
     if array.shape not in ((len(axis),), axis.sizes):
@@ -51,10 +59,20 @@ def along(values: Any, axis: AxisLabels, name: str) -> Array:
     return array.reshape(-1)
 
 
+def by_dims(values: Any) -> bool:
+    """Whether values are one array with named dimensions (an xarray.DataArray)."""
+    return all(hasattr(values, name) for name in ("dims", "coords", "values")) and not hasattr(
+        values, "keys"
+    )
+
+
 def coordinate(axis: AxisLabels, dim: str) -> Array | None:
-    """(len(axis),) the coordinate of every entry along one stacked dimension, or further column."""
+    """(len(axis),) a coordinate at every entry: along one stacked dimension, several, or none."""
     if dim in axis.extra:
         return np.asarray(axis.extra[dim])
+    if dim in axis.grids:
+        dims, values = axis.grids[dim]
+        return _spread(np.asarray(values), tuple(axis.dims.index(d) for d in dims), axis)
     if dim not in axis.coords:
         return None
     return _spread(np.asarray(axis.coords[dim]), (axis.dims.index(dim),), axis)
@@ -63,9 +81,12 @@ def coordinate(axis: AxisLabels, dim: str) -> Array | None:
 def root_cosine_of_latitude(axis: AxisLabels) -> Array:
     """(len(axis),) sqrt(cos(latitude)): cells of a regular grid count by their area.
 
-    The latitude is a coordinate with CF attributes (standard_name latitude, units degrees_north)
-    or named lat, latitude or nav_lat. Rounding below 0 at a pole is 0.
+    The latitude is a coordinate of one dimension or two, with CF attributes (standard_name
+    latitude, units degrees_north) or named lat, latitude or nav_lat. Rounding below 0 at a pole
+    is 0.
     """
+    if axis.parts:
+        return np.concatenate([root_cosine_of_latitude(part) for part in axis.parts.values()])
     dim = _latitude(axis)
     degrees = None if dim is None else coordinate(axis, dim)
     if degrees is None:
@@ -84,12 +105,13 @@ def root_cosine_of_latitude(axis: AxisLabels) -> Array:
 
 
 def _latitude(axis: AxisLabels) -> str | None:
-    for dim in axis.coords:
+    known = (*axis.coords, *axis.extra, *axis.grids)
+    for dim in known:
         attrs = axis.attrs.get(dim, {})
         units = str(attrs.get("units", "")).lower()
         if attrs.get("standard_name") == "latitude" or units in NORTHWARD:
             return dim
-    named = [dim for dim in (*axis.coords, *axis.extra) if dim.lower() in LATITUDES]
+    named = [dim for dim in known if dim.lower() in LATITUDES]
     return named[0] if named else None
 
 

@@ -212,6 +212,27 @@ def test_arrays_are_broadcast_by_name_and_aligned_by_coordinate():
     )
 
 
+def test_curvilinear_grids_and_several_variables():
+    rng = np.random.default_rng(3)
+    lat = rng.uniform(-80, 80, (3, 4))
+    ocean = xr.DataArray(
+        planted(20, 12).reshape(20, 3, 4), dims=("time", "y", "x"),
+        coords={"nav_lat": (("y", "x"), lat)},
+    )  # fmt: skip
+    expected = np.sqrt(np.cos(np.deg2rad(lat))).reshape(-1)
+    np.testing.assert_allclose(PCA(2, weights="coslat").fit(ocean).result_.weights, expected)
+    field, _ = grid()
+    both = xr.Dataset({"a": field, "b": 2 * field.isel(lon=0, drop=True)})
+    model = PCA(2, weights="coslat").fit(both, dim="time")
+    root = np.sqrt(np.cos(np.deg2rad(field.lat.values)).clip(0))
+    np.testing.assert_array_equal(model.result_.weights, [*np.repeat(root, 6), *root])
+    each = {"a": field.lat * 0 + 1, "b": np.arange(1.0, 6)}
+    model = PCA(2, weights=each).fit(both, dim="time")
+    np.testing.assert_array_equal(model.result_.weights, [*np.ones(30), 1, 2, 3, 4, 5])
+    with pytest.raises(InvalidInputError, match="nothing for the variable 'b'"):
+        PCA(2, weights={"a": 1}).fit(both, dim="time")
+
+
 def test_saved_and_loaded(tmp_path):
     field, rng = grid()
     for weights in ("coslat", rng.uniform(0.5, 2, 30)):
