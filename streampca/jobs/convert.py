@@ -75,7 +75,7 @@ def convert(
     chunks[axis] = copy_step(matrix, axis, chunks[axis])
     layout = _layout(matrix, axis, chunks, samples_major)
     names = [matrix.labels.samples, matrix.labels.features]
-    labels = {dim: _columns(one, dim) for dim, one in zip(_dims(matrix), names, strict=True)}
+    labels = {dim: one.columns(dim) for dim, one in zip(_dims(matrix), names, strict=True)}
     sink = open_group_sink(path, layout, labels, overwrite=overwrite, resume=resume)
     resumed = sink.written
     plan, cost = copy_matrix(matrix, sink, axis, memory_limit=memory_limit, progress=progress)
@@ -134,14 +134,6 @@ def _dims(matrix: Any) -> tuple[str, str]:
     samples = "-".join(matrix.labels.samples.dims) or "sample"
     features = "-".join(matrix.labels.features.dims) or "feature"
     return samples, features if features != samples else f"{features}_"
-
-
-def _columns(axis: Any, dim: str) -> dict[str, Any]:
-    """What is known about one axis, by the name of the array that holds it."""
-    if len(axis.dims) > 1:
-        return {dim: np.asarray(axis.names())}
-    own = {dim: next(iter(axis.coords.values()))} if axis.named else {}
-    return own | dict(axis.extra)
 
 
 def _refuse_own_source(matrix: Any, path: str) -> None:

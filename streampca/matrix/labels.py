@@ -82,6 +82,16 @@ class AxisLabels:
         """Names of the given entries, or of all."""
         return [self.name(int(i)) for i in (range(len(self)) if entries is None else entries)]
 
+    def columns(self, dim: str) -> dict[str, np.ndarray[Any, Any]]:
+        """All that is known about the entries, by the name of the array that holds it.
+
+        dim : the name that the axis has there; its own array are the entries' names, if any.
+        """
+        if len(self.dims) > 1:
+            return {dim: np.asarray(self.names())}
+        own = {dim: next(iter(self.coords.values()))} if self.named else {}
+        return own | dict(self.extra)
+
     def take(self, start: int, stop: int) -> AxisLabels:
         """Labels of a contiguous part; stacked dimensions become plain names."""
         if (start, stop) == (0, len(self)):

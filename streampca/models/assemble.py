@@ -70,7 +70,7 @@ def assemble(
         certificate=fitted.certificate,
         settings=_kept(settings),
         weights=given(settings).weights,
-        provenance=_provenance(costs, source),
+        provenance=provenance(costs, source),
         plan={} if plan is None else plan.to_dict(),
         weight=fitted.weight,
         total_squares=spectrum.squares / divisor**2,
@@ -129,9 +129,10 @@ def _warn(
     if asked is None:  # all: those that shape and centring allow
         kept = min(kept, n_samples - settings["center"], varying)
     if kept > fitted.rank > 0:
+        streamed = ", and 0 in loadings=" if settings.get("loadings") is not None else ""
         _tell(
             f"{kept} components were asked and the data have numerical rank {fitted.rank}: those "
-            "after it are rounding. For small singular values use float64 data and "
+            f"after it are rounding{streamed}. For small singular values use float64 data and "
             "svd_solver='tsqr'.",
             AccuracyWarning,
             told,
@@ -153,7 +154,8 @@ def _kept(settings: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _provenance(costs: Sequence[PassCost], source: str) -> dict[str, Any]:
+def provenance(costs: Sequence[PassCost], source: str) -> dict[str, Any]:
+    """What was read, what it cost, and with which versions."""
     names = ("streampca", "numpy", "scipy", "zarr", "dask", "xarray")
     return {
         "source": source,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels, component_axis, weighted_divisors
 from streampca.models.eof_views import EofViews
+from streampca.models.genotype_numbers import genotype_tables
 from streampca.models.saved_labels import labels_from_saved, labels_to_saved, plain
 from streampca.solvers import Certificate, TracyWidom, tracy_widom_test
-from streampca.store import read_bundle, write_bundle
+from streampca.store import read_bundle, read_labelled, write_bundle
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,6 +60,7 @@ class Decomposition:
     missing_by_sample: Array | None = None  # (n,) missing cells of each row, in all p features
     feature_variance: Array | None = None  # (p,) in the units of the data
     weights: Array | None = None
+    fitted: Array | None = None  # (n,) True for the rows of the fit, where others are scored too
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -158,11 +160,31 @@ class Decomposition:
     def require_components(self) -> Array:
         """The components, or the error that says how to get them."""
         if self.components is None:
+            if (path := self.settings.get("loadings")) is not None:
+                raise InvalidInputError(
+                    f"the components of this fit were streamed to {path}; bring them into memory: "
+                    f"result.with_components({path!r}), or --loadings {path}"
+                )
             raise InvalidInputError(
                 "this fit has scores but no components (components=False saved the second pass); "
                 "fit again with components=True"
             )
         return self.components
+
+    def with_components(self, path: str | os.PathLike[str]) -> Decomposition:
+        """This result with the components that its fit streamed to Zarr (``loadings=``), in memory.
+
+        Raises SourceError where they are not there, InvalidInputError where they are of another.
+        """
+        columns, about = read_labelled(path, "components")
+        shape = (self.n_features, self.n_components)
+        source = self.provenance.get("source")
+        if columns.shape != shape or about.get("fingerprint") != source:
+            raise InvalidInputError(
+                f"{path}: components of {columns.shape[0]} features x {columns.shape[1]} that "
+                f"another fit wrote; expected those of this one, {shape[0]} x {shape[1]}"
+            )
+        return replace(self, components=np.asarray(columns.T, dtype=np.float64, order="C"))
 
     def top_features(self, component: int = 0, n: int = 10) -> list[tuple[str, float]]:
         """The n features with the largest |loading| on a component (0 = the first), by name."""
@@ -212,7 +234,10 @@ class Decomposition:
         ``components`` (component, feature dimensions), ``mean``, ``explained_variance``,
         ``explained_variance_ratio`` and, where the fit has them, ``scores``. Components count
         from 1. Features without any observation are NaN. A fit of several variables gives
-        ``components_sst``, ``mean_sst`` and so on.
+        ``components_sst``, ``mean_sst`` and so on. A genotype fit adds ``eigenvalues``,
+        ``eigenvectors``, ``frequency`` of the counted allele (a coordinate of the variants) and
+        ``observed_alleles`` behind it, ``used`` variants, ``tracy_widom_p``,
+        ``missing_by_sample`` and, where others were scored too, the ``fitted`` samples.
         """
         from streampca.sources.labelled import to_dataset
 
@@ -230,7 +255,11 @@ class Decomposition:
             tables["components"] = (components, [component, features])
         if self.scores is not None:
             tables["scores"] = (self.scores, [self.labels.samples, component])
-        dataset = to_dataset(tables, {"method": self.method, "n_samples": self.n_samples})
+        attributes = {"method": self.method, "n_samples": self.n_samples}
+        if self.method == "GenotypePCA":
+            tables |= genotype_tables(self, component)
+            attributes["n_features_used"] = self.n_features_used
+        dataset = to_dataset(tables, attributes)
         if "mean" in dataset:
             dataset["mean"].attrs.update(self.labels.attrs)
         return dataset

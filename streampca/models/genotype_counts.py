@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,15 @@ def plan_counting(
     """The plan of one pass over the variants that counts calls."""
     spec = pass_spec(name, matrix, 1, [accumulator])
     return make_plan(matrix, "calls", [Candidate("calls", "one pass", (spec,))], memory_limit)
+
+
+def preceded(plan: Plan, *earlier: Plan) -> Plan:
+    """A plan with the passes that come before it, each with its memory."""
+    memory = dict(plan.memory)
+    for one in earlier:
+        memory |= {made.name: one.memory[made.name] for made in one.passes}
+    passes = [made for one in earlier for made in one.passes]
+    return replace(plan, passes=(*passes, *plan.passes), memory=memory)
 
 
 def _counted(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -15,8 +16,10 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Labels, select
 from streampca.models.assemble import assemble
 from streampca.models.fitted import Cohort
-from streampca.models.genotype_counts import plan_counting, well_called_samples
+from streampca.models.genotype_counts import plan_counting, preceded, well_called_samples
 from streampca.models.genotype_filters import Names, VariantFilter, filter_genotypes, sample_mask
+from streampca.models.genotype_numbers import eigenvalues, eigenvectors, frequencies
+from streampca.models.gram_outputs import COMPONENTS
 from streampca.models.linear import LinearModel
 from streampca.models.local_loadings import local_components
 from streampca.models.pca import check_settings
@@ -33,7 +36,9 @@ from streampca.passes import (
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL, NO_PARENT
-from streampca.store import MemorySink
+from streampca.store import MemorySink, labelled_columns
+
+OUTPUTS = ("loadings", "relationship")  # parameters that are paths of new Zarr groups
 
 
 class GenotypePCA(LinearModel):
@@ -62,8 +67,13 @@ class GenotypePCA(LinearModel):
         ``project_samples(..., shrinkage="oadp")`` corrects for it. With solver "scatter" they
         cost one more pass.
     components : False saves the second pass; no loadings, and no ``fit_samples``.
-    relationship : path of a new Zarr array for the relationship matrix ZZ'/M, (n, n). The solver
-        is then "gram".
+    loadings : path of a new Zarr group: the second pass streams the components there, variant
+        block by variant block, (p, k) unit columns in ``components`` beside the variants' labels,
+        means and scales, and does not hold them: ``components_`` is then absent, until
+        ``result_.with_components(path)``. Orthonormal to the rounding of the products (they are
+        not orthonormalised again), and 0 after the rank. The solver is then "gram".
+    relationship : path of a new Zarr group for the relationship matrix ZZ'/M: ``relationship``
+        (n, n), with the samples' labels. The solver is then "gram".
     svd_solver, memory_limit, scheduler, progress, checkpoint : as in :class:`PCA`.
 
     Attributes
@@ -103,6 +113,7 @@ class GenotypePCA(LinearModel):
         remove: Names | None = None,
         fit_samples: Names | None = None,
         components: bool = True,
+        loadings: str | os.PathLike[str] | None = None,
         relationship: str | os.PathLike[str] | None = None,
         svd_solver: str = "auto",
         memory_limit: int | str | None = None,
@@ -121,6 +132,7 @@ class GenotypePCA(LinearModel):
         self.remove = remove
         self.fit_samples = fit_samples
         self.components = components
+        self.loadings = loadings
         self.relationship = relationship
         self.svd_solver = svd_solver
         self.memory_limit = memory_limit
@@ -138,7 +150,7 @@ class GenotypePCA(LinearModel):
         cohort = self._cohort(self._genotypes(X))
         calls = self._calls_plan(cohort.everyone)
         plan = self._plan(cohort)
-        return plan if calls is None else _joined(calls, plan)
+        return plan if calls is None else preceded(plan, calls)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X: .bed filesets, VCF Zarr, int8 arrays with -1 = missing, or a ChunkedMatrix.
@@ -168,7 +180,7 @@ class GenotypePCA(LinearModel):
         _warn_of_children(fitted_on.labels.samples)
         partial = cohort if fitted_on is not cohort.everyone else None
         fitted = fit_pca(plan, fitted_on, self._settings(), execution, partial)
-        self.plan_ = plan if calls is None else _joined(calls, plan)
+        self.plan_ = plan if calls is None else preceded(plan, calls)
         self.cost_, self.dim_ = execution.costs, dim
         labels = Labels(cohort.everyone.labels.samples, matrix.labels.features)
         self.result_ = assemble(
@@ -184,6 +196,10 @@ class GenotypePCA(LinearModel):
         if self.result_.scores is None or len(self.result_.scores) < matrix.shape[0]:
             scores, holes = self._project_all(cohort.everyone)
             self.result_ = replace(self.result_, scores=scores, missing_by_sample=holes)
+        if partial is not None:
+            chosen = np.zeros(len(cohort.everyone.labels.samples), np.bool_)
+            chosen[cohort.rows] = True
+            self.result_ = replace(self.result_, fitted=chosen)
         self._warn_of_local_components()
         return self
 
@@ -195,7 +211,8 @@ class GenotypePCA(LinearModel):
         """The parameters with those that every genotype fit shares, as the solvers read them."""
         shared = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
         settings = {**shared, **self.get_params()}
-        settings["relationship"] = None if self.relationship is None else str(self.relationship)
+        for name in OUTPUTS:
+            settings[name] = None if settings[name] is None else os.fspath(settings[name])
         return settings
 
     def _genotypes(self, X: Any, dim: Any = None) -> ChunkedMatrix:
@@ -225,8 +242,9 @@ class GenotypePCA(LinearModel):
         fitted_on = _fitted(cohort)
         settings = check_settings(self._settings(), fitted_on.shape)
         everyone = cohort.everyone if fitted_on is not cohort.everyone else None
-        if self.relationship is not None:
-            _refuse_occupied(os.fspath(self.relationship))
+        if self.loadings is not None and not self.components:
+            raise InvalidInputError("loadings= needs the pass that components=False saves")
+        _refuse_outputs({name: settings[name] for name in OUTPUTS if settings[name] is not None})
         plan = plan_pca(fitted_on, settings, everyone)
         return replace(plan, method="GenotypePCA")
 
@@ -268,11 +286,12 @@ class GenotypePCA(LinearModel):
     def _warn_of_local_components(self) -> None:
         result = self.result_
         labels = result.labels.features
-        if result.components is None or "position" not in labels.extra:
+        components: Iterable[Array] | None = result.components
+        if self.loadings is not None:
+            components = labelled_columns(self.loadings, COMPONENTS)
+        if components is None or "position" not in labels.extra:
             return
-        found = local_components(
-            result.components, labels.extra["chromosome"], labels.extra["position"]
-        )
+        found = local_components(components, labels.extra["chromosome"], labels.extra["position"])
         if found:
             warnings.warn(
                 f"{'; '.join(map(str, found))}: likely linkage disequilibrium or an inversion, not "
@@ -294,21 +313,17 @@ class GenotypePCA(LinearModel):
     @property
     def eigenvectors_(self) -> Array:
         """(n, k) scores divided by the singular values: unit columns over the fitted samples."""
-        singular = self._fitted().singular_values
-        return np.asarray(self.scores_ / np.where(singular > 0, singular, 1.0))
+        return eigenvectors(self._fitted())
 
     @property
     def eigenvalues_(self) -> Array:
         """(k,) of the relationship matrix ZZ'/M, M variants used (PLINK's .eigenval)."""
-        result = self._fitted()
-        freedom = max(result.weight - result.ddof, 0.0)
-        return np.asarray(result.explained_variance * freedom / max(result.n_features_used, 1))
+        return eigenvalues(self._fitted())
 
     @property
     def frequencies_(self) -> Array:
-        """(p,) of the counted allele, among the calls of the fitted samples."""
-        result = self._fitted()
-        return np.asarray(result.mean / int(result.settings.get("ploidy", 2)))
+        """(p,) of the counted allele, among the calls of the fitted samples; NaN without a call."""
+        return frequencies(self._fitted())
 
     @property
     def tracy_widom_(self) -> TracyWidom:
@@ -332,11 +347,13 @@ class ScoresAndHoles:
         return np.hstack([self.projection(block), block.row_missing[:, None]], dtype=np.float64)
 
 
-def _refuse_occupied(path: str) -> None:
-    """Refuse an output that is there, before anything is read."""
-    if not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path)):
-        return
-    raise InvalidInputError(f"relationship: {path} exists already; remove it or name another")
+def _refuse_outputs(paths: Mapping[str, str]) -> None:
+    """Refuse outputs that are there, or the same, before anything is read."""
+    for name, path in paths.items():
+        if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+            raise InvalidInputError(f"{name}: {path} exists already; remove it or name another")
+    if len({os.path.realpath(path) for path in paths.values()}) < len(paths):
+        raise InvalidInputError(f"{' and '.join(paths)} are one path; name two")
 
 
 def _warn_of_children(samples: AxisLabels) -> None:
@@ -358,9 +375,3 @@ def _warn_of_children(samples: AxisLabels) -> None:
             NonFounderWarning,
             stacklevel=3,
         )
-
-
-def _joined(calls: Plan, plan: Plan) -> Plan:
-    """The plan of a fit that counts calls first."""
-    memory = {**plan.memory, "calls by sample": calls.memory["calls by sample"]}
-    return replace(plan, passes=(*calls.passes, *plan.passes), memory=memory)

@@ -12,6 +12,7 @@ from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.decomposition import Decomposition
+from streampca.models.genotype_numbers import used_variants
 from streampca.models.genotype_sums import SampleSums, SumsLayout, VariantSums, tile_nbytes
 from streampca.models.variant_matching import VariantMatch, match_variants
 from streampca.passes import (
@@ -195,9 +196,7 @@ def project_samples(
 
 def used_features(result: Decomposition) -> Array:
     """Features that the fit used: not dropped, constant or filtered."""
-    used = np.ones(result.n_features, np.bool_)
-    for left_out in (result.dropped, result.constant, result.filtered):
-        used[left_out] = False
+    used = used_variants(result)
     if result.scale is not None:
         used &= result.scale > 0
     return np.flatnonzero(used)

@@ -10,7 +10,14 @@ from streampca.models.linear import attach
 from streampca.models.pca import PCA
 
 KINDS: dict[str, type[PCA | GenotypePCA]] = {"GenotypePCA": GenotypePCA}  # others load as PCA
-NOT_KEPT = ("variants", "keep", "remove", "fit_samples", "relationship")  # lists, not settings
+NOT_KEPT = (
+    "variants",
+    "keep",
+    "remove",
+    "fit_samples",
+    "relationship",
+    "loadings",
+)  # lists, not settings
 
 
 def load(path: str | os.PathLike[str]) -> PCA | GenotypePCA:

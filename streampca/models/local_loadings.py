@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,11 +33,11 @@ class LocalComponent:
 
 
 def local_components(
-    components: Array, chromosome: Array, position: Array, window: int = WINDOW
+    components: Iterable[Array], chromosome: Array, position: Array, window: int = WINDOW
 ) -> list[LocalComponent]:
     """Components whose squared loadings concentrate in one window of the genome.
 
-    components : (k, p) unit rows.  chromosome, position : (p,).  window : base pairs.
+    components : k unit rows of (p,).  chromosome, position : (p,).  window : base pairs.
     A window counts where it holds over a quarter of the squared loadings and five times its share
     of the variants. Cost: one sort of p, and O(k p).
     """

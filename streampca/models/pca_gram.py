@@ -29,6 +29,7 @@ from streampca.models.fitted import (
     standardization,
 )
 from streampca.models.given import given
+from streampca.models.gram_outputs import components_sink, write_relationship
 from streampca.models.pca_plan import needs_moments
 from streampca.models.projection import FeatureLoadings, ScoresBesideFit
 from streampca.passes import Plan, single_threaded_blas
@@ -42,7 +43,7 @@ from streampca.solvers import (
     signs,
     signs_of_components,
 )
-from streampca.store import MemorySink, Sink, ZarrSink
+from streampca.store import MemorySink, Sink
 
 LEAST_WEIGHT = 1e-4  # of the largest: rounding in the scores grows with the root of its inverse
 FEATURES_AT_ONCE = 16384  # products over this many are added in the working dtype
@@ -163,7 +164,7 @@ def gram_by_features(
     first = step("gram", accumulators=accumulators).accumulators
     gram = first.pop("gram")
     if (relationship := settings.get("relationship")) is not None:
-        write_relationship(relationship, gram.lower(), gram.n_used)
+        write_relationship(relationship, gram.lower(), gram.n_used, matrix.labels.samples)
     terms = OPEN_BLOCKS * int(np.diff(plan.named("gram").edges).max())
     dual = _solve_dual(gram.lower(), gram.z_probe, settings, matrix, terms, gram.n_used)
     del gram  # n x n, before the statistics of all columns are joined
@@ -172,22 +173,47 @@ def gram_by_features(
         fitted.missing_by_sample = first["rows"].counts()
     del first
     if settings["components"]:
-        components = np.empty((dual.k, matrix.shape[1]))
-        rows = None if cohort is None else cohort.rows
-        second = step(
-            "loadings",
-            operands={"u": dual.u, "s": dual.s},
-            sinks={"loadings": RowsSink(components.T, 0)},
-            maps={"loadings": FeatureLoadings(standardize, rows)},
-            accumulators=_cohort_scores(standardize, cohort),
-            matrix=matrix if cohort is None else cohort.everyone,
-        )
-        fitted.components = _finish_components(components, dual, fitted, settings["center"])
-        if cohort is not None:
-            fitted.scores = second["scores"].scores
-            fitted.scores[cohort.rows] = dual.u * dual.s
-            fitted.missing_by_sample = second["rows"].counts() if counted else None
+        _loadings(plan, matrix, settings, step, cohort, dual, fitted)
     return fitted
+
+
+def _loadings(
+    plan: Plan,
+    matrix: ChunkedMatrix,
+    settings: dict[str, Any],
+    step: Runner,
+    cohort: Cohort | None,
+    dual: _Dual,
+    fitted: Fitted,
+) -> None:
+    """The pass for the components, in memory or streamed to Zarr, and for a cohort's scores.
+
+    Components of mere rounding are 0 in it, and completed afterwards where they are in memory.
+    """
+    standardize = standardization(settings)
+    components, sink = None, None  # type: Array | None, Sink | None
+    if (path := settings.get("loadings")) is None:
+        components = np.empty((dual.k, matrix.shape[1]))
+        sink = RowsSink(components.T, 0)
+    else:
+        variance = fitted.spectrum.values / freedom(fitted.weight, settings)
+        sink = components_sink(path, fitted, variance, matrix, plan.named("loadings").edges)
+    real = np.where(np.arange(dual.k) < dual.rank, dual.s, np.inf)
+    second = step(
+        "loadings",
+        operands={"u": dual.u, "s": real},
+        sinks={"loadings": sink},
+        maps={"loadings": FeatureLoadings(standardize, None if cohort is None else cohort.rows)},
+        accumulators=_cohort_scores(standardize, cohort),
+        matrix=matrix if cohort is None else cohort.everyone,
+    )
+    if components is not None:
+        fitted.components = _finish_components(components, dual, fitted, settings["center"])
+    if cohort is not None:
+        fitted.scores = second["scores"].scores
+        fitted.scores[cohort.rows] = dual.u * dual.s
+        counted = settings["missing"] == "mean"
+        fitted.missing_by_sample = second["rows"].counts() if counted else None
 
 
 def _cohort_scores(standardize: Standardize, cohort: Cohort | None) -> dict[str, Accumulator]:
@@ -195,20 +221,6 @@ def _cohort_scores(standardize: Standardize, cohort: Cohort | None) -> dict[str,
         return {}
     scores = ScoresBesideFit(standardize=standardize, rows=cohort.rows)
     return {"scores": scores, "rows": RowMissing()}
-
-
-def write_relationship(path: str, lower: Array, n_used: int) -> None:
-    """The relationship matrix ZZ'/M as a Zarr array (n, n) float32, M features used."""
-    n = len(lower)
-    sink = ZarrSink(path, n, n, np.float32, dims=("sample", "sample_2"))
-    for start in range(0, n, sink.chunk):
-        stop = min(start + sink.chunk, n)
-        rows = np.empty((stop - start, n))
-        rows[:, :stop] = np.tril(lower[start:stop, :stop], start)
-        rows[:, start:stop] += np.tril(lower[start:stop, start:stop], -1).T
-        rows[:, stop:] = lower[stop:, start:stop].T
-        sink.write(start, (rows / max(n_used, 1)).astype(np.float32))
-    sink.finish()
 
 
 def _finish_components(components: Array, dual: _Dual, fitted: Fitted, centered: bool) -> Array:

@@ -21,6 +21,7 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted import standardization
 from streampca.models.given import given
+from streampca.models.gram_outputs import streamed_nbytes
 from streampca.passes import Candidate, PassSpec, Plan, block_edges, make_plan, pass_spec, size
 from streampca.solvers import known_count
 
@@ -49,11 +50,11 @@ def plan_pca(
         raise InvalidInputError(
             "svd_solver='tsqr' cannot put means into holes in one pass; use svd_solver='scatter'"
         )
-    if settings.get("relationship") is not None:
+    if any(settings.get(name) is not None for name in ("relationship", "loadings")):
         if solver not in ("auto", "gram"):
             raise InvalidInputError(
-                f"relationship= writes the matrix of the samples, which svd_solver={solver!r} does "
-                "not form; use svd_solver='gram'"
+                f"relationship= and loadings= need the matrix of the samples, which "
+                f"svd_solver={solver!r} does not form; use svd_solver='gram'"
             )
         candidates = [_gram(matrix, settings, everyone)]
         return make_plan(matrix, "PCA", candidates, settings["memory_limit"])
@@ -170,18 +171,26 @@ def _gram(
     if settings["components"]:
         rows = n if everyone is None else everyone.shape[0]
         others = 0 if everyone is None else 4 * k * rows * 8
+        streamed = settings.get("loadings") is not None
+        itemsize = work_dtype(matrix.dtype).itemsize
+
+        def scratch(length: int) -> int:
+            written = streamed_nbytes(k, itemsize, length) if streamed else 0
+            return k * (rows + 2 * length) * 8 + written
+
         loadings = PassSpec(
             "loadings",
             1,
             0,
             0,
-            scratch=lambda length: k * (rows + 2 * length) * 8,
-            kept_nbytes=_dual_nbytes(matrix, settings, k) + k * p * 8 + others,
+            scratch=scratch,
+            kept_nbytes=_dual_nbytes(matrix, settings, k) + others + (0 if streamed else k * p * 8),
             flops=(2.0 if everyone is None else 4.0) * rows * p * k,
             matrix=everyone,
         )
         passes += (loadings,)
-        reason += "; a second pass for the components (components=False saves it)"
+        to = " to Zarr" if streamed else ""
+        reason += f"; a second pass for the components{to} (components=False saves it)"
     # the Gram matrix is gone when the statistics of all columns are joined
     statistics = Moments().projected_nbytes(matrix.shape, 8) + 12 * p * 8
     held = max(first.total_nbytes + solve, statistics) + 2 * n * k * 8

@@ -172,7 +172,7 @@ def open_group_sink(
             raise _exists(path)
         if not overwrite and layout.name in group:
             array = _begun(group, layout, path, resume)
-            _write_labels(group, labels)
+            write_labels(group, labels)
             return GroupSink(array, layout, path)
         overwrite = True  # stopped before there was an array
     attributes = {"streampca_array": layout.name}
@@ -191,7 +191,7 @@ def open_group_sink(
         attributes=layout.attributes(),
         config={"write_empty_chunks": True},
     )
-    _write_labels(group, labels)
+    write_labels(group, labels)
     return GroupSink(array, layout, path)
 
 
@@ -233,7 +233,8 @@ def _begun(group: Any, layout: GroupLayout, path: str, resume: bool) -> Any:
     return array.with_config({"write_empty_chunks": True})
 
 
-def _write_labels(group: Any, labels: Mapping[str, Mapping[str, Array]]) -> None:
+def write_labels(group: Any, labels: Mapping[str, Mapping[str, Array]]) -> None:
+    """Arrays of one dimension in a group. labels : dimension -> {name: (size,) array}."""
     for dim, columns in labels.items():
         for name, values in columns.items():
             stored = storable(values)

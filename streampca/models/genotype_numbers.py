@@ -1,0 +1,72 @@
+"""What geneticists call the numbers of a genotype fit, from its Decomposition alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+
+
+def eigenvalues(result: Any) -> Array:
+    """(k,) of the relationship matrix ZZ'/M, M variants used (PLINK's .eigenval)."""
+    freedom = max(result.weight - result.ddof, 0.0)
+    return np.asarray(result.explained_variance * freedom / max(result.n_features_used, 1))
+
+
+def eigenvectors(result: Any) -> Array:
+    """(n, k) scores divided by the singular values: unit columns over the fitted samples."""
+    singular = result.singular_values
+    return np.asarray(result.scores / np.where(singular > 0, singular, 1.0))
+
+
+def frequencies(result: Any) -> Array:
+    """(p,) of the counted allele among the calls of the fitted samples; NaN without a call."""
+    values = np.array(result.mean) / ploidy(result)
+    values[result.dropped] = np.nan
+    return values
+
+
+def observed_alleles(result: Any) -> Array:
+    """(p,) alleles that the frequencies were counted from: ploidy times the calls."""
+    lost = np.zeros(result.n_features, np.int64) if result.missing is None else result.missing
+    return np.asarray(ploidy(result) * (result.n_samples - lost))
+
+
+def ploidy(result: Any) -> int:
+    """Most copies that a call can have."""
+    return int(result.settings.get("ploidy", 2))
+
+
+def used_variants(result: Any) -> Array:
+    """(p,) True for the M variants that the fit used: not dropped, constant or filtered."""
+    used = np.ones(result.n_features, np.bool_)
+    for left_out in (result.dropped, result.constant, result.filtered):
+        used[left_out] = False
+    return used
+
+
+def genotype_tables(result: Any, component: Any) -> dict[str, tuple[Array, list[Any]]]:
+    """Name -> (values, labels of their axes) of what ``to_xarray`` says about a genotype fit.
+
+    component : labels of the components.
+    """
+    samples, variants = result.labels.samples, result.labels.features
+    tables: dict[str, tuple[Array, list[Any]]] = {
+        "eigenvalues": (eigenvalues(result), [component]),
+        "frequency": (frequencies(result), [variants]),
+        "observed_alleles": (observed_alleles(result), [variants]),
+        "used": (used_variants(result), [variants]),
+    }
+    if result.scores is not None:
+        tables["eigenvectors"] = (eigenvectors(result), [samples, component])
+    for name in ("fitted", "missing_by_sample"):
+        if (values := getattr(result, name)) is not None:
+            tables[name] = (values, [samples])
+    try:
+        p_value = result.tracy_widom().p_value[: result.n_components]
+    except InvalidInputError:  # all of the variance is in the components
+        return tables
+    return tables | {"tracy_widom_p": (p_value, [component])}

@@ -1,0 +1,73 @@
+"""What a fit through the n x n Gram matrix leaves on disk: relationships, streamed components."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels, ChunkedMatrix, work_dtype
+from streampca.models.fitted import Fitted
+from streampca.store import LabelledSink
+from streampca.store.sinks import CHUNK_NBYTES, chunk_for
+
+RELATIONSHIP, COMPONENTS = "relationship", "components"  # names of the arrays
+
+
+def write_relationship(path: str, lower: Array, n_used: int, samples: AxisLabels) -> None:
+    """The relationship matrix ZZ'/M as a Zarr group, M features used.
+
+    ``relationship`` (sample, sample_2) float32, beside the samples' names and families.
+    """
+    n = len(lower)
+    labels = {"sample": samples.columns("sample")}
+    if "sample" in labels["sample"]:
+        labels["sample_2"] = {"sample_2": labels["sample"]["sample"]}
+    about = {"n_features_used": n_used}
+    sink = LabelledSink(
+        path, RELATIONSHIP, (n, n), ("sample", "sample_2"), labels, attributes=about
+    )
+    for start in range(0, n, sink.chunk):
+        stop = min(start + sink.chunk, n)
+        rows = np.empty((stop - start, n))
+        rows[:, :stop] = np.tril(lower[start:stop, :stop], start)
+        rows[:, start:stop] += np.tril(lower[start:stop, start:stop], -1).T
+        rows[:, stop:] = lower[stop:, start:stop].T
+        sink.write(start, (rows / max(n_used, 1)).astype(np.float32))
+    sink.finish()
+
+
+def components_sink(
+    path: str, fitted: Fitted, variance: Array, matrix: ChunkedMatrix, edges: Array
+) -> LabelledSink:
+    """Where the components go, block by block: (p, k) in the working dtype of the matrix.
+
+    ``components`` (feature, component), unit columns, 0 in those after the rank; beside it the
+    features' labels, ``mean``, ``scale`` and ``explained_variance``.
+    edges : of the blocks that will be written.
+    """
+    p, k = matrix.shape[1], len(variance)
+    dim = "-".join(matrix.labels.features.dims)
+    dtype = work_dtype(matrix.dtype)
+    by_feature = {"mean": fitted.mean}
+    if fitted.scale is not None:
+        by_feature["scale"] = fitted.scale
+    return LabelledSink(
+        path,
+        COMPONENTS,
+        (p, k),
+        (dim, "component"),
+        {
+            dim: matrix.labels.features.columns(dim),
+            "component": {"component": np.arange(1, k + 1)},
+        },
+        dtype,
+        chunk_for(edges, max(1, CHUNK_NBYTES // (k * dtype.itemsize))),
+        {dim: by_feature, "component": {"explained_variance": variance}},
+        {"rank": fitted.rank, "fingerprint": matrix.fingerprint()},
+    )
+
+
+def streamed_nbytes(k: int, itemsize: int, length: int) -> int:
+    """Scratch of writing blocks of that length: in the stored dtype, encoded, and chunks that two
+    blocks share, which are read again."""
+    return 2 * k * itemsize * length + 2 * CHUNK_NBYTES
