@@ -509,3 +509,82 @@ def test_variants_are_judged_and_pruned_by_the_fitted_samples(linked, tmp_path, 
     judged = (np.minimum(frequency, 1 - frequency) >= 0.05) & ((calls < 0).mean(axis=0) <= 0.1)
     pruned = streampca.prune_ld(streampca.matrix.select(alone, features=judged), r2=0.3)
     assert kept == set(pruned.ids.tolist())
+
+
+@pytest.mark.filterwarnings("ignore:3 of 120 samples")
+def test_the_passes_before_a_pruned_fit_are_counted(linked, tmp_path, capsys):
+    """calls by sample, calls by variant, the scan, the Gram matrix, the loadings."""
+    words = ["fit", "--bfile", linked, "-k", "2", "--ld-r2", "0.2", "--solver", "gram"]
+    assert main([*words, *SHARES, "--loadings", str(tmp_path / "v.zarr")]) == 0
+    passes = next(
+        line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("passes")
+    )
+    assert passes == ["passes", "5", "5"]
+    model = tmp_path / "model"
+    relationship = ["--relationship", str(tmp_path / "r.zarr")]
+    assert main([*words, *SHARES, *relationship, "--json", "-o", str(model)]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["planned"]["passes"] == said["measured"]["passes"] == 5
+    assert said["planned"]["reads"] == said["measured"]["reads"]
+    made = streampca.load(model).result_.provenance["passes"]
+    names = ["calls by sample", "calls by variant", "LD scan", "gram", "loadings"]
+    assert [one["name"] for one in made] == names
+
+
+def test_fitted_samples_are_marked_in_the_table(fileset, tmp_path):
+    stem, _ = fileset
+    names = streampca.open(f"{stem}.bed").labels.samples.extra["individual"]
+    (tmp_path / "some").write_text("\n".join(names[::3]))
+    out = str(tmp_path / "o")
+    words = ["fit", "--bfile", stem, "-k", "2", "--out", out, "-q"]
+    assert main([*words, "--fit-samples", str(tmp_path / "some")]) == 0
+    head, *rows = [line.split() for line in (tmp_path / "o.eigenvec").read_text().splitlines()[1:]]
+    assert head == ["#FID", "IID", "FITTED", "PC1", "PC2"]
+    assert [row[2] for row in rows] == ["1" if i % 3 == 0 else "0" for i in range(90)]
+    unit = np.array([row[3:] for row in rows[::3]], float)
+    np.testing.assert_allclose(unit.T @ unit, np.eye(2), atol=1e-5)
+
+
+def test_frequencies_are_those_of_plink2(linked, tmp_path, capsys):
+    import shutil
+    import subprocess
+
+    out = tmp_path / "o"
+    words = ["fit", "--bfile", linked, "-k", "2", "-q", "--freq"]
+    assert main(words) == 65
+    assert "add --out" in capsys.readouterr().err
+    assert main([*words, "--maf", "0.1", "--out", str(out)]) == 0
+    head, *rows = [line.split("\t") for line in (tmp_path / "o.afreq").read_text().splitlines()]
+    assert head == ["#CHROM", "ID", "REF", "ALT", "ALT_FREQS", "OBS_CT"]
+    calls = streampca.open(f"{linked}.bed")
+    calls = calls.read(1, 0, 600)
+    observed = (calls >= 0).sum(axis=0)
+    assert [int(row[5]) for row in rows] == (2 * observed).tolist()
+    share = np.where(calls < 0, 0, calls).sum(axis=0) / np.where(observed, 2 * observed, np.nan)
+    np.testing.assert_allclose([float(row[4]) for row in rows], share, rtol=1e-5)
+    assert rows[13][4:] == ["nan", "0"]
+    assert rows[500][:4] == ["2", "rs500", "A", "G"]
+    if (program := shutil.which("plink2")) is None:
+        pytest.skip("plink2 is not installed (Debian: apt-get install plink2)")
+    theirs = str(tmp_path / "theirs")
+    command = [program, "--bfile", linked, "--freq", "--out", theirs]
+    subprocess.run(command, check=True, capture_output=True)
+    lines = (tmp_path / "theirs.afreq").read_text().splitlines()
+    assert [line.split("\t") for line in lines] == [head, *rows]
+
+
+def test_new_samples_on_streamed_components(fileset, tmp_path, capsys):
+    stem, _ = fileset
+    model, store, table = (str(tmp_path / n) for n in ("model", "v.zarr", "new.tsv"))
+    words = ["fit", "--bfile", stem, "-k", "2", "-q", "-o", model, "--loadings", store]
+    assert main(words) == 0
+    again = [*words, "--overwrite"]
+    assert main(again) == 65
+    assert "v.zarr exists already" in capsys.readouterr().err
+    assert main(["project", model, "--bfile", stem, "-o", table]) == 65
+    assert f"--loadings {store}" in capsys.readouterr().err
+    assert main(["project", model, "--bfile", stem, "-o", table, "--loadings", store]) == 0
+    rows = [line.split("\t")[3:] for line in (tmp_path / "new.tsv").read_text().splitlines()[2:]]
+    scores = streampca.load(model).scores_
+    assert np.corrcoef(np.array(rows, float)[:, 0], scores[:, 0])[0, 1] > 0.999
+    capsys.readouterr()

@@ -10,9 +10,11 @@ import streampca
 from streampca.cli.options import progress_of
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, select
-from streampca.models.genotype_counts import well_called
+from streampca.models.assemble import provenance
+from streampca.models.genotype_counts import preceded, well_called
 from streampca.models.genotype_filters import filter_genotypes, sample_mask
 from streampca.models.ld_pruning import LDPruning, default_step, ld_scan, prune_ld
+from streampca.passes import PassCost, Plan
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL
 
@@ -23,6 +25,7 @@ class Chosen:
 
     source : (samples, variants) of what was opened.  listed : after chromosomes, lists and
     regions.  called : after --mind, --geno and --maf, where these came before a pruning.
+    before : plan and cost of the passes of these and of the pruning.
     """
 
     matrix: ChunkedMatrix
@@ -30,6 +33,7 @@ class Chosen:
     listed: tuple[int, int]
     called: tuple[int, int] | None = None
     pruning: LDPruning | None = None
+    before: tuple[tuple[Plan, PassCost], ...] = ()
 
     def left_out(self, result: Any) -> dict[str, dict[str, int]]:
         """Variants and samples of the source by what became of them. They add up to "source"."""
@@ -59,8 +63,10 @@ class Chosen:
             },
         }
 
-    def recorded(self, result: Any, arguments: argparse.Namespace) -> Any:
-        """The result with the settings that chose, in place of those of the last step."""
+    def record(self, model: Any, arguments: argparse.Namespace) -> None:
+        """Give a fitted model the settings that chose, in place of those of the last step, and
+        the passes before its own."""
+        result = model.result_
         settings = {
             **result.settings,
             "maf": arguments.maf,
@@ -73,7 +79,13 @@ class Chosen:
         if self.pruning is not None:
             of_ours = {name: self.pruning.settings[name] for name in ("r2", "window", "step")}
             settings["ld"] = {**of_ours, "kept": len(self.pruning.kept)}
-        return replace(result, settings=settings)
+        model.result_ = result = replace(result, settings=settings)
+        if self.before:
+            plans, costs = zip(*self.before, strict=True)
+            model.plan_ = preceded(model.plan_, *plans)
+            model.cost_ = [*costs, *model.cost_]
+            made = provenance(model.cost_, result.provenance["source"])
+            model.result_ = replace(result, plan=model.plan_.to_dict(), provenance=made)
 
 
 def variant_filter(arguments: argparse.Namespace) -> streampca.VariantFilter:
@@ -120,14 +132,20 @@ def prune_chosen(arguments: argparse.Namespace, chosen: Chosen) -> Chosen:
     }
     shares = (arguments.maf, arguments.geno, arguments.mind)
     judges = _judges(arguments, chosen.matrix)
-    called = well_called(chosen.matrix, arguments.ploidy, *shares, rows=judges, **running)
+    before: list[tuple[Plan, PassCost]] = []
+    called = well_called(
+        chosen.matrix, arguments.ploidy, *shares, rows=judges, made=before, **running
+    )
     judges = _judges(arguments, called)
     judged = called if judges is None else select(called, samples=judges)
     pruning = prune_ld(judged, **settings, **running)
     if not len(pruning.kept):
         raise InvalidInputError(f"LD pruning leaves none of {called.shape[1]} variants")
     matrix = select(called, features=pruning.kept)
-    return replace(chosen, matrix=matrix, called=called.shape, pruning=pruning)
+    before.append((pruning.plan, pruning.cost))
+    return replace(
+        chosen, matrix=matrix, called=called.shape, pruning=pruning, before=tuple(before)
+    )
 
 
 def _judges(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:

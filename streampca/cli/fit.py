@@ -9,12 +9,11 @@ from typing import Any
 
 import streampca
 from streampca.cli.chosen import Chosen, choose, prune_chosen, pruning_settings
+from streampca.cli.genotype_tables import tables, write_outputs, zarr_outputs
 from streampca.cli.genotypes import (
     genotype_model,
     genotype_options,
     is_genotypes,
-    tables,
-    write_outputs,
 )
 from streampca.cli.options import (
     model_options,
@@ -94,7 +93,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         models=[arguments.output],
         arrays=[arguments.scores],
         tables=tables(arguments),
-        new=[arguments.relationship],
+        new=zarr_outputs(arguments),
         overwrite=arguments.overwrite,
     )
     matrix = open_source(arguments)
@@ -109,7 +108,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         print(model.plan(matrix), end="\n\n")
     model.fit(matrix)
     if chosen is not None:
-        model.result_ = chosen.recorded(model.result_, arguments)
+        chosen.record(model, arguments)
     if arguments.output:
         model.save(arguments.output)
     if arguments.scores:

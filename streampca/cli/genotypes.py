@@ -9,6 +9,7 @@ from typing import Any
 
 import streampca
 from streampca.cli.chosen import Chosen, choose, pruning_settings
+from streampca.cli.genotype_tables import identifiers
 from streampca.cli.options import (
     components_wanted,
     open_source,
@@ -23,12 +24,12 @@ from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.models.genotype_projection import project_samples
 from streampca.models.ld_pruning import WINDOW, prune_ld
 from streampca.models.variant_matching import AMBIGUOUS, BY
-from streampca.store.tables import write_eigenval, write_eigenvec
+from streampca.store.tables import write_eigenvec
 
 # any of these says that the matrix holds genotypes
 SIGNS = ("bfile", "maf", "geno", "mind", "keep", "remove", "extract", "exclude", "chr",
-         "fit_samples", "exclude_long_range_ld", "ld_r2", "out", "relationship", "region",
-         "exclude_region")  # fmt: skip
+         "fit_samples", "exclude_long_range_ld", "ld_r2", "out", "freq", "loadings", "relationship",
+         "region", "exclude_region")  # fmt: skip
 
 
 def genotype_options(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +37,12 @@ def genotype_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("genotypes (PLINK's words mean what they mean there)")
     filter_options(group)
     group.add_argument("--ploidy", type=int, default=2)
-    group.add_argument("--maf", type=float, default=0.0, help="leave out rarer variants")
+    group.add_argument(
+        "--maf",
+        type=float,
+        default=0.0,
+        help="leave out rarer variants (by all samples that are fitted; PLINK asks founders only)",
+    )
     group.add_argument("--geno", type=float, default=1.0, help="most missing calls of a variant")
     group.add_argument("--mind", type=float, default=1.0, help="most missing calls of a sample")
     group.add_argument(
@@ -49,9 +55,23 @@ def genotype_options(parser: argparse.ArgumentParser) -> None:
         help="prune for linkage first, after --mind, --geno and --maf: a pass more for each step",
     )
     pruning_options(group)
+    group.add_argument(
+        "--loadings",
+        metavar="ZARR",
+        help="stream the components here, variant block by block, instead of holding them",
+    )
     group.add_argument("--relationship", metavar="ZARR", help="write the relationship matrix here")
     group.add_argument(
-        "--out", metavar="PREFIX", help="write PREFIX.eigenvec, .eigenval and .prune.in as PLINK"
+        "--out",
+        metavar="PREFIX",
+        help="write PREFIX.eigenvec, .eigenval and .prune.in as PLINK; with --fit-samples a column "
+        "FITTED (1 or 0) stands before PC1",
+    )
+    group.add_argument(
+        "--freq",
+        action="store_true",
+        help="with --out, PREFIX.afreq: #CHROM ID REF ALT ALT_FREQS OBS_CT of every variant read, "
+        "by the fitted samples; ALT is the allele whose copies are counted (A1 of a .bim)",
     )
     group.add_argument(
         "--eigenvec-values",
@@ -69,7 +89,10 @@ def filter_options(group: Any) -> None:
     group.add_argument("--extract", metavar="FILE", help="variants to use")
     group.add_argument("--exclude", metavar="FILE", help="variants to leave out")
     group.add_argument(
-        "--chr", metavar="LIST", help="such as 1-22,X; 'all'; default: the autosomes"
+        "--chr",
+        metavar="LIST",
+        help="such as 1-22,X; 'all'; default: the autosomes. Any chromosome counts as diploid in "
+        "everyone, X in males too",
     )
     group.add_argument("--chr-set", type=int, default=22, metavar="N", help="number of autosomes")
     group.add_argument("--region", nargs="+", default=[], metavar="CHR:FROM-TO")
@@ -94,7 +117,7 @@ def is_genotypes(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> bool:
     """Whether to fit a GenotypePCA: an allele scaling, one of PLINK's words, or labelled calls."""
     if getattr(arguments, "scale", None) in ALLELE_SCALES:
         return True
-    defaults = {"maf": 0.0, "geno": 1.0, "mind": 1.0}
+    defaults = {"maf": 0.0, "geno": 1.0, "mind": 1.0, "freq": False}
     named = any(
         getattr(arguments, name, None) not in (None, [], defaults.get(name)) for name in SIGNS
     )
@@ -125,6 +148,7 @@ def genotype_model(
         variants=streampca.VariantFilter(chromosomes="all"),
         fit_samples=arguments.fit_samples,
         components=not arguments.no_components,
+        loadings=arguments.loadings,
         relationship=arguments.relationship,
         svd_solver=arguments.solver,
         memory_limit=arguments.memory_limit,
@@ -132,38 +156,6 @@ def genotype_model(
         progress=progress_of(arguments),
         checkpoint=arguments.checkpoint,
     )
-
-
-def tables(arguments: argparse.Namespace) -> list[str]:
-    """Paths of the text files that --out asks for."""
-    if not arguments.out:
-        return []
-    pruned = [] if arguments.ld_r2 is None else [".prune.in"]
-    return [f"{arguments.out}{suffix}" for suffix in (".eigenvec", ".eigenval", *pruned)]
-
-
-def write_outputs(
-    model: streampca.GenotypePCA, chosen: Chosen, arguments: argparse.Namespace
-) -> list[str]:
-    """PLINK's tables, where --out asks for them. Returns the paths of all that was written."""
-    written = tables(arguments)
-    if written:
-        kind = arguments.eigenvec_values
-        values = model.eigenvectors_ if kind == "eigenvectors" else model.scores_
-        write_eigenvec(written[0], identifiers(model.result_.labels.samples), values, kind)
-        write_eigenval(written[1], model.eigenvalues_)
-        if chosen.pruning is not None:
-            chosen.pruning.write(written[2])
-    return [*written, arguments.relationship] if arguments.relationship else written
-
-
-def identifiers(samples: Any) -> list[tuple[str, Any]]:
-    """FID and IID columns; IID alone where there are no families, numbers from 1 without names."""
-    if "family" in samples.extra:
-        return [("FID", samples.extra["family"]), ("IID", samples.extra["individual"])]
-    if not samples.named:
-        return [("IID", range(1, len(samples) + 1))]
-    return [("IID", [name.replace(" ", "_") for name in samples.names()])]
 
 
 # -- commands of their own ------------------------------------------------------------------------
@@ -187,6 +179,7 @@ def add_commands(commands: Any) -> None:
     one.add_argument("model")
     one.add_argument("source", nargs="*")
     one.add_argument("--bfile", metavar="PREFIX")
+    one.add_argument("--loadings", metavar="ZARR", help="where the fit streamed the components")
     one.add_argument("-o", "--output", required=True, metavar="TSV", help="scores and coverage")
     one.add_argument("--overwrite", action="store_true", help="replace an existing one")
     one.add_argument("--match", choices=BY, default="auto")
@@ -236,8 +229,11 @@ def run_project(arguments: argparse.Namespace) -> int:
     check_outputs(tables=[arguments.output], overwrite=arguments.overwrite)
     model = streampca.load(arguments.model)
     matrix = open_source(arguments)
+    result = model.result_
+    if arguments.loadings:
+        result = result.with_components(arguments.loadings)
     projection = project_samples(
-        model.result_,
+        result,
         matrix,
         ploidy=getattr(model, "ploidy", 2),
         match=arguments.match,

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from streampca.errors import InvalidInputError
+from streampca.models.genotype_numbers import eigenvalues
 from streampca.passes import PassCost, Plan, size
 from streampca.passes.machine import peak_nbytes
 
@@ -45,12 +46,6 @@ def report(model: Any) -> str:
         f"({nbytes / max(seconds, 1e-9) / 1e6:.0f} MB/s)"
     )
     return "\n".join(lines)
-
-
-def eigenvalues(result: Any) -> Any:
-    """(k,) of the relationship matrix ZZ'/M."""
-    freedom = max(result.weight - result.ddof, 0.0)
-    return result.explained_variance * freedom / max(result.n_features_used, 1)
 
 
 def genotype_numbers(result: Any) -> dict[str, Any]:
@@ -143,9 +138,15 @@ def summary(model: Any) -> dict[str, Any]:
         "used_features": result.n_features_used,
         **genotype_numbers(result),
         "certificate": None if result.certificate is None else result.certificate.to_dict(),
-        "planned": {k: result.plan.get(k) for k in ("reads", "bytes", "peak_bytes")},
+        "planned": {
+            "passes": len(result.plan.get("passes", ())),
+            **{k: result.plan.get(k) for k in ("reads", "bytes", "peak_bytes")},
+        },
         "measured": {
-            k: result.provenance.get(k)
-            for k in ("reads", "bytes", "stored_bytes", "peak_bytes", "seconds")
+            "passes": len(result.provenance.get("passes", ())),
+            **{
+                k: result.provenance.get(k)
+                for k in ("reads", "bytes", "stored_bytes", "peak_bytes", "seconds")
+            },
         },
     }

@@ -13,7 +13,7 @@ from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, Standardize, select
 from streampca.matrix.standardize import exceeds
-from streampca.passes import Candidate, Execution, Plan, make_plan, pass_spec, run
+from streampca.passes import Candidate, Execution, PassCost, Plan, make_plan, pass_spec, run
 
 
 def well_called(
@@ -24,6 +24,7 @@ def well_called(
     max_sample_missing: float = 1.0,
     *,
     rows: Array | None = None,
+    made: list[tuple[Plan, PassCost]] | None = None,
     memory_limit: int | str | None = None,
     scheduler: Any = None,
     progress: Any = None,
@@ -34,6 +35,7 @@ def well_called(
     maf : variants whose rarer allele is less frequent are left out, also those without a call.
     max_missing, max_sample_missing : largest share of missing calls of a variant, of a sample.
     rows : (n,) True for the samples by which the variants are judged; None = all.
+    made : takes plan and cost of every pass.
 
     Samples first, by all variants; then variants, by the calls of the samples that are left.
 
@@ -48,15 +50,16 @@ def well_called(
         raise InvalidInputError(
             f"max_sample_missing={max_sample_missing!r}; expected a share in [0, 1]"
         )
+    made = [] if made is None else made
     running = {"memory_limit": memory_limit, "scheduler": scheduler, "progress": progress}
     if max_sample_missing < 1.0:
-        lost = _counted(matrix, "calls by sample", RowMissing(), **running).counts()
+        lost = _counted(matrix, "calls by sample", RowMissing(), made, **running).counts()
         kept = well_called_samples(matrix, lost, max_sample_missing)
         matrix = select(matrix, samples=kept)
         rows = None if rows is None else rows[kept]
     if wanted.filters:
         judges = matrix if rows is None else select(matrix, samples=rows)
-        stats = _counted(judges, "calls by variant", Moments(), **running).columns()
+        stats = _counted(judges, "calls by variant", Moments(), made, **running).columns()
         kept = _enough(stats, wanted)
         if not kept.any():
             raise InvalidInputError(
@@ -125,6 +128,7 @@ def _counted(
     matrix: ChunkedMatrix,
     name: str,
     accumulator: Accumulator,
+    made: list[tuple[Plan, PassCost]],
     *,
     memory_limit: int | str | None,
     scheduler: Any,
@@ -135,4 +139,5 @@ def _counted(
     plan.check_machine()
     execution = Execution.of(plan, scheduler, progress)
     done = run(plan.passes[0], matrix, accumulators={name: accumulator}, execution=execution)
+    made.append((plan, done.cost))
     return done[name]

@@ -126,6 +126,8 @@ def orthonormal_columns(v: Array, rank: int, dead: Array) -> None:
     q, _, _ = scipy.linalg.lapack.dorgqr(q, tau, lwork=room, overwrite_a=1)
     if not np.shares_memory(q, v):
         raise InvalidInputError(f"v is {v.dtype}, strides {v.strides}; expected Fortran order")
-    for j in np.flatnonzero(turned):  # one by one: all of them at once would be a copy of half of v
+    for j in np.flatnonzero(
+        turned
+    ).tolist():  # one by one: all of them at once would be a copy of half of v
         v[:, j] *= -1.0
     v[dead] = 0.0

@@ -1,4 +1,4 @@
-"""Text tables in the layout of PLINK's .eigenvec and .eigenval."""
+"""Text tables in the layout of PLINK's .eigenvec, .eigenval and .afreq."""
 
 from __future__ import annotations
 
@@ -44,6 +44,41 @@ def write_eigenvec(
 def write_eigenval(path: str | os.PathLike[str], values: np.ndarray[Any, Any]) -> None:
     """One eigenvalue a line, as PLINK writes them."""
     write_lines(path, (f"{value:.9g}\n" for value in np.asarray(values).tolist()))
+
+
+def write_afreq(
+    path: str | os.PathLike[str],
+    variants: Any,
+    frequencies: np.ndarray[Any, Any],
+    observed: np.ndarray[Any, Any],
+) -> None:
+    """Allele frequencies, one line a variant: ``#CHROM ID REF ALT ALT_FREQS OBS_CT``, as PLINK 2's.
+
+    variants : labels, with the extra columns chromosome, counted_allele (ALT, the one whose
+        frequency it is) and other_allele (REF); "." stands for what is not known, PLINK 1's "0".
+    frequencies : (p,), nan where nothing was observed.  observed : (p,) alleles behind them.
+    """
+
+    def column(name: str, part: slice) -> list[str]:
+        if name not in variants.extra:
+            return ["."] * (part.stop - part.start)
+        return [str(entry) for entry in variants.extra[name][part].tolist()]
+
+    def lines() -> Iterable[str]:
+        yield "#CHROM\tID\tREF\tALT\tALT_FREQS\tOBS_CT\n"
+        for start in range(0, len(frequencies), ROWS):
+            part = slice(start, min(start + ROWS, len(frequencies)))
+            names = ["_".join(one.split()) for one in variants.names(range(start, part.stop))]
+            alleles = [
+                ["." if one == "0" else one for one in column(name, part)]
+                for name in ("other_allele", "counted_allele")
+            ]
+            numbers = (frequencies[part].tolist(), observed[part].tolist())
+            rows = zip(column("chromosome", part), names, *alleles, *numbers, strict=True)
+            for *words, share, count in rows:
+                yield "\t".join([*words, f"{share:.6g}", f"{count}\n"])
+
+    write_lines(path, lines())
 
 
 def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
