@@ -545,6 +545,7 @@ def test_fitted_samples_are_marked_in_the_table(fileset, tmp_path):
     np.testing.assert_allclose(unit.T @ unit, np.eye(2), atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:1 of 600 features")
 def test_frequencies_are_those_of_plink2(linked, tmp_path, capsys):
     import shutil
     import subprocess

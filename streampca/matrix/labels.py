@@ -87,7 +87,7 @@ class AxisLabels:
 
         dim : the name that the axis has there; its own array are the entries' names, if any.
         """
-        if len(self.dims) > 1:
+        if len(self.dims) > 1 or self.parts:
             return {dim: np.asarray(self.names())}
         own = {dim: next(iter(self.coords.values()))} if self.named else {}
         return own | dict(self.extra)

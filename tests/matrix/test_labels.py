@@ -114,3 +114,15 @@ def test_nothing_has_no_names() -> None:
 
 def test_the_length_of_many_dimensions_does_not_overflow() -> None:
     assert len(AxisLabels(("a", "b"), (2**20, 2**20))) == 2**40
+
+
+def test_columns_of_any_axis() -> None:
+    grid = AxisLabels(("lat", "lon"), (1, 2), {"lat": np.array([5.0])})
+    assert grid.columns("cell")["cell"].tolist() == ["lat=5.0, lon=0", "lat=5.0, lon=1"]
+    both = AxisLabels.of_variables({"sst": AxisLabels.plain("x", 1), "ice": grid})
+    assert both.columns("f")["f"].tolist() == ["sst: x 0", *(f"ice: {n}" for n in grid.names())]
+    one = AxisLabels(("v",), (1,), {"v": np.array(["rs1"])}, extra={"position": np.array([7])})
+    assert {name: values.tolist() for name, values in one.columns("w").items()} == {
+        "w": ["rs1"], "position": [7],
+    }  # fmt: skip
+    assert AxisLabels.plain("v", 3).columns("v") == {}
