@@ -9,9 +9,12 @@ from streampca.models import (
     Decomposition,
     GenotypePCA,
     IncrementalPCA,
+    RotatedDecomposition,
+    RotatedPCA,
     VariantFilter,
     correlation,
     covariance,
+    rotate,
 )
 from streampca.models.genotype_projection import project_samples
 from streampca.models.ld_pruning import prune_ld
@@ -30,6 +33,8 @@ __all__ = [
     "GenotypePCA",
     "IncrementalPCA",
     "Plan",
+    "RotatedDecomposition",
+    "RotatedPCA",
     "StreamPCAError",
     "VariantFilter",
     "__version__",
@@ -42,6 +47,7 @@ __all__ = [
     "open",
     "project_samples",
     "prune_ld",
+    "rotate",
 ]
 
 

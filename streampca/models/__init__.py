@@ -6,13 +6,18 @@ from streampca.models.genotype_filters import VariantFilter
 from streampca.models.genotype_pca import GenotypePCA
 from streampca.models.incremental_pca import IncrementalPCA
 from streampca.models.pca import PCA
+from streampca.models.rotated import RotatedDecomposition
+from streampca.models.rotated_pca import RotatedPCA, rotate
 
 __all__ = [
     "PCA",
     "Decomposition",
     "GenotypePCA",
     "IncrementalPCA",
+    "RotatedDecomposition",
+    "RotatedPCA",
     "VariantFilter",
     "correlation",
     "covariance",
+    "rotate",
 ]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -61,6 +61,27 @@ class Decomposition:
     feature_variance: Array | None = None  # (p,) in the units of the data
     weights: Array | None = None
     fitted: Array | None = None  # (n,) True for the rows of the fit, where others are scored too
+
+    documented: ClassVar[tuple[str, ...]] = (
+        "method",
+        "total_variance",
+        "n_samples",
+        "ddof",
+        "rank",
+        "settings",
+        "provenance",
+        "plan",
+        "weight",
+        "total_squares",
+    )  # what is saved as JSON
+    kind: ClassVar[str] = "model"
+    kinds: ClassVar[dict[str, type[Decomposition]]] = {}  # by what a saved one calls itself
+
+    def __init_subclass__(cls, kind: str = "", **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if kind:
+            cls.kind = kind
+            cls.kinds[kind] = cls
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -156,6 +177,28 @@ class Decomposition:
     def loadings(self) -> Array:
         """(p, k) components scaled by the square root of their variance."""
         return np.asarray(self.require_components().T * np.sqrt(self.explained_variance))
+
+    @property
+    def projectors(self) -> Array:
+        """(k, p) what makes scores of standardised rows: the components, unless rotated."""
+        return self.require_components()
+
+    @property
+    def structure(self) -> Array:
+        """(p, k) covariance of standardised features with scores of unit variance."""
+        return self.loadings
+
+    def rotate(
+        self,
+        method: str = "varimax",
+        k: int | None = None,
+        *,
+        normalize: bool = True,
+        power: float = 4.0,
+    ) -> Any:
+        """The first k components rotated by "varimax" or "promax": ``streampca.rotate``."""
+        rotated: Any = self.kinds["rotated model"]
+        return rotated.of(self, method, k, normalize=normalize, power=power)
 
     def require_components(self) -> Array:
         """The components, or the error that says how to get them."""
@@ -275,38 +318,28 @@ class Decomposition:
         }
         columns, labels = labels_to_saved(self.labels)
         arrays |= columns
-        document = {
-            name: plain(getattr(self, name))
-            for name in (
-                "method",
-                "total_variance",
-                "n_samples",
-                "ddof",
-                "rank",
-                "settings",
-                "provenance",
-                "plan",
-                "weight",
-                "total_squares",
-            )
-        }
+        document = {name: plain(getattr(self, name)) for name in self.documented}
         certificate = None if self.certificate is None else self.certificate.to_dict()
         return write_bundle(
             path,
             arrays,
-            {**document, "labels": labels, "certificate": certificate, "kind": "model"},
+            {**document, "labels": labels, "certificate": certificate, "kind": self.kind},
         )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Decomposition:
         """Read what ``save`` wrote; every file is checked. Raises SourceError."""
         arrays, document = read_bundle(path)
-        if document.pop("kind", None) != "model":
+        found = cls.kinds.get(str(document.pop("kind", None)))
+        if found is None or not issubclass(found, cls):
             raise SourceError(f"{path} is not a model")
         document["labels"] = labels_from_saved(document["labels"], arrays)
         certificate = document.pop("certificate")
         known: dict[str, Any] = {**document, **arrays}
-        return cls(
+        return found(
             **known,
             certificate=None if certificate is None else Certificate.from_dict(certificate),
         )
+
+
+Decomposition.kinds[Decomposition.kind] = Decomposition

@@ -68,7 +68,9 @@ class EofViews:
         scaling : of the PCs. Column scaling and weights are undone.
         """
         variance = self.result.explained_variance
-        factor = np.sqrt(variance) * scaling_factor(variance, scaling)
+        factor = {0: np.sqrt(variance), 1: np.ones(len(variance)), 2: variance}[
+            check_scaling(scaling)
+        ]
         return self._maps("eofs_as_covariance", self._covariance() * factor[:, None])
 
     def eigenvalues(self) -> Any:
@@ -86,6 +88,10 @@ class EofViews:
             independent: correlated in time, there are fewer.
         Source: North, Bell, Cahalan and Moeng 1982, Mon. Wea. Rev. 110, eq. 24.
         """
+        if self.result.kind != "model":
+            raise InvalidInputError(
+                "North's rule is for unrotated components: result.unrotated().eof.north_errors()"
+            )
         if not self.result.n_samples:
             raise InvalidInputError(
                 "the number of samples behind this result is not known, and North's rule needs it: "
@@ -99,8 +105,8 @@ class EofViews:
     def _covariance(self) -> Array:
         """(k, p) of the data with PCs of unit variance."""
         found = self.result
-        maps = found.require_components() * np.sqrt(found.explained_variance)[:, None]
-        return np.asarray(maps if found.divisors is None else maps * found.divisors)
+        maps = np.array(found.structure.T, order="C")
+        return maps if found.divisors is None else maps * found.divisors
 
     def _variance(self) -> Array:
         if self.result.feature_variance is None:
@@ -134,16 +140,21 @@ def scaling_factor(variance: Array, scaling: int) -> Array:
 
     A component without variance is divided by 1. Raises InvalidInputError.
     """
+    deviation = np.sqrt(np.maximum(variance, 0.0))
+    if check_scaling(scaling) == 0:
+        return np.ones_like(deviation)
+    safe = np.where(deviation > 0, deviation, 1.0)
+    return np.asarray(1.0 / safe if scaling == 1 else deviation)
+
+
+def check_scaling(scaling: int) -> int:
+    """One of SCALINGS. Raises InvalidInputError."""
     if scaling not in SCALINGS or isinstance(scaling, bool):
         raise InvalidInputError(
             f"scaling={scaling!r}; expected 0 (as it is), 1 (divided by the square root of the "
             "eigenvalue) or 2 (multiplied by it)"
         )
-    deviation = np.sqrt(np.maximum(variance, 0.0))
-    if scaling == 0:
-        return np.ones_like(deviation)
-    safe = np.where(deviation > 0, deviation, 1.0)
-    return np.asarray(1.0 / safe if scaling == 1 else deviation)
+    return scaling
 
 
 def mode_indices(modes: Any, k: int) -> Array:

@@ -119,7 +119,7 @@ class LinearModel(FittedViews):
         """Operands of a pass that projects, and the settings of its accumulator."""
         result = self._fitted()
         operands: dict[str, Any] = {
-            "components": result.require_components(),
+            "components": result.projectors,
             "center": result.mean,
         }
         if result.divisors is not None:

@@ -8,6 +8,8 @@ from streampca.models.decomposition import Decomposition
 from streampca.models.genotype_pca import GenotypePCA
 from streampca.models.linear import attach
 from streampca.models.pca import PCA
+from streampca.models.rotated import RotatedDecomposition
+from streampca.models.rotated_pca import RotatedPCA, rotated_from
 
 KINDS: dict[str, type[PCA | GenotypePCA]] = {"GenotypePCA": GenotypePCA}  # others load as PCA
 NOT_KEPT = (
@@ -20,13 +22,15 @@ NOT_KEPT = (
 )  # lists, not settings
 
 
-def load(path: str | os.PathLike[str]) -> PCA | GenotypePCA:
+def load(path: str | os.PathLike[str]) -> PCA | GenotypePCA | RotatedPCA:
     """The model that ``save`` wrote: a fitted estimator with the same results.
 
     Every file is checked against its digest. Raises SourceError where one is absent or altered,
     or the format is newer than this version reads.
     """
     result = Decomposition.load(path)
+    if isinstance(result, RotatedDecomposition):
+        return rotated_from(result)
     kind = KINDS.get(result.method, PCA)
     known = set(kind().get_params()).difference(NOT_KEPT)
     model = kind(**{name: value for name, value in result.settings.items() if name in known})

@@ -40,7 +40,7 @@ class Projection:
             floor = np.finfo(np.float64).eps * max(deviation.max(initial=0.0), 1e-300)
             divisors = np.maximum(deviation, floor)
         return cls(
-            result.require_components(),
+            result.projectors,
             result.mean,
             result.divisors,
             divisors,
@@ -106,7 +106,7 @@ class BackProjection:
         forward = Projection.of(result, whiten, "raise")
         center = np.array(forward.center)
         center[result.dropped] = np.nan
-        return cls(forward.components, center, forward.scale, forward.whiten)
+        return cls(result.require_components(), center, forward.scale, forward.whiten)
 
     def of_modes(self, chosen: Array, mean: bool) -> BackProjection:
         """That of some components alone, from all scores; without the mean: of anomalies."""

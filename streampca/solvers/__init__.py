@@ -16,6 +16,7 @@ from streampca.solvers.components import (
     numerical_rank,
 )
 from streampca.solvers.krylov import KrylovSpace, Ritz, start_block
+from streampca.solvers.rotation import Rotation, promax, rotate_loadings, varimax
 from streampca.solvers.signs import signs, signs_of_components
 from streampca.solvers.spectrum import Spectrum, eigh_lower, orthonormal_columns, svd_of_r
 from streampca.solvers.tracy_widom import (
@@ -30,6 +31,7 @@ __all__ = [
     "Certificate",
     "KrylovSpace",
     "Ritz",
+    "Rotation",
     "Spectrum",
     "TracyWidom",
     "by_gap",
@@ -42,7 +44,9 @@ __all__ = [
     "known_count",
     "numerical_rank",
     "orthonormal_columns",
+    "promax",
     "residual_norms",
+    "rotate_loadings",
     "rounding_floor",
     "signs",
     "signs_of_components",
@@ -50,4 +54,5 @@ __all__ = [
     "svd_of_r",
     "tracy_widom_sf",
     "tracy_widom_test",
+    "varimax",
 ]

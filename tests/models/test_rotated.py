@@ -1,0 +1,147 @@
+"""Rotated fits: consistent loadings, scores, reconstructions; saved, labelled, drawn."""
+
+from __future__ import annotations
+
+import matplotlib
+import numpy as np
+import pytest
+import xarray as xr
+
+import streampca
+from streampca import PCA, IncrementalPCA, RotatedPCA
+from streampca.errors import DroppedFeaturesWarning, InvalidInputError
+from tests.solvers.test_rotation import by_singular_vectors, matched, simple_structure
+
+matplotlib.use("agg")
+METHODS = ["varimax", "promax"]
+
+
+def planted(n=200, p=12, k=3, seed=0):
+    rng = np.random.default_rng(seed)
+    factors = rng.normal(size=(n, k))
+    return 5 + factors @ simple_structure(p, k, seed).T + 0.1 * rng.normal(size=(n, p))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("solver", ["scatter", "gram"])
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_loadings_scores_and_reconstruction_agree(method, solver, scale):
+    X = planted()
+    pca = PCA(3, svd_solver=solver, scale=scale).fit(X)
+    model = streampca.rotate(pca, method)
+    result = model.result_
+    base = pca.result_.loadings
+    np.testing.assert_allclose(base @ result.rotation, result.loadings, atol=1e-10)
+    simple, _ = by_singular_vectors(base)
+    if method == "varimax":
+        np.testing.assert_allclose(matched(result.loadings, simple), result.loadings, atol=1e-6)
+        assert result.explained_variance.sum() == pytest.approx(pca.explained_variance_.sum())
+        np.testing.assert_allclose(result.correlations, np.eye(3), atol=1e-10)
+    assert np.all(np.diff(result.explained_variance) <= 0)
+    scores = model.transform(X)
+    phi = np.corrcoef(scores.T)
+    np.testing.assert_allclose(phi, result.correlations, atol=1e-9)
+    np.testing.assert_allclose(scores.var(axis=0, ddof=1), result.explained_variance, rtol=1e-9)
+    if result.scores is not None:
+        np.testing.assert_allclose(result.scores, scores, atol=1e-7)
+    np.testing.assert_allclose(
+        model.inverse_transform(scores), pca.inverse_transform(pca.transform(X)), atol=1e-8
+    )
+    Z = (X - X.mean(axis=0)) / (1 if scale is None else X.std(axis=0, ddof=1))
+    structure = np.cov(Z.T, (scores / scores.std(axis=0, ddof=1)).T)[:12, 12:]
+    np.testing.assert_allclose(result.structure, structure, atol=1e-8)
+    np.testing.assert_allclose(
+        model.eof_.as_correlation(), (structure / Z.std(axis=0, ddof=1)[:, None]).T, atol=1e-8
+    )
+    one = model.reconstruct([1], scores) + model.reconstruct([2, 3], scores, mean=False)
+    np.testing.assert_allclose(one, model.inverse_transform(scores), atol=1e-10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_space_is_that_of_the_unrotated(method):
+    X = planted(seed=1)
+    pca = PCA(4, svd_solver="gram").fit(X)
+    model = streampca.rotate(pca, method, k=3)
+    three = PCA(3, svd_solver="gram").fit(X)
+    back = model.unrotated()
+    np.testing.assert_allclose(back.components_, three.components_, atol=1e-8)
+    np.testing.assert_allclose(back.result_.scores, three.result_.scores, atol=1e-7)
+    for name in ("reconstruction_error", "score"):
+        assert getattr(model, name)(X) == pytest.approx(getattr(three, name)(X))
+    for name in ("get_covariance", "get_precision"):
+        np.testing.assert_allclose(
+            getattr(model, name)(), getattr(three, name)(), rtol=1e-6, atol=1e-8
+        )
+    np.testing.assert_allclose(model.r2_curve(X), three.r2_curve(X))
+    assert model.noise_variance_ == pytest.approx(three.noise_variance_)
+    with pytest.raises(InvalidInputError, match="unrotated"):
+        model.eof_.north_errors()
+    with pytest.raises(InvalidInputError, match="unrotated"):
+        model.result_.tracy_widom()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_saved_labelled_and_drawn(tmp_path, method):
+    values = planted(n=9, p=20, seed=2)
+    da = xr.DataArray(values.reshape(9, 4, 5), dims=("time", "lat", "lon"))
+    da.values[:, 0, 0] = np.nan
+    with pytest.warns(DroppedFeaturesWarning):
+        pca = PCA(3, svd_solver="gram").fit(da, dim="time")
+    model = streampca.rotate(pca, method, normalize=False)
+    assert model.result_.to_xarray()["components"].dims == ("component", "lat", "lon")
+    model.save(tmp_path / "rotated")
+    again = streampca.load(tmp_path / "rotated")
+    assert isinstance(again, RotatedPCA)
+    assert (again.method, again.result_.sweeps) == (method, model.result_.sweeps)
+    assert again.result_.converged
+    for name in ("loadings", "rotation", "correlations", "explained_variance", "scores"):
+        np.testing.assert_array_equal(getattr(again.result_, name), getattr(model.result_, name))
+    xr.testing.assert_identical(again.transform(da), model.transform(da))
+    assert model.transform(da).dims == ("time", "component")
+    xr.testing.assert_allclose(again.eof_.eofs(2), model.eof_.eofs(2))
+    assert np.isnan(model.eof_.eofs().values[:, 0, 0]).all()
+    streampca.plots.scree(again)
+    streampca.plots.loadings(again, component=2)
+    streampca.plots.scores(again)
+    assert method in str(model.result_)
+
+
+def test_an_estimator_that_fits_and_rotates():
+    X = planted(seed=3)
+    model = RotatedPCA(PCA(3), "promax", power=3.0).fit(X)
+    other = PCA(3).fit(X).result_.rotate("promax", power=3.0)
+    np.testing.assert_array_equal(model.result_.loadings, other.loadings)
+    np.testing.assert_array_equal(
+        RotatedPCA(PCA(3), "promax", power=3.0).fit(X).transform(X), model.transform(X)
+    )
+    whitened = RotatedPCA(PCA(3, whiten=True)).fit(X)
+    np.testing.assert_allclose(whitened.transform(X).std(axis=0, ddof=1), 1.0)
+    np.testing.assert_allclose(
+        whitened.inverse_transform(whitened.transform(X)),
+        PCA(3).fit(X).inverse_transform(PCA(3).fit_transform(X)),
+    )
+    incremental = IncrementalPCA(3).fit(X)
+    np.testing.assert_allclose(
+        streampca.rotate(incremental).result_.loadings,
+        streampca.rotate(PCA(3).fit(X)).result_.loadings,
+        atol=1e-8,
+    )
+
+
+def test_what_cannot_be_rotated():
+    X = planted(seed=4)
+    result = PCA(3).fit(X).result_
+    for k in (0, 4, 1.5, True):
+        with pytest.raises(InvalidInputError, match=r"k="):
+            streampca.rotate(result, k=k)
+    with pytest.raises(InvalidInputError, match="rotated already"):
+        result.rotate().rotate()
+    with pytest.raises(InvalidInputError, match="expected a fitted model"):
+        streampca.rotate(X)
+    with pytest.raises(InvalidInputError, match="expected a fitted model"):
+        streampca.rotate(PCA(3))
+    flat = np.outer(X[:, 0], np.ones(4))
+    with pytest.warns(streampca.errors.AccuracyWarning):
+        still = PCA(2).fit(flat)
+    with pytest.raises(InvalidInputError, match=r"component 2 has no variance.*expected k=1"):
+        streampca.rotate(still)
