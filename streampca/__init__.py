@@ -20,6 +20,7 @@ from streampca.models.genotype_projection import project_samples
 from streampca.models.ld_pruning import prune_ld
 from streampca.models.loading import load
 from streampca.passes import Advance, Plan
+from streampca.registration import register_with_xarray
 from streampca.sources import open
 from streampca.version import __version__
 
@@ -49,6 +50,9 @@ __all__ = [
     "prune_ld",
     "rotate",
 ]
+
+
+register_with_xarray()
 
 
 def __getattr__(name: str) -> object:

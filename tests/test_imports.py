@@ -40,6 +40,8 @@ ALLOWED: dict[str, set[str]] = {
     "plots": {"errors", "models.decomposition"},
     "jobs": {"errors", "models", "sources", "store"},
     "cli": ANYTHING,
+    "xarray": {"models", "passes"},  # the accessor
+    "registration": {"xarray"},
     "version": set(),  # for __init__ and cli alone
     "__init__": ANYTHING,
 }
@@ -51,7 +53,7 @@ KEPT_IN: dict[str, set[str]] = {
     "zarr": {"sources", "store"},
     "matplotlib": {"plots"},
     "bokeh": {"plots"},
-    "xarray": {"sources"},
+    "xarray": {"sources", "xarray"},
     "threadpoolctl": {"passes"},
 }
 

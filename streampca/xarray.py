@@ -1,0 +1,88 @@
+"""The accessor: ``da.streampca.pca(5, dim="time")``, ``.eof(...)``, ``.plan(...)``.
+
+Registered when both streampca and xarray are imported; importing this module does it too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import xarray
+
+from streampca.models import PCA, rotate
+from streampca.passes import Plan
+
+
+class StreampcaAccessor:
+    """PCA of a DataArray, or of all variables of a Dataset side by side.
+
+    n_components, and all further keywords, are those of :class:`streampca.PCA`.
+    dim : the sample dimension(s); the others are stacked into features. Default: the first of
+        two, or "time".
+    """
+
+    def __init__(self, obj: Any) -> None:
+        self._obj = obj
+
+    def plan(self, n_components: Any = None, dim: Any = None, **settings: Any) -> Plan:
+        """What :meth:`pca` would do: solver, passes, reads, memory. Reads nothing."""
+        return PCA(n_components, **settings).plan(self._obj, dim=self._dim(dim))
+
+    def pca(
+        self,
+        n_components: Any = None,
+        dim: Any = None,
+        *,
+        sample_weight: Any = None,
+        **settings: Any,
+    ) -> PCA:
+        """A fitted :class:`streampca.PCA`."""
+        model = PCA(n_components, **settings)
+        return model.fit(self._obj, dim=self._dim(dim), sample_weight=sample_weight)
+
+    def eof(
+        self,
+        n_components: Any = None,
+        dim: Any = None,
+        *,
+        scaling: int = 0,
+        pc_scaling: int = 0,
+        rotation: str | None = None,
+        sample_weight: Any = None,
+        **settings: Any,
+    ) -> xarray.Dataset:
+        """EOF analysis as one Dataset: eofs, pcs, eigenvalues, variance_fraction, north_errors.
+
+        scaling, pc_scaling : 0, 1 or 2, as ``EofViews.eofs`` and ``EofViews.pcs`` have them.
+        rotation : None, "varimax" or "promax" (then without north_errors).
+
+        A Dataset in gives ``eofs_<variable>`` for each variable.
+        Cost: that of the fit, and one more pass for the PCs where it streamed the samples.
+        """
+        model: Any = self.pca(n_components, dim, sample_weight=sample_weight, **settings)
+        if rotation is not None:
+            model = rotate(model, rotation)
+        views = model.eof_
+        kept = model.result_.scores is not None
+        pcs = views.pcs(pc_scaling) if kept else model.project(self._obj, pc_scaling)
+        found = {"pcs": pcs, "eigenvalues": views.eigenvalues()}
+        found["variance_fraction"] = views.variance_fraction()
+        if rotation is None:
+            found["north_errors"] = views.north_errors()
+        eofs = views.eofs(scaling)
+        if isinstance(eofs, xarray.Dataset):
+            maps = {f"eofs_{name}": one for name, one in eofs.data_vars.items()}
+        else:
+            maps = {"eofs": eofs}
+        attrs = {"method": model.result_.method, "n_samples": model.result_.n_samples}
+        return xarray.Dataset(maps | found, attrs=attrs)
+
+    def _dim(self, dim: Any) -> Any:
+        """For a Dataset the dimension must be said, or be "time"."""
+        several = isinstance(self._obj, xarray.Dataset) and len(self._obj.data_vars) > 1
+        return "time" if dim is None and several else dim
+
+
+if not hasattr(xarray.DataArray, "streampca"):
+    xarray.register_dataarray_accessor("streampca")(StreampcaAccessor)
+    xarray.register_dataset_accessor("streampca")(StreampcaAccessor)

@@ -1,0 +1,69 @@
+"""``da.streampca``: registered in any order of imports, and the same numbers as PCA."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from streampca import PCA, rotate
+from streampca.errors import InvalidInputError
+from tests.models.test_eof_views import field
+from tests.test_imports import in_a_fresh_process
+
+ASKED = "import sys; print(hasattr(xarray.DataArray, 'streampca'), 'xarray' in sys.modules)"
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import streampca, xarray",
+        "import xarray, streampca",
+        "import streampca, importlib.util as u; u.find_spec('xarray'); import xarray",
+        "import xarray, streampca.xarray",
+        "import streampca, xarray, importlib; importlib.reload(streampca)",
+    ],
+)
+def test_it_is_there_when_both_are_imported(imports):
+    code = f"{imports}; {ASKED}; assert not any('AfterX' in repr(f) for f in sys.meta_path)"
+    assert in_a_fresh_process(code).split() == ["True", "True"]
+
+
+def test_waiting_for_xarray_does_not_load_it():
+    code = "import streampca, sys, json, csv; print('xarray' in sys.modules)"
+    assert in_a_fresh_process(code).split() == ["False"]
+
+
+def test_pca_and_plan_are_those_of_the_estimator():
+    da = field(1)
+    model = da.streampca.pca(2, weights="coslat", svd_solver="gram")
+    other = PCA(2, weights="coslat", svd_solver="gram").fit(da, dim="time")
+    np.testing.assert_array_equal(model.components_, other.components_)
+    assert (
+        da.streampca.plan(2, dim=["lat", "lon"]).solver
+        == PCA(2).plan(da, dim=["lat", "lon"]).solver
+    )
+    with pytest.raises(InvalidInputError, match="dim='depth' is not there"):
+        da.streampca.pca(2, dim="depth")
+
+
+@pytest.mark.parametrize("solver", ["gram", "scatter"])
+def test_eof_gives_everything_at_once(solver):
+    da = field(2)
+    found = da.streampca.eof(2, scaling=2, pc_scaling=1, svd_solver=solver)
+    model = PCA(2, svd_solver=solver).fit(da, dim="time")
+    assert set(found) == {"eofs", "pcs", "eigenvalues", "variance_fraction", "north_errors"}
+    np.testing.assert_allclose(found.eofs, model.eof_.eofs(2))
+    np.testing.assert_allclose(found.pcs, model.project(da, 1), atol=1e-12)
+    np.testing.assert_allclose(found.north_errors, found.eigenvalues * np.sqrt(2 / 7))
+    anomalies = (found.eofs * found.pcs).sum("component").transpose(*da.dims)
+    np.testing.assert_allclose(anomalies, model.reconstruct(2, model.transform(da), mean=False))
+
+
+def test_rotated_and_of_several_variables():
+    dataset = xr.Dataset({"sst": field(3), "slp": field(4)})
+    found = dataset.streampca.eof(3, rotation="varimax", scaling=2)
+    assert set(found) == {"eofs_sst", "eofs_slp", "pcs", "eigenvalues", "variance_fraction"}
+    turned = rotate(PCA(3).fit(dataset, dim="time"), "varimax")
+    np.testing.assert_allclose(found.eofs_slp, turned.eof_.eofs(2).slp)
+    assert dataset[["sst"]].streampca.pca(2).n_features_in_ == 20
