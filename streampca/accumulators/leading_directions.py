@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators.base import Accumulator, refuse_incomplete
+from streampca.accumulators.base import Accumulator, refuse_incomplete, refuse_partly_missing
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_product
 
@@ -29,31 +29,39 @@ class LeadingDirections(Accumulator):
     """
 
     settings = ("streamed", "standardize", "width", "missing")
-    fields = ("weight", "mean", "factor")
+    fields = ("count", "weight", "mean", "holes", "factor")
 
     def __init__(
         self, *, streamed: int, standardize: Any, width: int, missing: str = "raise"
     ) -> None:
         self.axis = self.streamed = streamed  # type: ignore[misc]
         self.standardize, self.width, self.missing = standardize, width, missing
+        self.count = 0  # of streamed samples
         self.weight = 0.0
+        self.holes: Any = None  # (p,) of streamed samples
         self.mean: Any = None  # (p,) of streamed samples
         self.factor: Any = None  # (at most width, m) working dtype, orthogonal rows
+
+    @staticmethod
+    def rows_at_once(width: int) -> int:
+        """How many rows are taken in before the leading directions are computed again."""
+        return max(2 * width, 16)
 
     def update(self, block: Any) -> None:
         self._check(block)
         stats = block.stats
-        if self.missing == "raise":
-            refuse_incomplete(block)
         m = block.shape[1 - block.axis]
         self._check_width(None if self.factor is None else self.factor.T, m)
+        if self.missing == "raise":
+            refuse_incomplete(block)
+            self._refuse_joint(stats.missing, block.length, block)
         if self.factor is None:
             self.factor = np.zeros((0, m), block.work_dtype)
         scaling = self.standardize.resolve(stats, block.eps, block.arrays.get("feature_weights"))
         dtype = block.work_dtype
         for tile in block.tiles(dtype, scaling.center, scaling.scale, thin=True):
             rows = tile.values.T if block.axis else tile.values
-            step = max(2 * self.width, 16)
+            step = self.rows_at_once(self.width)
             for i in range(0, len(rows), step):
                 self._absorb(rows[i : i + step])
         if block.axis == 0 and block.length and self.standardize.center:
@@ -62,14 +70,24 @@ class LeadingDirections(Accumulator):
     def merge(self, other: Self) -> None:
         if other.factor is None:
             return
-        if self.factor is None:
+        self._check_width(None if self.factor is None else self.factor.T, other.factor.shape[1])
+        if self.missing == "raise" and other.holes is not None:
+            self._refuse_joint(other.holes, other.count)
+        if self.factor is None or not (len(self.factor) or self.weight):
             self.weight, self.factor = other.weight, other.factor.copy()
             self.mean = None if other.mean is None else other.mean.copy()
             return
-        self._check_width(self.factor.T, other.factor.shape[1])
         self._absorb(other.factor)
         if other.mean is not None:
             self._join_means(other.weight, other.mean, None)
+
+    def _refuse_joint(self, missing: Array, count: int, block: Any = None) -> None:
+        """A column of streamed samples may be missing everywhere, or nowhere."""
+        if self.axis:
+            return
+        joint = missing if self.holes is None else self.holes + missing
+        refuse_partly_missing(joint, self.count + count, block)
+        self.holes, self.count = joint.copy(), self.count + count
 
     def _join_means(self, weight: float, mean: Array, factor: Array | None) -> None:
         """The row that two sets of rows about their own means leave between them."""
@@ -106,13 +124,17 @@ class LeadingDirections(Accumulator):
         m = shape[1 - self.streamed]
         return 2 * self.width * m * itemsize + 2 * m * 8  # the factor, and the one it becomes
 
-    def directions(self) -> Array:
-        """(m, at most width) the directions found so far, about orthonormal, leading ones first."""
+    def rows(self) -> Array:
+        """(at most width, m) float64 F, a fresh array."""
         if self.factor is None:
             raise InvalidInputError("LeadingDirections has seen no block")
-        norms = np.linalg.norm(self.factor.astype(np.float64), axis=1)
-        kept = norms > 0
-        return np.asarray((self.factor[kept] / norms[kept, None].astype(self.factor.dtype)).T)
+        return np.array(self.factor, dtype=np.float64)
+
+    def directions(self) -> Array:
+        """(m, at most width) the directions found so far, about orthonormal, leading ones first."""
+        rows = self.rows()
+        norms = np.linalg.norm(rows, axis=1)
+        return np.asarray((rows[norms > 0] / norms[norms > 0, None]).T)
 
 
 def _reciprocal(scale: Array | None) -> Array | None:

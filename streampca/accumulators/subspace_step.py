@@ -15,9 +15,8 @@ from streampca.kernels import Array, add_product, probe
 class SubspaceStep(Accumulator):
     """Both products of one read: Z (Z'Q) where features are streamed, Z'(Z Q) where samples are.
 
-    The operand "q" (m, width) has a row for each entry of the axis that is not streamed.
-    ``block["center"]`` and ``block["scale"]`` standardise, where they are given: side inputs of
-    streamed features, operands beside streamed samples. They must be those of the whole matrix.
+    The operand "q" (m, width) has a row for each entry of the axis that is not streamed. The
+    operands "center" and "scale" (p,), of the whole matrix, standardise where they are given.
     Missing cells are 0, their column's mean.
 
     streamed : the axis that is streamed.
@@ -117,7 +116,8 @@ class SubspaceStep(Accumulator):
 
 def standardised_rows(block: Any) -> Iterator[tuple[int, Array]]:
     """(first streamed entry, (entries, m) values): thin tiles, the streamed axis first."""
-    center, scale = block.arrays.get("center"), block.arrays.get("scale")
+    given = (block.arrays.get(name) for name in ("center", "scale"))
+    center, scale = (None if one is None else one[block.columns] for one in given)
     for tile in block.tiles(block.work_dtype, center=center, scale=scale, thin=True):
         yield tile.start, tile.values.T if block.axis else tile.values
 

@@ -114,6 +114,8 @@ def _warn(
             NoGapWarning,
             told,
         )
+    if fitted.uncertain:
+        _tell(fitted.uncertain, AccuracyWarning, told)
     kept = len(fitted.spectrum.values)
     unused = len(fitted.dropped) + len(fitted.filtered)
     unused += len(fitted.constant) if settings["center"] else 0

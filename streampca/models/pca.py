@@ -29,8 +29,10 @@ class PCA(LinearModel):
     whiten : divide the scores by the standard deviation of their component.
     svd_solver : "auto", "scatter" (p x p, samples streamed), "tsqr" (R factor; singular values to
         1e-14 of the largest, where scatter and Gram resolve about 1e-8 in float64 and 3e-4 in
-        float32) or "gram" (n x n). scikit-learn's "covariance_eigh" and "full" mean "scatter" and
-        "tsqr". ``plan(X)`` shows which one "auto" takes, and why.
+        float32), "gram" (n x n) or "randomized" (block Krylov, for both n and p large: a few
+        passes, and a certificate that says how far each component can be off).
+        scikit-learn's "covariance_eigh", "full" and "arpack" mean "scatter", "tsqr" and
+        "randomized". ``plan(X)`` shows which one "auto" takes, and why.
     center : subtract column means.
     scale : None, or "std": divide columns by their standard deviation; constant ones become 0.
     ddof : variances divide by n - ddof.
@@ -38,6 +40,9 @@ class PCA(LinearModel):
         are dropped, and named, under either.
     missing_value : a number that means "missing", beside NaN.
     components : False saves the second pass of a wide fit; it then has scores and spectrum only.
+    tol : radians; "randomized" stops when the angle of every component is certified to it.
+    max_passes : reads of the data that "randomized" may take, then it warns of what is uncertain.
+    random_state : seed of the random part of its first vectors.
     memory_limit : bytes or such as "512MiB": plan within it, or refuse before reading.
     scheduler : None (the ambient ``distributed.Client`` if there is one, else threads), "threads",
         an address, or a Client.
@@ -76,6 +81,9 @@ class PCA(LinearModel):
         missing: str = "raise",
         missing_value: float | None = None,
         components: bool = True,
+        tol: float = 1e-4,
+        max_passes: int = 8,
+        random_state: int = 0,
         memory_limit: int | str | None = None,
         scheduler: Any = None,
         progress: Any = None,
@@ -91,6 +99,9 @@ class PCA(LinearModel):
         self.missing = missing
         self.missing_value = missing_value
         self.components = components
+        self.tol = tol
+        self.max_passes = max_passes
+        self.random_state = random_state
         self.memory_limit = memory_limit
         self.scheduler = scheduler
         self.progress = progress

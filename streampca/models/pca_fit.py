@@ -28,6 +28,7 @@ from streampca.models.fitted import (
 )
 from streampca.models.given import given
 from streampca.models.pca_gram import count_missing, gram_by_features, gram_by_panels
+from streampca.models.pca_krylov import krylov
 from streampca.passes import Execution, PassResult, Plan, run, single_threaded_blas
 from streampca.solvers import (
     Spectrum,
@@ -53,14 +54,17 @@ def fit_pca(
     cohort : all samples, where ``matrix`` holds some of them and all are to be scored in the
         pass for the loadings (solver "gram" only).
     """
-    execution.n_passes = len(plan.passes)
+    execution.n_passes = plan.n_passes
 
     beside = given(settings)
 
-    def step(name: str, matrix: ChunkedMatrix = matrix, **more: Any) -> PassResult:
+    def step(name: str, matrix: ChunkedMatrix = matrix, number: int = 1, **more: Any) -> PassResult:
         """One pass of the plan; weights of samples, and of streamed features, come with it."""
-        execution.pass_number = [p.name for p in plan.passes].index(name) + 1
         one = plan.named(name)
+        before = sum(p.times for p in plan.passes[: plan.passes.index(one)])
+        execution.pass_number = before + number
+        if one.times > 1:
+            one = replace(one, name=f"{name} {number}")
         if one.axis == 1 and beside.weights is not None:
             more["side_inputs"] = {**more.get("side_inputs", {}), "feature_weights": beside.weights}
         more.setdefault("weights", beside.sample_weight)
@@ -72,8 +76,11 @@ def fit_pca(
         "scatter": _by_scatter,
         "tsqr": _by_tsqr,
         "gram by panels": gram_by_panels,
+        "krylov": krylov,
     }[plan.solver]
-    return solve(plan, matrix, settings, step)
+    fitted = solve(plan, matrix, settings, step)
+    execution.finished()
+    return fitted
 
 
 @dataclass(frozen=True)

@@ -208,7 +208,7 @@ def _loadings(
         matrix=matrix if cohort is None else cohort.everyone,
     )
     if components is not None:
-        fitted.components = _finish_components(components, dual, fitted, settings["center"])
+        fitted.components = finish_components(components, dual.rank, fitted, settings["center"])
     if cohort is not None:
         fitted.scores = second["scores"].scores
         fitted.scores[cohort.rows] = dual.u * dual.s
@@ -223,7 +223,7 @@ def _cohort_scores(standardize: Standardize, cohort: Cohort | None) -> dict[str,
     return {"scores": scores, "rows": RowMissing()}
 
 
-def _finish_components(components: Array, dual: _Dual, fitted: Fitted, centered: bool) -> Array:
+def finish_components(components: Array, rank: int, fitted: Fitted, centered: bool) -> Array:
     """(k, p) orthonormal rows from Z'u / s, in place; directions of mere rounding are completed."""
     dead = fitted.dropped
     if fitted.scale is not None:
@@ -232,8 +232,8 @@ def _finish_components(components: Array, dual: _Dual, fitted: Fitted, centered:
         dead = np.union1d(dead, fitted.constant)
     columns = components.T
     with single_threaded_blas():
-        orthonormal_columns(columns, dual.rank, dead)
-    columns[:, dual.rank :] *= signs_of_components(columns[:, dual.rank :])
+        orthonormal_columns(columns, rank, dead)
+    columns[:, rank:] *= signs_of_components(columns[:, rank:])
     return components
 
 
@@ -279,8 +279,8 @@ def gram_by_panels(
             weights=None,
         )["v"].cross_product()
         v /= np.where(dual.s > 0, dual.s, 1.0)
-        fitted.components = _finish_components(
-            np.ascontiguousarray(v.T), dual, fitted, settings["center"]
+        fitted.components = finish_components(
+            np.ascontiguousarray(v.T), dual.rank, fitted, settings["center"]
         )
     return fitted
 

@@ -22,11 +22,12 @@ from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted import standardization
 from streampca.models.given import given
 from streampca.models.gram_outputs import streamed_nbytes
+from streampca.models.pca_krylov_plan import krylov_candidates
 from streampca.passes import Candidate, PassSpec, Plan, block_edges, make_plan, pass_spec, size
 from streampca.solvers import known_count
 
-SOLVERS = ("auto", "scatter", "tsqr", "gram")
-ALIASES = {"covariance_eigh": "scatter", "full": "tsqr"}  # scikit-learn's names
+SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized")
+ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "randomized"}  # scikit-learn's
 PANELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 # Shipped rates, used only to order candidates: one laptop core pair, per second.
@@ -62,6 +63,7 @@ def plan_pca(
         "scatter": lambda: [_scatter(matrix, settings)],
         "tsqr": lambda: [_tsqr(matrix, settings)],
         "gram": lambda: [_gram(matrix, settings, everyone), *_panels(matrix, settings)],
+        "randomized": lambda: krylov_candidates(matrix, settings),
     }
     wanted = ("scatter", "gram") if solver == "auto" else (solver,)
     candidates = [c for name in wanted for c in families[name]()]
@@ -76,7 +78,8 @@ def predicted_seconds(matrix: ChunkedMatrix, candidate: Candidate) -> float:
     for spec in candidate.passes:
         rows = spec.rows or (0, matrix.shape[spec.axis])
         share = (rows[1] - rows[0]) / max(1, matrix.shape[spec.axis])
-        seconds += share * matrix.nbytes / READ_RATE + spec.flops / rate
+        once = share * matrix.nbytes / READ_RATE + spec.flops / rate
+        seconds += spec.likely * once
     return seconds
 
 

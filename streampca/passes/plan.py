@@ -51,6 +51,9 @@ class PassSpec:
     matrix : what this pass reads, where it is not the plan's.
     stored : of sparse blocks the stored entries alone are taken, none is expanded: blocks are as
         long as their stored bytes allow.
+    thin : tiles are thin, see :func:`streampca.matrix.block.tile_length`.
+    times : how often at most it is made, each time with other operands.  likely : how often it
+        usually is, for predictions of time.
     """
 
     name: str
@@ -64,17 +67,24 @@ class PassSpec:
     ordered: bool = False
     matrix: ChunkedMatrix | None = None
     stored: bool = False
+    thin: bool = False
+    times: int = 1
+    likely: int = 1
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to reach the result: its passes and the memory that its dense solver needs."""
+    """One way to reach the result: its passes and the memory that its dense solver needs.
+
+    sizes : numbers by which the method knows this candidate again when it runs the plan.
+    """
 
     solver: str
     reason: str
     passes: tuple[PassSpec, ...]
     solve_nbytes: int = 0
     solve_flops: float = 0.0
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,8 @@ class PassPlan:
     """One pass: which axis, which blocks, what it reads.
 
     edges : (blocks + 1,) where blocks begin and end.  span : blocks that one task folds.
-    reads, nbytes : stored chunks, and their decoded bytes.  ordered : as in :class:`PassSpec`.
+    reads, nbytes, flops : stored chunks, their decoded bytes and arithmetic, each time.
+    ordered, times : as in :class:`PassSpec`.
     """
 
     name: str
@@ -93,6 +104,7 @@ class PassPlan:
     nbytes: int
     flops: float
     ordered: bool = False
+    times: int = 1
 
     @property
     def n_blocks(self) -> int:
@@ -122,6 +134,7 @@ class PassPlan:
             "reads": self.reads,
             "bytes": self.nbytes,
             "flops": self.flops,
+            "times_at_most": self.times,
         }
 
 
@@ -149,6 +162,7 @@ class Plan:
     prepare_reads: int = 0  # before the first pass: what all strips of a Dask graph share
     prepare_nbytes: int = 0
     rejected: tuple[str, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def peak_nbytes(self) -> int:
@@ -157,18 +171,23 @@ class Plan:
 
     @property
     def reads(self) -> int:
-        """Stored chunks read, all passes together."""
-        return sum(p.reads for p in self.passes) + self.prepare_reads
+        """Stored chunks read, all passes together; of repeated ones the most."""
+        return sum(p.times * p.reads for p in self.passes) + self.prepare_reads
+
+    @property
+    def n_passes(self) -> int:
+        """How many passes there are at most."""
+        return sum(p.times for p in self.passes)
 
     @property
     def nbytes(self) -> int:
         """Decoded bytes read, all passes together."""
-        return sum(p.nbytes for p in self.passes) + self.prepare_nbytes
+        return sum(p.times * p.nbytes for p in self.passes) + self.prepare_nbytes
 
     @property
     def flops(self) -> float:
         """Estimated arithmetic, passes and solver."""
-        return sum(p.flops for p in self.passes) + self.solve_flops
+        return sum(p.times * p.flops for p in self.passes) + self.solve_flops
 
     def named(self, name: str) -> PassPlan:
         """The pass of that name."""
@@ -190,6 +209,7 @@ class Plan:
         fields["passes"] = [p.to_dict() for p in self.passes]
         fields["shape"] = list(self.shape)
         fields["rejected"] = list(self.rejected)
+        fields["sizes"] = dict(self.sizes)
         fields["memory"] = {phase: dict(terms) for phase, terms in self.memory.items()}
         fields |= {"reads": self.reads, "bytes": self.nbytes, "flops": self.flops}
         return fields | {"peak_bytes": self.peak_nbytes}
@@ -200,7 +220,7 @@ class Plan:
 
     def __repr__(self) -> str:
         return (
-            f"<Plan: {self.method} by {self.solver}, {len(self.passes)} passes, {self.reads} chunk "
+            f"<Plan: {self.method} by {self.solver}, {self.n_passes} passes, {self.reads} chunk "
             f"reads, {size(self.peak_nbytes)}>"
         )
 
@@ -211,10 +231,13 @@ class Plan:
             f"{self.method} of {n} samples x {p} features ({self.dtype}, {nbytes})",
             f"solver    {self.solver}: {self.reason}",
         ]
-        for i, one in enumerate(self.passes, 1):
+        first = 1
+        for one in self.passes:
             what = one.to_dict()
+            number = f"{first}" if one.times == 1 else f"{first}-{first + one.times - 1}"
+            first += one.times
             lines.append(
-                f"pass {i}/{len(self.passes)}  {one.name}: {one.n_blocks} blocks of "
+                f"pass {number}/{self.n_passes}  {one.name}: {one.n_blocks} blocks of "
                 f"{what['block_length']} {what['streamed_axis']}, {one.reads} chunk reads, "
                 f"{size(one.nbytes)}, {one.flops:.2g} flop"
             )
@@ -304,10 +327,10 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
         reads = sum(source.count_chunks(spec.axis, int(a), int(b)) for a, b in pairwise(edges))
         nbytes = int(blocks.sum())
         one = PassPlan(spec.name, spec.axis, edges, span_length(len(edges) - 1), reads, nbytes,
-                       spec.flops, spec.ordered)  # fmt: skip
+                       spec.flops, spec.ordered, spec.times)  # fmt: skip
         passes.append(one)
         active = min(lanes, max(1, len(one.spans)))
-        tile = tile_length(longest, across, work.itemsize) * across * work.itemsize
+        tile = tile_length(longest, across, work.itemsize, spec.thin) * across * work.itemsize
         if source.sparse:  # a tile is expanded in the stored dtype first; masks of the entries
             tile = 0 if spec.stored else tile * (1 + source.dtype.itemsize // work.itemsize)
             tile += block
@@ -329,7 +352,7 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
     return Plan(
         method, candidate.solver, candidate.reason, matrix.shape, str(matrix.dtype), str(work),
         matrix.fingerprint()[:16], lanes, ahead, tuple(passes), memory, limit,
-        candidate.solve_flops, prepare.chunks, prepare.nbytes, rejected,
+        candidate.solve_flops, prepare.chunks, prepare.nbytes, rejected, candidate.sizes,
     )  # fmt: skip
 
 

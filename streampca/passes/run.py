@@ -84,6 +84,12 @@ class Execution:
         """As the plan says; scheduler and progress as the models take them."""
         return cls(plan.lanes, plan.blocks_ahead, scheduler, resolve(progress))
 
+    def finished(self) -> None:
+        """The fit is done, perhaps in less passes than planned: drop its checkpoints."""
+        for one in self.checkpoints:
+            one.clear()
+        self.checkpoints.clear()
+
 
 def run(plan: PassPlan, matrix: ChunkedMatrix, *,
         accumulators: Mapping[str, Accumulator] | None = None,
@@ -272,9 +278,7 @@ class _Fold:
             if self.checkpoint is not None:
                 self.checkpoint.save(len(self.spans), self.total)
             return
-        for one in kept:
-            one.clear()
-        kept.clear()
+        self.execution.finished()
 
 
 def _run_here(work: Work, todo: list[tuple[int, range]], execution: Execution,

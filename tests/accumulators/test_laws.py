@@ -21,17 +21,19 @@ from streampca.accumulators import (
     CrossProduct,
     FeatureProjection,
     Gram,
+    LeadingDirections,
     MeanImputedScatter,
     Moments,
     Reconstruction,
     RFactor,
     RowMissing,
     Scatter,
+    SubspaceStep,
     TruncatedFactor,
 )
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import probe
-from streampca.matrix import Block, Labels, Standardize
+from streampca.matrix import Block, Labels, Standardize, work_dtype
 from streampca.store import read_bundle, write_bundle
 
 DTYPES = ("float32", "float64", "int8", "int16")
@@ -62,6 +64,10 @@ class Data:
         scale = 1.0 + rng.random(p)
         scale[p // 2 :][:1] = 0.0  # a constant feature
         return {"components": square[: min(2, p)], "center": rng.normal(size=p), "scale": scale}
+
+    def q(self, axis: int) -> np.ndarray:
+        """(m, 2) a block of vectors on the axis that is not streamed."""
+        return np.random.default_rng(2).normal(size=(self.x.shape[1 - axis], 2))
 
     def filled(self, center: Any = None, scale: Any = None) -> np.ndarray:
         """(x - center) / scale in float64, missing cells 0, rows times sqrt(weight)."""
@@ -111,7 +117,7 @@ def blocks(
             Labels.plain(d.x.shape),
             weights=None if not weighted else d.weights if axis else d.weights[part],
             hidden=None if hidden is None else hidden[:, part] if axis else hidden[part],
-            arrays={**operands, **sides},
+            arrays={**operands, **sides, "q": d.q(axis).astype(work_dtype(d.x.dtype))},
             **more,
         )
     assert edges[-1] == length
@@ -135,6 +141,7 @@ class Case:
 
     read : named results, fresh.  oracle : the same from the data.  holes : "refuse" or "fill".
     by_row : results that a row of integer weight w shares with w repeated rows.
+    single : what is kept in the working dtype.
     """
 
     name: str
@@ -144,6 +151,7 @@ class Case:
     axis: int = 0
     holes: str = "fill"
     by_row: tuple[str, ...] = ()
+    single: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -277,6 +285,42 @@ def oracle_cross(center: bool, scale: bool) -> Callable[[Data], Values]:
     return oracle
 
 
+def read_directions(a: LeadingDirections) -> dict[str, Any]:
+    factor = a.rows()
+    return {"scatter": factor.T @ factor}
+
+
+def oracle_directions(axis: int) -> Callable[[Data], Values]:
+    """Of a factor with no fewer rows than the matrix has columns: nothing is left out."""
+
+    def oracle(d: Data) -> Values:
+        z = d.filled(d.mean())
+        scatter = z @ z.T if axis else z.T @ z
+        return {"scatter": (scatter, 1.0 + np.sum(z**2))}
+
+    return oracle
+
+
+def read_step(a: SubspaceStep) -> dict[str, Any]:
+    results = {"product": a.result(), "image": a.image()}
+    return {**results, "z_probe": a.state()["z_probe"]} if a.probe else results
+
+
+def oracle_step(axis: int) -> Callable[[Data], Values]:
+    def oracle(d: Data) -> Values:
+        z, q = d.filled(d.operands["center"], d.operands["scale"]), d.q(axis)
+        inner = z.T @ q if axis else z @ q
+        outer = z @ inner if axis else z.T @ inner
+        size, length = 1.0 + np.sum(z**2), 1.0 + np.linalg.norm(q)
+        values: Values = {"product": (outer, size * length)}
+        values["image"] = (inner, np.sqrt(size) * length)
+        if axis:
+            values["z_probe"] = (z @ probe(0, z.shape[1]), 1.0 + np.abs(z).sum())
+        return values
+
+    return oracle
+
+
 def oracle_reconstruction(d: Data) -> Values:
     z, v = d.filled(d.operands["center"]), d.operands["components"]
     errors = [np.sum((z - (z @ v[:k].T) @ v[:k]) ** 2) for k in range(len(v) + 1)]
@@ -369,6 +413,39 @@ CASES = [
         Reconstruction,
         lambda a: {"errors": a.errors(), "count": a.count},
         oracle_reconstruction,
+    ),
+    Case(
+        "LeadingDirections",
+        lambda: LeadingDirections(streamed=0, standardize=Standardize(), width=8),
+        read_directions,
+        oracle_directions(0),
+        single=("factor",),
+        holes="refuse",
+        by_row=("scatter",),
+    ),
+    Case(
+        "LeadingDirections-features",
+        lambda: LeadingDirections(streamed=1, standardize=Standardize(), width=8, missing="mean"),
+        read_directions,
+        oracle_directions(1),
+        single=("factor",),
+        axis=1,
+    ),
+    Case(
+        "SubspaceStep",
+        lambda: SubspaceStep(streamed=0, width=2, images=True),
+        read_step,
+        oracle_step(0),
+        single=("image", "table"),
+        by_row=("product",),
+    ),
+    Case(
+        "SubspaceStep-features",
+        lambda: SubspaceStep(streamed=1, width=2, images=True, probe=True),
+        read_step,
+        oracle_step(1),
+        single=("image", "table"),
+        axis=1,
     ),
     Case(
         "FeatureProjection",
@@ -505,7 +582,8 @@ def test_empty_is_neutral(case: Case, dtype: str, seen_empty_block: bool) -> Non
     def empty() -> Accumulator:
         accumulator = case.make()
         if seen_empty_block:
-            arrays = {**d.operands, "y": d.y[:0]}
+            q = d.q(case.axis).astype(work_dtype(d.x.dtype))
+            arrays = {**d.operands, "y": d.y[:0], "q": q}
             accumulator.update(Block(nothing, case.axis, 0, 0, arrays=arrays))
         return accumulator
 
@@ -639,7 +717,8 @@ def test_what_is_kept_is_float64(case: Case, dtype: str) -> None:
     for values in (accumulator.state(), case.read(accumulator)):
         for name, value in values.items():
             if np.asarray(value).dtype.kind == "f":
-                assert np.asarray(value).dtype == np.float64, name
+                kept = work_dtype(np.dtype(dtype)) if name in case.single else np.float64
+                assert np.asarray(value).dtype == kept, name
 
 
 # -- missing values --------------------------------------------------------------------------

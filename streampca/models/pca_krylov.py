@@ -1,0 +1,315 @@
+"""PCA by block Krylov iteration: every read of a block feeds two products, and one certificate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import Moments, RowMissing
+from streampca.accumulators.base import refuse_partly_missing
+from streampca.kernels import Array, ColumnStats
+from streampca.matrix import ChunkedMatrix, Scaling, work_dtype
+from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
+from streampca.models.given import given
+from streampca.models.pca_gram import RowsSink, count_missing, finish_components, unweighted_rows
+from streampca.models.pca_krylov_plan import KrylovShape
+from streampca.models.projection import FeatureLoadings
+from streampca.passes import Plan, single_threaded_blas
+from streampca.solvers import (
+    Certificate,
+    KrylovSpace,
+    Ritz,
+    Spectrum,
+    certify_ritz,
+    known_count,
+    numerical_rank,
+    rounding_floor,
+    signs,
+    signs_of_components,
+    start_block,
+)
+from streampca.store import MemorySink
+
+
+def krylov(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
+    """Look at the matrix once, then take steps until every component is certified.
+
+    The look gives column statistics, and directions to begin with; every step gives the products
+    of a block of vectors, and with them Ritz vectors and their residuals. Stops when the bound
+    of every component's angle is at most ``tol``, at ``max_passes``, or when the components that
+    are not certified are not getting there.
+    """
+    work = _Iteration(plan, matrix, settings, step)
+    work.look()
+    while work.advance():
+        pass
+    return work.fitted()
+
+
+@dataclass
+class _State:
+    """What the last step told."""
+
+    ritz: Ritz
+    certificate: Certificate
+
+
+class _Iteration:
+    """One fit: the searched space, the column statistics, and what the steps have told."""
+
+    def __init__(
+        self, plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner
+    ) -> None:
+        self.plan, self.matrix, self.settings, self.step = plan, matrix, settings, step
+        self.shape = KrylovShape.planned(plan, matrix)
+        self.given = given(settings)
+        self.weight = self.given.count(matrix.shape[0])
+        k = known_count(settings["n_components"], *matrix.shape)
+        assert k is not None  # the plan refuses others
+        self.k = min(k, self.shape.m)
+        self.rng = np.random.default_rng(settings["random_state"])
+        self.dtype = work_dtype(matrix.dtype)
+        self.steps = 0
+        self.block: Array  # the next operand
+        self.stats: ColumnStats
+        self.scaling: Scaling
+        self.missing_by_sample: Array | None = None
+        self.z_probe: Array | None = None
+        self.history: list[_State] = []
+        self.stopped = ""
+
+    # -- reading ----------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """The first pass: column statistics, and where to begin."""
+        accumulators = {"start": self.shape.look(self.settings), "columns": Moments()}
+        more: dict[str, Any] = {}
+        holes = MemorySink(self.matrix.shape[0], 1, np.int64)
+        if self.settings["missing"] == "mean" and self.shape.streamed:
+            accumulators["rows"] = RowMissing()
+        elif self.settings["missing"] == "mean":
+            more = {"maps": {"missing": count_missing}, "sinks": {"missing": holes}}
+        if not self.shape.streamed and self.given.weights is not None:
+            more["operands"] = {"feature_weights": self.given.weights}
+        done = self.step("look", accumulators=accumulators, **more)
+        self.stats = done["columns"].columns()
+        if self.settings["missing"] == "raise":
+            refuse_partly_missing(self.stats.missing, self.matrix.shape[0])
+        elif self.shape.streamed:
+            self.missing_by_sample = done["rows"].counts()
+        else:
+            self.missing_by_sample = holes.values[:, 0]
+        eps = Resolution.of(self.matrix.dtype).eps
+        self.scaling = standardization(self.settings).resolve(self.stats, eps, self.given.weights)
+        self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype)
+        with single_threaded_blas():
+            block = start_block(
+                done["start"].directions(), self.shape.width, self._live_vectors(), self.rng
+            )
+        self.block = block.astype(self.dtype)
+
+    @property
+    def live(self) -> Array:
+        """(p,) features that can have a loading other than 0."""
+        still = (
+            self.scaling.still if self.settings["center"] else np.zeros(len(self.stats.m2), bool)
+        )
+        if self.scaling.scale is not None:
+            still = still | (self.scaling.scale == 0.0)
+        return np.asarray((self.stats.count > 0) & ~still)
+
+    def _live_vectors(self) -> Array:
+        return np.ones(self.shape.m, bool) if self.shape.streamed else self.live
+
+    def advance(self) -> bool:
+        """One step. False when it was the last."""
+        self.steps += 1
+        known = {"center": self.scaling.center, "scale": self.scaling.scale}
+        standard = {name: value for name, value in known.items() if value is not None}
+        accumulator = self.shape.step(self.block.shape[1], first=self.steps == 1)
+        one = self.step(
+            "step",
+            number=self.steps,
+            accumulators={"step": accumulator},
+            operands={"q": self.block, **standard},
+        )["step"]
+        product = one.result()
+        product[~self._live_vectors()] = 0.0
+        if self.z_probe is None:
+            self.z_probe = one.z_probe
+        with single_threaded_blas():
+            self.space.add(self.block, product, one.image() if self.shape.images else None)
+            del one, product
+            ritz = self.space.ritz()
+            self.history.append(_State(ritz, self._certificate(ritz)))
+            return self._prepare_next(ritz)
+
+    def _prepare_next(self, ritz: Ritz) -> bool:
+        """Decide whether to go on, and with what block."""
+        most = self.plan.named("step").times
+        room = self.shape.m - self.space.size
+        if self._certified().all():
+            self.stopped = "certified"
+        elif not room:
+            self.stopped = "the searched space is everything"
+        elif self.steps >= most:
+            self.stopped = f"max_passes={self.settings['max_passes']}"
+        elif self._stuck().all():
+            self.stopped = f"{self.dtype} arithmetic resolves no more"
+        elif (needed := self._predicted()) > most - self.steps:
+            self.stopped = f"about {needed} more passes would be needed"
+        if self.stopped:
+            return False
+        width = min(self.shape.width, room)
+        fresh = self.space.next_block(ritz, width, self.rng)
+        if self.space.size + width > self.space.capacity:
+            self.space.restart(ritz, self.shape.keep)
+        self.block = fresh
+        return True
+
+    # -- judging ----------------------------------------------------------------------------
+
+    @property
+    def total(self) -> float:
+        """Trace of the scatter of the standardised matrix."""
+        m2 = self.stats.m2
+        if not self.settings["center"]:
+            m2 = m2 + self.stats.weight * self.stats.mean**2
+        scale = self.scaling.scale
+        if scale is not None:
+            m2 = np.divide(m2, scale**2, out=np.zeros_like(m2), where=scale > 0)
+        return float(np.sum(m2[self.live]))
+
+    def _spectrum(self, ritz: Ritz, vectors: Array) -> Spectrum:
+        k = vectors.shape[1]
+        following = float(ritz.values[k]) if k < len(ritz.values) else 0.0
+        return Spectrum(ritz.values[:k], vectors, following, self.total, math.nan)
+
+    def _floor(self, ritz: Ritz) -> float:
+        terms = int(np.diff(self.plan.named("step").edges).max(initial=1))
+        spectrum = self._spectrum(ritz, np.zeros((0, len(ritz.values))))
+        solver = 4.0 * np.finfo(np.float64).eps * math.sqrt(self.shape.m) * float(ritz.values[0])
+        return rounding_floor(self.dtype, spectrum, terms) + solver
+
+    def _certificate(self, ritz: Ritz) -> Certificate:
+        k = min(self.k, len(ritz.values))
+        return certify_ritz(
+            ritz.values,
+            ritz.residual,
+            k,
+            self.total,
+            self._floor(ritz),
+            freedom(self.weight, self.settings),
+            1 + self.steps,
+        )
+
+    def _certified(self) -> Array:
+        """(k,) whether the angle of each component is bounded by tol, or its variance is 0."""
+        last = self.history[-1]
+        k = len(last.certificate.angle_bound)
+        nothing = last.ritz.values[:k] <= 10.0 * self._floor(last.ritz)
+        return np.asarray((last.certificate.angle_bound <= self.settings["tol"]) | nothing)
+
+    def _stuck(self) -> Array:
+        """(k,) whether more steps would tell nothing more of a component."""
+        last = self.history[-1]
+        k = len(last.certificate.angle_bound)
+        return np.asarray(self._certified() | (last.ritz.residual[:k] <= self._floor(last.ritz)))
+
+    def _predicted(self) -> int:
+        """Passes that the slowest component still needs if residuals fall as they just did."""
+        if len(self.history) < 2:
+            return 0
+        before, last = self.history[-2], self.history[-1]
+        k = len(last.certificate.angle_bound)
+        todo = ~self._stuck()
+        gain = np.log(before.ritz.residual[:k] / np.maximum(last.ritz.residual[:k], 1e-300))[todo]
+        floor = self._floor(last.ritz)
+        gap = np.maximum(last.ritz.values[:k] - np.append(last.ritz.values, 0.0)[1 : k + 1], floor)
+        excess = np.log(np.maximum(last.ritz.residual[:k] / (gap * self.settings["tol"]), 1.0))
+        needed = excess[todo] / np.maximum(gain, 1e-3)
+        return math.ceil(float(needed.max(initial=0.0)) / 2)  # Krylov steps speed up
+
+    # -- the result -------------------------------------------------------------------------
+
+    def fitted(self) -> Fitted:
+        """What the last step holds."""
+        last = self.history[-1]
+        ritz, k = last.ritz, len(last.certificate.angle_bound)
+        with single_threaded_blas():
+            vectors = self.space.vectors(ritz, k)
+        spectrum = self._spectrum(ritz, vectors)
+        dropped = np.flatnonzero(self.stats.count == 0)
+        rank = numerical_rank(ritz.values, self.shape.m, self._floor(ritz))
+        divisor = freedom(self.weight, self.settings)
+        fitted = Fitted(
+            spectrum,
+            None,
+            self.scaling.center,
+            self.scaling.scale,
+            self.weight,
+            rank,
+            dropped,
+            np.setdiff1d(np.flatnonzero(self.scaling.constant), dropped),
+            last.certificate,
+            self.stats.m2 / divisor,
+            filtered=np.flatnonzero(self.scaling.filtered),
+            missing=self.stats.missing,
+            missing_by_sample=self.missing_by_sample,
+            deviation=self.scaling.deviation,
+            uncertain=self._uncertain(last.certificate),
+        )
+        if self.shape.streamed == 0:
+            vectors[:, rank:] = 0.0
+            fitted.components = finish_components(
+                np.array(vectors.T, order="C"), rank, fitted, self.settings["center"]
+            )
+            turn = signs_of_components(fitted.components.T)
+            fitted.components *= turn[:, None]
+            return fitted
+        assert self.z_probe is not None
+        turn = signs(vectors.T @ self.z_probe)
+        u, s = vectors * turn, np.sqrt(spectrum.values)
+        fitted.spectrum = replace(spectrum, vectors=u)
+        fitted.scores = unweighted_rows(u * s, self.given.sample_weight)
+        if self.settings["components"]:
+            loadings = self._loadings(ritz, u, s, turn)
+            fitted.components = finish_components(loadings, rank, fitted, self.settings["center"])
+        return fitted
+
+    def _loadings(self, ritz: Ritz, u: Array, s: Array, turn: Array) -> Array:
+        """(k, p) Z'u / s from the products that were kept, or from another pass."""
+        if self.shape.images:
+            with single_threaded_blas():
+                image = self.space.image_of(ritz, len(s)) * (turn / np.where(s > 0, s, 1.0))
+            return np.array(image.T, order="C")
+        components = np.empty((len(s), self.matrix.shape[1]))
+        self.step(
+            "loadings",
+            operands={"u": u, "s": s},
+            sinks={"loadings": RowsSink(components.T, 0)},
+            maps={"loadings": FeatureLoadings(standardization(self.settings))},
+        )
+        return components
+
+    def _uncertain(self, certificate: Certificate) -> str:
+        """Which components are not certified, and how far they may be off; "" where all are."""
+        bad = np.flatnonzero(~self._certified())
+        if not bad.size:
+            return ""
+        words = [
+            f"{i + 1} (angle <= {certificate.angle_bound[i]:.1e})"
+            if certificate.angle_bound[i] < 1.5
+            else f"{i + 1} (its direction is not determined)"
+            for i in bad[:6]
+        ]
+        more = "" if bad.size <= 6 else f" and {bad.size - 6} more"
+        return (
+            f"{bad.size} of {len(certificate.angle_bound)} components are not certified to "
+            f"tol={self.settings['tol']:g} after {certificate.passes} passes ({self.stopped}): "
+            f"component {', '.join(words)}{more}. Raise max_passes or tol; where neighbouring "
+            "variances are equal, only their common space is determined."
+        )

@@ -1,0 +1,151 @@
+"""The plan of an iterative PCA: which axis is streamed, how many vectors, how large a basis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streampca.accumulators import LeadingDirections, Moments, SubspaceStep
+from streampca.errors import InvalidInputError
+from streampca.matrix import ChunkedMatrix, work_dtype
+from streampca.models.fitted import standardization
+from streampca.passes import Candidate, PassSpec, Plan, pass_spec
+from streampca.solvers import known_count
+
+WIDTH = 32  # vectors per step, at least: reading and decoding cost more than products of fewer
+RANDOM = 4  # columns of the start block that are random, against directions missed so far
+STEPS = 3  # that are usually enough: for the prediction of time
+BASES = (6, 4, 3, 2)  # capacities of the basis in blocks, most generous first
+
+
+@dataclass(frozen=True)
+class KrylovShape:
+    """Sizes of an iteration.
+
+    streamed : axis.  m : length of its vectors, the other axis.  width : vectors per step.
+    capacity : most vectors of the basis.  keep : of them, what a restart keeps.
+    images : whether products on the streamed axis are kept, so that loadings cost no pass.
+    """
+
+    streamed: int
+    m: int
+    width: int
+    capacity: int
+    keep: int
+    images: bool
+
+    @classmethod
+    def of(cls, matrix: ChunkedMatrix, k: int, axis: int, blocks: int, images: bool) -> KrylovShape:
+        """For k components with a basis of so many blocks."""
+        m = matrix.shape[1 - axis]
+        width = min(m, max(WIDTH, k + max(10, k // 2)))
+        capacity = min(m, blocks * width)
+        return cls(axis, m, width, capacity, max(1, min(width, capacity - width)), images)
+
+    @classmethod
+    def planned(cls, plan: Plan, matrix: ChunkedMatrix) -> KrylovShape:
+        """That of a plan."""
+        axis, sizes = plan.named("step").axis, plan.sizes
+        m = matrix.shape[1 - axis]
+        return cls(axis, m, sizes["width"], sizes["basis"], sizes["keep"], bool(sizes["images"]))
+
+    def sizes(self) -> dict[str, int]:
+        """What the plan keeps of it."""
+        return {
+            "width": self.width,
+            "basis": self.capacity,
+            "keep": self.keep,
+            "images": int(self.images),
+        }
+
+    def step(self, width: int | None = None, first: bool = True) -> SubspaceStep:
+        """The empty accumulator of a step of so many vectors."""
+        return SubspaceStep(
+            streamed=self.streamed,
+            width=self.width if width is None else width,
+            images=self.images,
+            probe=first and self.streamed == 1,
+        )
+
+    def look(self, settings: dict[str, Any]) -> LeadingDirections:
+        """The empty accumulator of the first pass."""
+        return LeadingDirections(
+            streamed=self.streamed,
+            standardize=standardization(settings),
+            width=max(1, self.width - RANDOM),
+            missing=settings["missing"],
+        )
+
+
+def krylov_candidates(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Candidate]:
+    """Block Krylov along either axis, with bases of several sizes."""
+    k = known_count(settings["n_components"], *matrix.shape)
+    if k is None or settings["n_components"] is None:
+        raise InvalidInputError(
+            f"svd_solver='randomized' needs a number of components, not "
+            f"n_components={settings['n_components']!r}: the whole spectrum is not computed"
+        )
+    shapes = [
+        KrylovShape.of(matrix, k, axis, blocks, images)
+        for axis in (1, 0)
+        for images in ((True, False) if axis and settings["components"] else (False,))
+        for blocks in BASES
+    ]
+    return [_candidate(matrix, settings, shape, k) for shape in shapes]
+
+
+def look_flops(matrix: ChunkedMatrix, shape: KrylovShape) -> float:
+    """Of the first pass: products, and small eigenproblems, which are slow (x 20)."""
+    taken = LeadingDirections.rows_at_once(shape.width)
+    stack = shape.width + taken
+    once = 2.0 * shape.m * stack * (taken + 2 * shape.width) + 20 * 9.0 * stack**3
+    return once * matrix.shape[shape.streamed] / taken
+
+
+def _candidate(
+    matrix: ChunkedMatrix, settings: dict[str, Any], shape: KrylovShape, k: int
+) -> Candidate:
+    n, p = matrix.shape
+    axis, itemsize = shape.streamed, work_dtype(matrix.dtype).itemsize
+    extra = axis == 1 and settings["components"] and not shape.images
+    steps = max(1, int(settings["max_passes"]) - 1 - extra)
+    length = matrix.shape[axis]
+    held = 2 * shape.capacity * shape.m * itemsize + 12 * p * 8
+    held += shape.capacity * length * itemsize * shape.images
+    look = pass_spec(
+        "look",
+        matrix,
+        axis,
+        [shape.look(settings), Moments()],
+        flops=look_flops(matrix, shape),
+        thin=True,
+    )
+    step = pass_spec(
+        "step",
+        matrix,
+        axis,
+        [shape.step()],
+        flops=4.0 * n * p * shape.width,
+        kept_nbytes=held + 2 * shape.m * shape.width * itemsize,
+        thin=True,
+    )
+    passes: tuple[PassSpec, ...] = (look, replace(step, times=steps, likely=min(steps, STEPS)))
+    if extra:
+        loadings = PassSpec(
+            "loadings",
+            1,
+            0,
+            0,
+            scratch=lambda length: k * (n + 2 * length) * 8,
+            kept_nbytes=4 * n * k * 8 + k * p * 8 + 20 * p * 8,
+            flops=2.0 * n * p * k,
+        )
+        passes += (loadings,)
+    solve = held + 5 * shape.m * shape.width * 8 + (64 << 20) + k * (n + 2 * p) * 8
+    side = ("samples", "features")[axis]
+    reason = (
+        f"{side} streamed, 1 look and at most {steps} steps of {shape.width} vectors, a basis of "
+        f"{shape.capacity}; stops when every component is certified to tol={settings['tol']:g}"
+    )
+    flops = 6.0 * min(steps, STEPS) * shape.m * 2 * shape.width**2
+    return Candidate("krylov", reason, passes, solve, flops, shape.sizes())
