@@ -33,13 +33,18 @@ def child(function: Callable[..., dict[str, Any]], path: str) -> None:
 
 
 def measure(
-    module: str, name: str, path: str, runs: int = 1, timeout: float = 1800
+    module: str,
+    name: str,
+    path: str,
+    runs: int = 1,
+    timeout: float = 1800,
+    python: str = sys.executable,
 ) -> dict[str, Any]:
     """Median of several fresh processes of ``python -m module --child name path``."""
     found: list[dict[str, Any]] = []
     for _ in range(runs):
         done = subprocess.run(
-            [sys.executable, "-m", module, "--child", name, path],
+            [python, "-m", module, "--child", name, path],
             capture_output=True,
             text=True,
             timeout=timeout,
