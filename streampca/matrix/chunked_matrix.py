@@ -51,6 +51,7 @@ class ChunkedMatrix(ABC):
     loads: tuple[str, ...] = ()  # heavy libraries that reading it brings into memory
     sparse: bool = False  # whether blocks come as scipy.sparse
     resident_nbytes: int = 0  # of what the source itself holds while it is read (indptr)
+    note: str = ""  # what a plan should say of the source
     streamed_axis: int = 0
     edges: np.ndarray[Any, Any]
 

@@ -26,7 +26,8 @@ from streampca.passes import machine
 MiB = 1024 * 1024
 INTERPRETER_NBYTES = 96 * MiB  # Python with NumPy, SciPy and Zarr: 80 MiB measured
 # numba: 108 MiB with its kernels from the cache, 151 where they are compiled; xarray 37, dask 49
-LIBRARY_NBYTES = {"numba": 160 * MiB, "xarray": 40 * MiB, "dask": 56 * MiB}
+LIBRARY_NBYTES = {"numba": 160 * MiB, "xarray": 40 * MiB, "dask": 56 * MiB,
+                  "h5py": 16 * MiB}  # fmt: skip
 THREAD_NBYTES = 3 * MiB  # stack, allocator arena and BLAS buffer that one lane or reader touches
 BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, where chunks allow it
 BLOCK_LENGTH = 512  # fewer streamed rows than this cost more in merging than they save
@@ -163,6 +164,7 @@ class Plan:
     prepare_nbytes: int = 0
     rejected: tuple[str, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
+    note: str = ""  # of the source
 
     @property
     def peak_nbytes(self) -> int:
@@ -255,6 +257,7 @@ class Plan:
                 words = ", ".join(f"{name} {size(value)}" for name, value in terms.items() if value)
                 lines.append(f"          {phase}: {words}")
         lines += [f"not taken {why}" for why in self.rejected]
+        lines += [f"source    {self.note}"] if self.note else []
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -294,14 +297,14 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
         f"memory_limit={size(limit)} is too small for {method} of {matrix.shape[0]} x "
         f"{matrix.shape[1]}. The smallest limit that would do is "
         f"memory_limit={_limit(smallest.peak_nbytes, up=True)!r} (solver {smallest.solver}; the "
-        f"largest term is {term}, {size(nbytes)}, in {phase})." + _advice(matrix, smallest)
+        f"largest term is {term}, {size(nbytes)}, in {phase})." + _advice(matrix, candidates)
     )
 
 
-def _advice(matrix: ChunkedMatrix, plan: Plan) -> str:
-    """What the source says of the axes that the plan streams, as a sentence."""
-    every = {one.axis: matrix.advice(one.axis) for one in plan.passes}
-    return "".join(f" {advice}" for advice in every.values() if advice)
+def _advice(matrix: ChunkedMatrix, candidates: Sequence[Candidate]) -> str:
+    """What the source says of the axes that would be streamed, as sentences."""
+    axes = sorted({spec.axis for candidate in candidates for spec in candidate.passes})
+    return "".join(f" {advice}" for axis in axes if (advice := matrix.advice(axis)))
 
 
 def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: int, ahead: int,
@@ -353,6 +356,7 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
         method, candidate.solver, candidate.reason, matrix.shape, str(matrix.dtype), str(work),
         matrix.fingerprint()[:16], lanes, ahead, tuple(passes), memory, limit,
         candidate.solve_flops, prepare.chunks, prepare.nbytes, rejected, candidate.sizes,
+        matrix.note,
     )  # fmt: skip
 
 

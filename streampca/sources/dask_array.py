@@ -40,7 +40,7 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
     Cost: the graph is analysed (about 0.1 ms per task); nothing is
     computed before the first block.
     Raises InvalidInputError (unknown chunk sizes, strips that cannot be separated) or
-    InvalidTypeError (dtype, data frames, sparse chunks).
+    InvalidTypeError (dtype, data frames, chunks of another kind than declared).
     """
     if hasattr(array, "to_dask_array"):
         raise InvalidTypeError(
@@ -49,9 +49,20 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
         )
     if not isinstance(array, dask.array.Array):
         raise InvalidTypeError(f"expected a Dask array, got {type(array).__name__}")
+    from streampca.sources.dask_sparse import (  # it builds on this module
+        SparseDaskMatrix,
+        SparseDaskReader,
+        is_sparse_chunk,
+    )
+
+    def made(dims: Sequence[int]) -> ChunkedMatrix:
+        if is_sparse_chunk(array._meta):
+            return SparseDaskMatrix(SparseDaskReader(array), dims)
+        return DaskMatrix(DaskReader(array), dims)
+
     if dim is None:
         check_rank(array.shape)
-        return DaskMatrix(DaskReader(array), (0,))
+        return made((0,))
     wanted = list(dim) if isinstance(dim, Sequence) and not isinstance(dim, str) else [dim]
     found = [
         int(d) % array.ndim
@@ -63,7 +74,7 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
             f"dim={dim!r}; expected sample dimension numbers of a Dask array of shape "
             f"{array.shape}, each once and not all, such as dim=0"
         )
-    return DaskMatrix(DaskReader(array), found)
+    return made(found)
 
 
 class DaskMatrix(StackedMatrix):
@@ -129,7 +140,7 @@ class DaskReader(Reader):
                 "Use X = X.compute_chunk_sizes(), which reads it once."
             )
         check_dtype(np.dtype(array.dtype))
-        _check_chunk(array._meta)
+        self._check_meta(array._meta)
         self.shape = tuple(int(n) for n in array.shape)
         self.dtype = np.dtype(array.dtype).newbyteorder("=")
         self.name = array.name
@@ -143,6 +154,9 @@ class DaskReader(Reader):
         self._lock = threading.RLock()
         self._counting = threading.Lock()
 
+    def _check_meta(self, meta: Any) -> None:
+        _check_chunk(meta)
+
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         del state["_lock"], state["_counting"]
@@ -154,7 +168,7 @@ class DaskReader(Reader):
 
     def along(self, dim: int) -> DaskReader:
         """The same reader, sharing everything, told which dimension is streamed."""
-        view = object.__new__(DaskReader)
+        view = object.__new__(type(self))
         view.__dict__ = {**self.__dict__, "dim": dim}
         return view
 

@@ -87,11 +87,15 @@ class NpyReader(ArrayReader):
             raise SourceError(f"{path}: no such file") from None
         except ValueError as error:
             raise SourceError(f"{path}: not a readable .npy file ({error})") from None
-        super().__init__(mapped)
-        self._start = int(mapped.offset)
-        self._stored = mapped.dtype
+        self._lay(path, mapped.shape, mapped.dtype, int(mapped.offset))
         self._fortran = mapped.flags.f_contiguous and not mapped.flags.c_contiguous
-        del self.array
+
+    def _lay(self, path: str, shape: tuple[int, ...], dtype: Any, start: int) -> None:
+        """An array in C order that begins at this byte of a file."""
+        self.path = os.path.realpath(path)
+        self.shape, self._stored, self._start = shape, np.dtype(dtype), start
+        self.dtype, self._fortran = self._stored.newbyteorder("="), False
+        self.offset, self._count = None, ReadCount()
 
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
         turn = slice(None, None, -1 if self._fortran else 1)  # to the order of the file
@@ -250,8 +254,10 @@ class SparseMatrix(ChunkedMatrix):
         self._count = ReadCount()
 
 
-def from_sparse(matrix: Any) -> ChunkedMatrix:
-    """A matrix over any scipy.sparse array or matrix."""
+def from_sparse(matrix: Any, dim: Any = None) -> ChunkedMatrix:
+    """A matrix over any scipy.sparse array or matrix; dim=1 where its columns are the samples."""
     if not scipy.sparse.issparse(matrix) or matrix.ndim != 2:
         raise InvalidInputError(f"expected a 2-D sparse matrix, got {type(matrix).__name__}")
-    return SparseMatrix(matrix)
+    if dim not in (None, 0, 1) or isinstance(dim, bool):
+        raise InvalidInputError(f"dim={dim!r}; expected 0 (rows are samples) or 1 (columns are)")
+    return SparseMatrix(matrix.T if dim == 1 else matrix)

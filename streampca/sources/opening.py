@@ -15,11 +15,21 @@ import zarr
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.sources.anndata import (
+    from_anndata,
+    is_anndata,
+    is_sparse_group,
+    open_anndata,
+    open_h5ad,
+    open_sparse_group,
+)
 from streampca.sources.cf import plain_code
+from streampca.sources.matrix_market import open_matrix_market
 from streampca.sources.memory import ArrayReader, NpyReader, from_sparse
 from streampca.sources.plink import is_plink as _names_plink
 from streampca.sources.plink import open_plink
 from streampca.sources.several import join_stores, several_paths
+from streampca.sources.sparse_npz import open_sparse_npz
 from streampca.sources.stacked import Reader, StackedMatrix, check_dtype, check_rank
 from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
 from streampca.sources.zarr_labels import extra_columns
@@ -50,12 +60,14 @@ def open(
 ) -> ChunkedMatrix:
     """Open anything as a matrix of samples x features that is read in blocks.
 
-    source : a path or URL of a Zarr array or group, a NetCDF or ``.npy`` file; PLINK 1 filesets
+    source : a path or URL of a Zarr array or group (one that is an AnnData, or a sparse matrix as
+        AnnData writes it, too), a NetCDF or ``.npy`` file; ``.h5ad``, 10x ``.h5``, MatrixMarket
+        ``.mtx``, sparse ``.npz``; an AnnData in memory; PLINK 1 filesets
         by the path of a ``.bed``; a list of paths or a pattern (``chr*.bed``, ``chr*.zarr``):
         the same samples, the features of all; a ``zarr.Array`` or ``zarr.Group`` (one with
         ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array (any
         graph); NumPy, lists, data frames; scipy.sparse; or a ChunkedMatrix.
-    variable : which array of a group or file.
+    variable : which array of a group or file ("layers/counts" or "raw/X" of an AnnData).
     dim : the sample dimension(s), by name or number; the rest is stacked into features. Needed
         for anything that is not 2-D. Default: the first of two.
     missing_value : a number that means "missing" (-1, -9), beside NaN.
@@ -97,7 +109,9 @@ def open(
 
         matrix = from_dask(source, dim)
     elif scipy.sparse.issparse(source):
-        matrix = from_sparse(source)
+        matrix = from_sparse(source, dim)
+    elif _is(source, "anndata"):
+        matrix = from_anndata(source, variable)
     else:
         matrix = from_array(source, dim)
     if missing_value is not None:
@@ -190,6 +204,10 @@ def _open_path(
             raise SourceError(f"{path}: no such file or directory")
     if path.endswith(".npy"):
         return _stack(NpyReader(path), dim, None)
+    if path.endswith((".mtx", ".mtx.gz")):
+        return open_matrix_market(path, dim)
+    if path.endswith((".h5ad", ".h5", ".npz")):
+        return _oriented(path, dim, variable)
     if path.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
         from streampca.sources.labelled import from_netcdf
 
@@ -199,6 +217,15 @@ def _open_path(
     return _from_zarr(open_array(path, storage_options), variable, dim, policy, path)
 
 
+def _oriented(path: str, dim: Dim, variable: str | None) -> ChunkedMatrix:
+    """Files whose rows are samples by their format."""
+    if dim not in (None, 0):
+        raise InvalidInputError(f"dim={dim!r}; the rows of {path} are its samples")
+    if path.endswith(".npz"):
+        return open_sparse_npz(path)
+    return open_h5ad(path, variable)
+
+
 def _how_to_convert(path: str) -> str:
     """What to do with a file that is not opened here."""
     for suffix, command in CONVERSIONS.items():
@@ -206,7 +233,8 @@ def _how_to_convert(path: str) -> str:
             stem = path.removesuffix(suffix)
             made = command.format(path=path, stem=stem)
             return f"a {suffix} is not read directly; convert it: {made}"
-    return "not a format that streampca opens; expected a Zarr directory, .bed, .nc or .npy"
+    known = ".bed, .nc, .npy, .npz, .h5ad or .mtx"
+    return f"not a format that streampca opens; expected a Zarr directory, {known}"
 
 
 def _from_zarr(
@@ -214,6 +242,13 @@ def _from_zarr(
 ) -> ChunkedMatrix:
     """policy : what to do about absent chunks, and about multi-allelic variants."""
     missing_chunks, multiallelic = policy
+    if is_sparse_group(node) or (is_anndata(node) and dim in (None, 0)):
+        if dim not in (None, 0):
+            raise InvalidInputError(f"dim={dim!r}; the rows of a sparse group are its samples")
+        shown = hide_secrets(source)
+        if is_anndata(node):
+            return open_anndata(node, variable, shown, missing_chunks)
+        return open_sparse_group(node, shown, missing_chunks)
     if isinstance(node, zarr.Group) and variable is None:
         if is_vcf_zarr(node) and dim in (None, 1, "samples", "sample"):
             return open_vcf_zarr(

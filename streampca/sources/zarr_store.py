@@ -255,7 +255,11 @@ def open_array(
     timeout = read_timeout or default_timeout()
     try:
         if source.endswith(".zip") and "://" not in source:
-            return zarr.open(zarr.storage.ZipStore(source, mode="r"), mode="r")
+            store = zarr.storage.ZipStore(source, mode="r")
+            try:
+                return zarr.open(store, mode="r")
+            except ValueError:  # consolidated metadata that name a data type Zarr does not know
+                return zarr.open_group(store, mode="r", use_consolidated=False)
         opening = asynchronous.open(store=source, mode="r", storage_options=storage_options)
         node = sync(opening, timeout=timeout)
         return zarr.Array(node) if isinstance(node, zarr.AsyncArray) else zarr.Group(node)

@@ -301,10 +301,6 @@ def test_what_cannot_be_read_is_refused_with_the_repairing_line():
         from_dask(x[x[:, 0] > 0])
     with pytest.raises(InvalidTypeError, match="astype"):
         from_dask(x.astype(object))
-    with pytest.raises(InvalidTypeError, match="todense"):
-        from_dask(
-            x.map_blocks(scipy.sparse.csr_array, meta=scipy.sparse.csr_array((0, 0)), dtype=float)
-        )
     late = from_dask(x.map_blocks(scipy.sparse.csr_array, meta=np.empty((0, 0)), dtype=float))
     with pytest.raises(InvalidTypeError, match="csr_array"):
         late.read(0, 0, 12)

@@ -1,0 +1,195 @@
+"""AnnData at rest (Zarr groups and ``.h5ad``) and in memory, and 10x Genomics ``.h5``.
+
+Read without the package anndata. Sparse elements are groups of data, indices and indptr.
+Source: anndata 0.12, "On-disk format": csr_matrix, csc_matrix, dataframe, string-array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import zarr
+
+from streampca.errors import InvalidInputError, SourceError
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.sources.compressed import CompressedMatrix
+from streampca.sources.hdf5 import HDF5Reader, open_hdf5
+from streampca.sources.stacked import Reader, StackedMatrix
+from streampca.sources.zarr_store import ZarrReader
+
+FORMATS = {"csr_matrix": 0, "csc_matrix": 1, "csr": 0, "csc": 1}  # the lines: samples, features
+INDEX_COLUMNS = ("index", "_index")  # of data frames written as one table (before 0.7)
+
+
+def is_anndata(node: Any) -> bool:
+    """Whether a group is an AnnData: it says so, or holds X, obs and var."""
+    if not _is_group(node):
+        return False
+    return node.attrs.get("encoding-type") == "anndata" or all(
+        n in node for n in ("X", "obs", "var")
+    )
+
+
+def is_sparse_group(node: Any) -> bool:
+    """Whether a group is one compressed matrix."""
+    return _is_group(node) and _format(node) is not None
+
+
+def open_h5ad(path: str, variable: str | None) -> ChunkedMatrix:
+    """A matrix of an ``.h5ad`` or of a 10x Genomics ``.h5`` file."""
+    with open_hdf5(path) as file:
+        if "matrix" in file and "barcodes" in file["matrix"]:
+            return _open_10x(file["matrix"], path)
+        if is_anndata(file):
+            return open_anndata(file, variable, path)
+        if is_sparse_group(file):
+            return _element(file, path, None)
+        raise SourceError(
+            f"{path} holds neither X, obs and var (AnnData) nor a 10x matrix; it holds: "
+            f"{', '.join(file) or 'nothing'}"
+        )
+
+
+def open_anndata(
+    group: Any, variable: str | None, source: str, missing_chunks: str = "error"
+) -> ChunkedMatrix:
+    """X, or the element ``variable`` ("layers/counts", "raw/X") of an AnnData group."""
+    name = variable or "X"
+    node = group.get(name)
+    if node is None:
+        known = ["X", *(f"layers/{layer}" for layer in group.get("layers", ()))]
+        known += [one for one in ("raw/X", "raw.X") if one in group]
+        raise InvalidInputError(
+            f"{source} has no {name!r}; it has {', '.join(one for one in known if one in group)}. "
+            f"Use streampca.open({source!r}, variable=...)."
+        )
+    raw = name.split("/X")[0].split(".X")[0] if name.startswith("raw") else ""
+    variables = group.get("raw.var" if "." in name else "raw/var" if raw else "var")
+    labels = [_names(group.get("obs"), "obs"), _names(variables, "var")]
+    return _element(node, f"{source}/{name}", labels, missing_chunks)
+
+
+def open_sparse_group(node: Any, source: str, missing_chunks: str = "error") -> ChunkedMatrix:
+    """One compressed matrix that is a Zarr group of its own."""
+    return _element(node, source, None, missing_chunks)
+
+
+def from_anndata(adata: Any, variable: str | None) -> ChunkedMatrix:
+    """An AnnData object in memory, or backed by a file."""
+    from streampca.sources.opening import open
+
+    if getattr(adata, "isbacked", False):
+        return open_h5ad(str(adata.filename), variable)
+    name = variable or "X"
+    if name.startswith("layers/"):
+        values = adata.layers[name.removeprefix("layers/")]
+    elif name == "raw/X":
+        values, adata = adata.raw.X, adata.raw
+    elif name == "X":
+        values = adata.X
+    else:
+        raise InvalidInputError(f"variable={name!r}; expected 'X', 'layers/<name>' or 'raw/X'")
+    matrix = open(values)
+    rows, columns = (
+        AxisLabels.plain(dim, len(names), _text(np.asarray(names, object)))
+        for dim, names in (("obs", adata.obs_names), ("var", adata.var_names))
+    )
+    matrix.labels = Labels(rows, columns)
+    return matrix
+
+
+def _open_10x(group: Any, path: str) -> ChunkedMatrix:
+    """A 10x count matrix: features x barcodes by barcodes, presented as cells x features."""
+    features, cells = (int(n) for n in group["shape"][...])
+    names = group["features"]["id"] if "features" in group else group["genes"]
+    labels = [_text(group["barcodes"][...]), _text(names[...])]
+    return _compressed(group, path, 0, (cells, features), labels)
+
+
+def _element(
+    node: Any, source: str, names: Sequence[Any] | None, missing_chunks: str = "error"
+) -> ChunkedMatrix:
+    """A dense array or a compressed group as a matrix."""
+    if _is_group(node):
+        kind = _format(node)
+        if kind not in FORMATS:
+            raise InvalidInputError(
+                f"{source} is a group of kind {kind!r}; expected an array or a sparse matrix"
+            )
+        shape = node.attrs.get("shape", node.attrs.get("h5sparse_shape"))
+        if shape is None or len(shape) != 2:
+            raise SourceError(f"{source}: shape is {shape}, expected two numbers")
+        rows, columns = (int(n) for n in shape)
+        return _compressed(node, source, FORMATS[kind], (rows, columns), names, missing_chunks)
+    matrix = StackedMatrix(_reader(node, missing_chunks), (0,))
+    matrix.labels = _labels(matrix.shape, names, source)
+    return matrix
+
+
+def _compressed(
+    group: Any, source: str, axis: int, shape: tuple[int, int], names: Sequence[Any] | None,
+    missing_chunks: str = "error",
+) -> ChunkedMatrix:  # fmt: skip
+    absent = [name for name in ("data", "indices", "indptr") if name not in group]
+    if absent:
+        raise SourceError(f"{source}: {', '.join(absent)} is not there; the matrix is incomplete")
+    data, indices, pointers = (
+        _reader(group[name], missing_chunks) for name in ("data", "indices", "indptr")
+    )
+    indptr = pointers.read((slice(0, pointers.shape[0]),))
+    labels = _labels(shape, names, source)
+    return CompressedMatrix(data, indices, indptr, axis, shape, labels, source)
+
+
+def _reader(node: Any, missing_chunks: str) -> Reader:
+    if isinstance(node, zarr.Array):
+        return ZarrReader(node, missing_chunks, decode=False)
+    return HDF5Reader(node)
+
+
+def _is_group(node: Any) -> bool:
+    return hasattr(node, "attrs") and not hasattr(node, "shape")
+
+
+def _format(node: Any) -> str | None:
+    kind = node.attrs.get("encoding-type", node.attrs.get("h5sparse_format"))
+    kind = kind.decode() if isinstance(kind, bytes) else kind
+    return kind if kind in FORMATS else None
+
+
+def _names(frame: Any, what: str) -> Any:
+    """The index of a data frame as text; None where there is none to read."""
+    if frame is None:
+        return None
+    if _is_group(frame):
+        index = frame.attrs.get("_index", "_index")
+        column = frame.get(index.decode() if isinstance(index, bytes) else index)
+        if column is not None and _is_group(column):  # nullable strings: values and a mask
+            column = column.get("values")
+        return None if column is None else _text(column[...])
+    fields = frame.dtype.names
+    if fields is None:
+        return _text(frame[...])
+    index = next((name for name in INDEX_COLUMNS if name in fields), fields[0])
+    return _text(np.asarray(frame[...])[index])
+
+
+def _labels(shape: tuple[int, int], names: Sequence[Any] | None, source: str) -> Labels:
+    axes = []
+    for dim, size, one in zip(("obs", "var"), shape, names or (None, None), strict=True):
+        if one is not None and len(one) != size:
+            raise SourceError(f"{source}: {len(one)} names in {dim} for {size} of the matrix")
+        axes.append(AxisLabels.plain(dim, size, one))
+    return Labels(axes[0], axes[1])
+
+
+def _text(values: Any) -> Any:
+    """Names as NumPy's strings of variable length."""
+    values = np.asarray(values)
+    if values.dtype.kind == "O":
+        values = np.array([v.decode() if isinstance(v, bytes) else str(v) for v in values.ravel()])
+    elif values.dtype.kind == "S":
+        values = np.strings.decode(values, "utf-8")
+    return values.astype(np.dtypes.StringDType())

@@ -1,0 +1,117 @@
+"""Dask arrays whose chunks are sparse: scipy.sparse, or ``sparse.COO``."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask.local
+import numpy as np
+import scipy.sparse
+
+from streampca.errors import InvalidInputError
+from streampca.matrix import ReadCount
+from streampca.matrix.entries import sparse_nbytes
+from streampca.sources.dask_array import DaskMatrix, DaskReader, Spot
+from streampca.sources.stacked import Index
+
+
+def is_sparse_chunk(chunk: Any) -> bool:
+    """Whether a chunk, or the meta of a Dask array, is sparse and 2-D."""
+    return scipy.sparse.issparse(chunk) or (hasattr(chunk, "tocsr") and hasattr(chunk, "todense"))
+
+
+class SparseDaskReader(DaskReader):
+    """Strips of a Dask graph of sparse chunks."""
+
+    into_buffer = False
+
+    def _check_meta(self, meta: Any) -> None:
+        pass
+
+    def read(self, index: Index, buffer: Any = None) -> Any:
+        partial = [d for d, s in enumerate(index) if s.stop - s.start < self.shape[d]]
+        dim = self.dim if self.dim is not None else next(iter(partial), 0)
+        graph = self._prepare(dim)
+        rows, columns = (self._spots(d, s) for d, s in enumerate(index))
+        shape = tuple(s.stop - s.start for s in index)
+        if not rows or not columns:
+            return scipy.sparse.csr_array(shape, dtype=self.dtype)
+        kept = Kept()
+        keys = [(self.name, i.block, j.block) for i, j in itertools.product(rows, columns)]
+        spots = list(itertools.product(rows, columns))
+        places = {
+            ("streampca-place", n): (Piece(kept, n, spots[n], self.dtype), key)
+            for n, key in enumerate(keys)
+        }
+        nodes = graph.cull(keys)
+        leaves = graph.count_reads(nodes)
+        dask.local.get_sync({**nodes, **places}, list(places))
+        pieces = [kept.pieces[n] for n in range(len(keys))]
+        grid = [pieces[i : i + len(columns)] for i in range(0, len(pieces), len(columns))]
+        values = scipy.sparse.block_array(grid, format="csc" if dim else "csr", dtype=self.dtype)
+        self._add("strips", ReadCount(leaves, sparse_nbytes(values)))
+        return values
+
+    def scratch_nbytes(self, index: Index) -> int:
+        cells = math.prod(s.stop - s.start for s in index)
+        return 2 * cells * (self.dtype.itemsize + 4)
+
+
+class SparseDaskMatrix(DaskMatrix):
+    """The strips of a 2-D Dask array of sparse chunks as a matrix.
+
+    How many entries a chunk stores is not known before it is computed: the plan counts every cell.
+    """
+
+    sparse = True
+
+    def __init__(self, reader: SparseDaskReader, sample_dims: Sequence[int] = (0,)) -> None:
+        if len(reader.shape) != 2:
+            raise InvalidInputError(f"sparse chunks of {len(reader.shape)} dimensions; expected 2")
+        super().__init__(reader, sample_dims)
+        self.loads = (*reader.loads, "numba")
+
+    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
+        index, _ = self._index(axis, start, stop)
+        values: Any = self.reader.along(self._dim(axis)).read(index)
+        values = values if self.dims[0] == (0,) else values.T
+        return values.asformat("csc" if axis else "csr")
+
+    def spans_nbytes(self, axis: int, edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        cells = np.diff(np.asarray(edges, np.int64)) * self.shape[1 - axis]
+        return np.asarray(cells * (self.dtype.itemsize + 4) + 4 * (np.diff(edges) + 1))
+
+
+class Kept:
+    """Chunks of one strip, by their number."""
+
+    def __init__(self) -> None:
+        self.pieces: dict[int, Any] = {}
+        self.lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Keeps the part of a chunk that is being read."""
+
+    kept: Kept
+    number: int
+    spot: tuple[Spot, Spot]
+    dtype: np.dtype[Any]
+
+    def __call__(self, chunk: Any) -> None:
+        declared = tuple(s.length for s in self.spot)
+        if tuple(chunk.shape) != declared:
+            raise InvalidInputError(
+                f"a chunk of this Dask array computed to shape {tuple(chunk.shape)} and was "
+                f"declared as {declared}. State the real chunks: X.map_blocks(..., chunks=...)."
+            )
+        sparse = chunk.tocsr() if is_sparse_chunk(chunk) else scipy.sparse.csr_array(chunk)
+        part = sparse[self.spot[0].part, :][:, self.spot[1].part]
+        with self.kept.lock:
+            self.kept.pieces[self.number] = part.astype(self.dtype, copy=False)

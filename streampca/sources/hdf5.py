@@ -1,0 +1,97 @@
+"""Datasets of HDF5 files (``.h5ad``), read by slices."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import threading
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import MissingDependencyError, SourceError
+from streampca.matrix import ReadCount
+from streampca.sources.stacked import Index, Reader
+from streampca.sources.zarr_guard import Tally
+
+
+def open_hdf5(path: str) -> Any:
+    """The file, open for reading. Raises SourceError where it is none or is cut off."""
+    try:
+        import h5py
+    except ImportError:
+        raise MissingDependencyError(
+            f"{path} is an HDF5 file and h5py is not installed: pip install 'streampca[h5ad]'"
+        ) from None
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise SourceError(f"{path}: not a readable HDF5 file ({error})") from None
+
+
+class HDF5Reader(Reader):
+    """One dataset. The file is opened by each process when it first reads."""
+
+    loads = ("h5py",)
+
+    def __init__(self, dataset: Any) -> None:
+        self.path = os.path.realpath(dataset.file.filename)
+        self.name = dataset.name
+        self.shape = tuple(int(n) for n in dataset.shape)
+        self.dtype = np.dtype(dataset.dtype).newbyteorder("=")
+        self.chunks = None if dataset.chunks is None else tuple(int(c) for c in dataset.chunks)
+        self.tally = Tally()
+        self._dataset: Any = None
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_dataset": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    def read(self, index: Index) -> np.ndarray[Any, Any]:
+        with self._lock:
+            if self._dataset is None:
+                self._dataset = open_hdf5(self.path)[self.name]
+        try:
+            values = np.asarray(self._dataset[index])
+        except OSError as error:
+            raise SourceError(
+                f"{self.path}: {self.name} cannot be read ({error}); the file is cut off or damaged"
+            ) from None
+        self.tally.add(ReadCount(self._crossed(index), values.nbytes))
+        return values if values.dtype == self.dtype else values.astype(self.dtype)
+
+    def _crossed(self, index: Index) -> int:
+        if self.chunks is None:
+            return 1
+        pairs = zip(index, self.chunks, strict=True)
+        return math.prod(-(-part.stop // step) - part.start // step for part, step in pairs)
+
+    def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
+        if self.chunks is None:
+            return None
+        step, size = self.chunks[dim], self.shape[dim]
+        return np.append(np.arange(0, size, step, dtype=np.int64), size)
+
+    def scratch_nbytes(self, index: Index) -> int:
+        return 0 if self.chunks is None else 2 * math.prod(self.chunks) * self.dtype.itemsize
+
+    def fingerprint(self) -> str:
+        stat = os.stat(self.path)
+        text = (
+            f"{self.path} {self.name} {stat.st_size} {stat.st_mtime_ns} {self.shape} {self.dtype}"
+        )
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def paths(self) -> tuple[str, ...]:
+        return (self.path,)
+
+    def reads(self) -> ReadCount:
+        return self.tally.count
+
+    def restart_counts(self) -> None:
+        self.tally.restart()
