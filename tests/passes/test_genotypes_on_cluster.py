@@ -33,3 +33,17 @@ def test_the_same_bits_on_two_processes(two_processes: Any, tmp_path) -> None:
         for scheduler in ("threads", two_processes)
     ]
     np.testing.assert_array_equal(*projected)
+
+
+@pytest.mark.slow
+def test_components_are_streamed_by_two_processes(two_processes: Any, tmp_path) -> None:
+    import xarray
+
+    path = write_plink(tmp_path / "x", random_calls(600, 40_000))
+    stored = []
+    for scheduler in ("threads", two_processes):
+        out = tmp_path / f"{len(stored)}.zarr"
+        model = GenotypePCA(4, scheduler=scheduler, loadings=out).fit(path)
+        stored.append(xarray.open_zarr(str(out), consolidated=False).load())
+        assert model.plan_.named("loadings").n_blocks > 1
+    xarray.testing.assert_identical(*stored)
