@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from streampca.sources.simulate import MISSING_CALL, GenotypeRecipe
 
 K = 10
 VARIANTS_AT_ONCE = 1024
+PEERS = ["meanimpute", "approx", "sgkit"]
 
 
 # -- data ---------------------------------------------------------------------------
@@ -103,7 +105,7 @@ def ours(folder: Path, source: str, limit: str | None) -> list[str]:
     """A whole ``streampca fit`` without the pass for the loadings, as PLINK makes none either."""
     command = [sys.executable, "-m", "streampca.cli", "fit", str(folder / source)]
     command += ["--scale", "hwe", "-k", str(K), "--no-components", "--missing-value", "-1"]
-    command += ["--out", str(folder / f"ours-{source.partition('.')[2]}"), "-q"]
+    command += ["--out", str(folder / f"ours-{source.partition('.')[2]}"), "--json"]
     return command + ([] if limit is None else ["--memory-limit", limit])
 
 
@@ -126,34 +128,38 @@ def read_plink_tables(prefix: Path) -> dict[str, Any]:
     return {"values": values, "vectors": vectors / np.linalg.norm(vectors, axis=0)}
 
 
-def sgkit(path: str) -> dict[str, Any]:
-    """sgkit's PCA of the Zarr array, in this process."""
-    import dask.array as da
-    import sgkit
-    import xarray
-
-    calls = da.from_zarr(path).T
-    dosage = da.where(calls < 0, np.nan, calls).astype("f4")
-    mean = da.nanmean(dosage, axis=1)[:, None]
-    data = xarray.Dataset({"call_alternate_allele_count": (
-        ("variants", "samples"), da.where(da.isnan(dosage), mean, dosage))})  # fmt: skip
-    result = sgkit.pca(data, n_components=K)
-    return {"values": result.sample_pca_explained_variance.values.tolist()}
+def sgkit(folder: Path, python: str) -> list[str]:
+    """``sgkit.pca`` by the given interpreter, which need not have streampca."""
+    script = Path(__file__).with_name("sgkit_pca.py")
+    return [python, str(script), str(folder / "x"), str(folder / "sgkit"), str(K)]
 
 
 # -- measuring ----------------------------------------------------------------------
 
 
-def timed(command: list[str]) -> dict[str, Any]:
-    """Wall seconds and peak resident memory of a whole command."""
+def timed(command: list[str], limit: float) -> dict[str, Any]:
+    """Wall seconds and peak resident memory of a whole command, killed after ``limit`` seconds.
+
+    Also the passes, where it reports itself as our ``--json`` does.
+    """
     begun = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert child.stdout is not None
-    text = child.stdout.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    row = {"seconds": time.perf_counter() - begun, "peak_mb": usage.ru_maxrss * 1024 / 1e6}
-    if status:
-        row["error"] = (text.strip().splitlines() or ["no output"])[-1][:150]
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as printed:
+        child = subprocess.Popen(command, stdout=printed, stderr=said, text=True)
+        watch = threading.Timer(limit, child.kill)
+        watch.start()
+        _, status, usage = os.wait4(child.pid, 0)
+        late = not watch.is_alive()
+        watch.cancel()
+        row: dict[str, Any] = {"seconds": time.perf_counter() - begun}
+        row["peak_mb"] = usage.ru_maxrss * 1024 / 1e6
+        if late:
+            row["error"] = f"still running after {limit:g} s ({row['peak_mb']:.0f} MB); killed"
+        elif status:
+            said.seek(0)
+            row["error"] = (said.read().strip().splitlines() or ["no output"])[-1][:150]
+        printed.seek(0)
+        if (text := printed.read()).startswith("{"):
+            row["passes"] = json.loads(text)["measured"]["passes"]
     return row
 
 
@@ -246,6 +252,7 @@ def report(name: str, row: dict[str, Any], first: float | None) -> str:
         return f"{name:<38} not run: {row['error']}"
     ratio = "" if first is None else f"{row['seconds'] / first:>7.2f}"
     line = f"{name:<38}{row['seconds']:>8.1f}{ratio:>7}{row['peak_mb']:>9.0f}"
+    line += f"{row.get('passes', '?')!s:>7}"
     if "1-MEV" in row:
         line += f"{row['1-MEV']:>11.1e}{row['principal cos']:>10.6f}{row['1-min|cos|']:>11.1e}"
         line += f"{row['eigenvalue']:>11.1e}{row['residual']:>10.1e}"
@@ -261,7 +268,9 @@ def main() -> None:
     parser.add_argument("--memory-limit", help="for ours")
     parser.add_argument("--folder", help="keep the data here, and use them again")
     parser.add_argument("--no-peers", action="store_true")
-    parser.add_argument("--peers", nargs="*", default=["meanimpute", "approx", "sgkit"])
+    parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS)
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds for each command")
+    parser.add_argument("--sgkit-python", default=sys.executable, help="interpreter with sgkit")
     arguments = parser.parse_args()
     recipe = GenotypeRecipe(arguments.samples, arguments.variants)
     with tempfile.TemporaryDirectory() as temporary:
@@ -278,17 +287,19 @@ def main() -> None:
                 target = folder / f"ours-{source.partition('.')[2]}"
                 for old in folder.glob(target.name + "*"):
                     shutil.rmtree(old) if old.is_dir() else old.unlink()
-                rows[name] = timed(ours(folder, source, arguments.memory_limit))
+                rows[name] = timed(ours(folder, source, arguments.memory_limit), arguments.timeout)
                 if "error" not in rows[name]:
                     rows[name] |= accuracy(read_plink_tables(target), true, gram)
                 print(report(name, rows[name], None), file=sys.stderr)
         if not arguments.no_peers:
-            peers(folder, arguments.peers, rows, true, gram)
+            peers(folder, arguments.peers, arguments.timeout, arguments.sgkit_python, rows, true,
+                  gram)  # fmt: skip
         limits = {source: limit(folder, source) for source in ("x.zarr", "x.bed")}
     print(f"\n{arguments.samples} x {arguments.variants}, top {K}, whole commands, 2 cores")
-    print(f"{'':<38}{'seconds':>8}{'ratio':>7}{'peak MB':>9}{'1-MEV':>11}{'princ.cos':>10}"
-          f"{'1-min|cos|':>11}{'eigenvalue':>11}{'residual':>10}")  # fmt: skip
-    first = rows["streampca from .zarr"].get("seconds")
+    print(f"{'':<38}{'seconds':>8}{'ratio':>7}{'peak MB':>9}{'passes':>7}{'1-MEV':>11}"
+          f"{'princ.cos':>10}{'1-min|cos|':>11}{'eigenvalue':>11}{'residual':>10}")  # fmt: skip
+    ours_first = rows["streampca from .zarr"]
+    first = None if "error" in ours_first else ours_first["seconds"]
     for name, row in rows.items():
         print(report(name, row, first))
     for source, found in limits.items():
@@ -303,30 +314,47 @@ def kept_reference(folder: Path, recipe: GenotypeRecipe) -> dict[str, Any]:
     return dict(np.load(path))
 
 
-def peers(folder: Path, names: list[str], rows: dict[str, Any], true: Any, gram: Any) -> None:
-    """Run those that are installed."""
-    for word in ("meanimpute", "approx"):
-        if word not in names:
-            continue
-        name = f"plink2 --pca {K} {word}"
-        if shutil.which("plink2") is None:
-            rows[name] = {"error": "plink2 is not installed (apt-get install plink2)"}
-            continue
-        version = subprocess.run(["plink2", "--version"], capture_output=True, text=True).stdout
-        print(version.strip())
-        rows[name] = timed(plink(folder, word))
-        if "error" not in rows[name]:
-            rows[name] |= accuracy(read_plink_tables(folder / f"plink-{word}"), true, gram)
-        print(report(name, rows[name], None), file=sys.stderr)
+def peers(
+    folder: Path, names: list[str], limit: float, python: str, rows: dict[str, Any], true: Any,
+    gram: Any,
+) -> None:  # fmt: skip
+    """Run those that are installed, each for at most ``limit`` seconds."""
+    chosen = {
+        f"plink2 --pca {K} {word}": (plink(folder, word), folder / f"plink-{word}")
+        for word in ("meanimpute", "approx")
+        if word in names
+    }
     if "sgkit" in names:
-        command = [sys.executable, "-m", "tests.benchmarks.genotypes", "--sgkit"]
-        rows["sgkit pca"] = timed([*command, str(folder / "x.zarr")])
-        print(report("sgkit pca", rows["sgkit pca"], None), file=sys.stderr)
+        chosen["sgkit.pca"] = (sgkit(folder, python), folder / "sgkit")
+    for name, (command, prefix) in chosen.items():
+        rows[name] = absent(name, command[0])
+        if not rows[name]:
+            rows[name] = timed(command, limit)
+        if "error" not in rows[name]:
+            rows[name] |= accuracy(read_plink_tables(prefix), true, gram)
+        print(report(name, rows[name], None), file=sys.stderr)
+
+
+def absent(name: str, program: str) -> dict[str, Any]:
+    """Why a peer cannot be run, as a row; its version is printed where it can."""
+    if name == "sgkit.pca":
+        ask = [program, "-c", "import sgkit; print('sgkit', sgkit.__version__)"]
+        advice = "pip install sgkit into an environment of its own; --sgkit-python .../bin/python"
+    else:
+        ask, advice = [program, "--version"], "apt-get install plink2"
+    try:
+        done = subprocess.run(ask, capture_output=True, text=True, check=True, timeout=120)
+    except FileNotFoundError:
+        return {"error": f"{program} is not there ({advice})"}
+    except subprocess.TimeoutExpired:
+        return {"error": f"{' '.join(ask)} gave no answer in 120 s"}
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ["no output"])[-1]
+        return {"error": f"{last[:80]} ({advice})"}
+    print(done.stdout.strip().splitlines()[-1])
+    return {}
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--sgkit"]:
-        print(json.dumps(sgkit(sys.argv[2])))
-    else:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        main()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    main()
