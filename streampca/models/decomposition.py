@@ -16,9 +16,10 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels, component_axis, weighted_divisors
 from streampca.models.eof_views import EofViews
 from streampca.models.genotype_numbers import genotype_tables
+from streampca.models.gram_outputs import read_components
 from streampca.models.saved_labels import labels_from_saved, labels_to_saved, plain
 from streampca.solvers import Certificate, TracyWidom, tracy_widom_test
-from streampca.store import read_bundle, read_labelled, write_bundle
+from streampca.store import read_bundle, write_bundle
 
 
 @dataclass(frozen=True, repr=False)
@@ -219,15 +220,7 @@ class Decomposition:
 
         Raises SourceError where they are not there, InvalidInputError where they are of another.
         """
-        columns, about = read_labelled(path, "components")
-        shape = (self.n_features, self.n_components)
-        source = self.provenance.get("source")
-        if columns.shape != shape or about.get("fingerprint") != source:
-            raise InvalidInputError(
-                f"{path}: components of {columns.shape[0]} features x {columns.shape[1]} that "
-                f"another fit wrote; expected those of this one, {shape[0]} x {shape[1]}"
-            )
-        return replace(self, components=np.asarray(columns.T, dtype=np.float64, order="C"))
+        return replace(self, components=read_components(path, self))
 
     def top_features(self, component: int = 0, n: int = 10) -> list[tuple[str, float]]:
         """The n features with the largest |loading| on a component (0 = the first), by name."""

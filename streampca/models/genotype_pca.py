@@ -70,8 +70,8 @@ class GenotypePCA(LinearModel):
     loadings : path of a new Zarr group: the second pass streams the components there, variant
         block by variant block, (p, k) unit columns in ``components`` beside the variants' labels,
         means and scales, and does not hold them: ``components_`` is then absent, until
-        ``result_.with_components(path)``. Orthonormal to the rounding of the products (they are
-        not orthonormalised again), and 0 after the rank. The solver is then "gram".
+        ``result_.with_components(path)``. There they are orthonormal to the rounding of the
+        products, and 0 after the rank. The solver is then "gram".
     relationship : path of a new Zarr group for the relationship matrix ZZ'/M: ``relationship``
         (n, n), with the samples' labels. The solver is then "gram".
     svd_solver, memory_limit, scheduler, progress, checkpoint : as in :class:`PCA`.

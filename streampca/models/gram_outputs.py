@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import numpy as np
 
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, work_dtype
 from streampca.models.fitted import Fitted
-from streampca.store import LabelledSink
+from streampca.passes import single_threaded_blas
+from streampca.solvers import orthonormal_columns, signs_of_components
+from streampca.store import LabelledSink, read_labelled
 from streampca.store.sinks import CHUNK_NBYTES, chunk_for
 
 RELATIONSHIP, COMPONENTS = "relationship", "components"  # names of the arrays
 
 
-def write_relationship(path: str, lower: Array, n_used: int, samples: AxisLabels) -> None:
-    """The relationship matrix ZZ'/M as a Zarr group, M features used.
+def write_relationship(path: str, lower: Array, n_used: int, samples: AxisLabels) -> LabelledSink:
+    """The relationship matrix ZZ'/M as a Zarr group, M features used; in place when finished.
 
     ``relationship`` (sample, sample_2) float32, beside the samples' names and families.
     """
@@ -33,7 +39,7 @@ def write_relationship(path: str, lower: Array, n_used: int, samples: AxisLabels
         rows[:, start:stop] += np.tril(lower[start:stop, start:stop], -1).T
         rows[:, stop:] = lower[stop:, start:stop].T
         sink.write(start, (rows / max(n_used, 1)).astype(np.float32))
-    sink.finish()
+    return sink
 
 
 def components_sink(
@@ -63,8 +69,42 @@ def components_sink(
         dtype,
         chunk_for(edges, max(1, CHUNK_NBYTES // (k * dtype.itemsize))),
         {dim: by_feature, "component": {"explained_variance": variance}},
-        {"rank": fitted.rank, "fingerprint": matrix.fingerprint()},
+        {"rank": fitted.rank},
     )
+
+
+def read_components(path: str | os.PathLike[str], result: Any) -> Array:
+    """(k, p) float64 that the fit of this result streamed, orthonormal and completed after the
+    rank, as they are where a fit holds them.
+
+    Raises SourceError where they are not there, InvalidInputError where they are of another fit.
+    """
+    stored, variance = read_labelled(path, COMPONENTS, "explained_variance")
+    shape = (result.n_features, result.n_components)
+    if stored.shape != shape or not np.array_equal(variance, result.explained_variance):
+        raise InvalidInputError(
+            f"{path}: components of {stored.shape[0]} features x {stored.shape[1]} that another "
+            f"fit wrote; expected those of this one, {shape[0]} x {shape[1]}"
+        )
+    columns = np.array(stored, dtype=np.float64, order="F")
+    return finish_components(columns.T, result.rank, result, True)
+
+
+def finish_components(components: Array, rank: int, fitted: Any, centered: bool) -> Array:
+    """(k, p) orthonormal rows from Z'u / s, in place; directions of mere rounding are completed.
+
+    fitted : what knows ``dropped``, ``scale`` and ``constant``.
+    """
+    dead = fitted.dropped
+    if fitted.scale is not None:
+        dead = np.union1d(dead, np.flatnonzero(fitted.scale == 0.0))
+    if centered:
+        dead = np.union1d(dead, fitted.constant)
+    columns = components.T
+    with single_threaded_blas():
+        orthonormal_columns(columns, rank, dead)
+    columns[:, rank:] *= signs_of_components(columns[:, rank:])
+    return components
 
 
 def streamed_nbytes(k: int, itemsize: int, length: int) -> int:

@@ -29,7 +29,7 @@ from streampca.models.fitted import (
     standardization,
 )
 from streampca.models.given import given
-from streampca.models.gram_outputs import components_sink, write_relationship
+from streampca.models.gram_outputs import components_sink, finish_components, write_relationship
 from streampca.models.pca_plan import needs_moments
 from streampca.models.projection import FeatureLoadings, ScoresBesideFit
 from streampca.passes import Plan, single_threaded_blas
@@ -37,11 +37,9 @@ from streampca.solvers import (
     Spectrum,
     certify,
     numerical_rank,
-    orthonormal_columns,
     residual_norms,
     rounding_floor,
     signs,
-    signs_of_components,
 )
 from streampca.store import MemorySink, Sink
 
@@ -164,7 +162,8 @@ def gram_by_features(
     first = step("gram", accumulators=accumulators).accumulators
     gram = first.pop("gram")
     if (relationship := settings.get("relationship")) is not None:
-        write_relationship(relationship, gram.lower(), gram.n_used, matrix.labels.samples)
+        samples = matrix.labels.samples
+        written = write_relationship(relationship, gram.lower(), gram.n_used, samples)
     terms = OPEN_BLOCKS * int(np.diff(plan.named("gram").edges).max())
     dual = _solve_dual(gram.lower(), gram.z_probe, settings, matrix, terms, gram.n_used)
     del gram  # n x n, before the statistics of all columns are joined
@@ -174,6 +173,8 @@ def gram_by_features(
     del first
     if settings["components"]:
         _loadings(plan, matrix, settings, step, cohort, dual, fitted)
+    if relationship is not None:  # not before: an interrupted fit must find its place free
+        written.finish()
     return fitted
 
 
@@ -221,20 +222,6 @@ def _cohort_scores(standardize: Standardize, cohort: Cohort | None) -> dict[str,
         return {}
     scores = ScoresBesideFit(standardize=standardize, rows=cohort.rows)
     return {"scores": scores, "rows": RowMissing()}
-
-
-def finish_components(components: Array, rank: int, fitted: Fitted, centered: bool) -> Array:
-    """(k, p) orthonormal rows from Z'u / s, in place; directions of mere rounding are completed."""
-    dead = fitted.dropped
-    if fitted.scale is not None:
-        dead = np.union1d(dead, np.flatnonzero(fitted.scale == 0.0))
-    if centered:
-        dead = np.union1d(dead, fitted.constant)
-    columns = components.T
-    with single_threaded_blas():
-        orthonormal_columns(columns, rank, dead)
-    columns[:, rank:] *= signs_of_components(columns[:, rank:])
-    return components
 
 
 def gram_by_panels(

@@ -14,7 +14,8 @@ from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, Scaling, work_dtype
 from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
 from streampca.models.given import given
-from streampca.models.pca_gram import RowsSink, count_missing, finish_components, unweighted_rows
+from streampca.models.gram_outputs import finish_components
+from streampca.models.pca_gram import RowsSink, count_missing, unweighted_rows
 from streampca.models.pca_krylov_plan import KrylovShape
 from streampca.models.projection import FeatureLoadings
 from streampca.passes import Plan, single_threaded_blas

@@ -14,7 +14,7 @@ import zarr
 
 from streampca.errors import SourceError
 from streampca.store.matrix_group import write_labels
-from streampca.store.sinks import ZarrSink, _beside, refuse_occupied
+from streampca.store.sinks import ZarrSink, _beside, _exists, refuse_occupied
 
 Array = np.ndarray[Any, Any]
 COLUMNS_NBYTES = 32 << 20
@@ -50,7 +50,10 @@ class LabelledSink(ZarrSink):
         if not remote:
             weakref.finalize(self, shutil.rmtree, self.group, ignore_errors=True)
         about = {"streampca_array": name, **(attributes or {})}
-        group = zarr.create_group(self.group, zarr_format=3, attributes=about)
+        try:
+            group = zarr.create_group(self.group, zarr_format=3, attributes=about)
+        except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError):
+            raise _exists(self.target) from None
         write_labels(group, labels)
         write_labels(group, tables or {})
         super().__init__(f"{self.group}/{name}", *shape, dtype=dtype, chunk=chunk, dims=dims)
@@ -70,13 +73,13 @@ class LabelledSink(ZarrSink):
             self.path = self.place = f"{self.target}/{name}"
 
 
-def read_labelled(path: str | os.PathLike[str], name: str) -> tuple[Array, dict[str, Any]]:
-    """(array, attributes of the group) of what a ``LabelledSink`` wrote.
+def read_labelled(path: str | os.PathLike[str], name: str, beside: str) -> tuple[Array, Array]:
+    """The array that a ``LabelledSink`` wrote, and one of those beside it.
 
     Raises SourceError where it is not there or not whole.
     """
     group, array = _open(path, name)
-    return np.asarray(array[...]), dict(group.attrs)
+    return np.asarray(array[...]), np.asarray(group[beside][...])
 
 
 def labelled_columns(path: str | os.PathLike[str], name: str) -> Iterator[Array]:
