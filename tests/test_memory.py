@@ -46,7 +46,9 @@ def opened(path):
 
 def act(path, k, model, out):
     if ask["action"] == "fit":
-        fitted = streampca.PCA(k, memory_limit=ask["limit"], progress=False).fit(opened(path))
+        fitted = streampca.PCA(
+            k, memory_limit=ask["limit"], progress=False, svd_solver=ask["solver"]
+        ).fit(opened(path))
         return [c.reads for c in fitted.cost_]
     if ask["action"] == "incremental":
         fitted = streampca.IncrementalPCA(k, progress=False, state=ask["state"])
@@ -129,6 +131,7 @@ def measured(path, action="fit", limit=None, kind="zarr", rows=(), k=5, model=No
         "out": f"{folder}/out",
         "tiny_out": f"{folder}/tiny-out",
         "state": "scatter",
+        "solver": "auto",
         "numba": whole.dtype == np.int8,
         **more,
     }
@@ -166,6 +169,18 @@ def test_peak_is_as_projected(tmp_path, form, layout, dtype, k):
     check(found)
     n_chunks = int(np.prod([-(-s // c) for s, c in zip(shape, chunks, strict=True)]))
     assert found["reads"] == [n_chunks] * (1 if tall else 2)
+
+
+@needs_proc
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i1"])
+@pytest.mark.parametrize(
+    ("shape", "chunks"),
+    [((6000, 20_000), (500, 20_000)), ((20_000, 6000), (20_000, 500)), ((8000, 9000), (900, 800))],
+)
+def test_an_iterative_fit_stays_under_its_plan(tmp_path, shape, chunks, dtype):
+    path = store(tmp_path / "x.zarr", shape, chunks, dtype)
+    check(measured(path, solver="randomized", k=10), tight=False)
 
 
 @pytest.fixture(scope="module")

@@ -206,6 +206,7 @@ class PCA(LinearModel):
 def check_settings(settings: dict[str, Any], shape: tuple[int, int]) -> dict[str, Any]:
     """Refuse settings that no data, or no data of this shape, can meet."""
     n, p = shape
+    _check_iteration(settings)
     if settings["missing"] not in ("raise", "mean"):
         raise InvalidInputError(f"missing={settings['missing']!r}; expected 'raise' or 'mean'")
     if settings["missing"] == "mean" and not settings["center"]:
@@ -221,3 +222,12 @@ def check_settings(settings: dict[str, Any], shape: tuple[int, int]) -> dict[str
             else f"n_samples={n} with ddof={ddof} leaves no degree of freedom"
         )
     return settings
+
+
+def _check_iteration(settings: dict[str, Any]) -> None:
+    """Refuse what no iteration can do; a look and one step are the least."""
+    tol, most = settings.get("tol", 1e-4), settings.get("max_passes", 2)
+    if isinstance(tol, bool) or not isinstance(tol, (int, float, np.number)) or not 0 < tol < 1:
+        raise InvalidInputError(f"tol={tol!r}; expected an angle in radians between 0 and 1")
+    if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 2:
+        raise InvalidInputError(f"max_passes={most!r}; expected 2 or more: a look and a step")

@@ -105,6 +105,7 @@ class _Iteration:
             self.missing_by_sample = holes.values[:, 0]
         eps = Resolution.of(self.matrix.dtype).eps
         self.scaling = standardization(self.settings).resolve(self.stats, eps, self.given.weights)
+        self.k = min(self.k, max(1, int(np.count_nonzero(self.live))))
         self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype)
         with single_threaded_blas():
             block = start_block(

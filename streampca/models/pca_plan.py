@@ -23,7 +23,16 @@ from streampca.models.fitted import standardization
 from streampca.models.given import given
 from streampca.models.gram_outputs import streamed_nbytes
 from streampca.models.pca_krylov_plan import krylov_candidates
-from streampca.passes import Candidate, PassSpec, Plan, block_edges, make_plan, pass_spec, size
+from streampca.passes import (
+    LANES,
+    Candidate,
+    PassSpec,
+    Plan,
+    block_edges,
+    make_plan,
+    pass_spec,
+    size,
+)
 from streampca.solvers import known_count
 
 SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized")
@@ -79,6 +88,8 @@ def predicted_seconds(matrix: ChunkedMatrix, candidate: Candidate) -> float:
         rows = spec.rows or (0, matrix.shape[spec.axis])
         share = (rows[1] - rows[0]) / max(1, matrix.shape[spec.axis])
         once = share * matrix.nbytes / READ_RATE + spec.flops / rate
+        if len(block_edges(matrix, spec.axis, rows=spec.rows, stored=spec.stored)) == 2:
+            once *= LANES  # one block: nothing runs beside anything
         seconds += spec.likely * once
     return seconds
 

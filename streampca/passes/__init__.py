@@ -2,6 +2,7 @@
 
 from streampca.passes.cluster import check_workers, find_client
 from streampca.passes.plan import (
+    LANES,
     Candidate,
     PassPlan,
     PassSpec,
@@ -17,6 +18,7 @@ from streampca.passes.run import Execution, PassCost, PassResult, run
 from streampca.passes.threads import single_threaded_blas
 
 __all__ = [
+    "LANES",
     "Advance",
     "Candidate",
     "Execution",

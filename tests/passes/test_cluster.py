@@ -72,6 +72,8 @@ FITS: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
     "tsqr": ((6000, 24), {"svd_solver": "tsqr"}),
     "imputed": ((6000, 24), {"missing": "mean"}),
     "gram": ((30, 5000), {"svd_solver": "gram"}),
+    "randomized": ((6000, 24), {"svd_solver": "randomized", "scale": "std"}),
+    "randomized, wide": ((30, 5000), {"svd_solver": "randomized"}),
 }
 
 
