@@ -53,7 +53,7 @@ class EofViews:
     def as_correlation(self) -> Any:
         """(component, features): correlation of every PC with the data of every feature.
 
-        NaN where a feature never varies.
+        NaN where a feature never varies, or was left out (a weight of 0).
         """
         covariance = self._covariance()
         deviation = np.sqrt(np.maximum(self._variance(), 0.0))
@@ -106,6 +106,7 @@ class EofViews:
         """(k, p) of the data with PCs of unit variance."""
         found = self.result
         maps = np.array(found.structure.T, order="C")
+        maps[:, found.filtered] = np.nan
         return maps if found.divisors is None else maps * found.divisors
 
     def _variance(self) -> Array:

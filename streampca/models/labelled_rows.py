@@ -106,10 +106,11 @@ def _wrapped(result: Decomposition, scores: Any, samples: AxisLabels, rows: Any)
         return rows
     from streampca.sources.labelled import to_dataarray
 
-    features = result.labels.features
+    labels = result.labels
+    features = labels.features
     if len(features) != rows.shape[1]:
         features = AxisLabels.plain("feature", rows.shape[1])
-    return to_dataarray(rows, [samples, features], "reconstruction", result.labels.attrs)
+    return to_dataarray(rows, [samples, features], labels.name or "reconstruction", labels.attrs)
 
 
 def _component(result: Decomposition) -> str:

@@ -75,6 +75,51 @@ def _codes_of(codes: tuple[float, ...], dtype: np.dtype[Any]) -> np.ndarray[Any,
     return np.array(fit, dtype)
 
 
+STEPS = {
+    "day": 86_400_000_000,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1_000,
+    "microsecond": 1,
+}
+CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
+GREGORIAN = np.datetime64("1582-10-15")
+
+
+def decode_times(
+    values: np.ndarray[Any, Any], attributes: Mapping[str, Any]
+) -> np.ndarray[Any, Any]:
+    """Numbers with units such as "days since 1800-01-01" as datetime64; else as they are.
+
+    Other calendars than the Gregorian, months, and dates before it stay numbers.
+    """
+    step, _, origin = str(attributes.get("units", "")).partition(" since ")
+    scale = STEPS.get(step.strip().lower().removesuffix("s"))
+    known = str(attributes.get("calendar", "standard")).lower() in CALENDARS
+    if scale is None or not known or not np.all(np.isfinite(values)):
+        return values
+    try:
+        start = np.datetime64(_iso(origin), "us")
+    except ValueError:
+        return values
+    whole = np.asarray(values, dtype=np.longdouble) * scale
+    times = start + np.rint(whole).astype(np.int64).astype("m8[us]")
+    return values if start < GREGORIAN or np.any(times < GREGORIAN) else times
+
+
+def _iso(origin: str) -> str:
+    """``1800-1-1 00:00:0.0`` as NumPy reads dates."""
+    day, _, hours = origin.strip().removesuffix("Z").removesuffix(" UTC").partition(" ")
+    year, month, rest = day.partition("T")[0].split("-")
+    clock = (hours or day.partition("T")[2] or "0").split(":")
+    parts = [float(part) for part in (*clock, "0", "0")[:3]]
+    return (
+        f"{int(year):04d}-{int(month):02d}-{int(rest):02d}T"
+        f"{int(parts[0]):02d}:{int(parts[1]):02d}:{parts[2]:09.6f}"
+    )
+
+
 def plain_code(attributes: Mapping[str, Any], stored: np.dtype[Any]) -> float | None:
     """The one missing code of calls of one byte that are not packed; else None.
 

@@ -32,7 +32,7 @@ from streampca.sources.several import join_stores, several_paths
 from streampca.sources.sparse_npz import open_sparse_npz
 from streampca.sources.stacked import Reader, StackedMatrix, check_dtype, check_rank
 from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
-from streampca.sources.zarr_labels import extra_columns
+from streampca.sources.zarr_coordinates import group_labels
 from streampca.sources.zarr_store import ZarrReader, hide_secrets, open_array, pick_array
 
 CONVERSIONS = {
@@ -271,7 +271,7 @@ def _from_zarr(
     matrix = _stack(reader, dim, None if names is None else tuple(names))
     matrix.missing_value = code
     if names is not None and isinstance(node, zarr.Group):
-        matrix.labels = _group_labels(node, array, tuple(names), matrix)
+        matrix.labels = group_labels(node, array, tuple(names), matrix.dims)
     return matrix
 
 
@@ -288,25 +288,6 @@ def _stack(reader: Reader, dim: Dim, names: tuple[Hashable, ...] | None) -> Stac
         )
         matrix.labels = Labels(rows, columns)
     return matrix
-
-
-def _group_labels(group: Any, array: Any, names: tuple[str, ...], matrix: StackedMatrix) -> Labels:
-    """Coordinates that lie beside an array in its group, as xarray writes them."""
-    parent = group[array.path.rpartition("/")[0]] if "/" in array.path else group
-    axes = []
-    for ds in matrix.dims:
-        coords = {}
-        for d in ds:
-            coordinate = parent.get(names[d])
-            same = isinstance(coordinate, zarr.Array) and coordinate.shape == (array.shape[d],)
-            if (same and "units" not in coordinate.attrs) or (
-                same and "since" not in str(coordinate.attrs["units"])
-            ):
-                coords[names[d]] = np.asarray(coordinate[...])
-        sizes = tuple(array.shape[d] for d in ds)
-        extra = extra_columns(parent, names[ds[0]], sizes[0]) if len(ds) == 1 else {}
-        axes.append(AxisLabels(tuple(names[d] for d in ds), sizes, coords, extra=extra))
-    return Labels(axes[0], axes[1])
 
 
 def _dims(ndim: int, dim: Dim, names: tuple[Hashable, ...] | None) -> tuple[int, ...] | None:

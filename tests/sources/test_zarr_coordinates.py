@@ -1,0 +1,76 @@
+"""A Zarr store that xarray wrote gives the same labels by its path as through xarray."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+import streampca
+from streampca import PCA
+from streampca.sources.cf import decode_times
+from streampca.sources.labelled import from_xarray
+from tests.models.test_eof_views import coordinates
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("units", ["days since 1800-01-01", "hours since 1900-1-1 00:00:0.0"])
+def test_a_path_gives_what_xarray_gives(tmp_path, zarr_format, units):
+    da = coordinates().drop_vars("step")
+    da["zone"] = ("lat", [1, 1, 2, 2])
+    encoding = {
+        "time": {"units": units},
+        "lat": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -999},
+    }
+    path = str(tmp_path / "field.zarr")
+    da.to_dataset().to_zarr(path, encoding=encoding, zarr_format=zarr_format, consolidated=False)
+    model = PCA(2, svd_solver="gram", weights="coslat").fit(
+        streampca.open(path, variable="sst", dim="time")
+    )
+    other = PCA(2, svd_solver="gram", weights="coslat").fit(da, dim="time")
+    xr.testing.assert_identical(model.result_.to_xarray(), other.result_.to_xarray())
+    xr.testing.assert_identical(model.eof_.as_covariance(), other.eof_.as_covariance())
+    back = model.inverse_transform(model.eof_.pcs())
+    assert back.name == "sst"
+    assert back.attrs == {"units": "K"}
+    xr.testing.assert_identical(back.time.variable, da.time.variable)
+    through = from_xarray(xr.open_zarr(path, consolidated=False, chunks=None), "sst", "time")
+    for one, two in zip(
+        (model.result_.labels.samples, model.result_.labels.features),
+        (through.labels.samples, through.labels.features),
+        strict=True,
+    ):
+        assert (set(one.coords), set(one.grids) | set(one.extra)) == (
+            set(two.coords),
+            set(two.grids) | set(two.extra),
+        )
+
+
+@given(
+    numbers=st.lists(st.integers(0, 80_000), min_size=1, max_size=5),
+    unit=st.sampled_from(["days", "hours", "minutes", "seconds", "Days", "hour"]),
+    origin=st.sampled_from(["1800-01-01", "1900-1-1 00:00:0.0", "2000-02-29T12:30:15Z"]),
+    half=st.booleans(),
+)
+def test_times_are_those_of_xarray(numbers, unit, origin, half):
+    values = np.asarray(numbers) + 0.5 * half
+    attributes = {"units": f"{unit} since {origin}"}
+    expected = xr.decode_cf(xr.Dataset(coords={"time": ("time", values, attributes)})).time.values
+    np.testing.assert_array_equal(decode_times(values, attributes), expected)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"units": "months since 2000-01-01"},
+        {"units": "days since 0001-01-01"},
+        {"units": "days since 2000-01-01", "calendar": "360_day"},
+        {"units": "days since the flood"},
+        {"units": "days"},
+    ],
+)
+def test_times_of_other_calendars_stay_numbers(attributes):
+    values = np.arange(3.0)
+    assert decode_times(values, attributes) is values
