@@ -15,6 +15,7 @@ from streampca.models import (
     correlation,
     covariance,
     rotate,
+    variable_weights,
 )
 from streampca.models.genotype_projection import project_samples
 from streampca.models.ld_pruning import prune_ld
@@ -49,6 +50,7 @@ __all__ = [
     "project_samples",
     "prune_ld",
     "rotate",
+    "variable_weights",
 ]
 
 

@@ -8,6 +8,7 @@ from streampca.models.incremental_pca import IncrementalPCA
 from streampca.models.pca import PCA
 from streampca.models.rotated import RotatedDecomposition
 from streampca.models.rotated_pca import RotatedPCA, rotate
+from streampca.models.variable_weights import variable_weights
 
 __all__ = [
     "PCA",
@@ -20,4 +21,5 @@ __all__ = [
     "correlation",
     "covariance",
     "rotate",
+    "variable_weights",
 ]

@@ -41,13 +41,14 @@ def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
 def along(values: Any, axis: AxisLabels, name: str) -> Array:
     """One value for every entry of an axis, (len(axis),); see :func:`weights_along`.
 
-    Of the features of several variables, ``values`` may hold an array for each, by its name.
+    Of the features of several variables, ``values`` may hold an array or a number for each, by
+    its name.
     """
     if axis.parts and (by_dims(values) or hasattr(values, "keys")):
         each = values if hasattr(values, "keys") else dict.fromkeys(axis.parts, values)
         if absent := [part for part in axis.parts if part not in each]:
             raise InvalidInputError(f"{name} has nothing for the variable {absent[0]!r}")
-        return np.concatenate([along(each[part], one, name) for part, one in axis.parts.items()])
+        return np.concatenate([_of_part(each[part], one, name) for part, one in axis.parts.items()])
     if by_dims(values):
         return _broadcast(values, axis, name)
     array = np.asarray(values)
@@ -57,6 +58,11 @@ def along(values: Any, axis: AxisLabels, name: str) -> Array:
             f"({' x '.join(axis.dims)})"
         )
     return array.reshape(-1)
+
+
+def _of_part(values: Any, axis: AxisLabels, name: str) -> Array:
+    """Those of one variable; one number stands for all of its features."""
+    return np.full(len(axis), values) if np.ndim(values) == 0 else along(values, axis, name)
 
 
 def by_dims(values: Any) -> bool:

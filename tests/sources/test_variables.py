@@ -109,3 +109,26 @@ def test_labels_of_variables():
     assert axis.slices == {"x": slice(0, 2), "y": slice(2, 5)}
     assert axis.pick(np.array([1, 4])).names() == ["x: q", "y: j 2"]
     assert axis.nbytes == parts["x"].nbytes
+
+
+@pytest.mark.parametrize("chunks", [None, {"time": 5, "lat": 3}])
+def test_variables_that_count_the_same(chunks):
+    dataset = mixed()
+    dataset["rain"] = dataset.rain * 1000
+    dataset.sst.values[:, 0, 0] = np.nan
+    given = dataset if chunks is None else dataset.chunk(chunks)
+    weights = streampca.variable_weights(given, dim="time")
+    total = {n: float(np.nansum(dataset[n].var("time", ddof=1))) for n in ("sst", "rain")}
+    assert weights == pytest.approx({n: v**-0.5 for n, v in total.items()}, rel=1e-6)
+    with pytest.warns(DroppedFeaturesWarning):
+        model = PCA(2, weights=weights).fit(given, dim="time")
+    assert model.result_.total_variance == pytest.approx(2.0, rel=1e-6)
+    X = joint(dataset)[:, 1:] - joint(dataset)[:, 1:].mean(axis=0)
+    X[:, -3:] *= 1000 * weights["rain"]
+    X[:, :-3] *= weights["sst"]
+    s = np.linalg.svd(X, compute_uv=False)
+    np.testing.assert_allclose(model.singular_values_, s[:2], rtol=1e-5)
+    with pytest.raises(InvalidInputError, match="without variables"):
+        streampca.variable_weights(dataset.sst, dim="time")
+    with pytest.raises(InvalidInputError, match="'rain' does not vary"):
+        streampca.variable_weights(dataset.assign(rain=dataset.rain * 0), dim="time")

@@ -1,0 +1,53 @@
+"""Weights that let every variable of a Dataset count the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import Moments
+from streampca.errors import InvalidInputError
+from streampca.models.pca_plan import transform_axis
+from streampca.passes import Candidate, Execution, make_plan, pass_spec, run
+from streampca.sources import as_matrix
+
+
+def variable_weights(
+    X: Any,
+    *,
+    dim: Any = None,
+    missing_value: float | None = None,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> dict[str, float]:
+    """One weight for each variable, 1 / sqrt(its total variance): ``PCA(weights=...)`` takes them.
+
+    Each variable then has a total variance of 1, whatever its unit and number of grid cells;
+    within it, features keep their proportions (``scale="std"`` gives those up as well).
+
+    X : a Dataset, or what ``streampca.concat_features(..., variables=...)`` returned.
+    The others : as :class:`PCA`. Missing cells are left out, not refused.
+
+    Cost: one pass, and moments of every feature.
+    Raises InvalidInputError where X has no variables, or one of them does not vary.
+    """
+    matrix = as_matrix(X, dim=dim, missing_value=missing_value)
+    slices = matrix.labels.features.slices
+    if not slices:
+        raise InvalidInputError(
+            "X is one matrix without variables; expected a Dataset and its sample dimension: "
+            "variable_weights(ds[['sst', 'slp']], dim='time')"
+        )
+    moments = Moments()
+    spec = pass_spec("moments", matrix, transform_axis(matrix), [moments])
+    plan = make_plan(matrix, "moments", [Candidate("moments", "", (spec,))], memory_limit)
+    plan.check_machine()
+    execution = Execution.of(plan, scheduler, progress)
+    done = run(plan.passes[0], matrix, accumulators={"columns": moments}, execution=execution)
+    variance = done["columns"].variance()
+    totals = {name: float(np.nansum(variance[where])) for name, where in slices.items()}
+    if still := [name for name, total in totals.items() if not total > 0]:
+        raise InvalidInputError(f"variable {still[0]!r} does not vary; leave it out: X.drop_vars")
+    return {name: 1.0 / np.sqrt(total) for name, total in totals.items()}
