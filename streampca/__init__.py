@@ -1,6 +1,6 @@
 """Out-of-core PCA and its relatives: exact, in as few passes as possible, in planned memory."""
 
-from streampca import errors
+from streampca import errors, preprocess
 from streampca.accumulators import Accumulator
 from streampca.errors import StreamPCAError
 from streampca.matrix import Block, ChunkedMatrix, concat_features, concat_samples
@@ -47,6 +47,7 @@ __all__ = [
     "errors",
     "load",
     "open",
+    "preprocess",
     "project_samples",
     "prune_ld",
     "rotate",

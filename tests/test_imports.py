@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "jobs": {"errors", "models", "sources", "store"},
     "cli": ANYTHING,
     "xarray": {"models", "passes"},  # the accessor
+    "preprocess": {"models"},  # names for users
     "registration": {"xarray"},
     "version": set(),  # for __init__ and cli alone
     "__init__": ANYTHING,

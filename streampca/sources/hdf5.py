@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import threading
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ def open_hdf5(path: str) -> Any:
 
 
 class HDF5Reader(Reader):
-    """One dataset. The file is opened by each process when it first reads."""
+    """One dataset. The file is open during a read only, so that results can be written into it."""
 
     loads = ("h5py",)
 
@@ -42,26 +41,16 @@ class HDF5Reader(Reader):
         self.dtype = np.dtype(dataset.dtype).newbyteorder("=")
         self.chunks = None if dataset.chunks is None else tuple(int(c) for c in dataset.chunks)
         self.tally = Tally()
-        self._dataset: Any = None
-        self._lock = threading.Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_dataset": None, "_lock": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
 
     def read(self, index: Index) -> np.ndarray[Any, Any]:
-        with self._lock:
-            if self._dataset is None:
-                self._dataset = open_hdf5(self.path)[self.name]
-        try:
-            values = np.asarray(self._dataset[index])
-        except OSError as error:
-            raise SourceError(
-                f"{self.path}: {self.name} cannot be read ({error}); the file is cut off or damaged"
-            ) from None
+        with open_hdf5(self.path) as file:
+            try:
+                values = np.asarray(file[self.name][index])
+            except (OSError, KeyError) as error:
+                raise SourceError(
+                    f"{self.path}: {self.name} cannot be read ({error}); the file is cut off or "
+                    "damaged"
+                ) from None
         self.tally.add(ReadCount(self._crossed(index), values.nbytes))
         return values if values.dtype == self.dtype else values.astype(self.dtype)
 

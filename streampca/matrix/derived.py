@@ -1,0 +1,186 @@
+"""Matrices derived from another block by block: scaled rows and columns, functions of entries."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.matrix.block import work_dtype
+from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
+
+
+class Derivation(ABC):
+    """What is done to every cell. 0 must stay 0, so that what is not stored stays so."""
+
+    @abstractmethod
+    def dense(self, values: Array, rows: slice, columns: slice) -> Array:
+        """New values of a dense part of the matrix; may change its argument."""
+
+    @abstractmethod
+    def stored(self, data: Array, rows: Array, columns: Array) -> Array:
+        """New values of stored entries at these places; may change its argument."""
+
+    @property
+    def nbytes(self) -> int:
+        """Of the arrays that it holds."""
+        values = (getattr(self, one.name) for one in fields(self))  # type: ignore[arg-type]
+        return sum(int(v.nbytes) for v in values if isinstance(v, np.ndarray))
+
+    def digest(self) -> bytes:
+        """Of its kind and its parameters."""
+        found = hashlib.sha256(type(self).__name__.encode())
+        for one in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, one.name)
+            held = isinstance(value, np.ndarray)
+            found.update(np.ascontiguousarray(value).tobytes() if held else repr(value).encode())
+        return found.digest()
+
+
+FUNCTIONS = {"log1p": np.log1p, "expm1": np.expm1, "sign": np.sign}
+
+
+@dataclass(frozen=True)
+class Function(Derivation):
+    """A function of each cell with f(0) = 0: "log1p", "expm1", "sign", or "x log x".
+
+    factor : of the result (1 / log(base) for logarithms of another base).
+    """
+
+    name: str
+    factor: float = 1.0
+
+    def dense(self, values: Array, rows: slice, columns: slice) -> Array:
+        return self._of(values)
+
+    def stored(self, data: Array, rows: Array, columns: Array) -> Array:
+        return self._of(data)
+
+    def _of(self, x: Array) -> Array:
+        if self.name in ("log1p", "x log x") and x.size and np.nanmin(x) < 0:
+            raise InvalidInputError(
+                f"{self.name} of a value below 0 ({np.nanmin(x):g}); expected counts. Has the "
+                "matrix been scaled already?"
+            )
+        if self.name == "x log x":
+            positive = x > 0
+            return np.where(positive, x * np.log(np.where(positive, x, 1.0)), x * 0)
+        out = FUNCTIONS[self.name](x, out=x)
+        return out if self.factor == 1.0 else np.multiply(out, self.factor, out=out)
+
+
+@dataclass(frozen=True)
+class Scale(Derivation):
+    """Every cell times a factor of its row (axis 0) or of its column (axis 1)."""
+
+    factors: Array
+    axis: int
+
+    def dense(self, values: Array, rows: slice, columns: slice) -> Array:
+        mine = self.factors[columns if self.axis else rows].astype(values.dtype)
+        return np.multiply(values, mine if self.axis else mine[:, None], out=values)
+
+    def stored(self, data: Array, rows: Array, columns: Array) -> Array:
+        mine = self.factors.astype(data.dtype)[columns if self.axis else rows]
+        return np.multiply(data, mine, out=data)
+
+
+class DerivedMatrix(ChunkedMatrix):
+    """Another matrix with a derivation applied to each block as it is read.
+
+    Values are float32 where that holds the stored values exactly, else float64; a missing code
+    becomes NaN. Sparse stays sparse, with the entries that the other matrix stores.
+    """
+
+    def __init__(self, base: ChunkedMatrix, derivation: Derivation) -> None:
+        if base.missing_value == 0 and base.sparse:
+            raise InvalidInputError("zeros that mean missing cannot be derived from: store NaN")
+        self.base, self.derivation = base, derivation
+        self.shape, self.labels = base.shape, base.labels
+        self.dtype = work_dtype(base.dtype)
+        self.sparse, self.loads, self.note = base.sparse, base.loads, base.note
+        self.resident_nbytes = base.resident_nbytes + derivation.nbytes
+
+    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
+        values = self.base.read(axis, start, stop)
+        part = slice(start, stop)
+        every = (slice(0, self.shape[0]), part) if axis else (part, slice(0, self.shape[1]))
+        if isinstance(values, np.ndarray):
+            fresh = values.astype(self.dtype, order="C")
+            if self.base.missing_value is not None:
+                fresh[values == self.base.missing_value] = np.nan
+            return self.derivation.dense(fresh, *every)
+        values = values.asformat("csc" if axis else "csr")
+        data = values.data.astype(self.dtype)
+        if self.base.missing_value is not None:
+            data[values.data == self.base.missing_value] = np.nan
+        lines = np.repeat(np.arange(start, stop), np.diff(values.indptr))
+        places = (values.indices, lines) if axis else (lines, values.indices)
+        data = self.derivation.stored(data, *places)
+        return type(values)((data, values.indices, values.indptr), shape=values.shape)
+
+    def chunk_edges(self, axis: int) -> Array | None:
+        return self.base.chunk_edges(axis)
+
+    def count_chunks(self, axis: int, start: int, stop: int) -> int:
+        return self.base.count_chunks(axis, start, stop)
+
+    def row_nbytes(self, axis: int) -> float:
+        if not self.sparse:
+            return super().row_nbytes(axis)
+        return self._grown() * self.base.row_nbytes(axis)
+
+    def spans_nbytes(self, axis: int, edges: Array) -> Array:
+        if not self.sparse:
+            return super().spans_nbytes(axis, edges)
+        spans = self.base.spans_nbytes(axis, edges)
+        return np.ceil(spans * self._grown()).astype(np.int64)
+
+    def _grown(self) -> float:
+        """Bytes of an entry here for one of the base, with an index of 4 bytes, at most."""
+        return max(1.0, (self.dtype.itemsize + 4) / (self.base.dtype.itemsize + 4))
+
+    def read_scratch_nbytes(self, axis: int, length: int) -> int:
+        """The base's block, and places of the entries or a mask of the cells."""
+        edges = regular_edges(self.shape[axis], length)
+        below = int(self.base.spans_nbytes(axis, edges).max(initial=0))
+        return self.base.read_scratch_nbytes(axis, length) + below + 2 * below * self.sparse
+
+    def advice(self, axis: int) -> str:
+        return self.base.advice(axis)
+
+    def prepare_reads(self, axis: int) -> ReadCount:
+        return self.base.prepare_reads(axis)
+
+    def prepared(self) -> ReadCount:
+        return self.base.prepared()
+
+    def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
+        smaller = copy.copy(self)
+        smaller.base = self.base.part(axis, start, stop)
+        return smaller
+
+    def fingerprint(self) -> str:
+        return self._digest(self.base.fingerprint())
+
+    def content_stamp(self) -> str:
+        return self._digest(self.base.content_stamp())
+
+    def _digest(self, base: str) -> str:
+        code = repr(self.base.missing_value).encode()
+        return hashlib.sha256(base.encode() + code + self.derivation.digest()).hexdigest()
+
+    def paths(self) -> tuple[str, ...]:
+        return self.base.paths()
+
+    def reads(self) -> ReadCount:
+        return self.base.reads()
+
+    def restart_counts(self) -> None:
+        self.base.restart_counts()
