@@ -132,6 +132,17 @@ def count_components(
     return min(by_share(values, spectrum.total, float(wanted)), limit), None
 
 
+def refuse_no_variant(settings: dict[str, Any], used: int, total: int) -> None:
+    """Raise InvalidInputError where a fit of genotypes, which have a ploidy, uses no variant."""
+    if used or "ploidy" not in settings:
+        return
+    raise InvalidInputError(
+        f"none of {total} variants is left: all are monomorphic, without a call, rarer than "
+        f"maf={settings['maf']:g}, or with more than max_missing={settings['max_missing']:g} of "
+        "their calls missing"
+    )
+
+
 def freedom(weight: float, settings: dict[str, Any]) -> float:
     """n - ddof. Raises InvalidInputError where nothing is left."""
     ddof = settings["ddof"]

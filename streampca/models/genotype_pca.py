@@ -159,7 +159,7 @@ class GenotypePCA(LinearModel):
             paths is joined (one per chromosome).
 
         Raises InvalidInputError, SourceError, MemoryLimitError before reading; InvalidInputError
-        while reading where values are no allele counts.
+        while reading where values are no allele counts, and where no variant is left to use.
         """
         matrix = self._genotypes(X, dim)
         calls = self._calls_plan(matrix)
@@ -317,7 +317,8 @@ class GenotypePCA(LinearModel):
 
     @property
     def eigenvalues_(self) -> Array:
-        """(k,) of the relationship matrix ZZ'/M, M variants used (PLINK's .eigenval)."""
+        """(k,) of the relationship matrix ZZ'/M, M variants used (PLINK's .eigenval; PLINK counts
+        monomorphic variants in M too, where no ``--maf`` takes them out)."""
         return eigenvalues(self._fitted())
 
     @property

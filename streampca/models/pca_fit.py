@@ -23,6 +23,7 @@ from streampca.models.fitted import (
     Runner,
     count_components,
     freedom,
+    refuse_no_variant,
     solve_symmetric,
     standardization,
 )
@@ -112,6 +113,7 @@ def solve_accumulator(
         still = still | (scale == 0.0)
     p = len(still)
     varying = np.setdiff1d(np.flatnonzero(~still), dropped)
+    refuse_no_variant(settings, len(varying), p)
     live = varying if varying.size else np.arange(1)  # where nothing varies: a component of 0
     limit = min(limit, len(live))
     solve = _solve_factor if isinstance(accumulator, (RFactor, TruncatedFactor)) else _solve_sums

@@ -25,6 +25,7 @@ from streampca.models.fitted import (
     Runner,
     count_components,
     freedom,
+    refuse_no_variant,
     solve_symmetric,
     standardization,
 )
@@ -85,6 +86,7 @@ def _solve_dual(
     used : features that vary; with none there is one component, of 0.
     """
     n = len(lower)
+    refuse_no_variant(settings, used, matrix.shape[1])
     limit = min(n, max(used, 1) if settings["center"] else matrix.shape[1])
     with single_threaded_blas():
         spectrum, values, everything = solve_symmetric(lower, settings, limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 
 import dask.array as da
@@ -146,6 +147,26 @@ def test_limits_are_met_exactly_and_alike_for_both_alleles() -> None:
     calls[8, 50] = -1
     with pytest.warns(UserWarning, match="1 of 100 samples .* s8"):
         GenotypePCA(2, max_sample_missing=0.29).fit(genotypes(calls))
+
+
+@pytest.mark.parametrize("solver", ["gram", "scatter", "panels"])
+def test_no_variant_left_is_refused(solver, tmp_path, monkeypatch) -> None:
+    """And not a component of nothing, with an eigenvalue of 0."""
+    calls = simulated(20, 60, 0.3)
+    calls[:2] = -1
+    settings: dict = {"max_missing": 0.01, "maf": 0.1, "svd_solver": solver}
+    if solver == "panels":
+        from streampca.models import pca_plan
+
+        settings["svd_solver"] = "gram"
+        panels = pca_plan._panels
+        monkeypatch.setattr(pca_plan, "_gram", lambda m, s, everyone: panels(m, s)[0])
+    elif solver == "gram":
+        settings["relationship"] = tmp_path / "r.zarr"
+    with pytest.raises(InvalidInputError, match=r"none of 60 variants is left: .*maf=0.1, .*=0.01"):
+        GenotypePCA(2, **settings).fit(genotypes(calls))
+    gc.collect()
+    assert not list(tmp_path.iterdir())
 
 
 def test_ill_called_samples_are_left_out_first() -> None:
