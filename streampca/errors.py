@@ -67,7 +67,8 @@ class AbsentNamesWarning(UserWarning):
 
 
 class IncompleteSourceWarning(UserWarning):
-    """The files that a pattern matches are numbered, and numbers are left out."""
+    """Part of a source is not read: numbered files that a pattern does not find, variants that
+    their position says to ignore."""
 
 
 class NoGapWarning(UserWarning):

@@ -135,11 +135,14 @@ def in_regions(
 def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Array:
     """(n,) True for the named samples: individual ids, or family and individual.
 
-    names : a sequence of "IID", "FID IID" or "FID:IID", or a file with one of these a line.
+    names : a sequence of "IID", "FID IID" or "FID:IID", or a file with one of these a line. A
+        sample whose own name has a blank goes by that.
     Raises InvalidInputError where none of them is there.
     """
-    wanted = [name.replace(" ", ":") for name in read_names(names, columns=2)]
     columns = [_names(labels)]
+    blank = set(columns[0][np.strings.find(columns[0], " ") >= 0].tolist())
+    listed = read_names(names, columns=2)
+    wanted = [name if name in blank else name.replace(" ", ":") for name in listed]
     if "family" in labels.extra:
         individual = as_text(labels.extra["individual"])
         family = np.strings.add(as_text(labels.extra["family"]), ":")

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import IncompleteSourceWarning, InvalidInputError, SourceError, shorten
-from streampca.matrix import Labels, ReadCount
+from streampca.matrix import ChunkedMatrix, Labels, ReadCount, select
 from streampca.matrix.text import Text, as_text, compact, joined
 from streampca.sources.stacked import Index, Reader, StackedMatrix
 from streampca.sources.variants import MISSING_CALL, NO_PARENT, sample_labels, variant_labels
@@ -191,7 +191,7 @@ def _check_padding(path: str, variants: int, n_samples: int, probed: int) -> Non
                 )
 
 
-def open_plink(sources: str | Sequence[str]) -> StackedMatrix:
+def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
     """One or more PLINK 1 filesets as samples x variants, int8 copies of A1, -1 = missing.
 
     sources : paths of .bed files (or without suffix), or a glob pattern such as "chr*.bed".
@@ -202,6 +202,8 @@ def open_plink(sources: str | Sequence[str]) -> StackedMatrix:
     InvalidInputError for duplicate samples or variants. A .fam with too few lines is refused, by
     the length of the .bed or by its padding bits; one with up to 3 too many, in the same number
     of bytes (61 for 60, not for 64), cannot be told.
+    Variants with a negative position are left out, as PLINK does, with an
+    IncompleteSourceWarning.
     """
     filesets = [Fileset.of(path) for path in expand(sources)]
     samples = _read_fam(filesets[0].file("fam"))
@@ -211,8 +213,32 @@ def open_plink(sources: str | Sequence[str]) -> StackedMatrix:
     counts = [len(table[0]) for table in tables]
     reader = BedReader([one.file("bed") for one in filesets], counts, len(samples[1]))
     columns = [joined([t[i] for t in tables]) if tables[1:] else tables[0][i] for i in range(5)]
+    kept = np.flatnonzero(columns[2] >= 0)
+    if len(kept) < len(columns[2]):
+        _warn_of_ignored(columns[1], columns[2], filesets)
+        columns = [column[kept] for column in columns]
     labels = Labels(sample_labels(*samples), variant_labels(*columns))
-    return StackedMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
+    if len(kept) == reader.shape[0]:
+        return StackedMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
+    unnamed = Labels.plain((reader.shape[1], reader.shape[0]))
+    whole = StackedMatrix(reader, (1,), (0,), unnamed, missing_value=MISSING_CALL)
+    matrix = select(whole, features=kept)
+    matrix.labels = labels
+    return matrix
+
+
+def _warn_of_ignored(names: Text, position: np.ndarray[Any, Any], filesets: list[Fileset]) -> None:
+    """Name the variants that have a negative position; all of them cannot be."""
+    ignored = np.flatnonzero(position < 0)
+    where = f"{filesets[0].stem}.bim" + (" and others" if filesets[1:] else "")
+    if len(ignored) == len(position):
+        raise SourceError(f"{where}: all {len(position)} positions are negative: nothing is left")
+    warnings.warn(
+        f"{where}: {len(ignored)} of {len(position)} variants have a negative position and are "
+        f"left out, as PLINK does: {shorten([str(names[i]) for i in ignored[:4]], len(ignored))}",
+        IncompleteSourceWarning,
+        stacklevel=5,
+    )
 
 
 def expand(sources: str | Sequence[str]) -> list[str]:

@@ -295,6 +295,14 @@ def test_samples_by_name_or_family(tmp_path) -> None:
     assert np.flatnonzero(found).tolist() == [0, 3]
 
 
+def test_a_sample_whose_name_has_a_blank_goes_by_it(tmp_path) -> None:
+    names = np.array(["a 1", "b", "a 2", "a:1", "f 3"], TEXT)
+    labels = AxisLabels(("sample",), (5,), {"sample": names})
+    assert np.flatnonzero(sample_mask(labels, ["a 1", "b"])).tolist() == [0, 1]
+    (tmp_path / "keep").write_text("a 2 more\nf\t3\na:1\n")
+    assert np.flatnonzero(sample_mask(labels, tmp_path / "keep")).tolist() == [2, 3, 4]
+
+
 def test_lists_of_variants_are_words_and_absent_ones_are_counted(tmp_path) -> None:
     labels = genotypes(np.ones((2, 9), np.int8)).labels.features
     (tmp_path / "list").write_text("v1 v3\tv4\nv8\n")

@@ -335,3 +335,35 @@ def test_a_matrix_that_was_opened_takes_a_missing_code_once(tmp_path):
         streampca.open(coded, missing_value=-1)
     with pytest.raises(InvalidInputError, match="opened already"):
         streampca.open(matrix, dim=1)
+
+
+@pytest.mark.parametrize("cut", [None, 20])
+def test_variants_with_a_negative_position_are_left_out_as_by_plink(tmp_path, cut):
+    """Also where their names repeat those of others: that is what the mark is used for."""
+    calls = random_calls(13, 40)
+    ids = variant_names(40)
+    ids[3] = ids[30] = ids[5]
+    parts = [slice(None)] if cut is None else [slice(0, cut), slice(cut, None)]
+    paths = []
+    for i, part in enumerate(parts):
+        path = write_plink(tmp_path / f"b{i}", calls[:, part], ids=ids[part])
+        bim = [line.split() for line in Path(path[:-3] + "bim").read_text().splitlines()]
+        for j, row in zip(range(*part.indices(40)), bim, strict=True):
+            row[3] = str(-7 if j in (3, 30) else 0 if j == 8 else j)
+        Path(path[:-3] + "bim").write_text("".join("\t".join(row) + "\n" for row in bim))
+        paths.append(path)
+    with pytest.warns(IncompleteSourceWarning, match="2 of 40 variants have a negative .*: rs5"):
+        matrix = streampca.open(paths)
+    kept = np.delete(np.arange(40), [3, 30])
+    np.testing.assert_array_equal(values_of(matrix), calls[:, kept])
+    assert matrix.labels.features.names() == [ids[j] for j in kept]
+    assert matrix.missing_value == -1
+    assert matrix.labels.features.extra["position"][7] == 0
+    with pytest.warns(IncompleteSourceWarning):
+        model = streampca.GenotypePCA(3).fit(paths)
+    assert model.n_features_in_ == 38
+    bim = Path(paths[0][:-3] + "bim")
+    bim.write_text("".join(f"1 v{j} 0 -{j + 1} A G\n" for j in range(cut or 40)))
+    if cut is None:
+        with pytest.raises(SourceError, match="all 40 positions are negative"):
+            streampca.open(paths)
