@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -19,24 +19,40 @@ class SubspaceStep(Accumulator):
     operands "center" and "scale" (p,), of the whole matrix, standardise where they are given.
     Missing cells are 0, their column's mean.
 
+    Of sparse blocks the stored entries alone are taken. Of sparse streamed samples, center and
+    scale may be left out in a first pass that does not know them, and be given to
+    :meth:`finished`: the block of vectors was then q times the scale.
+
     streamed : the axis that is streamed.
     images : keep the inner product too, Z'Q (p, width) or Z Q (n, width), in the working dtype.
     probe : of streamed features, sum Z h, with h of kernels.probe.
+    standardize : of streamed features, in a first pass: center and scale are those of the block.
 
     Sums are float64; within a block they are made in the working dtype.
     Cost: 4 n p width flops.
     Source: Rokhlin, Szlam and Tygert 2009, "A randomized algorithm for PCA", section 1.
     """
 
-    settings = ("streamed", "width", "images", "probe")
-    fields = ("product", "z_probe", "starts", "table")
+    settings = ("streamed", "width", "images", "probe", "standardize")
+    fields = ("product", "sums", "center", "scale", "root", "z_probe", "starts", "table")
 
     def __init__(
-        self, *, streamed: int, width: int, images: bool = False, probe: bool = False
+        self,
+        *,
+        streamed: int,
+        width: int,
+        images: bool = False,
+        probe: bool = False,
+        standardize: Any = None,
     ) -> None:
         self.axis = self.streamed = streamed  # type: ignore[misc]
         self.width, self.images, self.probe = width, images, probe
+        self.standardize = standardize
         self.product: Any = None  # (m, width) float64
+        self.sums: Any = None  # (width,) of sparse blocks: what the centers take off,
+        self.center: Any = None  # (p,) those of streamed samples,
+        self.scale: Any = None  # (p,) their divisors,
+        self.root: Any = None  # (n,) roots of the weights beside streamed features
         self.z_probe: Any = None  # (n,) float64
         self.parts: dict[int, Array] = {}  # first streamed entry -> its rows of the image
 
@@ -49,27 +65,64 @@ class SubspaceStep(Accumulator):
         self._check_width(self.product, m)
         if self.product is None:
             self.product = np.zeros((m, self.width))
+        given = (block.arrays.get(name) for name in ("center", "scale"))
+        center, scale = (None if one is None else one[block.columns] for one in given)
+        if self.standardize is not None:
+            weights = block.arrays.get("feature_weights")
+            scaling = self.standardize.resolve(block.stats, block.eps, weights)
+            center, scale = scaling.center, scaling.scale
+        products = self._of_entries if block.sparse else self._of_tiles
+        image = products(block, q, center, scale)
+        if self.images and block.length:
+            self.parts[block.start] = image
+
+    def _of_tiles(self, block: Any, q: Array, center: Array | None, scale: Array | None) -> Array:
+        """Add the products of a dense block; its image."""
+        m = len(q)
         partial = block.borrow("step", (m, self.width), block.work_dtype)
         partial[:] = 0.0
         image = np.empty((block.length if self.images else 0, self.width), block.work_dtype)
-        for start, rows in standardised_rows(block):
+        for tile in block.tiles(block.work_dtype, center=center, scale=scale, thin=True):
+            rows = tile.values.T if block.axis else tile.values
             inner = rows @ q
             add_product(partial, rows.T, inner)
             if self.images:
-                image[start - block.start :][: len(inner)] = inner
+                image[tile.start - block.start :][: len(inner)] = inner
             if self.probe:
-                h = probe(start, start + len(rows)).astype(rows.dtype)
+                h = probe(tile.start, tile.stop).astype(rows.dtype)
                 mine = np.zeros(m) if self.z_probe is None else self.z_probe
                 self.z_probe = mine + rows.T @ h
         self.product += partial
-        if self.images and block.length:
-            self.parts[block.start] = image
+        return image
+
+    def _of_entries(self, block: Any, q: Array, center: Array | None, scale: Array | None) -> Array:
+        """Add the products of a sparse block; its image."""
+        self.sums = np.zeros(self.width) if self.sums is None else self.sums
+        entries = block.entries
+        if not block.axis:
+            self.center, self.scale = center, scale
+            if scale is not None:
+                q = q * _reciprocal(scale)
+            return np.asarray(entries.two_products(q, self.product, self.sums, center))
+        if block.weights is not None:
+            self.root = np.sqrt(block.weights)
+            q = q * self.root[:, None]
+        image = entries.two_products(q, self.product, self.sums, center, scale)
+        if self.probe:
+            h = probe(block.start, block.stop)[:, None]
+            mine = np.zeros(len(q)) if self.z_probe is None else self.z_probe
+            z_probe = entries.product(h, center, scale)
+            self.z_probe = mine + z_probe[:, 0] * (1.0 if self.root is None else self.root)
+        return np.asarray(image)
 
     def merge(self, other: Self) -> None:
         if other.product is not None:
             if self.product is not None:
                 self._check_width(self.product, len(other.product))
             self.product = _joined(self.product, other.product)
+        if other.sums is not None:
+            self.sums = _joined(self.sums, other.sums)
+            self.center, self.scale, self.root = other.center, other.scale, other.root
         if other.z_probe is not None:
             self.z_probe = _joined(self.z_probe, other.z_probe)
         self.parts.update(other.parts)
@@ -83,11 +136,24 @@ class SubspaceStep(Accumulator):
 
     # -- results ----------------------------------------------------------------------------
 
-    def result(self) -> Array:
-        """(m, width) float64, a fresh array."""
+    def finished(self, center: Array | None = None, scale: Array | None = None) -> Array:
+        """(m, width) float64 S Q, a fresh array.
+
+        center, scale : (p,) of the whole matrix, where the pass did not know them.
+        """
         if self.product is None:
             raise InvalidInputError("SubspaceStep has seen no block")
-        return np.array(self.product)
+        product = np.array(self.product)
+        if self.sums is None:
+            return product
+        if self.axis == 1:
+            product -= self.sums
+            return product if self.root is None else product * self.root[:, None]
+        center = self.center if center is None else center
+        scale = self.scale if scale is None else scale
+        if center is not None:
+            product -= np.multiply.outer(center, self.sums)
+        return product if scale is None else product * _reciprocal(scale)
 
     def image(self) -> Array:
         """(length of the streamed axis, width) in the working dtype, a fresh array."""
@@ -114,13 +180,10 @@ class SubspaceStep(Accumulator):
         return restored
 
 
-def standardised_rows(block: Any) -> Iterator[tuple[int, Array]]:
-    """(first streamed entry, (entries, m) values): thin tiles, the streamed axis first."""
-    given = (block.arrays.get(name) for name in ("center", "scale"))
-    center, scale = (None if one is None else one[block.columns] for one in given)
-    for tile in block.tiles(block.work_dtype, center=center, scale=scale, thin=True):
-        yield tile.start, tile.values.T if block.axis else tile.values
-
-
 def _joined(mine: Array | None, theirs: Array) -> Array:
     return theirs.copy() if mine is None else mine + theirs
+
+
+def _reciprocal(scale: Array) -> Array:
+    """(p, 1) factors, 0 where the scale is."""
+    return np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)[:, None]

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Moments, RowMissing
+from streampca.accumulators import Accumulator, Moments, RowMissing, SubspaceStep
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats
-from streampca.matrix import ChunkedMatrix, Scaling, work_dtype
+from streampca.matrix import ChunkedMatrix, Scaling
 from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
 from streampca.models.given import given
 from streampca.models.gram_outputs import finish_components
 from streampca.models.pca_gram import RowsSink, count_missing, unweighted_rows
-from streampca.models.pca_krylov_plan import KrylovShape
+from streampca.models.pca_krylov_plan import RANDOM, KrylovShape, space_dtype
 from streampca.models.projection import FeatureLoadings
 from streampca.passes import Plan, single_threaded_blas
 from streampca.solvers import (
@@ -72,7 +72,7 @@ class _Iteration:
         assert k is not None  # the plan refuses others
         self.k = min(k, self.shape.m)
         self.rng = np.random.default_rng(settings["random_state"])
-        self.dtype = work_dtype(matrix.dtype)
+        self.dtype = space_dtype(matrix)
         self.steps = 0
         self.block: Array  # the next operand
         self.stats: ColumnStats
@@ -86,16 +86,23 @@ class _Iteration:
 
     def look(self) -> None:
         """The first pass: column statistics, and where to begin."""
-        accumulators = {"start": self.shape.look(self.settings), "columns": Moments()}
+        sparse = self.matrix.sparse
+        accumulators: dict[str, Accumulator] = {
+            "start": self.shape.look(self.settings, sparse),
+            "columns": Moments(),
+        }
+        operands: dict[str, Any] = {}
+        if sparse:
+            operands["q"] = self.rng.standard_normal((self.shape.m, self.shape.width))
+        if not self.shape.streamed and self.given.weights is not None:
+            operands["feature_weights"] = self.given.weights
         more: dict[str, Any] = {}
         holes = MemorySink(self.matrix.shape[0], 1, np.int64)
         if self.settings["missing"] == "mean" and self.shape.streamed:
             accumulators["rows"] = RowMissing()
         elif self.settings["missing"] == "mean":
             more = {"maps": {"missing": count_missing}, "sinks": {"missing": holes}}
-        if not self.shape.streamed and self.given.weights is not None:
-            more["operands"] = {"feature_weights": self.given.weights}
-        done = self.step("look", accumulators=accumulators, **more)
+        done = self.step("look", accumulators=accumulators, operands=operands, **more)
         self.stats = done["columns"].columns()
         if self.settings["missing"] == "raise":
             refuse_partly_missing(self.stats.missing, self.matrix.shape[0])
@@ -108,10 +115,20 @@ class _Iteration:
         self.k = min(self.k, max(1, int(np.count_nonzero(self.live))))
         self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype)
         with single_threaded_blas():
+            directions = done["start"].directions() if not sparse else self._product(done["start"])
             block = start_block(
-                done["start"].directions(), self.shape.width, self._live_vectors(), self.rng
+                directions[:, : max(1, self.shape.width - RANDOM)],
+                self.shape.width,
+                self._live_vectors(),
+                self.rng,
             )
         self.block = block.astype(self.dtype)
+
+    def _product(self, step: SubspaceStep) -> Array:
+        """(m, width) S times the block of a step."""
+        product = step.finished(self.scaling.center, self.scaling.scale)
+        product[~self._live_vectors()] = 0.0
+        return product
 
     @property
     def live(self) -> Array:
@@ -131,15 +148,14 @@ class _Iteration:
         self.steps += 1
         known = {"center": self.scaling.center, "scale": self.scaling.scale}
         standard = {name: value for name, value in known.items() if value is not None}
-        accumulator = self.shape.step(self.block.shape[1], first=self.steps == 1)
+        accumulator = self.shape.step(self.block.shape[1], probe=self.steps == 1)
         one = self.step(
             "step",
             number=self.steps,
             accumulators={"step": accumulator},
             operands={"q": self.block, **standard},
         )["step"]
-        product = one.result()
-        product[~self._live_vectors()] = 0.0
+        product = self._product(one)
         if self.z_probe is None:
             self.z_probe = one.z_probe
         with single_threaded_blas():

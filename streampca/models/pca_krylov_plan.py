@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from streampca.accumulators import LeadingDirections, Moments, SubspaceStep
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, work_dtype
@@ -15,6 +17,7 @@ from streampca.solvers import known_count
 WIDTH = 32  # vectors per step, at least: reading and decoding cost more than products of fewer
 RANDOM = 4  # columns of the start block that are random, against directions missed so far
 STEPS = 3  # that are usually enough: for the prediction of time
+INDEX_NBYTES = 4
 BASES = (6, 4, 3, 2)  # capacities of the basis in blocks, most generous first
 
 
@@ -58,17 +61,25 @@ class KrylovShape:
             "images": int(self.images),
         }
 
-    def step(self, width: int | None = None, first: bool = True) -> SubspaceStep:
+    def step(self, width: int | None = None, probe: bool = True) -> SubspaceStep:
         """The empty accumulator of a step of so many vectors."""
         return SubspaceStep(
             streamed=self.streamed,
             width=self.width if width is None else width,
             images=self.images,
-            probe=first and self.streamed == 1,
+            probe=probe and self.streamed == 1,
         )
 
-    def look(self, settings: dict[str, Any]) -> LeadingDirections:
-        """The empty accumulator of the first pass."""
+    def look(self, settings: dict[str, Any], sparse: bool) -> LeadingDirections | SubspaceStep:
+        """The empty accumulator of the first pass: of a sparse matrix, a step of random vectors."""
+        if sparse:
+            return SubspaceStep(
+                streamed=self.streamed,
+                width=self.width,
+                images=self.images,
+                probe=self.streamed == 1,
+                standardize=standardization(settings) if self.streamed else None,
+            )
         return LeadingDirections(
             streamed=self.streamed,
             standardize=standardization(settings),
@@ -94,6 +105,19 @@ def krylov_candidates(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[C
     return [_candidate(matrix, settings, shape, k) for shape in shapes]
 
 
+def space_dtype(matrix: ChunkedMatrix) -> np.dtype[Any]:
+    """In which the searched space is held: that of the products."""
+    return np.dtype(np.float64) if matrix.sparse else work_dtype(matrix.dtype)
+
+
+def stored_entries(matrix: ChunkedMatrix, axis: int) -> int:
+    """About how many cells a pass takes into its products: the stored ones of a sparse matrix."""
+    if not matrix.sparse:
+        return matrix.shape[0] * matrix.shape[1]
+    nbytes = int(matrix.spans_nbytes(axis, np.array([0, matrix.shape[axis]])).sum())
+    return nbytes // (matrix.dtype.itemsize + INDEX_NBYTES)
+
+
 def look_flops(matrix: ChunkedMatrix, shape: KrylovShape) -> float:
     """Of the first pass: products, and small eigenproblems, which are slow (x 20)."""
     taken = LeadingDirections.rows_at_once(shape.width)
@@ -106,18 +130,19 @@ def _candidate(
     matrix: ChunkedMatrix, settings: dict[str, Any], shape: KrylovShape, k: int
 ) -> Candidate:
     n, p = matrix.shape
-    axis, itemsize = shape.streamed, work_dtype(matrix.dtype).itemsize
+    axis, itemsize = shape.streamed, space_dtype(matrix).itemsize
+    cells = float(stored_entries(matrix, axis))
     extra = axis == 1 and settings["components"] and not shape.images
     steps = max(1, int(settings["max_passes"]) - 1 - extra)
-    length = matrix.shape[axis]
     held = 2 * shape.capacity * shape.m * itemsize + 12 * p * 8
-    held += shape.capacity * length * itemsize * shape.images
+    held += shape.capacity * matrix.shape[axis] * itemsize * shape.images
     look = pass_spec(
         "look",
         matrix,
         axis,
-        [shape.look(settings), Moments()],
-        flops=look_flops(matrix, shape),
+        [shape.look(settings, matrix.sparse), Moments()],
+        flops=4.0 * cells * shape.width if matrix.sparse else look_flops(matrix, shape),
+        stored=matrix.sparse,
         thin=True,
     )
     step = pass_spec(
@@ -125,7 +150,8 @@ def _candidate(
         matrix,
         axis,
         [shape.step()],
-        flops=4.0 * n * p * shape.width,
+        flops=4.0 * cells * shape.width,
+        stored=matrix.sparse,
         kept_nbytes=held + 2 * shape.m * shape.width * itemsize,
         thin=True,
     )
@@ -138,7 +164,8 @@ def _candidate(
             0,
             scratch=lambda length: k * (n + 2 * length) * 8,
             kept_nbytes=4 * n * k * 8 + k * p * 8 + 20 * p * 8,
-            flops=2.0 * n * p * k,
+            flops=2.0 * cells * k,
+            stored=matrix.sparse,
         )
         passes += (loadings,)
     solve = held + 5 * shape.m * shape.width * 8 + (64 << 20) + k * (n + 2 * p) * 8

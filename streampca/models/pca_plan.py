@@ -43,6 +43,7 @@ PANELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 READ_RATE = 6e8
 FLOP_RATE = {"float32": 8e10, "float64": 4e10}
 DENSE_RATE = 4e9
+SPARSE_RATE = 1.2e10  # products of stored entries
 
 
 def plan_pca(
@@ -86,8 +87,8 @@ def predicted_seconds(matrix: ChunkedMatrix, candidate: Candidate) -> float:
     seconds = candidate.solve_flops / DENSE_RATE
     for spec in candidate.passes:
         rows = spec.rows or (0, matrix.shape[spec.axis])
-        share = (rows[1] - rows[0]) / max(1, matrix.shape[spec.axis])
-        once = share * matrix.nbytes / READ_RATE + spec.flops / rate
+        nbytes = int(matrix.spans_nbytes(spec.axis, np.array(rows)).sum())
+        once = nbytes / READ_RATE + spec.flops / (SPARSE_RATE if spec.stored else rate)
         if len(block_edges(matrix, spec.axis, rows=spec.rows, stored=spec.stored)) == 2:
             once *= LANES  # one block: nothing runs beside anything
         seconds += spec.likely * once

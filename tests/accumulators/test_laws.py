@@ -302,7 +302,7 @@ def oracle_directions(axis: int) -> Callable[[Data], Values]:
 
 
 def read_step(a: SubspaceStep) -> dict[str, Any]:
-    results = {"product": a.result(), "image": a.image()}
+    results = {"product": a.finished(), "image": a.image()}
     return {**results, "z_probe": a.state()["z_probe"]} if a.probe else results
 
 

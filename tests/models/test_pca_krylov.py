@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.sparse
 import zarr
 from invariants import check_invariants
 
@@ -16,6 +17,7 @@ import streampca.passes.plan as plan_module
 from streampca import PCA
 from streampca.accumulators import LeadingDirections
 from streampca.errors import AccuracyWarning, InvalidInputError, MemoryLimitError, NonFiniteError
+from streampca.matrix import Block
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 SEPARATE = 0.6 ** np.arange(40)  # singular values
@@ -303,3 +305,21 @@ def test_an_interrupted_iteration_goes_on_where_it_was(streamed, tmp_path):
     assert resumed.cost_[0].reads == resumed.cost_[1].reads == 0
     assert 0 < resumed.cost_[2].reads <= whole.cost_[2].reads
     assert not list((tmp_path / "checkpoint").glob("pass-*"))
+
+
+@pytest.mark.parametrize("form", ["csr", "csc"])
+@pytest.mark.parametrize("more", [{}, {"scale": "std"}, {"center": False}], ids=str)
+def test_sparse_matrices_are_never_made_dense(form, more, monkeypatch):
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(0.2, (400, 300)) + (rng.random((400, 3)) < 0.3) @ rng.poisson(1, (3, 300))
+    x = counts.astype(np.float32)
+    sparse = getattr(scipy.sparse, f"{form}_array")(x)
+    monkeypatch.setattr(Block, "dense", lambda block: pytest.fail("a sparse block was made dense"))
+    monkeypatch.setattr(plan_module, "BLOCK_NBYTES", 1 << 14)
+    model = fit(sparse, 3, tol=1e-7, max_passes=20, **more)
+    z = x.astype(np.float64)
+    z = z - z.mean(axis=0) if more.get("center", True) else z
+    z = z / z.std(axis=0, ddof=1) if more.get("scale") else z
+    _, s, vt = np.linalg.svd(z, full_matrices=False)
+    np.testing.assert_allclose(model.explained_variance_, s[:3] ** 2 / 399, rtol=1e-10)
+    assert angles(model.components_, vt[:3]).max() < 1e-7
