@@ -8,6 +8,7 @@ from streampca.models.incremental_pca import IncrementalPCA
 from streampca.models.pca import PCA
 from streampca.models.rotated import RotatedDecomposition
 from streampca.models.rotated_pca import RotatedPCA, rotate
+from streampca.models.truncated_svd import TruncatedSVD
 from streampca.models.variable_weights import variable_weights
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "IncrementalPCA",
     "RotatedDecomposition",
     "RotatedPCA",
+    "TruncatedSVD",
     "VariantFilter",
     "correlation",
     "covariance",

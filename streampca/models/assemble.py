@@ -75,6 +75,7 @@ def assemble(
         weight=fitted.weight,
         total_squares=spectrum.squares / divisor**2,
         feature_variance=fitted.column_variance,
+        feature_mean=None if settings["center"] else fitted.column_mean,
     )
 
 

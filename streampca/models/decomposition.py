@@ -60,6 +60,7 @@ class Decomposition:
     total_squares: float = float("nan")  # sum of the squares of all variances, kept or not
     missing_by_sample: Array | None = None  # (n,) missing cells of each row, in all p features
     feature_variance: Array | None = None  # (p,) in the units of the data
+    feature_mean: Array | None = None  # (p,) of the data, where ``mean`` is 0 (not subtracted)
     weights: Array | None = None
     fitted: Array | None = None  # (n,) True for the rows of the fit, where others are scored too
 

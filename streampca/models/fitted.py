@@ -61,6 +61,7 @@ class Fitted:
     missing: Array | None = None  # (p,) missing cells of each column
     missing_by_sample: Array | None = None  # (n,)
     deviation: Array | None = None  # (p,) the scale before weights entered it
+    column_mean: Array | None = None  # (p,) whether it was subtracted or not
     uncertain: str = ""  # what an iterative solver could not certify, in words
 
 

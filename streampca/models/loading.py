@@ -10,8 +10,12 @@ from streampca.models.linear import attach
 from streampca.models.pca import PCA
 from streampca.models.rotated import RotatedDecomposition
 from streampca.models.rotated_pca import RotatedPCA, rotated_from
+from streampca.models.truncated_svd import TruncatedSVD
 
-KINDS: dict[str, type[PCA | GenotypePCA]] = {"GenotypePCA": GenotypePCA}  # others load as PCA
+KINDS: dict[str, type[PCA | GenotypePCA | TruncatedSVD]] = {
+    "GenotypePCA": GenotypePCA,
+    "TruncatedSVD": TruncatedSVD,
+}  # others load as PCA
 NOT_KEPT = (
     "variants",
     "keep",
@@ -22,7 +26,7 @@ NOT_KEPT = (
 )  # lists, not settings
 
 
-def load(path: str | os.PathLike[str]) -> PCA | GenotypePCA | RotatedPCA:
+def load(path: str | os.PathLike[str]) -> PCA | GenotypePCA | TruncatedSVD | RotatedPCA:
     """The model that ``save`` wrote: a fitted estimator with the same results.
 
     Every file is checked against its digest. Raises SourceError where one is absent or altered,

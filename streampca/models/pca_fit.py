@@ -143,6 +143,7 @@ def solve_accumulator(
         None,
         np.flatnonzero(scaling.filtered),
         np.asarray(accumulator.missing),
+        column_mean=np.array(stats.mean),
         deviation=scaling.deviation,
     )
 

@@ -128,6 +128,7 @@ def _dual_fitted(
         unweighted_rows(dual.u * dual.s, beside.sample_weight),
         np.flatnonzero(scaling.filtered),
         stats.missing,
+        column_mean=np.array(stats.mean),
         deviation=scaling.deviation,
     )
 

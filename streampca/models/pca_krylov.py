@@ -277,6 +277,7 @@ class _Iteration:
             filtered=np.flatnonzero(self.scaling.filtered),
             missing=self.stats.missing,
             missing_by_sample=self.missing_by_sample,
+            column_mean=np.array(self.stats.mean),
             deviation=self.scaling.deviation,
             uncertain=self._uncertain(last.certificate),
         )
