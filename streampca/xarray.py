@@ -11,6 +11,7 @@ import xarray
 
 from streampca.models import PCA, rotate
 from streampca.passes import Plan
+from streampca.sources.labelled import merged
 
 
 class StreampcaAccessor:
@@ -75,7 +76,7 @@ class StreampcaAccessor:
         else:
             maps = {"eofs": eofs}
         attrs = {"method": model.result_.method, "n_samples": model.result_.n_samples}
-        return xarray.Dataset(maps | found, attrs=attrs)
+        return merged(maps | found, attrs)
 
     def _dim(self, dim: Any) -> Any:
         """For a Dataset the dimension must be said, or be "time"."""

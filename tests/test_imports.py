@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "plots": {"errors", "models.decomposition"},
     "jobs": {"errors", "models", "sources", "store"},
     "cli": ANYTHING,
-    "xarray": {"models", "passes"},  # the accessor
+    "xarray": {"models", "passes", "sources"},  # the accessor
     "preprocess": {"models"},  # names for users
     "registration": {"xarray"},
     "version": set(),  # for __init__ and cli alone

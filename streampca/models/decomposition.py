@@ -297,8 +297,8 @@ class Decomposition:
             tables |= genotype_tables(self, component)
             attributes["n_features_used"] = self.n_features_used
         dataset = to_dataset(tables, attributes)
-        if "mean" in dataset:
-            dataset["mean"].attrs.update(self.labels.attrs)
+        for name in {"mean", "mean_"} & set(dataset.data_vars):
+            dataset[name].attrs.update(self.labels.attrs)
         return dataset
 
     # -- at rest ------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ import numpy as np
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels
 from streampca.matrix.text import as_text
+
+DATES = "microseconds since 2000-01-01"
 
 
 def labels_to_saved(labels: Labels) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -30,7 +34,8 @@ def labels_from_saved(saved: Mapping[str, Any], arrays: dict[str, Array]) -> Lab
 
 def axis_to_saved(axis: AxisLabels, name: str) -> tuple[dict[str, Array], dict[str, Any]]:
     """(arrays, JSON-ready description) of the labels of one axis, for a bundle."""
-    columns = {f"label-{name}-{i}": _storable(v) for i, v in enumerate(axis.coords.values())}
+    dated, attrs = _numbered(axis)
+    columns = {f"label-{name}-{i}": _storable(v) for i, v in enumerate(dated.values())}
     columns |= {f"extra-{name}-{i}": _storable(v) for i, v in enumerate(axis.extra.values())}
     grids = enumerate(axis.grids.values())
     columns |= {f"grid-{name}-{i}": _storable(values) for i, (_, values) in grids}
@@ -42,7 +47,7 @@ def axis_to_saved(axis: AxisLabels, name: str) -> tuple[dict[str, Array], dict[s
     return columns, {
         "dims": list(axis.dims),
         "sizes": list(axis.sizes),
-        "attrs": plain(axis.attrs),
+        "attrs": plain(attrs),
         "coords": list(axis.coords),
         "extra": list(axis.extra),
         "grids": [[name, list(dims)] for name, (dims, _) in axis.grids.items()],
@@ -63,7 +68,36 @@ def axis_from_saved(saved: Mapping[str, Any], name: str, arrays: dict[str, Array
         for i, (variable, part) in enumerate(saved.get("parts", []))
     }
     dims, sizes = tuple(saved["dims"]), tuple(saved["sizes"])
-    return AxisLabels(dims, sizes, coords, saved["attrs"], extra, grids, parts)
+    return _dated(AxisLabels(dims, sizes, coords, saved["attrs"], extra, grids, parts))
+
+
+def _numbered(axis: AxisLabels) -> tuple[dict[str, Array], dict[str, Any]]:
+    """(coordinates, attributes): dates of other calendars as numbers with CF units."""
+    coords, attrs = dict(axis.coords), {name: dict(told) for name, told in axis.attrs.items()}
+    for name, values in axis.coords.items():
+        calendar = getattr(values[0], "calendar", None) if len(values) else None
+        if values.dtype.kind == "O" and isinstance(calendar, str):
+            import cftime
+
+            coords[name] = np.asarray(cftime.date2num(values, DATES, calendar=calendar), np.int64)
+            attrs[name] = {**attrs.get(name, {}), "units": DATES, "calendar": calendar}
+    return coords, attrs
+
+
+def _dated(axis: AxisLabels) -> AxisLabels:
+    """The inverse of ``_numbered``; without cftime the numbers stay, with their units."""
+    units = {name for name, told in axis.attrs.items() if told.get("units") == DATES}
+    if not units or importlib.util.find_spec("cftime") is None:
+        return axis
+    import cftime
+
+    coords, attrs = dict(axis.coords), dict(axis.attrs)
+    for name in units & set(coords):
+        told = dict(attrs[name])
+        units_of, calendar = told.pop("units"), told.pop("calendar")
+        coords[name] = np.asarray(cftime.num2date(coords[name], units_of, calendar=calendar))
+        attrs[name] = told
+    return replace(axis, coords=coords, attrs={n: told for n, told in attrs.items() if told})
 
 
 def _storable(values: Array) -> Array:

@@ -294,7 +294,14 @@ def to_dataset(
             arrays |= {f"{name}_{variable}": one for variable, one in made.data_vars.items()}
         else:
             arrays[name] = made
-    return xarray.Dataset(arrays, attrs=dict(attrs))
+    return merged(arrays, attrs)
+
+
+def merged(arrays: Mapping[str, xarray.DataArray], attrs: Mapping[str, Any]) -> xarray.Dataset:
+    """Arrays as variables of one Dataset; a name that a coordinate of the data has gets a "_"."""
+    taken = {str(name) for array in arrays.values() for name in (*array.dims, *array.coords)}
+    named = {f"{name}_" if name in taken else name: array for name, array in arrays.items()}
+    return xarray.Dataset(named, attrs=dict(attrs))
 
 
 def _unstacked(

@@ -35,11 +35,10 @@ def group_labels(
 
 def told_by(array: Any) -> dict[str, Any]:
     """Attributes that say what an array is, without those that say how it is stored."""
-    hidden = (*PACKING, "units", "calendar") if _is_time(array) else PACKING
     return {
         name: value
         for name, value in dict(array.attrs).items()
-        if name not in hidden and not name.startswith(("_", "streampca_"))
+        if name not in PACKING and not name.startswith(("_", "streampca_"))
     }
 
 
@@ -62,7 +61,10 @@ def _axis(
             grids[name] = (along, _values(array))
         else:
             continue
-        if told := told_by(array):
+        told = told_by(array)
+        if (coords[name] if name in coords else grids[name][1]).dtype.kind == "M":
+            told = {n: value for n, value in told.items() if n not in ("units", "calendar")}
+        if told:
             attrs[name] = told
     extra = extra_columns(parent, dims[0], sizes[dims[0]]) if len(dims) == 1 else {}
     lengths = tuple(sizes[d] for d in dims)

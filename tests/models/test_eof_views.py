@@ -226,3 +226,29 @@ def test_a_stacked_dimension_stays_stacked(tmp_path):
         xr.testing.assert_allclose(
             maps.unstack("place").reindex_like(whole).drop_vars("area"), whole.drop_vars("area")
         )
+
+
+def test_coordinates_with_the_names_of_results():
+    da = field(8).assign_coords(
+        mean=("lat", np.arange(4.0)), eofs=(("lat", "lon"), np.ones((4, 5))), components=3.0
+    )
+    whole = PCA(2, svd_solver="gram").fit(da, dim="time").result_.to_xarray()
+    assert {"mean_", "components_", "scores", "explained_variance"} <= set(whole.data_vars)
+    assert {"mean", "eofs", "components"} <= set(whole.coords)
+    assert (whole["mean"].attrs, whole["mean_"].attrs) == ({}, {"units": "K"})
+    assert "eofs_" in da.streampca.eof(2)
+
+
+@pytest.mark.parametrize("calendar", ["360_day", "noleap"])
+def test_dates_of_other_calendars(tmp_path, calendar):
+    dates = xr.date_range("1999-02-27", periods=7, freq="D", calendar=calendar, use_cftime=True)
+    da = field(9).assign_coords(time=dates)
+    model = PCA(2, svd_solver="gram").fit(da, dim="time")
+    model.save(tmp_path / "model")
+    for one in (model, streampca.load(tmp_path / "model")):
+        xr.testing.assert_identical(one.eof_.pcs().time, da.time)
+    path = str(tmp_path / "field.zarr")
+    da.to_dataset().to_zarr(path, consolidated=False)
+    stored = PCA(2, svd_solver="gram").fit(streampca.open(path, variable="sst", dim="time"))
+    times = xr.decode_cf(stored.eof_.pcs().to_dataset(name="pcs")).time
+    np.testing.assert_array_equal(times, da.time)  # numbers, with the units that say what they are
