@@ -208,7 +208,7 @@ class Decomposition:
             if (path := self.settings.get("loadings")) is not None:
                 raise InvalidInputError(
                     f"the components of this fit were streamed to {path}; bring them into memory: "
-                    f"result.with_components({path!r}), or --loadings {path}"
+                    f"result.with_components({path!r}); streampca project --loadings {path}"
                 )
             raise InvalidInputError(
                 "this fit has scores but no components (components=False saved the second pass); "

@@ -140,13 +140,14 @@ def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Ar
     Raises InvalidInputError where none of them is there.
     """
     columns = [_names(labels)]
-    blank = set(columns[0][np.strings.find(columns[0], " ") >= 0].tolist())
-    listed = read_names(names, columns=2)
-    wanted = [name if name in blank else name.replace(" ", ":") for name in listed]
+    wanted = read_names(names, columns=2)
     if "family" in labels.extra:
-        individual = as_text(labels.extra["individual"])
-        family = np.strings.add(as_text(labels.extra["family"]), ":")
-        columns += [individual, np.strings.add(family, individual)]
+        family, individual = (as_text(labels.extra[name]) for name in ("family", "individual"))
+        both = [np.strings.add(np.strings.add(family, sign), individual) for sign in " :"]
+        columns += [individual, *both]
+    else:  # a family may be part of the name, as FID:IID
+        blank = set(columns[0][np.strings.find(columns[0], " ") >= 0].tolist())
+        wanted = [name if name in blank else name.replace(" ", ":") for name in wanted]
     chosen = np.zeros(len(labels), dtype=bool)
     for column in columns:
         chosen |= is_among(column, wanted)
@@ -176,7 +177,7 @@ def _warn_of_absent(wanted: Iterable[str], columns: Sequence[Array], option: str
             for name in piece:
                 absent.pop(name, None)
     if absent:
-        few = list(islice(absent, 4))
+        few = [name.replace(" ", ":") for name in islice(absent, 4)]
         warnings.warn(
             f"{option}: {len(absent)} of {asked} names are not in the data: "
             f"{shorten(few, len(absent))}",

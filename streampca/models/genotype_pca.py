@@ -73,7 +73,7 @@ class GenotypePCA(LinearModel):
         ``result_.with_components(path)``. There they are orthonormal to the rounding of the
         products, and 0 after the rank. The solver is then "gram".
     relationship : path of a new Zarr group for the relationship matrix ZZ'/M: ``relationship``
-        (n, n), with the samples' labels. The solver is then "gram".
+        (n, n) of the fitted samples, with their labels. The solver is then "gram".
     svd_solver, memory_limit, scheduler, progress, checkpoint : as in :class:`PCA`.
 
     Attributes

@@ -303,6 +303,20 @@ def test_a_sample_whose_name_has_a_blank_goes_by_it(tmp_path) -> None:
     assert np.flatnonzero(sample_mask(labels, tmp_path / "keep")).tolist() == [2, 3, 4]
 
 
+def test_a_pair_of_ids_is_no_individual_of_that_name(tmp_path) -> None:
+    """FID a and IID b is not the individual a:b of another family."""
+    path = write_plink(
+        tmp_path / "x", np.ones((4, 2), np.int8), samples=["b", "a:b", "b", "c"],
+        families=["a", "f", "g", "a:b"],
+    )  # fmt: skip
+    labels = streampca.open(path).labels.samples
+    pick = lambda *names: np.flatnonzero(sample_mask(labels, names)).tolist()  # noqa: E731
+    assert pick("a b") == [0]
+    assert pick("f a:b") == [1]
+    assert pick("a:b c") == pick("a:b:c") == pick("c") == [3]
+    assert pick("b") == [0, 2]
+
+
 def test_lists_of_variants_are_words_and_absent_ones_are_counted(tmp_path) -> None:
     labels = genotypes(np.ones((2, 9), np.int8)).labels.features
     (tmp_path / "list").write_text("v1 v3\tv4\nv8\n")
