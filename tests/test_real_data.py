@@ -87,6 +87,39 @@ def test_sea_surface_temperature_leaves_land_out_by_name(shared_data):
     assert np.all(model.components_[:, land] == 0)
 
 
+@pytest.mark.filterwarnings("ignore::streampca.errors.DroppedFeaturesWarning")
+def test_el_nino_without_the_seasonal_cycle(shared_data):
+    xarray = pytest.importorskip("xarray")
+    with xarray.open_dataset(shared_data / "climate" / "sst.mnmean.nc") as dataset:
+        sst = dataset.sst.sel(time=slice("2010", "2019")).load()
+    pacific = sst.sel(lat=slice(20, -20), lon=slice(120, 290))
+    box = sst.sel(lat=slice(5, -5), lon=slice(190, 240)).mean(("lat", "lon"))
+    anomaly = box.groupby("time.month") - box.groupby("time.month").mean()
+    for solver, passes in (("auto", 2), ("scatter", 1)):
+        part = pacific if solver == "auto" else pacific.isel(lon=slice(None, None, 4))
+        plain = PCA(2, weights="coslat", svd_solver=solver).fit(part, dim="time")
+        model = PCA(2, weights="coslat", remove="month", svd_solver=solver).fit(part, dim="time")
+        assert len(model.plan_.passes) == passes  # of which one is for the components
+        first = model.transform(part)[:, 0]
+        if solver == "auto":
+            assert 100 * model.explained_variance_ratio_[0] == pytest.approx(58.2, abs=0.05)
+            assert abs(np.corrcoef(first, anomaly)[0, 1]) == pytest.approx(0.964, abs=5e-4)
+            assert 100 * plain.explained_variance_ratio_[0] == pytest.approx(62.5, abs=0.05)
+            correlation = np.corrcoef(plain.transform(part)[:, 0], box)[0, 1]
+            assert abs(correlation) == pytest.approx(0.320, abs=5e-4)
+        else:
+            assert abs(np.corrcoef(first, anomaly)[0, 1]) > 0.95
+        X = part.values.reshape(120, -1).astype("f8").reshape(10, 12, -1)
+        weights = np.sqrt(np.cos(np.deg2rad(part.lat.values)))
+        X = ((X - X.mean(axis=0)).reshape(120, len(weights), -1) * weights[:, None]).reshape(
+            120, -1
+        )
+        sea = X[:, ~np.isnan(X).any(axis=0)]
+        variance = np.linalg.svd(sea, compute_uv=False) ** 2 / 119
+        np.testing.assert_allclose(model.explained_variance_, variance[:2], rtol=1e-5)
+        np.testing.assert_allclose(model.result_.total_variance, variance.sum(), rtol=1e-5)
+
+
 def test_deerwester(shared_data):
     _, names, X = csv_table(shared_data / "deerwester9" / "counts.csv")
     published = [3.3409, 2.5417, 2.3539, 1.6445, 1.5048, 1.3064, 0.8459, 0.5601, 0.3637]

@@ -1,6 +1,7 @@
 """What a pass remembers: mergeable summaries, one statistic per file."""
 
 from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
+from streampca.accumulators.cross_moments import CrossMoments
 from streampca.accumulators.cross_product import CrossProduct
 from streampca.accumulators.feature_projection import FeatureProjection
 from streampca.accumulators.gram import Gram
@@ -17,6 +18,7 @@ from streampca.accumulators.truncated_factor import TruncatedFactor
 __all__ = [
     "OPEN_BLOCKS",
     "Accumulator",
+    "CrossMoments",
     "CrossProduct",
     "FeatureProjection",
     "Gram",

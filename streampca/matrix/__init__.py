@@ -4,6 +4,7 @@ from streampca.matrix.block import Block, Tile, stored_eps, work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
 from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels, component_axis
+from streampca.matrix.residual import found, residual_block
 from streampca.matrix.select import select
 from streampca.matrix.standardize import (
     ALLELE_SCALES,
@@ -29,7 +30,9 @@ __all__ = [
     "concat_features",
     "concat_samples",
     "constant_columns",
+    "found",
     "regular_edges",
+    "residual_block",
     "select",
     "stored_eps",
     "weighted_divisors",

@@ -164,7 +164,7 @@ class Block:
     @cached_property
     def mask(self) -> Array | None:
         """(rows, columns) True = missing, or None where nothing is. Infinity is refused."""
-        return self._mask(self.dense(), slice(None))
+        return self.holes_in(self.dense(), slice(None))
 
     def dense(self) -> Array:
         """The raw values as one dense array (a CSR block is expanded: small blocks only)."""
@@ -212,7 +212,7 @@ class Block:
         """(columns,) mean of the observed cells among the first rows: a provisional shift."""
         head = self.values[: min(64, self.shape[0])]
         head = _expanded(head)
-        mask = self._mask(head, (slice(0, len(head)), slice(0, self.shape[1])))
+        mask = self.holes_in(head, (slice(0, len(head)), slice(0, self.shape[1])))
         return provisional_mean(head, mask)
 
     def tiles(
@@ -268,7 +268,7 @@ class Block:
 
     def _mask_finder(self, part: slice) -> Callable[[], Array | None]:
         if self.stats.missing[part].any():
-            return lambda: self._mask(_expanded(self.values[:, part]), (slice(None), part))
+            return lambda: self.holes_in(_expanded(self.values[:, part]), (slice(None), part))
         return lambda: None
 
     def borrow(self, name: str, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Array:
@@ -322,7 +322,7 @@ class Block:
                 total = _column_sums(z, None if weights is None else weights[piece])
             if coded or not np.isfinite(total).all():
                 inside = (piece, part[1]) if self.axis else _shifted(piece, begin)
-                if (hole := self._mask(x, inside)) is not None:
+                if (hole := self.holes_in(x, inside)) is not None:
                     mask = np.zeros((rows, cols), dtype=bool) if mask is None else mask
                     mask[piece] = hole
                     z[hole] = 0
@@ -336,7 +336,7 @@ class Block:
     def _row_weights(self, rows: slice) -> Array | None:
         return None if self.weights is None else self.weights[rows]
 
-    def _mask(self, x: Array, where: Any) -> Array | None:
+    def holes_in(self, x: Array, where: Any) -> Array | None:
         """Missing cells of a dense piece of this block; where = its place in the block."""
         hole: Array | None = None
         if x.dtype.kind == "f":

@@ -49,6 +49,8 @@ class ChunkedMatrix(ABC):
     missing_value: float | None = None
     into_buffer: bool = False
     loads: tuple[str, ...] = ()  # heavy libraries that reading it brings into memory
+    design: np.ndarray[Any, Any] | None = None  # projected out of the samples by every pass
+    removed: np.ndarray[Any, Any] | None = None  # what that takes away, where it is known
     sparse: bool = False  # whether blocks come as scipy.sparse
     resident_nbytes: int = 0  # of what the source itself holds while it is read (indptr)
     note: str = ""  # what a plan should say of the source
@@ -132,6 +134,22 @@ class ChunkedMatrix(ABC):
         """The same matrix, to be read along axis in blocks between consecutive edges."""
         laid = copy.copy(self)
         laid.streamed_axis, laid.edges = axis, np.asarray(edges, dtype=np.int64)
+        return laid
+
+    def without(self, design: Any, removed: Any = None) -> ChunkedMatrix:
+        """The same matrix, from whose blocks every pass takes what the design explains.
+
+        design : (samples, r) and removed : (1 + r, features), as ``residual_block`` takes them;
+        streamed samples need both. The mean goes too. ``read`` itself gives the values as stored.
+        """
+        laid = copy.copy(self) if design is None else self.expanded()
+        laid.design, laid.removed = design, removed
+        return laid
+
+    def expanded(self) -> ChunkedMatrix:
+        """The same matrix, planned as if its blocks came dense: where they are made so."""
+        laid = copy.copy(self)
+        laid.sparse = False
         return laid
 
     @property

@@ -70,6 +70,8 @@ def assemble(
         certificate=fitted.certificate,
         settings=_kept(settings),
         weights=given(settings).weights,
+        design=given(settings).design,
+        removed=fitted.removed,
         provenance=provenance(costs, source),
         plan={} if plan is None else plan.to_dict(),
         weight=fitted.weight,
@@ -130,7 +132,7 @@ def _warn(
             told,
         )
     if asked is None:  # all: those that shape and centring allow
-        kept = min(kept, n_samples - settings["center"], varying)
+        kept = min(kept, n_samples - settings["center"] - given(settings).rank, varying)
     if kept > fitted.rank > 0:
         streamed = ", and 0 in loadings=" if settings.get("loadings") is not None else ""
         _tell(
@@ -152,8 +154,12 @@ def _tell(message: str, kind: type[Warning], told: set[type[Warning]]) -> None:
 def _kept(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that are stored: no objects of this process, no arrays beside the matrix."""
     kept = {k: v for k, v in settings.items() if k not in ("scheduler", "progress", "given")}
-    if not isinstance(kept.get("weights", ""), str):  # an array: the result has it
-        kept["weights"] = None
+    for name in ("weights", "remove"):  # words; of arrays the result has what they made
+        value = kept.get(name)
+        words = [value] if isinstance(value, str) else value
+        plain = isinstance(words, (list, tuple)) and all(isinstance(one, str) for one in words)
+        if "given" in settings and not plain:
+            kept[name] = None
     return kept
 
 

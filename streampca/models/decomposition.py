@@ -14,6 +14,7 @@ import numpy as np
 from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels, component_axis, weighted_divisors
+from streampca.models.design import Design
 from streampca.models.eof_views import EofViews
 from streampca.models.genotype_numbers import genotype_tables
 from streampca.models.gram_outputs import read_components
@@ -34,6 +35,8 @@ class Decomposition:
     dropped : indices of features without any observation.  constant : of those that never vary.
     filtered : of those left out for their frequency, missing share or weight of 0.
     weights : (p,) that multiplied the centred and scaled features, or None.
+    design : what was projected out of the samples, or None.  removed : (r, p) the coefficients of
+        its basis; those of its columns are ``removed_coefficients``.
     """
 
     method: str
@@ -63,6 +66,8 @@ class Decomposition:
     feature_mean: Array | None = None  # (p,) of the data, where ``mean`` is 0 (not subtracted)
     weights: Array | None = None
     fitted: Array | None = None  # (n,) True for the rows of the fit, where others are scored too
+    design: Design | None = None
+    removed: Array | None = None
 
     documented: ClassVar[tuple[str, ...]] = (
         "method",
@@ -138,6 +143,29 @@ class Decomposition:
             divisors = weighted_divisors(divisors, self.weights)
         divisors[self.dropped] = 0.0
         return divisors
+
+    def design_rows(self, samples: AxisLabels, remove: Any = None) -> Array | None:
+        """(n, r) the basis of what was removed, at these samples; None where nothing is to be.
+
+        remove : the arrays among it, or False. Raises InvalidInputError.
+        """
+        if remove is False:
+            return None
+        if self.design is not None:
+            return self.design.rows(samples, remove)
+        if remove is None:
+            return None
+        raise InvalidInputError(
+            "this fit removed nothing; fit with PCA(remove=...), or leave remove out here"
+        )
+
+    @property
+    def removed_coefficients(self) -> Array:
+        """(c, p) what each column of the design (``design.names``) adds to every feature, per unit
+        and beside the mean; of columns that repeat each other the smallest that do."""
+        if self.design is None or self.removed is None:
+            return np.zeros((0, self.n_features))
+        return np.asarray(self.design.turn @ self.removed)
 
     @property
     def n_dimensions(self) -> int:
@@ -313,12 +341,10 @@ class Decomposition:
         columns, labels = labels_to_saved(self.labels)
         arrays |= columns
         document = {name: plain(getattr(self, name)) for name in self.documented}
-        certificate = None if self.certificate is None else self.certificate.to_dict()
-        return write_bundle(
-            path,
-            arrays,
-            {**document, "labels": labels, "certificate": certificate, "kind": self.kind},
-        )
+        document["certificate"] = self.certificate and self.certificate.to_dict()
+        document["design"] = self.design and self.design.to_dict()
+        arrays |= {} if self.design is None else self.design.arrays()
+        return write_bundle(path, arrays, {**document, "labels": labels, "kind": self.kind})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Decomposition:
@@ -328,7 +354,8 @@ class Decomposition:
         if found is None or not issubclass(found, cls):
             raise SourceError(f"{path} is not a model")
         document["labels"] = labels_from_saved(document["labels"], arrays)
-        certificate = document.pop("certificate")
+        certificate, design = document.pop("certificate"), document.pop("design", None)
+        document["design"] = design and Design.from_saved(design, arrays)
         known: dict[str, Any] = {**document, **arrays}
         return found(
             **known,

@@ -63,6 +63,7 @@ class Fitted:
     deviation: Array | None = None  # (p,) the scale before weights entered it
     column_mean: Array | None = None  # (p,) whether it was subtracted or not
     uncertain: str = ""  # what an iterative solver could not certify, in words
+    removed: Array | None = None  # (r, p) coefficients of the basis of the design
 
 
 def check_ddof(ddof: Any) -> None:

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels
 from streampca.models.by_name import root_cosine_of_latitude, weights_along
+from streampca.models.design import Design
 
 
 @dataclass(frozen=True)
@@ -18,10 +21,19 @@ class Given:
 
     weights : (p,) multiply the centred and scaled features.
     sample_weight : (n,) how often each sample counts.
+    design : what is projected out of the samples.  basis : (n, r) its columns, of weighted sum 0
+        and orthonormal under the sample weights.
     """
 
     weights: Array | None = None
     sample_weight: Array | None = None
+    design: Design | None = None
+    basis: Array | None = None
+
+    @property
+    def rank(self) -> int:
+        """r, what the design takes from the degrees of freedom of the samples."""
+        return 0 if self.basis is None else int(self.basis.shape[1])
 
     def count(self, n: int) -> float:
         """Sum of the weights of n samples."""
@@ -44,7 +56,18 @@ def resolve_given(settings: Mapping[str, Any], labels: Labels, sample_weight: An
     samples = None
     if sample_weight is not None:
         samples = weights_along(sample_weight, labels.samples, "sample_weight")
-    return Given(weights, samples)
+    if settings.get("remove") is None:
+        return Given(weights, samples)
+    design, basis = Design.fit(settings["remove"], labels.samples, samples)
+    if not design.rank:  # one month alone: nothing but the mean
+        return Given(weights, samples)
+    n = len(labels.samples) if samples is None else int(np.count_nonzero(samples))
+    if n <= 1 + design.rank:
+        raise InvalidInputError(
+            f"remove= takes {design.rank} independent columns and the mean out of {n} samples, and "
+            "nothing would be left; expected more samples, or fewer columns"
+        )
+    return Given(weights, samples, design, basis)
 
 
 def feature_weights(weights: Any, features: AxisLabels) -> Array | None:

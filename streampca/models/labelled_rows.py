@@ -33,7 +33,7 @@ def project_scaled(model: LinearModel, X: Any, scaling: int, dim: Any) -> Any:
     dims = list(result.labels.samples.dims)
     one = is_xarray(X) and not set(dims) & set(X.dims)
     if one:
-        X = X.drop_vars(dims, errors="ignore").expand_dims(dims)
+        X = X.expand_dims(dims)  # a date that it carries stays: what was removed follows from it
     scores = model.transform(X, dim=dim) * factor
     return scores.isel(dict.fromkeys(dims, 0)) if one else scores
 
@@ -46,20 +46,23 @@ def rows_of_scores(
     *,
     out: str | os.PathLike[str] | None,
     overwrite: bool,
+    remove: Any = None,
 ) -> Any:
     """(n, p) rows made from scores (n, k), in memory or written; lazy on Dask."""
     result = model.result_
     p = result.n_features
-    if out is None and is_dask_array(scores):
+    if out is None and is_dask_array(scores) and back.removed is None:
         return map_rows(scores, back.apply, p, _float_of(scores.dtype))
     dim = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
     matrix = as_matrix(scores, dim=dim)
     _check_width(matrix.shape, result)
+    basis = None if back.removed is None else result.design_rows(matrix.labels.samples, remove)
+    sides = None if basis is None else {"design": basis}
     dtype = _float_of(matrix.dtype)
     scratch = back.scratch_nbytes(matrix)
     if out is None:
         held = MemorySink(matrix.shape[0], p, dtype)
-        model._map_rows(name, matrix, back, held, scratch)
+        model._map_rows(name, matrix, back, held, scratch, sides)
         return _wrapped(result, scores, matrix.labels.samples, held.values)
     plan = model._small_plan(matrix, model._map_spec(name, scratch, 0))
     sink = ZarrSink(
@@ -71,12 +74,17 @@ def rows_of_scores(
         dims=("sample", "feature"),
         overwrite=overwrite,
     )
-    model._map_rows(name, matrix, back, sink, scratch)
+    model._map_rows(name, matrix, back, sink, scratch, sides)
     return sink.array
 
 
 def lazy_rows_of_scores(result: Decomposition, scores: Any, back: BackProjection) -> Any:
     """(n, p) rows as a Dask array, inside xarray where the scores are."""
+    if back.removed is not None:
+        raise InvalidInputError(
+            "lazy rows do not get back what the fit removed; use lazy=False, or mean=False for "
+            "anomalies"
+        )
     samples, values = result.labels.samples, scores
     if is_xarray(scores):
         dims = [d for d in scores.dims if d != _component(result)]

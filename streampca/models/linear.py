@@ -70,6 +70,7 @@ class LinearModel(FittedViews):
         dim: Any = None,
         out: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
+        remove: Any = None,
     ) -> Any:
         """Scores of rows on the components, (n, k).
 
@@ -78,19 +79,23 @@ class LinearModel(FittedViews):
         dim : the sample dimension(s). Default: those of the fit for xarray, paths and
             N-dimensional arrays; the first of two.
         out : path of a new Zarr array to write block by block; it is returned, opened.
+        remove : after a fit that removed arrays, those of these rows; cycles and trends follow
+            from their coordinate. False: the rows are anomalies, and nothing is removed.
 
         Cost: one pass; memory of a few blocks, and of the scores where they are returned.
         """
         result = self._fitted()
-        projection = Projection.of(result, self.whiten, self.missing)
         k = result.n_components
-        if out is None and is_dask_array(X) and X.ndim == 2 and dim in (None, 0):
+        lazy = out is None and (result.design is None or remove is False)
+        if lazy and is_dask_array(X) and X.ndim == 2 and dim in (None, 0):
+            projection = Projection.of(result, self.whiten, self.missing)
             self._check_width(X.shape)
             dtype = np.float32 if X.dtype == np.float32 else np.float64
             code = self._missing_code(X.dtype)
             scores_of = partial(projection.apply, missing_value=code)
             return map_rows(X, scores_of, k, dtype)
-        matrix = self._matrix(X, dim)
+        matrix = self._matrix(X, dim, remove)
+        projection = Projection.of(result, self.whiten, self.missing, matrix.design is None)
         if out is not None:
             return self._transform_into(out, overwrite, matrix, projection)
         scores = self._project(matrix, projection)
@@ -111,16 +116,19 @@ class LinearModel(FittedViews):
 
     def _by_features(self, name: str, matrix: ChunkedMatrix) -> FeatureProjection:
         """Scores and norms of all rows, from a pass over blocks of features."""
-        operands, settings = self._operands()
+        operands, settings = self._operands(matrix.design is None)
         total = FeatureProjection(**settings)
         return self._fold(name, matrix, 1, total, operands)
 
-    def _operands(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Operands of a pass that projects, and the settings of its accumulator."""
+    def _operands(self, centre: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Operands of a pass that projects, and the settings of its accumulator.
+
+        centre : False where blocks come without the mean, and what else was removed.
+        """
         result = self._fitted()
         operands: dict[str, Any] = {
             "components": result.projectors,
-            "center": result.mean,
+            "center": result.mean if centre else np.zeros(result.n_features),
         }
         if result.divisors is not None:
             operands["scale"] = result.divisors
@@ -168,6 +176,7 @@ class LinearModel(FittedViews):
         function: Any,
         sink: Any,
         scratch: Callable[[int], int],
+        side_inputs: dict[str, Any] | None = None,
     ) -> None:
         """One planned pass that maps blocks of samples into a sink."""
         plan = self._small_plan(matrix, self._map_spec(name, scratch, sink.nbytes_in_memory()))
@@ -176,6 +185,7 @@ class LinearModel(FittedViews):
             matrix,
             maps={"rows": function},
             sinks={"rows": sink},
+            side_inputs=side_inputs,
             execution=self._execution(plan),
         )
 
@@ -219,17 +229,24 @@ class LinearModel(FittedViews):
         return scores
 
     def inverse_transform(
-        self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False
+        self,
+        X: Any,
+        *,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        remove: Any = None,
     ) -> Any:
         """Rows reconstructed from scores, (n, p). Lazy on Dask; labelled where X is xarray.
 
         Features without any observation in the fit are NaN.
         X : (n, k).  out : path of a new Zarr array to write block by block.
+        remove : as for ``transform``: what was removed is added again, unless this is False.
 
         Cost: one pass over the scores; memory of the rows, or of a few blocks with ``out``.
         """
-        back = BackProjection.of(self._fitted(), self.whiten)
-        return rows_of_scores(self, "inverse transform", X, back, out=out, overwrite=overwrite)
+        back = BackProjection.of(self._fitted(), self.whiten, remove is not False)
+        name = "inverse transform"
+        return rows_of_scores(self, name, X, back, out=out, overwrite=overwrite, remove=remove)
 
     def project(self, X: Any, scaling: int = 0, *, dim: Any = None) -> Any:
         """Scores of other fields with the scalings of EOF analysis, (n, k).
@@ -251,15 +268,17 @@ class LinearModel(FittedViews):
         lazy: bool = False,
         out: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
+        remove: Any = None,
     ) -> Any:
         """The field that some modes make, (n, p): labelled where the fit or the scores are.
 
         modes : how many leading ones, or a list of their numbers, from 1.
         scores : (n, k) as ``transform`` gives them; None takes those of the training rows, where
             the fit kept them.
-        mean : False leaves the mean of the fit out: anomalies.
+        mean : False leaves the mean of the fit out, and what else was removed: anomalies.
         lazy : a Dask array (in xarray where labelled), computed by blocks of rows when needed.
         out : path of a new Zarr array to write block by block.
+        remove : as for ``inverse_transform``.
 
         Cost: as ``inverse_transform``. Raises InvalidInputError.
         """
@@ -267,53 +286,56 @@ class LinearModel(FittedViews):
         chosen = mode_indices(modes, result.n_components)
         if scores is None:
             scores = result.eof.pcs(1 if self.whiten else 0)
-        back = BackProjection.of(result, self.whiten).of_modes(chosen, mean)
+        again = mean and remove is not False
+        back = BackProjection.of(result, self.whiten, again).of_modes(chosen, mean)
         if lazy:
             return lazy_rows_of_scores(result, scores, back)
-        return rows_of_scores(self, "reconstruction", scores, back, out=out, overwrite=overwrite)
+        name = "reconstruction"
+        return rows_of_scores(self, name, scores, back, out=out, overwrite=overwrite, remove=remove)
 
     # -- how good is it -------------------------------------------------------------------------
 
-    def r2_curve(self, X: Any = None) -> Array:
+    def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:
         """(k + 1,) share of the variance about the mean that 0, 1, ..., k components carry.
 
         X : rows to measure on, one pass; None gives the training rows, from the spectrum.
+        remove : as for ``transform``, also below.
             Where chunks hold all samples, features are streamed, and what is left of a row is
             the difference of two sums: shares are right to 2e-6 in float32, 4e-15 in float64.
         """
         result = self._fitted()
         if X is None:
             return np.concatenate([[0.0], np.cumsum(result.explained_variance_ratio)])
-        errors, _ = self._errors(X)
+        errors, _ = self._errors(X, remove)
         return np.asarray(1.0 - errors / errors[0]) if errors[0] > 0 else np.zeros(len(errors))
 
-    def reconstruction_error(self, X: Any) -> float:
+    def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
         """Mean over rows of ||x - reconstruction||^2, in standardised units where scaled.
 
         On the training rows this is (n - ddof) / n times the sum of the dropped eigenvalues.
         Precision and cost: as ``r2_curve``.
         """
-        errors, count = self._errors(X)
+        errors, count = self._errors(X, remove)
         return float(errors[-1]) / count
 
-    def _errors(self, X: Any) -> tuple[Array, int]:
+    def _errors(self, X: Any, remove: Any) -> tuple[Array, int]:
         """((k + 1,) summed squared errors of 0, 1, ..., k components, rows): one pass."""
-        matrix = self._matrix(X)
+        matrix = self._matrix(X, remove=remove)
         if transform_axis(matrix) == 1:
             done = self._by_features("reconstruction", matrix)
             return done.errors(_eps(matrix)), matrix.shape[0]
-        operands, settings = self._operands()
+        operands, settings = self._operands(matrix.design is None)
         total = self._fold("reconstruction", matrix, 0, Reconstruction(**settings), operands)
         return total.errors(), total.count
 
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: Any, *, remove: Any = None) -> Array:
         """(n,) log-likelihood of each row under the probabilistic PCA model.
 
         Source: Tipping and Bishop 1999, "Probabilistic principal component analysis", eq. 2.9.
         Cost: one pass; no p x p matrix is formed. Precision: as ``r2_curve``.
         """
-        matrix = self._matrix(X)
-        likelihood = Likelihood.of(self._fitted(), self.missing)
+        matrix = self._matrix(X, remove=remove)
+        likelihood = Likelihood.of(self._fitted(), self.missing, matrix.design is None)
         if transform_axis(matrix) == 1:
             done = self._by_features("score", matrix)
             return likelihood.of_parts(done.projected(), done.residuals(_eps(matrix)))
@@ -321,9 +343,9 @@ class LinearModel(FittedViews):
         self._map_rows("score", matrix, likelihood, sink, likelihood.scratch_nbytes(matrix))
         return sink.values[:, 0]
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, remove: Any = None) -> float:
         """Mean log-likelihood of the rows."""
-        return float(np.mean(self.score_samples(X)))
+        return float(np.mean(self.score_samples(X, remove=remove)))
 
     def get_covariance(self) -> Array:
         """(p, p) covariance of the model, V'(L - s2 I)V + s2 I, in the units of the data."""
@@ -387,8 +409,11 @@ class LinearModel(FittedViews):
                 "as input"
             )
 
-    def _matrix(self, X: Any, dim: Any = None) -> ChunkedMatrix:
-        """New data as samples x features, the features checked against those of the fit."""
+    def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
+        """New data as samples x features, the features checked against those of the fit.
+
+        What the fit removed is removed from them too: see ``transform``.
+        """
         dim = self._dim_for(X) if dim is None else dim
         if is_xarray(X):
             X = variables_of(X, self._feature_labels())
@@ -396,7 +421,11 @@ class LinearModel(FittedViews):
         if matrix.missing_value is None and (code := self._missing_code(matrix.dtype)) is not None:
             matrix = as_matrix(matrix, missing_value=code)
         self._check_features(X, matrix)
-        return matrix
+        result = self._fitted()
+        basis = result.design_rows(matrix.labels.samples, remove)
+        if basis is None:
+            return matrix
+        return matrix.without(basis, np.vstack([result.mean, np.asarray(result.removed)]))
 
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
         """What means "missing" in new data of this dtype that do not say it themselves."""

@@ -36,7 +36,7 @@ def load(path: str | os.PathLike[str]) -> PCA | GenotypePCA | TruncatedSVD | Rot
     if isinstance(result, RotatedDecomposition):
         return rotated_from(result)
     kind = KINDS.get(result.method, PCA)
-    known = set(kind().get_params()).difference(NOT_KEPT)
+    known = set(kind().get_params()).difference(NOT_KEPT if kind is GenotypePCA else ())
     model = kind(**{name: value for name, value in result.settings.items() if name in known})
     attach(model, result)
     return model

@@ -53,6 +53,15 @@ class PCA(LinearModel):
         their area. ``components_`` are those of the weighted data; ``inverse_transform`` divides
         by the weights again. A feature of weight 0 is left out: its loadings are 0, and its
         reconstruction is its mean. NaN and negative weights are refused.
+    remove : what is projected out of the samples beside the mean, in the same pass: "month" or
+        "season" (the cycle in the dates of the samples), "trend" (a straight line in their
+        coordinate), an (n,) or (n, c) array, data frame or DataArray of covariates or batches
+        (text makes one column for each level), or a list of such. The components, ``scale="std"``
+        and the shares of variance are those of the residuals; variances still divide by n - ddof,
+        as for anomalies made beforehand. Columns that repeat each other count once. A hole
+        (missing="mean") holds what the observed samples of its feature say; that takes
+        svd_solver="gram". ``transform`` needs the arrays of new rows, not their cycles and trends.
+        ``result_.removed_coefficients`` (c, p) of the columns ``result_.design.names``.
 
     Attributes
     ----------
@@ -89,6 +98,7 @@ class PCA(LinearModel):
         progress: Any = None,
         checkpoint: str | None = None,
         weights: Any = None,
+        remove: Any = None,
     ) -> None:
         self.n_components = n_components
         self.whiten = whiten
@@ -107,6 +117,7 @@ class PCA(LinearModel):
         self.progress = progress
         self.checkpoint = checkpoint
         self.weights = weights
+        self.remove = remove
 
     plan_: Plan
     cost_: list[PassCost]
@@ -174,7 +185,7 @@ class PCA(LinearModel):
         self.fit(X, dim=dim, sample_weight=sample_weight)
         scores = self.result_.scores
         if scores is None:
-            return self.transform(X, dim=dim)
+            return self.transform(X, dim=dim, remove=self.remove)
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         values = np.array(scores, dtype=np.float32 if matrix.dtype == np.float32 else np.float64)
         if self.whiten:
@@ -209,6 +220,8 @@ def check_settings(settings: dict[str, Any], shape: tuple[int, int]) -> dict[str
     _check_iteration(settings)
     if settings["missing"] not in ("raise", "mean"):
         raise InvalidInputError(f"missing={settings['missing']!r}; expected 'raise' or 'mean'")
+    if settings.get("remove") is not None and not settings["center"]:
+        raise InvalidInputError("remove= needs center=True: the mean goes with what is removed")
     if settings["missing"] == "mean" and not settings["center"]:
         raise InvalidInputError("missing='mean' needs center=True: holes hold the mean, 0 after it")
     standardization(settings)

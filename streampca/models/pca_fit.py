@@ -30,6 +30,12 @@ from streampca.models.fitted import (
 from streampca.models.given import given
 from streampca.models.pca_gram import count_missing, gram_by_features, gram_by_panels
 from streampca.models.pca_krylov import krylov
+from streampca.models.pca_removal import (
+    Removed,
+    beside_design,
+    factor_without,
+    scatter_without,
+)
 from streampca.passes import Execution, PassResult, Plan, run, single_threaded_blas
 from streampca.solvers import (
     Spectrum,
@@ -58,6 +64,8 @@ def fit_pca(
     execution.n_passes = plan.n_passes
 
     beside = given(settings)
+    if plan.solver == "gram" and beside.basis is not None:
+        matrix = matrix.without(beside.basis)
 
     def step(name: str, matrix: ChunkedMatrix = matrix, number: int = 1, **more: Any) -> PassResult:
         """One pass of the plan; weights of samples, and of streamed features, come with it."""
@@ -97,11 +105,16 @@ class _Solved:
 
 
 def solve_accumulator(
-    accumulator: Any, settings: dict[str, Any], resolution: Resolution, limit: int
+    accumulator: Any,
+    settings: dict[str, Any],
+    resolution: Resolution,
+    limit: int,
+    removed: Removed | None = None,
 ) -> Fitted:
     """A PCA from a Scatter, MeanImputedScatter, RFactor or TruncatedFactor; no data are read.
 
     resolution : of what was accumulated.  limit : min(n, p), the most components there are.
+    removed : what a design took out of it beforehand.
     """
     stats = _column_stats(accumulator)
     dropped = np.flatnonzero(accumulator.missing >= accumulator.count)
@@ -117,8 +130,10 @@ def solve_accumulator(
     live = varying if varying.size else np.arange(1)  # where nothing varies: a component of 0
     limit = min(limit, len(live))
     solve = _solve_factor if isinstance(accumulator, (RFactor, TruncatedFactor)) else _solve_sums
-    one = solve(accumulator, settings, scale, live, resolution, limit)
-    k, gap = count_components(settings, one.known, one.spectrum, accumulator.count, limit, one.rank)
+    gone = None if removed is None else _scaled_columns(removed.explained, scale, live)
+    one = solve(accumulator, settings, scale, live, resolution, limit, gone)
+    count = accumulator.count - (0 if gone is None else len(gone))
+    k, gap = count_components(settings, one.known, one.spectrum, count, limit, one.rank)
     kept = one.spectrum.head(k)
     k = min(k, len(kept.values))
     divisor = freedom(accumulator.weight, settings)
@@ -145,6 +160,7 @@ def solve_accumulator(
         np.asarray(accumulator.missing),
         column_mean=np.array(stats.mean),
         deviation=scaling.deviation,
+        removed=None if removed is None else removed.coefficients,
     )
 
 
@@ -179,6 +195,23 @@ def _scaled_lower(lower: Array, scale: Array | None, live: Array) -> Array:
     return scaled
 
 
+def _scaled_columns(rows: Array, scale: Array | None, live: Array) -> Array:
+    """The columns that vary, scaled where they are."""
+    return rows[:, live] if scale is None else rows[:, live] * _inverse(scale, live)
+
+
+def _with(spectrum: Spectrum, explained: Array | None) -> Spectrum:
+    """The size of what was summed, before a design was taken off: rounding is that of larger sums.
+
+    explained : (r, live), with explained'explained what was taken off.
+    """
+    if explained is None:
+        return spectrum
+    top = float(np.linalg.norm(explained, 2)) ** 2
+    total = spectrum.total + float(np.sum(explained**2))
+    return replace(spectrum, values=spectrum.values + top, total=total)
+
+
 def _inverse(scale: Array, live: Array) -> Array:
     """(live columns,) 1 / scale, 0 where that is 0 (nothing varies)."""
     divisors = scale[live]
@@ -192,6 +225,7 @@ def _solve_sums(
     live: Array,
     resolution: Resolution,
     limit: int,
+    explained: Array | None,
 ) -> _Solved:
     """From the scatter matrix."""
     single = isinstance(accumulator, Scatter) and resolution.work == np.float32
@@ -201,7 +235,7 @@ def _solve_sums(
         residual = residual_norms(lower, spectrum)
     work = np.dtype(np.float32 if single else np.float64)
     terms = min(accumulator.count, OPEN_BLOCKS * 8192) if single else 1
-    floor = rounding_floor(work, spectrum, terms)
+    floor = rounding_floor(work, _with(spectrum, explained), terms)
     rank = min(numerical_rank(known, len(lower), floor), limit)
     if isinstance(accumulator, Scatter):  # what removed rows left behind
         least = 1.0 if scale is None else float(scale[live].min()) or 1.0
@@ -216,6 +250,7 @@ def _solve_factor(
     live: Array,
     resolution: Resolution,
     limit: int,
+    explained: Array | None,
 ) -> _Solved:
     """From a factor of the scatter, which is not squared; arithmetic was float64 throughout."""
     factor = accumulator.r_factor() if isinstance(accumulator, RFactor) else accumulator.factor()
@@ -227,7 +262,8 @@ def _solve_factor(
         spectrum = svd_of_r(factor)
         image = factor @ spectrum.vectors
         residual = np.linalg.norm(factor.T @ image - spectrum.vectors * spectrum.values, axis=0)
-    floor = float(np.finfo(np.float64).eps * 4 * spectrum.values[:1].max(initial=0.0))
+    largest = _with(spectrum, explained).values[:1].max(initial=0.0)
+    floor = float(np.finfo(np.float64).eps * 4 * largest)
     if isinstance(accumulator, TruncatedFactor):
         floor += accumulator.lost
         total = spectrum.total + accumulator.lost_trace
@@ -250,13 +286,25 @@ def _by_scatter(
     if settings["missing"] == "mean":
         accumulator = MeanImputedScatter()
         more = {"maps": {"missing": count_missing}, "sinks": {"missing": counts}}
+    resolution, removed = Resolution.of(matrix.dtype), None
+    if (basis := given(settings).basis) is not None:
+        more["matrix"] = beside_design(matrix, basis)
     done = step("scatter", accumulators={"scatter": accumulator}, **more)["scatter"]
-    fitted = solve_accumulator(done, settings, Resolution.of(matrix.dtype), min(matrix.shape))
-    if more:
+    if basis is not None:
+        done, removed = scatter_without(done, basis.shape[1], resolution.work)
+    fitted = solve_accumulator(done, settings, resolution, min(matrix.shape), removed)
+    if settings["missing"] == "mean":
         fitted.missing_by_sample = counts.values[:, 0]
     return fitted
 
 
 def _by_tsqr(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
-    done = step("tsqr", accumulators={"r": RFactor(center=settings["center"])})["r"]
-    return solve_accumulator(done, settings, Resolution.of(matrix.dtype), min(matrix.shape))
+    accumulators, removed = {"r": RFactor(center=settings["center"])}, None
+    resolution, limit = Resolution.of(matrix.dtype), min(matrix.shape)
+    if (basis := given(settings).basis) is None:
+        done = step("tsqr", accumulators=accumulators)["r"]
+    else:
+        joint = beside_design(matrix, basis, np.dtype(np.float64))
+        done = step("tsqr", matrix=joint, accumulators=accumulators)["r"]
+        done, removed = factor_without(done, basis.shape[1])
+    return solve_accumulator(done, settings, resolution, limit, removed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from streampca.accumulators import (
     OPEN_BLOCKS,
     Accumulator,
+    CrossMoments,
     CrossProduct,
     Gram,
     Moments,
@@ -17,7 +18,14 @@ from streampca.accumulators import (
 )
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe
-from streampca.matrix import Block, ChunkedMatrix, Standardize, weighted_divisors, work_dtype
+from streampca.matrix import (
+    Block,
+    ChunkedMatrix,
+    Standardize,
+    found,
+    weighted_divisors,
+    work_dtype,
+)
 from streampca.models.fitted import (
     Cohort,
     Fitted,
@@ -32,6 +40,7 @@ from streampca.models.fitted import (
 from streampca.models.given import given
 from streampca.models.gram_outputs import components_sink, finish_components, write_relationship
 from streampca.models.pca_plan import needs_moments
+from streampca.models.pca_removal import residual_stats
 from streampca.models.projection import FeatureLoadings, ScoresBesideFit
 from streampca.passes import Plan, single_threaded_blas
 from streampca.solvers import (
@@ -93,7 +102,8 @@ def _solve_dual(
         residual = residual_norms(lower, spectrum)
     floor = rounding_floor(work_dtype(matrix.dtype), spectrum, terms)
     rank = numerical_rank(values, n, floor)
-    k, gap = count_components(settings, values, spectrum, n, limit, rank)
+    count = n - given(settings).rank
+    k, gap = count_components(settings, values, spectrum, count, limit, rank)
     orientation = signs(spectrum.vectors[:, :k].T @ z_probe)
     return _Dual(spectrum, values, everything, residual, k, gap, rank, orientation, floor)
 
@@ -158,11 +168,18 @@ def gram_by_features(
         "gram": Gram(standardize=standardize, missing=settings["missing"]),
         "columns": Moments(),
     }
+    sinks: dict[str, Any] = {}
+    if matrix.design is not None:
+        rank = 1 + matrix.design.shape[1]
+        sinks = {
+            "sinks": {"removed": MemorySink(matrix.shape[1], rank)},
+            "maps": {"removed": found},
+        }
     counted = settings["missing"] == "mean"
     scores_all = cohort is not None and settings["components"]
     if counted and not scores_all:
         accumulators["rows"] = RowMissing()
-    first = step("gram", accumulators=accumulators).accumulators
+    first = step("gram", accumulators=accumulators, **sinks).accumulators
     gram = first.pop("gram")
     if (relationship := settings.get("relationship")) is not None:
         samples = matrix.labels.samples
@@ -171,6 +188,9 @@ def gram_by_features(
     dual = _solve_dual(gram.lower(), gram.z_probe, settings, matrix, terms, gram.n_used)
     del gram  # n x n, before the statistics of all columns are joined
     fitted = _dual_fitted(dual, first["columns"].columns(), matrix, settings, 1)
+    if sinks:
+        removed = sinks["sinks"]["removed"].values.T
+        fitted.mean, fitted.removed = removed[0].copy(), removed[1:].copy()
     if "rows" in accumulators:
         fitted.missing_by_sample = first["rows"].counts()
     del first
@@ -247,12 +267,15 @@ def gram_by_panels(
         center_twice(work.gram, work.z_probe)
     terms = min(matrix.shape[1], FEATURES_AT_ONCE)
     dual = _solve_dual(work.gram, work.z_probe, settings, matrix, terms, work.used(stats))
-    holes = work.holes
+    holes, read, removed = work.holes, work.matrix, work.matrix.removed
     del work  # n x n
     fitted = _dual_fitted(dual, stats, matrix, settings, len(plan.passes))
     fitted.missing_by_sample = None if holes is None else holes.values[:, 0]
+    center = fitted.mean
+    if removed is not None:  # residuals have no mean
+        fitted.removed, center = removed[1:], np.zeros_like(center)
     if settings["components"]:
-        operands = {"center": fitted.mean}
+        operands = {"center": center}
         u = dual.u
         if (sample_weight := given(settings).sample_weight) is not None:
             u *= np.sqrt(sample_weight)[:, None]
@@ -267,6 +290,7 @@ def gram_by_panels(
             side_inputs={"u": u},
             operands=operands,
             weights=None,
+            matrix=read,
         )["v"].cross_product()
         v /= np.where(dual.s > 0, dual.s, 1.0)
         fitted.components = finish_components(
@@ -293,6 +317,7 @@ class _Panels:
         if self.weights is not None:  # without scaling they are known from the beginning
             self.scale = weighted_divisors(None, self.weights)
         self.columns: Moments | None = None  # complete after the first panel
+        self.m2: Array | None = None  # (p,) of what a design leaves, else that of the columns
         self.holes: MemorySink | None = None  # (n, 1), where they count as means
 
     def standardize_first(self) -> None:
@@ -301,11 +326,28 @@ class _Panels:
         if self.settings["missing"] == "mean":
             self.holes = MemorySink(self.matrix.shape[0], 1, np.int64)
             more = {"maps": {"missing": count_missing}, "sinks": {"missing": self.holes}}
-        done = self.step("moments", accumulators={"columns": Moments()}, **more)
+        accumulators: dict[str, Accumulator] = {"columns": Moments()}
+        basis = given(self.settings).basis
+        if basis is not None:
+            accumulators["design"] = CrossMoments(y="design", width=basis.shape[1])
+            more["side_inputs"] = {"design": basis}
+        done = self.step("moments", accumulators=accumulators, **more)
         self.columns = done["columns"]
+        if basis is not None:
+            self._remove(basis, done["design"])
         eps = Resolution.of(self.matrix.dtype).eps
         scaling = standardization(self.settings).resolve(self.stats(), eps, self.weights)
         self.center, self.scale = scaling.center, scaling.scale
+        if basis is not None:
+            self.center = np.zeros_like(scaling.center)
+
+    def _remove(self, basis: Array, cross: CrossMoments) -> None:
+        """From here on rows are read without what the design explains."""
+        assert self.columns is not None
+        columns, slopes = self.columns.columns(), cross.deviations().T
+        eps = Resolution.of(self.matrix.dtype).eps
+        self.m2 = residual_stats(columns, slopes, eps).m2
+        self.matrix = self.matrix.without(basis, np.vstack([columns.mean, slopes]))
 
     def stats(self) -> ColumnStats:
         """Column statistics of the whole matrix; holes are refused here if they must be."""
@@ -313,7 +355,7 @@ class _Panels:
         stats = self.columns.columns()
         if self.settings["missing"] == "raise":
             refuse_partly_missing(stats.missing, self.matrix.shape[0])
-        return stats
+        return stats if self.m2 is None else replace(stats, m2=self.m2)
 
     def used(self, stats: ColumnStats) -> int:
         """Features that have observations, vary, and are not filtered."""
@@ -330,6 +372,7 @@ class _Panels:
         panel = np.empty((last - first, p), work_dtype(self.matrix.dtype))
         loaded = self.step(
             f"panel {i}",
+            matrix=self.matrix,
             maps={"panel": standardized},
             accumulators=fresh,
             sinks={"panel": RowsSink(panel, first)},
@@ -351,6 +394,7 @@ class _Panels:
             seen.append(
                 self.step(
                     f"below panel {i}",
+                    matrix=self.matrix,
                     maps={"gram": AgainstPanel()},
                     sinks={"gram": below},
                     operands={**self._operands(), "panel": panel},

@@ -8,15 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Accumulator, Moments, RowMissing, SubspaceStep
+from streampca.accumulators import (
+    Accumulator,
+    CrossMoments,
+    Moments,
+    RowMissing,
+    SubspaceStep,
+)
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats
-from streampca.matrix import ChunkedMatrix, Scaling
+from streampca.matrix import ChunkedMatrix, Scaling, found
 from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
 from streampca.models.given import given
 from streampca.models.gram_outputs import finish_components
 from streampca.models.pca_gram import RowsSink, count_missing, unweighted_rows
 from streampca.models.pca_krylov_plan import RANDOM, KrylovShape, space_dtype
+from streampca.models.pca_removal import residual_stats
 from streampca.models.projection import FeatureLoadings
 from streampca.passes import Plan, single_threaded_blas
 from streampca.solvers import (
@@ -43,6 +50,8 @@ def krylov(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Ru
     of every component's angle is at most ``tol``, at ``max_passes``, or when the components that
     are not certified are not getting there.
     """
+    if given(settings).basis is not None:
+        matrix = matrix.expanded()
     work = _Iteration(plan, matrix, settings, step)
     work.look()
     while work.advance():
@@ -79,6 +88,7 @@ class _Iteration:
         self.scaling: Scaling
         self.missing_by_sample: Array | None = None
         self.z_probe: Array | None = None
+        self.removed: Array | None = None  # (1 + r, p) means, and coefficients of the design
         self.history: list[_State] = []
         self.stopped = ""
 
@@ -96,14 +106,28 @@ class _Iteration:
             operands["q"] = self.rng.standard_normal((self.shape.m, self.shape.width))
         if not self.shape.streamed and self.given.weights is not None:
             operands["feature_weights"] = self.given.weights
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"maps": {}, "sinks": {}, "side_inputs": {}}
         holes = MemorySink(self.matrix.shape[0], 1, np.int64)
         if self.settings["missing"] == "mean" and self.shape.streamed:
             accumulators["rows"] = RowMissing()
         elif self.settings["missing"] == "mean":
-            more = {"maps": {"missing": count_missing}, "sinks": {"missing": holes}}
-        done = self.step("look", accumulators=accumulators, operands=operands, **more)
+            more["maps"]["missing"], more["sinks"]["missing"] = count_missing, holes
+        basis = self.given.basis
+        if basis is not None and self.shape.streamed:
+            self.matrix = self.matrix.without(basis)
+            taken = MemorySink(self.matrix.shape[1], 1 + basis.shape[1])
+            more["maps"]["removed"], more["sinks"]["removed"] = found, taken
+        elif basis is not None:
+            accumulators["design"] = CrossMoments(y="design", width=basis.shape[1])
+            more["side_inputs"]["design"] = basis
+        done = self.step(
+            "look", matrix=self.matrix, accumulators=accumulators, operands=operands, **more
+        )
         self.stats = done["columns"].columns()
+        if basis is not None and self.shape.streamed:
+            self.removed = taken.values.T
+        elif basis is not None:
+            self._remove(basis, done["design"].deviations().T)
         if self.settings["missing"] == "raise":
             refuse_partly_missing(self.stats.missing, self.matrix.shape[0])
         elif self.shape.streamed:
@@ -114,13 +138,12 @@ class _Iteration:
         self.scaling = standardization(self.settings).resolve(self.stats, eps, self.given.weights)
         self.k = min(self.k, max(1, int(np.count_nonzero(self.live))))
         self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype)
+        self.dimensions = int(np.count_nonzero(self._live_vectors()))
+        width = min(self.shape.width, self.dimensions)
         with single_threaded_blas():
             directions = done["start"].directions() if not sparse else self._product(done["start"])
             block = start_block(
-                directions[:, : max(1, self.shape.width - RANDOM)],
-                self.shape.width,
-                self._live_vectors(),
-                self.rng,
+                directions[:, : max(1, width - RANDOM)], width, self._live_vectors(), self.rng
             )
         self.block = block.astype(self.dtype)
 
@@ -129,6 +152,13 @@ class _Iteration:
         product = step.finished(self.scaling.center, self.scaling.scale)
         product[~self._live_vectors()] = 0.0
         return product
+
+    def _remove(self, basis: Array, slopes: Array) -> None:
+        """From here on samples are read without what the design explains."""
+        eps = Resolution.of(self.matrix.dtype).eps
+        self.removed = np.vstack([self.stats.mean, slopes])
+        self.stats = residual_stats(self.stats, slopes, eps)
+        self.matrix = self.matrix.without(basis, self.removed)
 
     @property
     def live(self) -> Array:
@@ -141,17 +171,23 @@ class _Iteration:
         return np.asarray((self.stats.count > 0) & ~still)
 
     def _live_vectors(self) -> Array:
-        return np.ones(self.shape.m, bool) if self.shape.streamed else self.live
+        if self.shape.streamed:
+            return np.ones(self.shape.m, bool)
+        return self.live if self.live.any() else np.arange(self.shape.m) == 0  # a component of 0
 
     def advance(self) -> bool:
         """One step. False when it was the last."""
         self.steps += 1
-        known = {"center": self.scaling.center, "scale": self.scaling.scale}
+        center = self.scaling.center
+        if self.removed is not None and not self.shape.streamed:
+            center = np.zeros_like(center)  # residuals have no mean
+        known = {"center": center, "scale": self.scaling.scale}
         standard = {name: value for name, value in known.items() if value is not None}
         accumulator = self.shape.step(self.block.shape[1], probe=self.steps == 1)
         one = self.step(
             "step",
             number=self.steps,
+            matrix=self.matrix,
             accumulators={"step": accumulator},
             operands={"q": self.block, **standard},
         )["step"]
@@ -168,7 +204,7 @@ class _Iteration:
     def _prepare_next(self, ritz: Ritz) -> bool:
         """Decide whether to go on, and with what block."""
         most = self.plan.named("step").times
-        room = self.shape.m - self.space.size
+        room = self.dimensions - self.space.size
         if self._certified().all():
             self.stopped = "certified"
         elif not room:
@@ -281,6 +317,8 @@ class _Iteration:
             deviation=self.scaling.deviation,
             uncertain=self._uncertain(last.certificate),
         )
+        if self.removed is not None:
+            fitted.mean, fitted.removed = self.removed[0].copy(), self.removed[1:].copy()
         if self.shape.streamed == 0:
             vectors[:, rank:] = 0.0
             fitted.components = finish_components(
@@ -308,6 +346,7 @@ class _Iteration:
         components = np.empty((len(s), self.matrix.shape[1]))
         self.step(
             "loadings",
+            matrix=self.matrix,
             operands={"u": u, "s": s},
             sinks={"loadings": RowsSink(components.T, 0)},
             maps={"loadings": FeatureLoadings(standardization(self.settings))},

@@ -7,10 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import LeadingDirections, Moments, SubspaceStep
+from streampca.accumulators import (
+    Accumulator,
+    CrossMoments,
+    LeadingDirections,
+    Moments,
+    SubspaceStep,
+)
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted import standardization
+from streampca.models.given import given
 from streampca.passes import Candidate, PassSpec, Plan, pass_spec
 from streampca.solvers import known_count
 
@@ -96,9 +103,13 @@ def krylov_candidates(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[C
             f"svd_solver='randomized' needs a number of components, not "
             f"n_components={settings['n_components']!r}: the whole spectrum is not computed"
         )
+    axes = (1, 0)
+    if given(settings).basis is not None:
+        matrix = matrix.expanded()
+        axes = (1,) if settings["missing"] == "mean" else axes
     shapes = [
         KrylovShape.of(matrix, k, axis, blocks, images)
-        for axis in (1, 0)
+        for axis in axes
         for images in ((True, False) if axis and settings["components"] else (False,))
         for blocks in BASES
     ]
@@ -136,11 +147,15 @@ def _candidate(
     steps = max(1, int(settings["max_passes"]) - 1 - extra)
     held = 2 * shape.capacity * shape.m * itemsize + 12 * p * 8
     held += shape.capacity * matrix.shape[axis] * itemsize * shape.images
+    looking: list[Accumulator] = [shape.look(settings, matrix.sparse), Moments()]
+    basis = given(settings).basis
+    if basis is not None and axis == 0:
+        looking.append(CrossMoments(y="design", width=basis.shape[1]))
     look = pass_spec(
         "look",
         matrix,
         axis,
-        [shape.look(settings, matrix.sparse), Moments()],
+        looking,
         flops=4.0 * cells * shape.width if matrix.sparse else look_flops(matrix, shape),
         stored=matrix.sparse,
         thin=True,
@@ -168,6 +183,11 @@ def _candidate(
             stored=matrix.sparse,
         )
         passes += (loadings,)
+    if basis is not None:
+        read = matrix.without(basis, None if axis else np.broadcast_to(0.0, (1 + len(basis.T), p)))
+        passes = tuple(replace(one, matrix=read) for one in passes)
+        if axis == 0:  # the look finds what is to be removed
+            passes = (replace(look, matrix=matrix), *passes[1:])
     solve = held + 5 * shape.m * shape.width * 8 + (64 << 20) + k * (n + 2 * p) * 8
     side = ("samples", "features")[axis]
     reason = (

@@ -10,6 +10,7 @@ import numpy as np
 
 from streampca.accumulators import (
     Accumulator,
+    CrossMoments,
     CrossProduct,
     Gram,
     MeanImputedScatter,
@@ -23,6 +24,7 @@ from streampca.models.fitted import standardization
 from streampca.models.given import given
 from streampca.models.gram_outputs import streamed_nbytes
 from streampca.models.pca_krylov_plan import krylov_candidates
+from streampca.models.pca_removal import beside_design
 from streampca.passes import (
     LANES,
     Candidate,
@@ -61,6 +63,13 @@ def plan_pca(
         raise InvalidInputError(
             "svd_solver='tsqr' cannot put means into holes in one pass; use svd_solver='scatter'"
         )
+    holes_removed = settings["missing"] == "mean" and given(settings).basis is not None
+    if holes_removed and solver not in ("auto", "gram", "randomized"):
+        raise InvalidInputError(
+            f"missing='mean' with remove= and svd_solver={solver!r}: a hole holds what the design "
+            "says there, which streamed samples cannot know in one pass. Use svd_solver='gram', "
+            "which streams features"
+        )
     if any(settings.get(name) is not None for name in ("relationship", "loadings")):
         if solver not in ("auto", "gram"):
             raise InvalidInputError(
@@ -72,10 +81,15 @@ def plan_pca(
     families = {
         "scatter": lambda: [_scatter(matrix, settings)],
         "tsqr": lambda: [_tsqr(matrix, settings)],
-        "gram": lambda: [_gram(matrix, settings, everyone), *_panels(matrix, settings)],
+        "gram": lambda: [
+            _gram(matrix, settings, everyone),
+            *([] if holes_removed else _panels(matrix, settings)),
+        ],
         "randomized": lambda: krylov_candidates(matrix, settings),
     }
-    wanted = ("scatter", "gram") if solver == "auto" else (solver,)
+    wanted: tuple[str, ...] = ("scatter", "gram") if solver == "auto" else (solver,)
+    if holes_removed:
+        wanted = tuple(name for name in wanted if name not in ("scatter", "tsqr"))
     candidates = [c for name in wanted for c in families[name]()]
     candidates.sort(key=lambda c: predicted_seconds(matrix, c))
     return make_plan(matrix, "PCA", candidates, settings["memory_limit"])
@@ -118,7 +132,11 @@ def _scatter(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     imputed = settings["missing"] == "mean"
     accumulator = MeanImputedScatter() if imputed else Scatter(center=settings["center"])
     solve, flops = _scatter_cost(p, settings, k)
-    spec = pass_spec("scatter", matrix, 0, [accumulator], flops=float(n) * p * p)
+    read = matrix
+    if (basis := given(settings).basis) is not None:
+        read, solve = beside_design(matrix, basis), solve + p * p * 8
+    spec = pass_spec("scatter", read, 0, [accumulator], flops=float(n) * p * p)
+    spec = replace(spec, matrix=read)
     reason = "one pass; p x p scatter, then eigh; eigenvalues to about {} of the largest".format(
         "1e-7" if str(work_dtype(matrix.dtype)) == "float32" else "1e-15"
     )
@@ -167,7 +185,12 @@ def plan_append(
 
 def _tsqr(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     n, p = matrix.shape
-    spec = pass_spec("tsqr", matrix, 0, [RFactor(center=settings["center"])], flops=2.0 * n * p * p)
+    basis = given(settings).basis
+    float64 = np.dtype(np.float64)
+    read = matrix if basis is None else beside_design(matrix, basis, float64)
+    accumulators = [RFactor(center=settings["center"])]
+    spec = pass_spec("tsqr", read, 0, accumulators, flops=2.0 * n * p * p)
+    spec = replace(spec, matrix=read)
     reason = "one pass; R factor, then its SVD: singular values to about 1e-14 of the largest"
     return Candidate("tsqr", reason, (spec,), 6 * p * p * 8, 22.0 * p**3)
 
@@ -206,6 +229,8 @@ def _gram(
         passes += (loadings,)
         to = " to Zarr" if streamed else ""
         reason += f"; a second pass for the components{to} (components=False saves it)"
+    if (basis := given(settings).basis) is not None:
+        passes = tuple(replace(one, matrix=matrix.without(basis)) for one in passes)
     # the Gram matrix is gone when the statistics of all columns are joined
     statistics = Moments().projected_nbytes(matrix.shape, 8) + 12 * p * 8
     held = max(first.total_nbytes + solve, statistics) + 2 * n * k * 8
@@ -226,6 +251,11 @@ def _panels(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Candidate]:
     solve, flops = _eigh_cost(n, settings, k)
     solve += n * n * 8 + 2 * n * k * 8 + 20 * p * 8
     divisions: dict[int, np.ndarray[Any, Any]] = {}
+    before: list[Accumulator] = [Moments()]
+    read = matrix
+    if (basis := given(settings).basis) is not None:
+        before.append(CrossMoments(y="design", width=basis.shape[1]))
+        read = matrix.without(basis, np.broadcast_to(0.0, (1 + basis.shape[1], p)))
     for wanted in PANELS:
         bounds = panel_bounds(matrix, wanted)
         divisions.setdefault(len(bounds), bounds)
@@ -233,7 +263,8 @@ def _panels(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Candidate]:
     for bounds in divisions.values():
         specs = []
         if needs_moments(settings):
-            specs.append(pass_spec("moments", matrix, 0, [Moments()], flops=6.0 * n * p))
+            specs.append(pass_spec("moments", matrix, 0, before, flops=6.0 * n * p))
+        first = len(specs)
         specs += _panel_passes(matrix, settings, bounds)
         if settings["components"]:
             cross = CrossProduct(y="u", center="center", width=k)
@@ -241,6 +272,7 @@ def _panels(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Candidate]:
             specs.append(
                 pass_spec("loadings", matrix, 0, [cross], flops=2.0 * n * p * k, kept_nbytes=held)
             )
+        specs[first:] = [replace(one, matrix=read) for one in specs[first:]]
         count = len(bounds) - 1
         panel = int(np.diff(bounds).max()) * p * work_dtype(matrix.dtype).itemsize
         reason = (
@@ -301,7 +333,8 @@ def needs_moments(settings: dict[str, Any]) -> bool:
     """Whether means or deviations must be known before products are formed."""
     filters = standardization(settings).filters
     known = settings["scale"] is None and not filters and settings["missing"] != "mean"
-    return not known or given(settings).sample_weight is not None
+    beside = given(settings)
+    return not known or beside.sample_weight is not None or beside.basis is not None
 
 
 def transform_axis(matrix: ChunkedMatrix) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -32,8 +32,13 @@ class Projection:
     absent: tuple[int, ...]  # indices of features without any observation in the fit
 
     @classmethod
-    def of(cls, result: Decomposition, whiten: bool, missing: str) -> Projection:
-        """The projection that a fitted result defines."""
+    def of(
+        cls, result: Decomposition, whiten: bool, missing: str, centre: bool = True
+    ) -> Projection:
+        """The projection that a fitted result defines.
+
+        centre : False where blocks come without the mean, and what else was removed.
+        """
         divisors = None
         if whiten:
             deviation = np.sqrt(result.explained_variance)
@@ -41,7 +46,7 @@ class Projection:
             divisors = np.maximum(deviation, floor)
         return cls(
             result.projectors,
-            result.mean,
+            result.mean if centre else np.zeros(result.n_features),
             result.divisors,
             divisors,
             missing,
@@ -93,31 +98,38 @@ class BackProjection:
     """x = mean + scale * (scores V): from scores to reconstructed rows.
 
     NaN in features without any observation in the fit: the model knows nothing of them.
+    removed : (r, p) coefficients of the side input "design", whose part is added; or None.
     """
 
     components: Array
     center: Array
     scale: Array | None
     whiten: Array | None
+    removed: Array | None = None
 
     @classmethod
-    def of(cls, result: Decomposition, whiten: bool) -> BackProjection:
-        """The inverse of ``Projection.of``."""
+    def of(cls, result: Decomposition, whiten: bool, again: bool = False) -> BackProjection:
+        """The inverse of ``Projection.of``.  again : add what a design removed."""
         forward = Projection.of(result, whiten, "raise")
         center = np.array(forward.center)
         center[result.dropped] = np.nan
-        return cls(result.require_components(), center, forward.scale, forward.whiten)
+        removed = result.removed if again else None
+        components = result.require_components()
+        return cls(components, center, forward.scale, forward.whiten, removed)
 
     def of_modes(self, chosen: Array, mean: bool) -> BackProjection:
         """That of some components alone, from all scores; without the mean: of anomalies."""
         components = np.zeros_like(self.components)
         components[chosen] = self.components[chosen]
         center = self.center if mean else np.where(np.isnan(self.center), np.nan, 0.0)
-        return BackProjection(components, center, self.scale, self.whiten)
+        return replace(self, components=components, center=center)
 
     def __call__(self, block: Block) -> Array:
         """(rows, p) of a block of scores."""
-        return self.apply(block.dense())
+        rows = self.apply(block.dense())
+        if self.removed is not None:
+            rows += (block["design"] @ self.removed).astype(rows.dtype)
+        return rows
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
         """Bytes beside blocks of scores: V, the rows, and a copy of them on their way out."""
@@ -217,8 +229,8 @@ class Likelihood:
     constant: float  # -1/2 (p log 2 pi + log |C|), in the units of the data
 
     @classmethod
-    def of(cls, result: Decomposition, missing: str) -> Likelihood:
-        """The likelihood of a fitted result."""
+    def of(cls, result: Decomposition, missing: str, centre: bool = True) -> Likelihood:
+        """The likelihood of a fitted result.  centre : as ``Projection.of``."""
         used = result.n_dimensions
         smallest = np.finfo(np.float64).eps * max(float(result.total_variance), 1e-300)
         noise = max(result.noise_variance, smallest)
@@ -227,7 +239,8 @@ class Likelihood:
         if (divisors := result.divisors) is not None:
             logdet += 2.0 * float(np.sum(np.log(divisors[divisors > 0])))
         constant = -0.5 * (used * np.log(2.0 * np.pi) + logdet)
-        return cls(Projection.of(result, False, missing), variance, noise, constant)
+        projection = Projection.of(result, False, missing, centre)
+        return cls(projection, variance, noise, constant)
 
     def __call__(self, block: Block) -> Array:
         one = self.projection

@@ -102,17 +102,17 @@ class RotatedPCA(LinearModel):
         model.dim_ = self.dim_
         return model
 
-    def r2_curve(self, X: Any = None) -> Array:
+    def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:
         """That of the unrotated components."""
-        return self.unrotated().r2_curve(X)
+        return self.unrotated().r2_curve(X, remove=remove)
 
-    def reconstruction_error(self, X: Any) -> float:
+    def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
         """As of the unrotated components: the reconstruction is the same."""
-        return self.unrotated().reconstruction_error(X)
+        return self.unrotated().reconstruction_error(X, remove=remove)
 
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: Any, *, remove: Any = None) -> Array:
         """As of the unrotated components: the model is the same."""
-        return self.unrotated().score_samples(X)
+        return self.unrotated().score_samples(X, remove=remove)
 
     def get_covariance(self) -> Array:
         """As of the unrotated components: the model is the same."""

@@ -111,7 +111,8 @@ def _key(plan: Mapping[str, Any], work: Work, held: Mapping[str, Array]) -> str:
             settings = {s: getattr(accumulator, s) for s in accumulator.settings}
             digest.update(pickle.dumps((name, type(accumulator), settings)))
         digest.update(pickle.dumps(sorted(work.maps.items())))
-        for group in (work.operands, work.side_inputs, {"w": work.weights, "hidden": work.hidden}):
+        rows = {"w": work.weights, "hidden": work.hidden, "design": work.design}
+        for group in (work.operands, work.side_inputs, rows):
             for name, value in sorted(group.items()):
                 if value is not None:
                     array = np.ascontiguousarray(value)

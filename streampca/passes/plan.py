@@ -21,6 +21,7 @@ from streampca.accumulators import OPEN_BLOCKS, Accumulator
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import ChunkedMatrix, ReadCount, regular_edges, work_dtype
 from streampca.matrix.block import tile_length
+from streampca.matrix.residual import PIECE_NBYTES
 from streampca.passes import machine
 
 MiB = 1024 * 1024
@@ -322,7 +323,8 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
     }
     for spec in candidate.passes:
         source = matrix if spec.matrix is None else spec.matrix
-        edges = block_edges(source, spec.axis, share, spec.rows, spec.stored)
+        by_entries = spec.stored and source.design is None  # residuals are dense
+        edges = block_edges(source, spec.axis, share, spec.rows, by_entries)
         longest = int(np.diff(edges).max(initial=0))
         across = source.shape[1 - spec.axis]
         blocks = source.spans_nbytes(spec.axis, edges)
@@ -335,7 +337,7 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
         active = min(lanes, max(1, len(one.spans)))
         tile = tile_length(longest, across, work.itemsize, spec.thin) * across * work.itemsize
         if source.sparse:  # a tile is expanded in the stored dtype first; masks of the entries
-            tile = 0 if spec.stored else tile * (1 + source.dtype.itemsize // work.itemsize)
+            tile = 0 if by_entries else tile * (1 + source.dtype.itemsize // work.itemsize)
             tile += block
         memory[spec.name] = {
             "blocks": min(active * (ahead + 1), len(edges) - 1) * block,
@@ -346,6 +348,10 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
             "scratch": active * spec.scratch(longest),
             "kept arrays": spec.kept_nbytes,
         }
+        if source.design is not None:
+            removed = (1 + source.design.shape[1]) * source.shape[1] * 8
+            memory[spec.name]["residuals"] = active * longest * across * work.itemsize
+            memory[spec.name]["design"] = source.design.nbytes + removed + 4 * PIECE_NBYTES
     axes = {spec.axis for spec in candidate.passes}
     prepare = sum((matrix.prepare_reads(axis) for axis in sorted(axes)), ReadCount())
     if prepare.chunks:

@@ -112,10 +112,14 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
     Ctrl-C stops it within a block. Raises what reading, maps and accumulators raise.
     """
     execution = execution or Execution()
+    operands = dict(operands or {})
+    if matrix.removed is not None:
+        operands["removed"] = matrix.removed
     work = Work(
-        matrix.streamed(plan.axis, plan.edges), dict(accumulators or {}),
-        {name: _laid_out(value) for name, value in (operands or {}).items()},
+        matrix.without(None).streamed(plan.axis, plan.edges), dict(accumulators or {}),
+        {name: _laid_out(value) for name, value in operands.items()},
         dict(side_inputs or {}), dict(maps or {}), dict(sinks or {}), weights, hidden, halo,
+        design=matrix.design,
     )  # fmt: skip
     _check(work)
     if halo and not plan.ordered:
@@ -165,6 +169,13 @@ def _check(work: Work) -> None:
     for name, values in work.side_inputs.items():
         if len(values) != length:
             raise InvalidInputError(f"side input {name!r} has {len(values)} rows, not {length}")
+    if work.design is not None:
+        if len(work.design) != work.matrix.shape[0]:
+            raise InvalidInputError(
+                f"a design of {len(work.design)} rows for {work.matrix.shape[0]} samples"
+            )
+        if axis == 0 and "removed" not in work.operands:
+            raise InvalidInputError("streamed samples need to know what the design removes")
     if work.weights is not None and len(work.weights) != work.matrix.shape[0]:
         raise InvalidInputError(
             f"{len(work.weights)} weights for {work.matrix.shape[0]} samples; expected one each"

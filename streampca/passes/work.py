@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from streampca.accumulators import Accumulator
-from streampca.matrix import Block, ChunkedMatrix, ReadCount
+from streampca.matrix import Block, ChunkedMatrix, ReadCount, residual_block
 from streampca.matrix.entries import sparse_nbytes
 from streampca.passes.readers import Readers
 from streampca.store import Sink
@@ -29,7 +29,8 @@ class Work:
 
     side_inputs : name -> array aligned with the streamed axis; blocks get their slice.
     weights : (samples,) row weights, or None.  hidden : boolean (samples, features), True =
-    treat as missing.
+    treat as missing.  design : (samples, r), projected out of every block before it is folded; the
+    operand "removed" says what that takes away where samples are streamed.
     """
 
     matrix: ChunkedMatrix
@@ -42,6 +43,7 @@ class Work:
     hidden: Any = None
     halo: int = 0
     offset: int = 0  # of side inputs, weights and mask that were cut for one span
+    design: Any = None
     hold: tuple[str, ...] = ()  # sinks that the folding process writes itself
 
     def fresh(self) -> dict[str, Accumulator]:
@@ -66,6 +68,8 @@ class Work:
     def process(self, block: Block, into: Mapping[str, Accumulator]) -> list[tuple[str, int, Any]]:
         """Maps, then accumulators, then sinks. Returns the pieces that were not written here."""
         try:
+            if self.design is not None:
+                block = self._residual(block)
             return self._process(block, into)
         except Exception as error:
             error.add_note(f"while folding {block.describe()}")
@@ -86,6 +90,15 @@ class Work:
                 sink.write(block.start, arrays[name])
         return pieces
 
+    def _residual(self, block: Block) -> Block:
+        """The block without what the design explains."""
+        removed = self.operands.get("removed")
+        if block.axis:
+            removed = None if removed is None else removed[:, block.columns]
+            return residual_block(block, self.design, removed)
+        rows = slice(block.start - self.offset, block.stop - self.offset)
+        return residual_block(block, self.design[rows], removed)
+
     def cut(self, blocks: range) -> Work:
         """The same work for these blocks only, carrying no more data than they need."""
         matrix = self.matrix
@@ -97,10 +110,11 @@ class Work:
         hidden = self.hidden
         if hidden is not None:
             hidden = np.asarray(hidden[:, part] if axis else hidden[part])
+        design = self.design if self.design is None or axis else self.design[part]
         sinks: dict[str, Any] = {n: None if n in self.hold else s for n, s in self.sinks.items()}
         return replace(
             self, matrix=matrix.part(axis, start, stop), side_inputs=sides, weights=weights,
-            hidden=hidden, offset=start, sinks=sinks,
+            hidden=hidden, offset=start, sinks=sinks, design=design,
         )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import streampca.matrix.block as block_module
 from streampca.accumulators import (
     Accumulator,
+    CrossMoments,
     CrossProduct,
     FeatureProjection,
     Gram,
@@ -371,6 +372,22 @@ def cross_case(name: str, center: bool, scale: bool) -> Case:
     )
 
 
+def oracle_cross_moments(d: Data) -> Values:
+    weight = d.weights.sum()
+    y_mean = d.weights @ d.y / max(weight, 1e-300)
+    z, y = d.filled(d.mean()), (d.y - y_mean) * np.sqrt(d.weights)[:, None]
+    return {
+        "weight": (weight, weight),
+        "mean": (d.mean(), 1.0 + np.abs(d.filled()).max(initial=0.0)),
+        "deviations": (z.T @ y, 1.0 + np.linalg.norm(z) * np.linalg.norm(y)),
+    }
+
+
+def read_cross_moments(a: CrossMoments) -> dict[str, Any]:
+    deviations, state = a.deviations(), a.state()
+    return {"weight": state["weight"], "mean": state["mean"], "deviations": deviations}
+
+
 CASES = [
     Case(
         "Moments",
@@ -406,6 +423,13 @@ CASES = [
     gram_case("Gram-std", Standardize(scale="std")),
     gram_case("Gram-std-ddof0", Standardize(scale="std", ddof=0), missing="mean"),
     gram_case("Gram-uncentred", Standardize(center=False), missing="mean"),
+    Case(
+        "CrossMoments",
+        lambda: CrossMoments(y="y", width=3),
+        read_cross_moments,
+        oracle_cross_moments,
+        holes="refuse",
+    ),
     cross_case("CrossProduct", True, True),
     cross_case("CrossProduct-raw", False, False),
     Case(

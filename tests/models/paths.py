@@ -10,21 +10,27 @@ from streampca import PCA
 from streampca.models import pca, pca_plan
 from streampca.passes import make_plan
 
-PATHS = ("scatter", "tsqr", "gram", "panels")
+PATHS = ("scatter", "tsqr", "gram", "panels", "krylov samples", "krylov features")
 
 
 def fit(path: str, X: Any, monkeypatch: pytest.MonkeyPatch, more: Any = None, **settings: Any):
     """A PCA fitted along that path. more : arguments of ``fit``."""
     more = more or {}
-    if path != "panels":
+    if path in ("scatter", "tsqr", "gram"):
         return PCA(svd_solver=path, **settings).fit(X, **more)
 
     def plan(matrix, chosen):
-        candidates = pca_plan._panels(matrix, chosen)
-        return make_plan(matrix, "PCA", [candidates[min(2, len(candidates) - 1)]])
+        if path == "panels":
+            candidates = pca_plan._panels(matrix, chosen)
+            return make_plan(matrix, "PCA", [candidates[min(2, len(candidates) - 1)]])
+        axis = ("krylov samples", "krylov features").index(path)
+        found = pca_plan.krylov_candidates(matrix, chosen)
+        return make_plan(matrix, "PCA", [one for one in found if one.passes[0].axis == axis][:1])
 
+    if path != "panels":
+        settings = {"tol": 1e-10, "max_passes": 40, **settings}
     with monkeypatch.context() as patched:
         patched.setattr(pca, "plan_pca", plan)
         model = PCA(**settings).fit(X, **more)
-    assert model.plan_.solver == "gram by panels"
+    assert model.plan_.solver == ("gram by panels" if path == "panels" else "krylov")
     return model

@@ -323,3 +323,11 @@ def test_sparse_matrices_are_never_made_dense(form, more, monkeypatch):
     _, s, vt = np.linalg.svd(z, full_matrices=False)
     np.testing.assert_allclose(model.explained_variance_, s[:3] ** 2 / 399, rtol=1e-10)
     assert angles(model.components_, vt[:3]).max() < 1e-7
+
+
+@pytest.mark.parametrize("shape", [(10, 5), (50, 5), (5, 50)])
+def test_nothing_varies(shape):
+    with pytest.warns(AccuracyWarning, match="features vary"):
+        model = PCA(1, svd_solver="randomized").fit(np.ones(shape))
+    assert model.explained_variance_[0] == 0
+    assert not model.components_.any()

@@ -1,0 +1,251 @@
+"""The columns of a design, term by term, from words, coordinates and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, shorten
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels
+from streampca.models.by_name import along, by_dims, coordinate, match
+
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+SEASONS = ("DJF", "MAM", "JJA", "SON")
+DAY = np.timedelta64(1, "D")
+
+
+@dataclass(frozen=True)
+class Term:
+    """Some columns of a design.
+
+    kind : "month", "season", "trend" (of the coordinate ``dim``), "columns" or "levels" (arrays).
+    names : of the columns; of levels, the levels.
+    """
+
+    kind: str
+    dim: str = ""
+    names: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return {"kind": self.kind, "dim": self.dim, "names": list(self.names)}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
+        """The inverse of ``to_dict``."""
+        return cls(saved["kind"], saved["dim"], tuple(saved["names"]))
+
+
+def terms_of(remove: Any, samples: AxisLabels) -> tuple[tuple[Term, ...], Array]:
+    """(the terms that ``remove`` means for these samples, their columns (n, c))."""
+    terms: list[Term] = []
+    columns: list[Array] = []
+    if isinstance(remove, (list, tuple)) and not remove:
+        raise InvalidInputError(
+            f"remove={remove!r} names nothing; expected 'month', 'trend', ... or an array"
+        )
+    for one in _items(remove):
+        made = [_of_word(one, samples)] if isinstance(one, str) else _of_array(one, samples)
+        terms += [term for term, _ in made]
+        columns += [values for _, values in made]
+    return tuple(terms), np.concatenate(columns, axis=1)
+
+
+def columns_of(terms: Sequence[Term], samples: AxisLabels, arrays: Sequence[Any]) -> Array:
+    """(n, c) the columns of known terms at other samples; ``arrays`` stand for those that need one.
+
+    An array may have made several terms (a data frame of numbers and levels).
+    """
+    given = [made for one in arrays for made in _of_array(one, samples)]
+    wanted = [term for term in terms if term.kind in ("columns", "levels")]
+    if len(given) != len(wanted):
+        what = ", ".join(shorten(list(term.names), len(term.names)) for term in wanted)
+        raise InvalidInputError(
+            f"{len(wanted)} arrays were removed in the fit ({what}), and {len(given)} came: give "
+            "those of these samples, remove=array of (n_samples, columns); or remove=False, which "
+            "leaves these rows as they are"
+        )
+    columns = []
+    for term in terms:
+        if term in wanted:
+            found, values = given.pop(0)
+            columns.append(_as_in_fit(term, found, values))
+        else:
+            columns.append(_of_word(term.kind, samples, term.dim)[1])
+    return np.concatenate(columns, axis=1)
+
+
+def arrays_among(remove: Any) -> list[Any]:
+    """What is no word in ``remove``."""
+    return [] if remove is None else [one for one in _items(remove) if not isinstance(one, str)]
+
+
+def _items(remove: Any) -> list[Any]:
+    """One term or several: a list counts as several where it holds words or arrays."""
+    if isinstance(remove, (list, tuple)) and any(
+        isinstance(one, str) or getattr(one, "ndim", 0) for one in remove
+    ):
+        words = all(isinstance(one, str) for one in remove)
+        known = words and set(remove) <= {"month", "season", "trend", "linear"}
+        return list(remove) if known or not words else [np.asarray(remove)]
+    return [remove]
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+
+def _of_word(word: str, samples: AxisLabels, dim: str = "") -> tuple[Term, Array]:
+    """A cycle or a trend in a coordinate of the samples."""
+    if word in ("trend", "linear"):
+        dim, values = _coordinate_for(word, samples, dim, _numbers)
+        return Term("trend", dim, (f"trend of {dim}",)), values[:, None]
+    if word not in ("month", "season"):
+        raise InvalidInputError(
+            f"remove={word!r}; expected 'month', 'season', 'trend', an array of (n_samples, "
+            "columns), or a list of such"
+        )
+    dim, month = _coordinate_for(word, samples, dim, _months)
+    names = MONTHS if word == "month" else SEASONS
+    place = month if word == "month" else (month + 1) % 12 // 3
+    return Term(word, dim, names), (place[:, None] == np.arange(len(names))).astype(np.float64)
+
+
+def _coordinate_for(word: str, samples: AxisLabels, dim: str, read: Any) -> tuple[str, Array]:
+    """(name, values) of the first coordinate of the samples that serves, or of the one named."""
+    for one in [dim] if dim else [*samples.coords, *samples.extra, *samples.grids]:
+        known = coordinate(samples, one)
+        values = None if known is None else read(known)
+        if values is not None:
+            return one, values
+    kind = "dates" if word in ("month", "season") else "dates or numbers"
+    wanted = f"the coordinate {dim!r}" if dim else "a coordinate"
+    raise InvalidInputError(
+        f"remove={word!r} needs {wanted} of the samples with {kind}; the samples have "
+        f"{list(samples.coords) or 'none'}. Give X as an xarray.DataArray with its time, or the "
+        "numbers themselves, remove=array of (n_samples, columns)"
+    )
+
+
+def _months(values: Array) -> Array | None:
+    """(n,) 0 to 11, or None where these are no dates."""
+    if values.dtype.kind == "M":
+        return np.asarray(values.astype("datetime64[M]").astype(np.int64) % 12)
+    if values.dtype == object and all(hasattr(one, "month") for one in values):
+        return np.array([one.month - 1 for one in values], dtype=np.int64)
+    return None
+
+
+def _numbers(values: Array) -> Array | None:
+    """(n,) float64: numbers as they are, dates in days; None for text."""
+    if values.dtype.kind == "M":
+        return np.asarray((values - np.datetime64(0, "D")) / DAY)
+    if values.dtype.kind in "iuf":
+        return values.astype(np.float64)
+    if values.dtype == object and all(hasattr(one, "toordinal") for one in values):
+        return np.array([_days(one) for one in values])
+    return None
+
+
+def _days(date: Any) -> float:
+    """Days of a date in its own calendar (cftime counts fractions itself)."""
+    if hasattr(date, "calendar"):
+        return float(date.toordinal(fractional=True))
+    return float(date.toordinal()) + getattr(date, "hour", 0) / 24.0
+
+
+# -- arrays --------------------------------------------------------------------------------------
+
+
+def _of_array(given: Any, samples: AxisLabels) -> list[tuple[Term, Array]]:
+    """Terms of an array, data frame or DataArray: its numbers together, then columns of levels."""
+    numbers: list[tuple[str, Array]] = []
+    levels: list[tuple[Term, Array]] = []
+    for name, values in _named_columns(given, samples):
+        if values.dtype.kind in "biuf":
+            numbers.append((name, values.astype(np.float64)))
+            continue
+        known, place = np.unique(values.astype(str), return_inverse=True)
+        term = Term("levels", name, tuple(known.tolist()))
+        levels.append((term, (place[:, None] == np.arange(len(known))).astype(np.float64)))
+    made = []
+    if numbers:
+        columns = np.stack([values for _, values in numbers], axis=1)
+        if not np.isfinite(columns).all():
+            row = int(np.flatnonzero(~np.isfinite(columns).all(axis=1))[0])
+            raise InvalidInputError(
+                f"remove holds NaN or infinity at {samples.name(row)}; expected finite numbers for "
+                "every sample"
+            )
+        made.append((Term("columns", "", tuple(name for name, _ in numbers)), columns))
+    return made + levels
+
+
+def _named_columns(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
+    """The columns of what was given, each (n,), in the order of the samples."""
+    if by_dims(given):
+        return _of_dataarray(given, samples)
+    if hasattr(given, "columns") and hasattr(given, "index"):
+        order = _in_order(given.index, samples, len(given))
+        return [(str(name), np.asarray(given[name])[order]) for name in given.columns]
+    if hasattr(given, "index") and hasattr(given, "to_numpy"):
+        order = _in_order(given.index, samples, len(given))
+        return [(str(given.name or "x0"), np.asarray(given)[order])]
+    array = np.asarray(given)
+    array = array[:, None] if array.ndim == 1 else array
+    n = len(samples)
+    if array.ndim != 2 or len(array) != n or not array.shape[1]:
+        raise InvalidInputError(
+            f"remove has shape {np.shape(given)}; expected ({n},) or ({n}, columns): a row for "
+            "every sample"
+        )
+    return [(f"x{j}", array[:, j]) for j in range(array.shape[1])]
+
+
+def _of_dataarray(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
+    beside = [str(d) for d in given.dims if str(d) not in samples.dims]
+    if len(beside) > 1:
+        raise InvalidInputError(
+            f"remove has dimensions {given.dims}; expected some of {samples.dims} and at most one "
+            "for its columns"
+        )
+    if not beside:
+        return [(str(given.name or "x0"), along(given, samples, "remove"))]
+    (dim,) = beside
+    known = given.coords[dim].values if dim in given.coords else range(given.sizes[dim])
+    one = [along(given.isel({dim: j}), samples, "remove") for j in range(given.sizes[dim])]
+    return [(str(name), values) for name, values in zip(known, one, strict=True)]
+
+
+def _in_order(index: Any, samples: AxisLabels, size: int) -> Any:
+    """Where the rows of a data frame stand for the samples, by its index if both have names."""
+    n = len(samples)
+    plain = type(index).__name__ == "RangeIndex"
+    known = samples.coords.get(samples.dims[0]) if len(samples.dims) == 1 else None
+    if known is None or plain:
+        if size != n:
+            raise InvalidInputError(f"remove has {size} rows for {n} samples; expected one each")
+        return slice(None)
+    return match(np.asarray(known), np.asarray(index), "the index of remove")
+
+
+def _as_in_fit(term: Term, found: Term, values: Array) -> Array:
+    """Columns of a new array in the form of the fit: the same numbers, or the same levels."""
+    if (term.kind, len(term.names)) == (found.kind, len(found.names)) and term.kind == "columns":
+        return values
+    if term.kind == found.kind == "levels":
+        if new := sorted(set(found.names) - set(term.names)):
+            raise InvalidInputError(
+                f"remove has the level {new[0]!r}, which no sample of the fit had: "
+                f"{shorten(list(term.names), len(term.names))}"
+            )
+        places = [term.names.index(name) for name in found.names]
+        known = np.zeros((len(values), len(term.names)))
+        known[:, places] = values
+        return known
+    raise InvalidInputError(
+        f"remove has {len(found.names)} {found.kind}; the fit had {len(term.names)} {term.kind}"
+    )

@@ -1,0 +1,117 @@
+"""A design projected out of a PCA: beside the matrix while samples stream, and taken off after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.linalg
+
+from streampca.accumulators import OPEN_BLOCKS, RFactor, Scatter
+from streampca.kernels import Array, ColumnStats, symmetrize
+from streampca.matrix import ChunkedMatrix, concat_features, work_dtype
+from streampca.sources import as_matrix
+
+ROWS_AT_ONCE = 256
+EXPLAINED = 64 * float(np.finfo(np.float64).eps)  # of a variance: less is rounding
+Joint = TypeVar("Joint", Scatter, RFactor)
+
+
+def beside_design(
+    matrix: ChunkedMatrix, basis: Array, dtype: np.dtype[Any] | None = None
+) -> ChunkedMatrix:
+    """[basis, X]: the columns of the design first.
+
+    dtype : of the basis, and of X if it has less; default the working dtype of X. Rounding the
+    basis leaves that share of what the design explains among the residuals.
+
+    What is accumulated of it holds all that is needed to project them out afterwards: the
+    scatter of the residuals is a Schur complement, their R factor the trailing corner.
+    """
+    dtype = work_dtype(matrix.dtype) if dtype is None else dtype
+    return concat_features(as_matrix(np.ascontiguousarray(basis, dtype=dtype)), matrix)
+
+
+def residual_stats(columns: ColumnStats, slopes: Array, eps: float) -> ColumnStats:
+    """The statistics of columns without what a basis explains, but for their means.
+
+    slopes : (r, p) coefficients of the orthonormal basis.  eps : resolution of the stored values.
+    A column that the basis explains to rounding becomes constant.
+    """
+    m2 = np.maximum(columns.m2 - np.sum(slopes**2, axis=0), 0.0)
+    stored = (0.5 * eps) ** 2 * (columns.m2 + columns.weight * columns.mean**2)
+    m2[m2 <= np.maximum(stored, EXPLAINED * columns.m2)] = 0.0
+    return replace(columns, m2=m2)
+
+
+@dataclass
+class Removed:
+    """What a design took out of a matrix.
+
+    coefficients : (r, p).  explained : (r, p) with explained'explained the scatter taken away.
+    """
+
+    coefficients: Array
+    explained: Array
+
+
+def scatter_without(joint: Scatter, r: int, dtype: np.dtype[Any]) -> tuple[Scatter, Removed]:
+    """The scatter of the residuals of all but the first r columns on those.
+
+    joint : of [design, X].  dtype : in which it was summed. A column that the design explains to
+    within the rounding of those sums becomes 0.
+    Cost: p^2 r flops and p^2 float64.
+    Source: Frisch and Waugh 1933; Golub and Van Loan 2013, section 3.2.11 (Schur complement).
+    """
+    lower = joint.lower()
+    p = len(lower) - r
+    corner, cross = symmetrize(lower[:r, :r]), lower[r:, :r]
+    factor = np.linalg.cholesky(corner)
+    explained = scipy.linalg.solve_triangular(factor, cross.T, lower=True)
+    s = np.empty((p, p))
+    for i in range(0, p, ROWS_AT_ONCE):
+        rows = slice(i, min(i + ROWS_AT_ONCE, p))
+        s[rows] = lower[r:][rows, r:]
+        s[rows, : rows.stop] -= explained[:, rows].T @ explained[:, : rows.stop]
+    before = np.diagonal(lower)[r:]
+    rounding = OPEN_BLOCKS * float(np.finfo(dtype).eps)
+    gone = np.flatnonzero(np.diagonal(s) <= rounding * before)
+    s[gone] = 0.0
+    s[:, gone] = 0.0
+    made = _like(joint, Scatter(), r)
+    made.s, made.slack = s, joint.slack
+    coefficients = scipy.linalg.solve_triangular(factor, explained, lower=True, trans="T")
+    return made, _about_means(made, joint, coefficients, explained)
+
+
+def factor_without(joint: RFactor, r: int) -> tuple[RFactor, Removed]:
+    """The R factor of the residuals of all but the first r columns on those.
+
+    A column that the design explains to rounding becomes 0. Source: as ``scatter_without``.
+    """
+    whole = joint.r_factor()
+    trailing = np.array(whole[r:, r:], order="F")
+    rounding = OPEN_BLOCKS * float(np.finfo(np.float64).eps)
+    before = np.linalg.norm(whole[:, r:], axis=0)
+    trailing[:, np.linalg.norm(trailing, axis=0) <= rounding * before] = 0.0
+    made = _like(joint, RFactor(), r)
+    made.r = trailing
+    explained = whole[:r, r:]
+    coefficients = scipy.linalg.solve_triangular(whole[:r, :r], explained)
+    return made, _about_means(made, joint, coefficients, explained)
+
+
+def _like(joint: Joint, made: Joint, r: int) -> Joint:
+    """Counts and means of all but the first r columns."""
+    made.count, made.weight = joint.count, joint.weight
+    made.mean, made.mean_low = joint.mean[r:].copy(), joint.mean_low[r:].copy()
+    made.missing = joint.missing[r:].copy()
+    return made
+
+
+def _about_means(made: Joint, joint: Joint, coefficients: Array, explained: Array) -> Removed:
+    """The columns of the basis sum to 0 but for their rounding: the means take what is left."""
+    r = len(coefficients)
+    made.mean = made.mean - joint.mean[:r] @ coefficients
+    return Removed(coefficients, explained)
