@@ -103,7 +103,7 @@ def krylov_candidates(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[C
             f"svd_solver='randomized' needs a number of components, not "
             f"n_components={settings['n_components']!r}: the whole spectrum is not computed"
         )
-    axes = (1, 0)
+    axes: tuple[int, ...] = (1, 0)
     if given(settings).basis is not None:
         matrix = matrix.expanded()
         axes = (1,) if settings["missing"] == "mean" else axes
