@@ -73,6 +73,18 @@ def test_a_quarter_of_a_gibibyte_is_refused_with_the_limit_that_would_do() -> No
     assert [one.reads for one in usual.passes] == [381]
 
 
+def write_noise(stem: Path, n: int, p: int) -> str:
+    """A fileset of random calls, without ever holding them; its path."""
+    Path(f"{stem}.fam").write_text("".join(f"f s{i} 0 0 0 0\n" for i in range(n)))
+    Path(f"{stem}.bim").write_text("".join(f"1 v{j} 0 {j} A G\n" for j in range(p)))
+    with open(f"{stem}.bed", "wb") as bed:
+        bed.write(b"\x6c\x1b\x01")
+        rng = np.random.default_rng(0)
+        for _ in range(100):
+            bed.write(rng.integers(0, 256, p // 100 * n // 4, dtype=np.uint8).tobytes())
+    return f"{stem}.bed"
+
+
 CHILD = """
 import sys
 import streampca
@@ -90,20 +102,39 @@ print((peak_nbytes() - before) / 1e6)
 @pytest.mark.slow
 def test_resident_memory_does_not_grow_with_the_file(tmp_path) -> None:
     """A mapped .bed would count as resident: 100 MB here."""
-    n, p = 4000, 100_000
-    stem = tmp_path / "x"
-    (tmp_path / "x.fam").write_text("".join(f"f s{i} 0 0 0 0\n" for i in range(n)))
-    (tmp_path / "x.bim").write_text("".join(f"1 v{j} 0 {j} A G\n" for j in range(p)))
-    with open(f"{stem}.bed", "wb") as bed:
-        bed.write(b"\x6c\x1b\x01")
-        rng = np.random.default_rng(0)
-        for _ in range(100):
-            bed.write(rng.integers(0, 256, p // 100 * n // 4, dtype=np.uint8).tobytes())
+    path = write_noise(tmp_path / "x", 4000, 100_000)
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, f"{stem}.bed"],
+        [sys.executable, "-c", CHILD, path],
         capture_output=True,
         text=True,
         check=True,
         cwd=Path(streampca.__file__).parents[1],
     )
     assert float(done.stdout) < 30
+
+
+STREAMED = """
+import sys
+import streampca
+from streampca.passes.machine import peak_nbytes
+streampca.GenotypePCA(60, loadings=sys.argv[2], svd_solver="gram").fit(sys.argv[1])
+print(peak_nbytes())
+"""
+
+
+@pytest.mark.slow
+def test_streamed_components_take_no_memory(tmp_path) -> None:
+    """They would take 288 MB; what is left is within the plan."""
+    path, out = write_noise(tmp_path / "x", 100, 600_000), tmp_path / "v.zarr"
+    held, streamed = (
+        GenotypePCA(60, svd_solver="gram", loadings=to).plan(path).peak_nbytes for to in (None, out)
+    )
+    assert held - streamed > 200e6
+    done = subprocess.run(
+        [sys.executable, "-c", STREAMED, path, str(out)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(streampca.__file__).parents[1],
+    )
+    assert int(done.stdout) <= streamed
