@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -56,6 +57,9 @@ class JoinedMatrix(ChunkedMatrix):
             joint = AxisLabels.concat(axes)
         kept = parts[0].labels.axis(other)
         self.labels = Labels(kept, joint) if joined else Labels(joint, kept)
+        if variables:
+            told = {name: part.labels.attrs for name, part in zip(variables, parts, strict=True)}
+            self.labels = replace(self.labels, attrs=told)
 
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
         if axis != self.joined:

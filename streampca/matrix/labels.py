@@ -141,7 +141,7 @@ class Labels:
     samples: AxisLabels
     features: AxisLabels
     name: str | None = None  # of what was measured
-    attrs: Mapping[str, Any] = field(default_factory=dict)  # its units, ...
+    attrs: Mapping[str, Any] = field(default_factory=dict)  # its units, ...; by variable
 
     @classmethod
     def plain(
@@ -155,6 +155,10 @@ class Labels:
             AxisLabels.plain("sample", shape[0], samples),
             AxisLabels.plain("feature", shape[1], features),
         )
+
+    def attrs_of(self, variable: str) -> Mapping[str, Any]:
+        """Attributes of what was measured, or of one of several variables."""
+        return self.attrs.get(variable, {}) if self.features.parts else self.attrs
 
     @property
     def dims_named(self) -> bool:

@@ -325,8 +325,9 @@ class Decomposition:
             tables |= genotype_tables(self, component)
             attributes["n_features_used"] = self.n_features_used
         dataset = to_dataset(tables, attributes)
-        for name in {"mean", "mean_"} & set(dataset.data_vars):
-            dataset[name].attrs.update(self.labels.attrs)
+        for name in {"mean", "mean_", *(f"mean_{v}" for v in features.parts)}:
+            if name in dataset.data_vars:
+                dataset[name].attrs.update(self.labels.attrs_of(name.removeprefix("mean_")))
         return dataset
 
     # -- at rest ------------------------------------------------------------------------------

@@ -118,7 +118,10 @@ def _wrapped(result: Decomposition, scores: Any, samples: AxisLabels, rows: Any)
     features = labels.features
     if len(features) != rows.shape[1]:
         features = AxisLabels.plain("feature", rows.shape[1])
-    return to_dataarray(rows, [samples, features], labels.name or "reconstruction", labels.attrs)
+    made = to_dataarray(rows, [samples, features], labels.name or "reconstruction")
+    for variable in made.data_vars.values() if features.parts else [made]:
+        variable.attrs.update(labels.attrs_of(str(variable.name)))
+    return made
 
 
 def _component(result: Decomposition) -> str:

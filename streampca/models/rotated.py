@@ -141,21 +141,21 @@ class RotatedDecomposition(Decomposition, kind="rotated model"):
 
 
 def _checked_count(result: Decomposition, k: int | None) -> int:
-    """How many components are rotated. Raises InvalidInputError."""
+    """How many components are rotated; None: all that vary. Raises InvalidInputError."""
     if isinstance(result, RotatedDecomposition):
         raise InvalidInputError("this result is rotated already; rotate result.unrotated()")
-    count = result.n_components if k is None else k
+    values = result.explained_variance
+    vary = int(np.count_nonzero(values > np.finfo(np.float64).eps * values.max(initial=0.0)))
+    count = vary if k is None else k
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
         raise InvalidInputError(f"k={k!r}; expected a number of components")
-    if not 1 <= count <= result.n_components:
+    if vary and not 1 <= count <= result.n_components:
         raise InvalidInputError(
             f"k={count}; the result has {result.n_components} components. Fit more of them, or "
             "rotate fewer"
         )
-    values = result.explained_variance[:count]
-    still = int(np.argmax(values <= np.finfo(np.float64).eps * values[0])) if len(values) else 0
-    if still or values[0] <= 0:
+    if not 1 <= count <= vary:
         raise InvalidInputError(
-            f"component {still + 1} has no variance and cannot be rotated; expected k={still}"
+            f"component {vary + 1} has no variance and cannot be rotated; expected k={vary}"
         )
     return int(count)

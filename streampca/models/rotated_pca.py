@@ -18,7 +18,7 @@ class RotatedPCA(LinearModel):
 
     pca : the :class:`PCA` that is fitted first; its settings hold.
     method : "varimax" (orthogonal) or "promax" (oblique).
-    k : how many components to rotate; None = all that were kept.
+    k : how many components to rotate; None = all that were kept and vary.
     normalize : Kaiser's row normalisation during the varimax part.
     power : of promax.
 
@@ -136,7 +136,7 @@ def rotate(
     source : a fitted PCA (or another estimator of ours), which gives a fitted
         :class:`RotatedPCA`; or a Decomposition, which gives a :class:`RotatedDecomposition`.
     method : "varimax", or "promax" (factors may correlate).
-    k : how many leading components to rotate; None = all. The answer depends on it.
+    k : how many leading components to rotate; None = all that vary. The answer depends on it.
     normalize : Kaiser's row normalisation: features count the same, however much they share.
     power : of promax's target.
 

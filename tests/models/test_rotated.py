@@ -144,4 +144,5 @@ def test_what_cannot_be_rotated():
     with pytest.warns(streampca.errors.AccuracyWarning):
         still = PCA(2).fit(flat)
     with pytest.raises(InvalidInputError, match=r"component 2 has no variance.*expected k=1"):
-        streampca.rotate(still)
+        streampca.rotate(still, k=2)
+    assert streampca.rotate(still).n_components_ == 1

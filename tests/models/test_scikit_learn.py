@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_sparse_data,
 )
 
-from streampca import PCA, IncrementalPCA
+from streampca import PCA, IncrementalPCA, RotatedPCA
 
 # repeated rows are more rows: n_components=None gives more components then (beyond the rank)
 MORE_ROWS = {
@@ -22,7 +22,9 @@ MORE_ROWS = {
 }
 
 
-@pytest.mark.parametrize("estimator", [PCA(), IncrementalPCA(), PCA(scale="std", missing="mean")])
+@pytest.mark.parametrize(
+    "estimator", [PCA(), IncrementalPCA(), PCA(scale="std", missing="mean"), RotatedPCA()]
+)
 @pytest.mark.filterwarnings("ignore")
 def test_check_estimator(estimator):
     results = check_estimator(estimator, on_skip=None, expected_failed_checks=MORE_ROWS)

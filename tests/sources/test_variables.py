@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import streampca
 from streampca import PCA
@@ -87,6 +88,11 @@ def test_a_joint_fit_comes_back_as_a_dataset(tmp_path, scale):
         low = (u[:, :2] * s[:2]) @ v[:2] * (1 if scale is None else X.std(axis=0, ddof=1))
         np.testing.assert_allclose(back.rain.values, (X.mean(axis=0) + low)[:, -3:], atol=1e-4)
         assert back.sst.dims == ("time", "lat", "lon")
+        assert (back.sst.attrs, back.rain.attrs) == ({"units": "K"}, {"units": "mm"})
+        assert whole.mean_rain.attrs == {"units": "mm"}
+        lazy = one.reconstruct(2, scores, lazy=True)
+        assert lazy.sst.chunks is not None
+        xr.testing.assert_allclose(lazy.compute(), back)
     with pytest.raises(InvalidInputError, match="3 features"):
         model.transform(dataset[["rain"]])
 
