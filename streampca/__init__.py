@@ -18,6 +18,7 @@ from streampca.models import (
     rotate,
     variable_weights,
 )
+from streampca.models.anndata_results import write_anndata
 from streampca.models.genotype_projection import project_samples
 from streampca.models.ld_pruning import prune_ld
 from streampca.models.loading import load
@@ -54,6 +55,7 @@ __all__ = [
     "prune_ld",
     "rotate",
     "variable_weights",
+    "write_anndata",
 ]
 
 

@@ -6,6 +6,7 @@ Source: anndata 0.12, "On-disk format": csr_matrix, csc_matrix, dataframe, strin
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.sources.compressed import CompressedMatrix
 from streampca.sources.hdf5 import HDF5Reader, open_hdf5
 from streampca.sources.stacked import Reader, StackedMatrix
-from streampca.sources.zarr_store import ZarrReader
+from streampca.sources.zarr_store import ZarrReader, open_array
 
 FORMATS = {"csr_matrix": 0, "csc_matrix": 1, "csr": 0, "csc": 1}  # the lines: samples, features
 INDEX_COLUMNS = ("index", "_index")  # of data frames written as one table (before 0.7)
@@ -93,11 +94,37 @@ def from_anndata(adata: Any, variable: str | None) -> ChunkedMatrix:
         raise InvalidInputError(f"variable={name!r}; expected 'X', 'layers/<name>' or 'raw/X'")
     matrix = open(values)
     rows, columns = (
-        AxisLabels.plain(dim, len(names), _text(np.asarray(names, object)))
-        for dim, names in (("obs", adata.obs_names), ("var", adata.var_names))
+        AxisLabels.plain(dim, len(names), names)
+        for dim, names in zip(("obs", "var"), axis_names_in_memory(adata), strict=True)
     )
     matrix.labels = Labels(rows, columns)
     return matrix
+
+
+def axis_names(path: str) -> tuple[Any, Any]:
+    """Names of the observations and variables of an AnnData on disk."""
+    if os.path.isfile(path) and not path.endswith(".zip"):
+        with open_hdf5(path) as file:
+            return _both_names(file, path)
+    return _both_names(open_array(path), path)
+
+
+def axis_names_in_memory(adata: Any) -> tuple[Any, Any]:
+    """The same of an AnnData object."""
+    if not hasattr(adata, "obs_names"):
+        raise InvalidInputError(
+            f"expected an AnnData, or the path of one, got {type(adata).__name__}"
+        )
+    return _text(np.asarray(adata.obs_names, object)), _text(np.asarray(adata.var_names, object))
+
+
+def _both_names(group: Any, path: str) -> tuple[Any, Any]:
+    if not is_anndata(group):
+        raise SourceError(f"{path} is not an AnnData: it has no X, obs and var")
+    names = _names(group.get("obs"), "obs"), _names(group.get("var"), "var")
+    if names[0] is None or names[1] is None:
+        raise SourceError(f"{path}: obs or var has no index")
+    return names
 
 
 def _open_10x(group: Any, path: str) -> ChunkedMatrix:

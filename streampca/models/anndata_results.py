@@ -1,0 +1,121 @@
+"""A fitted result into an AnnData, on disk or in memory, where scanpy puts and finds it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, shorten
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels
+from streampca.models.decomposition import Decomposition
+from streampca.models.linear import LinearModel
+from streampca.sources.anndata import axis_names, axis_names_in_memory
+from streampca.store.anndata import opened_for_writing, write_elements
+
+
+def write_anndata(
+    model: LinearModel, target: Any, X: Any = None, *, key_added: str | None = None,
+    overwrite: bool = False,
+) -> None:  # fmt: skip
+    """Put scores into obsm["X_pca"], components into varm["PCs"], variances into uns["pca"].
+
+    model : a fitted PCA or TruncatedSVD.
+    target : path of an ``.h5ad`` or of an AnnData in Zarr, or an AnnData object.
+    X : what the scores are of, where the fit has none (it streamed samples): one pass.
+    key_added : one name in obsm, varm and uns instead of those three, as in scanpy.
+    overwrite : replace what is there.
+
+    A model of some of the features (``highly_variable(...).of(X)``) has rows of 0 for the others,
+    found by name. The names of samples, where both know them, must be the same.
+
+    Cost: a pass if X is given; memory of the scores and of the components.
+    Raises InvalidInputError where shapes or names do not fit, before anything is written.
+    """
+    result = model._fitted()
+    scores = _scores(model, result, X)
+    on_disk = isinstance(target, (str, os.PathLike))
+    names = axis_names(os.fspath(target)) if on_disk else axis_names_in_memory(target)
+    n_samples = len(names[0])
+    if len(scores) != n_samples:
+        raise InvalidInputError(f"{len(scores)} scores for an AnnData of {n_samples} observations")
+    _check_samples(result.labels.samples, names[0])
+    rows = _places(result.labels.features, result.n_features, names[1])
+    components = np.zeros((len(names[1]), result.n_components))
+    components[rows] = result.require_components().T
+    obsm, varm, uns = (key_added,) * 3 if key_added else ("X_pca", "PCs", "pca")
+    found = {
+        "params": {
+            "zero_center": bool(result.settings.get("center", True)),
+            "use_highly_variable": False,
+            "solver": str(result.plan.get("solver", "")),
+        },
+        "variance": np.array(model.explained_variance_),
+        "variance_ratio": np.array(model.explained_variance_ratio_),
+    }
+    if not on_disk:
+        _refuse_present(target, obsm, varm, uns, overwrite)
+        target.obsm[obsm], target.varm[varm], target.uns[uns] = scores, components, found
+        return
+    elements = {f"obsm/{obsm}": scores, f"varm/{varm}": components, f"uns/{uns}": found}
+    with opened_for_writing(target) as root:
+        write_elements(root, elements, overwrite)
+
+
+def _scores(model: LinearModel, result: Decomposition, X: Any) -> Array:
+    if X is not None:
+        return np.asarray(model.transform(X))
+    if result.scores is None:
+        raise InvalidInputError(
+            "this fit streamed samples and kept no scores; say of what they are: "
+            "write_anndata(model, target, X)"
+        )
+    if getattr(model, "whiten", False):
+        raise InvalidInputError(
+            "whitened scores are made from data: write_anndata(model, target, X)"
+        )
+    return np.array(result.scores)
+
+
+def _refuse_present(adata: Any, obsm: str, varm: str, uns: str, overwrite: bool) -> None:
+    pairs = ((adata.obsm, obsm), (adata.varm, varm), (adata.uns, uns))
+    there = [name for held, name in pairs if name in held]
+    if there and not overwrite:
+        raise InvalidInputError(
+            f"{', '.join(there)} is there already; use overwrite=True, or key_added= another name"
+        )
+
+
+def _check_samples(fitted: AxisLabels, names: Array) -> None:
+    known = fitted.coords.get(fitted.dims[0]) if len(fitted.dims) == 1 else None
+    if known is None or len(known) != len(names):
+        return
+    apart = np.flatnonzero(np.asarray(known, dtype=object) != np.asarray(names, dtype=object))
+    if apart.size:
+        first = int(apart[0])
+        raise InvalidInputError(
+            f"{apart.size} observations have other names in the fit (first: {known[first]!s} for "
+            f"{names[first]!s}); write scores of the rows of this AnnData"
+        )
+
+
+def _places(fitted: AxisLabels, p: int, names: Array) -> Array:
+    """Rows of ``varm`` for the features of the fit."""
+    own = fitted.coords.get(fitted.dims[0]) if len(fitted) == p and len(fitted.dims) == 1 else None
+    if own is None:
+        if p != len(names):
+            raise InvalidInputError(
+                f"the model has {p} features without names, the AnnData {len(names)}; nothing "
+                "tells which they are. Fit what streampca.open(target) gives."
+            )
+        return np.arange(p)
+    place = {str(name): j for j, name in enumerate(names)}
+    absent = [str(name) for name in own if str(name) not in place]
+    if absent:
+        raise InvalidInputError(
+            f"{len(absent)} features of the fit are not in the AnnData: "
+            f"{shorten(absent[:4], len(absent))}"
+        )
+    return np.array([place[str(name)] for name in own], dtype=np.int64)

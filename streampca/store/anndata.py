@@ -1,0 +1,108 @@
+"""Arrays and small dictionaries written into an AnnData on disk: ``.h5ad`` or a Zarr group.
+
+Source: anndata 0.12, "On-disk format": array 0.2.0, dict 0.1.0, numeric-scalar, string.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import zarr
+import zarr.errors
+
+from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
+
+DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
+VERSION = "0.2.0"  # of array, numeric-scalar and string
+
+
+@contextmanager
+def opened_for_writing(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """The root group of an AnnData on disk. Consolidated metadata of a Zarr are made anew."""
+    path = os.fspath(path)
+    if os.path.isfile(path) and not path.endswith(".zip"):
+        try:
+            import h5py
+        except ImportError:
+            raise MissingDependencyError(
+                f"{path} is an HDF5 file and h5py is not installed: pip install 'streampca[h5ad]'"
+            ) from None
+        try:
+            file = h5py.File(path, "r+")
+        except OSError as error:
+            raise SourceError(f"{path} cannot be opened for writing ({error})") from None
+        with file:
+            yield file
+        return
+    if not os.path.isdir(path):
+        raise SourceError(f"{path}: no AnnData to write into; expected a .h5ad or a Zarr directory")
+    root = zarr.open_group(path, mode="r+", use_consolidated=False)
+    yield root
+    if _was_consolidated(root, path):
+        with warnings.catch_warnings():  # of a format that the store had before
+            warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)
+            zarr.consolidate_metadata(path, zarr_format=root.metadata.zarr_format)
+
+
+def write_elements(root: Any, elements: Mapping[str, Any], overwrite: bool) -> None:
+    """Arrays, numbers, strings and dictionaries of them, by path ("obsm/X_pca"), in this order.
+
+    Raises InvalidInputError, before anything is written, where one is there and may not be
+    replaced. What is to be replaced goes first, so that old and new never lie side by side.
+    """
+    there = [path for path in elements if path in root]
+    if there and not overwrite:
+        raise InvalidInputError(
+            f"{', '.join(there)} is there already; use overwrite=True, or key_added= another name"
+        )
+    for path in there:
+        del root[path]
+    for path, value in elements.items():
+        parent = root
+        *folders, name = path.split("/")
+        for folder in folders:
+            if folder not in parent:
+                parent.create_group(folder).attrs.update(DICT)
+            parent = parent[folder]
+        _write(parent, name, value)
+
+
+def _write(group: Any, name: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        made = group.create_group(name)
+        made.attrs.update(DICT)
+        for key, one in value.items():
+            _write(made, key, one)
+        return
+    in_zarr = isinstance(group, zarr.Group)
+    if isinstance(value, str):
+        kind, array = "string", np.asarray(value, np.dtypes.StringDType() if in_zarr else object)
+    elif np.ndim(value) == 0:
+        kind, array = "numeric-scalar", np.asarray(value)
+    else:
+        kind, array = "array", np.ascontiguousarray(value)
+    if in_zarr:
+        made = group.create_array(name, shape=array.shape, dtype=array.dtype, chunks=_chunks(array))
+        made[...] = array
+    else:
+        made = group.create_dataset(name, data=value if kind == "string" else array)
+    made.attrs.update({"encoding-type": kind, "encoding-version": VERSION})
+
+
+def _chunks(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    """About 16 MiB of whole rows."""
+    if array.ndim == 0:
+        return ()
+    row = max(1, int(np.prod(array.shape[1:], dtype=np.int64)) * array.dtype.itemsize)
+    return (max(1, min(len(array), (16 << 20) // row)), *(max(1, n) for n in array.shape[1:]))
+
+
+def _was_consolidated(root: Any, path: str) -> bool:
+    if root.metadata.zarr_format == 2:
+        return os.path.exists(os.path.join(path, ".zmetadata"))
+    return zarr.open_group(path, mode="r").metadata.consolidated_metadata is not None
