@@ -17,21 +17,14 @@ ASKED = "import sys; print(hasattr(xarray.DataArray, 'streampca'), 'xarray' in s
 @pytest.mark.parametrize(
     "imports",
     [
-        "import streampca, xarray",
-        "import xarray, streampca",
         "import streampca, importlib.util as u; u.find_spec('xarray'); import xarray",
-        "import xarray, streampca.xarray",
-        "import streampca, xarray, importlib; importlib.reload(streampca)",
+        "import xarray, streampca, streampca.xarray, importlib; importlib.reload(streampca)",
     ],
 )
 def test_it_is_there_when_both_are_imported(imports):
+    """That streampca alone does not load xarray is for tests/test_imports.py."""
     code = f"{imports}; {ASKED}; assert not any('AfterX' in repr(f) for f in sys.meta_path)"
     assert in_a_fresh_process(code).split() == ["True", "True"]
-
-
-def test_waiting_for_xarray_does_not_load_it():
-    code = "import streampca, sys, json, csv; print('xarray' in sys.modules)"
-    assert in_a_fresh_process(code).split() == ["False"]
 
 
 def test_pca_and_plan_are_those_of_the_estimator():

@@ -39,7 +39,7 @@ def flat(maps, features):
     return maps.transpose("component", *features).values.reshape(len(maps), -1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     order=st.permutations(["time", "member", "lat", "lon"]),
     samples=st.sampled_from([["time"], ["time", "member"], ["member", "time"], ["lon", "time"]]),
@@ -252,3 +252,41 @@ def test_dates_of_other_calendars(tmp_path, calendar):
     stored = PCA(2, svd_solver="gram").fit(streampca.open(path, variable="sst", dim="time"))
     times = xr.decode_cf(stored.eof_.pcs().to_dataset(name="pcs")).time
     np.testing.assert_array_equal(times, da.time)  # numbers, with the units that say what they are
+
+
+@pytest.mark.parametrize("solver", ["gram", "scatter", "randomized"])
+def test_the_same_from_memory_dask_zarr_and_netcdf(tmp_path, solver):
+    da = field(10, ("member", "lat", "time", "lon")).assign_coords(member=[3, 1, 2])
+    da.values[:, 1, :, 2] = np.nan
+    da.to_dataset().to_zarr(
+        tmp_path / "x.zarr", encoding={"sst": {"chunks": (2, 3, 4, 5)}}, consolidated=False
+    )
+    da.to_netcdf(tmp_path / "x.nc", engine="h5netcdf")
+    lazily = xr.open_zarr(tmp_path / "x.zarr", chunks=None, consolidated=False)
+    sources = {
+        "memory": da,
+        "dask": da.chunk({"time": 3, "lat": 3}),
+        "dask graph": (da.chunk({"time": 3}) * 2.0) / 2.0,
+        "lazy zarr": lazily.sst,
+        "dataset": lazily[["sst"]],
+        "zarr": str(tmp_path / "x.zarr"),
+        "netcdf": str(tmp_path / "x.nc"),
+        "lazy netcdf": xr.open_dataset(tmp_path / "x.nc", engine="h5netcdf").sst,
+    }
+    wanted = None
+    for name, source in sources.items():
+        with pytest.warns(DroppedFeaturesWarning, match="1 of 20 features.*lat=20.0, lon=20.0"):
+            model = PCA(2, svd_solver=solver, weights="coslat").fit(source, dim=["time", "member"])
+        found = model.result_.to_xarray()
+        scores = model.transform(source, dim=["time", "member"])
+        wanted = wanted if name != "memory" else (found, scores)
+        xr.testing.assert_allclose(found, wanted[0], atol=1e-9)
+        np.testing.assert_allclose(
+            np.asarray(scores).reshape(21, 2), wanted[1].values.reshape(21, 2), atol=1e-9
+        )
+        assert found.components.dims == ("component", "lat", "lon")
+        for coordinate in found.coords.keys() - {"component"}:
+            xr.testing.assert_identical(found[coordinate], da[coordinate])
+        if not isinstance(source, str):
+            assert scores.dims == ("time", "member", "component")
+            assert set(scores.coords) == {"time", "member", "component"}

@@ -50,7 +50,7 @@ def matched(a, b):
     return b[:, order] * np.sign(overlap[np.arange(len(order)), order])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     p=st.integers(12, 200), k=st.integers(2, 6), seed=st.integers(0, 999), normalize=st.booleans()
 )
