@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import streampca
-from streampca.cli import fit, genotypes, pictures
+from streampca.cli import calibrate, fit, genotypes, pictures
 from streampca.cli.config import Parser, apply_config
 from streampca.cli.outputs import OutputError
 from streampca.errors import (
@@ -64,6 +64,6 @@ def build_parser() -> Parser:
     parser = Parser(prog="streampca", description="PCA of matrices that do not fit in memory.")
     parser.add_argument("--version", action="version", version=f"streampca {streampca.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (fit, genotypes, pictures):
+    for module in (fit, genotypes, pictures, calibrate):
         module.add_commands(commands)
     return parser

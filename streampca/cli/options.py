@@ -9,6 +9,7 @@ from typing import Any
 import streampca
 from streampca.errors import InvalidInputError
 from streampca.matrix import SCALES, ChunkedMatrix
+from streampca.models.pca_plan import SOLVERS
 from streampca.passes.progress import TerminalProgress
 
 COMPONENTS = 10  # unless the matrix has fewer
@@ -60,7 +61,24 @@ def model_options(parser: argparse.ArgumentParser) -> None:
         choices=("raise", "mean"),
         help="what a hole does (default raise; in genotypes always the mean of its variant)",
     )
-    parser.add_argument("--solver", default="auto", choices=("auto", "scatter", "tsqr", "gram"))
+    parser.add_argument("--solver", default="auto", choices=SOLVERS)
+    parser.add_argument(
+        "--tol",
+        type=float,
+        default=1e-4,
+        metavar="RADIANS",
+        help="angle to which --solver randomized certifies every component",
+    )
+    parser.add_argument(
+        "--max-passes",
+        type=int,
+        default=8,
+        metavar="N",
+        help="reads of the data that --solver randomized may take",
+    )
+    parser.add_argument(
+        "--rates", metavar="FILE", help="speeds of this machine, from 'streampca calibrate'"
+    )
     parser.add_argument(
         "--no-components",
         action="store_true",
@@ -100,6 +118,9 @@ def pca_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> streampca
         missing=arguments.missing or "raise",
         missing_value=arguments.missing_value,
         components=not arguments.no_components,
+        tol=arguments.tol,
+        max_passes=arguments.max_passes,
+        rates=arguments.rates,
         memory_limit=arguments.memory_limit,
         scheduler=arguments.scheduler,
         progress=progress_of(arguments),

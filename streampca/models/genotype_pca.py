@@ -74,7 +74,8 @@ class GenotypePCA(LinearModel):
         products, and 0 after the rank. The solver is then "gram".
     relationship : path of a new Zarr group for the relationship matrix ZZ'/M: ``relationship``
         (n, n) of the fitted samples, with their labels. The solver is then "gram".
-    svd_solver, memory_limit, scheduler, progress, checkpoint : as in :class:`PCA`.
+    svd_solver, tol, max_passes, random_state, rates, memory_limit, scheduler, progress,
+    checkpoint : as in :class:`PCA`; "auto" iterates only where the exact solver does not fit.
 
     Attributes
     ----------
@@ -116,6 +117,10 @@ class GenotypePCA(LinearModel):
         loadings: str | os.PathLike[str] | None = None,
         relationship: str | os.PathLike[str] | None = None,
         svd_solver: str = "auto",
+        tol: float = 1e-4,
+        max_passes: int = 8,
+        random_state: int = 0,
+        rates: Any = None,
         memory_limit: int | str | None = None,
         scheduler: Any = None,
         progress: Any = None,
@@ -135,6 +140,10 @@ class GenotypePCA(LinearModel):
         self.loadings = loadings
         self.relationship = relationship
         self.svd_solver = svd_solver
+        self.tol = tol
+        self.max_passes = max_passes
+        self.random_state = random_state
+        self.rates = rates
         self.memory_limit = memory_limit
         self.scheduler = scheduler
         self.progress = progress
@@ -210,6 +219,7 @@ class GenotypePCA(LinearModel):
     def _settings(self) -> dict[str, Any]:
         """The parameters with those that every genotype fit shares, as the solvers read them."""
         shared = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
+        shared["exact_first"] = True
         settings = {**shared, **self.get_params()}
         for name in OUTPUTS:
             settings[name] = None if settings[name] is None else os.fspath(settings[name])

@@ -43,6 +43,8 @@ class PCA(LinearModel):
     tol : radians; "randomized" stops when the angle of every component is certified to it.
     max_passes : reads of the data that "randomized" may take, then it warns of what is uncertain.
     random_state : seed of the random part of its first vectors.
+    rates : speeds by which "auto" orders its candidates: None (those shipped), or the file that
+        ``streampca calibrate`` wrote for this machine.
     memory_limit : bytes or such as "512MiB": plan within it, or refuse before reading.
     scheduler : None (the ambient ``distributed.Client`` if there is one, else threads), "threads",
         an address, or a Client.
@@ -93,6 +95,7 @@ class PCA(LinearModel):
         tol: float = 1e-4,
         max_passes: int = 8,
         random_state: int = 0,
+        rates: Any = None,
         memory_limit: int | str | None = None,
         scheduler: Any = None,
         progress: Any = None,
@@ -112,6 +115,7 @@ class PCA(LinearModel):
         self.tol = tol
         self.max_passes = max_passes
         self.random_state = random_state
+        self.rates = rates
         self.memory_limit = memory_limit
         self.scheduler = scheduler
         self.progress = progress

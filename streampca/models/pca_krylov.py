@@ -171,6 +171,7 @@ class _Iteration:
         return np.asarray((self.stats.count > 0) & ~still)
 
     def _live_vectors(self) -> Array:
+        """(m,) where vectors may differ from 0."""
         if self.shape.streamed:
             return np.ones(self.shape.m, bool)
         return self.live if self.live.any() else np.arange(self.shape.m) == 0  # a component of 0

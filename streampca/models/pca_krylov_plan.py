@@ -158,6 +158,7 @@ def _candidate(
         looking,
         flops=4.0 * cells * shape.width if matrix.sparse else look_flops(matrix, shape),
         stored=matrix.sparse,
+        work="skinny",
         thin=True,
     )
     step = pass_spec(
@@ -168,6 +169,7 @@ def _candidate(
         flops=4.0 * cells * shape.width,
         stored=matrix.sparse,
         kept_nbytes=held + 2 * shape.m * shape.width * itemsize,
+        work="skinny",
         thin=True,
     )
     passes: tuple[PassSpec, ...] = (look, replace(step, times=steps, likely=min(steps, STEPS)))
@@ -180,6 +182,7 @@ def _candidate(
             scratch=lambda length: k * (n + 2 * length) * 8,
             kept_nbytes=4 * n * k * 8 + k * p * 8 + 20 * p * 8,
             flops=2.0 * cells * k,
+            work="skinny",
             stored=matrix.sparse,
         )
         passes += (loadings,)

@@ -26,10 +26,10 @@ from streampca.models.gram_outputs import streamed_nbytes
 from streampca.models.pca_krylov_plan import krylov_candidates
 from streampca.models.pca_removal import beside_design
 from streampca.passes import (
-    LANES,
     Candidate,
     PassSpec,
     Plan,
+    Rates,
     block_edges,
     make_plan,
     pass_spec,
@@ -41,11 +41,7 @@ SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized")
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "randomized"}  # scikit-learn's
 PANELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
-# Shipped rates, used only to order candidates: one laptop core pair, per second.
-READ_RATE = 6e8
-FLOP_RATE = {"float32": 8e10, "float64": 4e10}
-DENSE_RATE = 4e9
-SPARSE_RATE = 1.2e10  # products of stored entries
+ITERATIVE = 1.25  # an exact solver is taken where it is not slower than by this
 
 
 def plan_pca(
@@ -91,22 +87,41 @@ def plan_pca(
     if holes_removed:
         wanted = tuple(name for name in wanted if name not in ("scatter", "tsqr"))
     candidates = [c for name in wanted for c in families[name]()]
-    candidates.sort(key=lambda c: predicted_seconds(matrix, c))
-    return make_plan(matrix, "PCA", candidates, settings["memory_limit"])
+    if solver == "randomized" and (what := _needs_gram(settings, everyone)):
+        raise InvalidInputError(f"svd_solver='randomized' does not give {what}; use 'gram'")
+    if solver == "auto" and _may_iterate(settings) and not _needs_gram(settings, everyone):
+        candidates += families["randomized"]()
+    return make_plan(
+        matrix, "PCA", _ordered(matrix, settings, candidates), settings["memory_limit"]
+    )
 
 
-def predicted_seconds(matrix: ChunkedMatrix, candidate: Candidate) -> float:
-    """Predicted time from the shipped rates: for ordering only."""
-    rate = FLOP_RATE[str(work_dtype(matrix.dtype))]
-    seconds = candidate.solve_flops / DENSE_RATE
-    for spec in candidate.passes:
-        rows = spec.rows or (0, matrix.shape[spec.axis])
-        nbytes = int(matrix.spans_nbytes(spec.axis, np.array(rows)).sum())
-        once = nbytes / READ_RATE + spec.flops / (SPARSE_RATE if spec.stored else rate)
-        if len(block_edges(matrix, spec.axis, rows=spec.rows, stored=spec.stored)) == 2:
-            once *= LANES  # one block: nothing runs beside anything
-        seconds += spec.likely * once
-    return seconds
+def _may_iterate(settings: dict[str, Any]) -> bool:
+    """Whether the iterative solver can answer: the number of components is known, and few."""
+    k = settings["n_components"]
+    return isinstance(k, (int, np.integer)) and "max_passes" in settings
+
+
+def _needs_gram(settings: dict[str, Any], everyone: ChunkedMatrix | None) -> str:
+    """What of the settings only the solver through the Gram matrix gives, in words."""
+    if everyone is not None:
+        return "scores of other samples in the same fit (fit_samples)"
+    return "loadings that are streamed to Zarr (loadings=)" if settings.get("loadings") else ""
+
+
+def _ordered(
+    matrix: ChunkedMatrix, settings: dict[str, Any], candidates: list[Candidate]
+) -> list[Candidate]:
+    """By predicted time; of equal solvers the more generous one first."""
+    rates = Rates.of(settings.get("rates"))
+    timed = [replace(c, seconds=rates.seconds(matrix, c)) for c in candidates]
+    exact_first = settings.get("exact_first", False)
+
+    def key(candidate: Candidate) -> tuple[bool, float]:
+        iterative = candidate.solver == "krylov"
+        return exact_first and iterative, candidate.seconds * (ITERATIVE if iterative else 1.0)
+
+    return sorted(timed, key=key)
 
 
 def _kept(matrix: ChunkedMatrix, settings: dict[str, Any]) -> int:
@@ -135,7 +150,8 @@ def _scatter(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     read = matrix
     if (basis := given(settings).basis) is not None:
         read, solve = beside_design(matrix, basis), solve + p * p * 8
-    spec = pass_spec("scatter", read, 0, [accumulator], flops=float(n) * p * p)
+    flops_of_pass = (4.0 if imputed else 1.0) * n * p * p
+    spec = pass_spec("scatter", read, 0, [accumulator], flops=flops_of_pass)
     spec = replace(spec, matrix=read)
     reason = "one pass; p x p scatter, then eigh; eigenvalues to about {} of the largest".format(
         "1e-7" if str(work_dtype(matrix.dtype)) == "float32" else "1e-15"
@@ -189,7 +205,7 @@ def _tsqr(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     float64 = np.dtype(np.float64)
     read = matrix if basis is None else beside_design(matrix, basis, float64)
     accumulators = [RFactor(center=settings["center"])]
-    spec = pass_spec("tsqr", read, 0, accumulators, flops=2.0 * n * p * p)
+    spec = pass_spec("tsqr", read, 0, accumulators, flops=2.0 * n * p * p, work="factor")
     spec = replace(spec, matrix=read)
     reason = "one pass; R factor, then its SVD: singular values to about 1e-14 of the largest"
     return Candidate("tsqr", reason, (spec,), 6 * p * p * 8, 22.0 * p**3)

@@ -14,6 +14,7 @@ from streampca.passes.plan import (
     size,
 )
 from streampca.passes.progress import Advance, Progress, resolve
+from streampca.passes.rates import Rates
 from streampca.passes.run import Execution, PassCost, PassResult, run
 from streampca.passes.threads import single_threaded_blas
 
@@ -28,6 +29,7 @@ __all__ = [
     "PassSpec",
     "Plan",
     "Progress",
+    "Rates",
     "block_edges",
     "check_workers",
     "find_client",

@@ -11,7 +11,7 @@ import html
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -53,6 +53,7 @@ class PassSpec:
     matrix : what this pass reads, where it is not the plan's.
     stored : of sparse blocks the stored entries alone are taken, none is expanded: blocks are as
         long as their stored bytes allow.
+    work : kind of its arithmetic, for the prediction of time: "update", "skinny" or "factor".
     thin : tiles are thin, see :func:`streampca.matrix.block.tile_length`.
     times : how often at most it is made, each time with other operands.  likely : how often it
         usually is, for predictions of time.
@@ -69,6 +70,7 @@ class PassSpec:
     ordered: bool = False
     matrix: ChunkedMatrix | None = None
     stored: bool = False
+    work: str = "update"
     thin: bool = False
     times: int = 1
     likely: int = 1
@@ -79,6 +81,7 @@ class Candidate:
     """One way to reach the result: its passes and the memory that its dense solver needs.
 
     sizes : numbers by which the method knows this candidate again when it runs the plan.
+    seconds : predicted, for ordering; 0 where it was not asked.
     """
 
     solver: str
@@ -87,6 +90,7 @@ class Candidate:
     solve_nbytes: int = 0
     solve_flops: float = 0.0
     sizes: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -144,8 +148,9 @@ class PassPlan:
 class Plan:
     """What a fit will do. Prints as text, as HTML in Jupyter; ``to_json`` for machines.
 
-    ``memory`` gives the projected bytes by phase and term; ``peak_nbytes`` is the interpreter
-    plus the largest phase.
+    ``considered`` lists (solver, predicted seconds) of all candidates in the order in which they
+    were tried. ``memory`` gives the projected bytes by phase and term; ``peak_nbytes`` is the
+    interpreter plus the largest phase.
     """
 
     method: str
@@ -164,6 +169,7 @@ class Plan:
     prepare_reads: int = 0  # before the first pass: what all strips of a Dask graph share
     prepare_nbytes: int = 0
     rejected: tuple[str, ...] = ()
+    considered: tuple[tuple[str, float], ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     note: str = ""  # of the source
 
@@ -213,6 +219,7 @@ class Plan:
         fields["shape"] = list(self.shape)
         fields["rejected"] = list(self.rejected)
         fields["sizes"] = dict(self.sizes)
+        fields["considered"] = [list(one) for one in self.considered]
         fields["memory"] = {phase: dict(terms) for phase, terms in self.memory.items()}
         fields |= {"reads": self.reads, "bytes": self.nbytes, "flops": self.flops}
         return fields | {"peak_bytes": self.peak_nbytes}
@@ -258,6 +265,9 @@ class Plan:
                 words = ", ".join(f"{name} {size(value)}" for name, value in terms.items() if value)
                 lines.append(f"          {phase}: {words}")
         lines += [f"not taken {why}" for why in self.rejected]
+        if len(self.considered) > 1:
+            words = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.considered)
+            lines.append(f"predicted {words}")
         lines += [f"source    {self.note}"] if self.note else []
         return "\n".join(lines)
 
@@ -275,11 +285,16 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
     limit = parse_nbytes(memory_limit)
     budget = DEFAULT_BUDGET if limit is None else limit
     rejected: list[str] = []
+    considered: dict[str, float] = {}
+    for candidate in candidates:
+        if candidate.seconds:
+            considered.setdefault(candidate.solver, float(f"{candidate.seconds:.3g}"))
     smallest: Plan | None = None
     for candidate in candidates:
         least: Plan | None = None
         for lanes, ahead, share in SCHEDULES:
             plan = _schedule(matrix, method, candidate, lanes, ahead, share, limit, tuple(rejected))
+            plan = replace(plan, considered=tuple(considered.items()))
             if plan.peak_nbytes <= budget:
                 return plan
             if least is None or plan.peak_nbytes < least.peak_nbytes:
@@ -361,8 +376,8 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
     return Plan(
         method, candidate.solver, candidate.reason, matrix.shape, str(matrix.dtype), str(work),
         matrix.fingerprint()[:16], lanes, ahead, tuple(passes), memory, limit,
-        candidate.solve_flops, prepare.chunks, prepare.nbytes, rejected, candidate.sizes,
-        matrix.note,
+        candidate.solve_flops, prepare.chunks, prepare.nbytes, rejected,
+        sizes=candidate.sizes, note=matrix.note,
     )  # fmt: skip
 
 

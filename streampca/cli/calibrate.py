@@ -1,0 +1,29 @@
+"""``streampca calibrate``: measure the speeds of this machine, for ``--rates``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from streampca.models.calibration import calibrate
+
+
+def add_commands(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "calibrate", help="measure the speeds of this machine; plans made with --rates use them"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="JSON file (default: print it)")
+    parser.set_defaults(run=_calibrate)
+
+
+def _calibrate(arguments: argparse.Namespace) -> int:
+    text = json.dumps(calibrate().to_dict(), indent=1)
+    if arguments.output is None:
+        print(text)
+    else:
+        Path(arguments.output).write_text(text + "\n")
+        print(f"{arguments.output}: use it with --rates {arguments.output}")
+    return 0
