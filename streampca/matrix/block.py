@@ -126,6 +126,11 @@ class Block:
         return self.arrays[name]
 
     @property
+    def coded(self) -> bool:
+        """Whether cells that hold a number may be missing."""
+        return self.missing_value is not None or self.hidden is not None
+
+    @property
     def compiled(self) -> bool:
         """Whether the kernels for small integers (genotype calls) serve this block."""
         return isinstance(self.values, np.ndarray) and self._calls
@@ -306,7 +311,7 @@ class Block:
         if factor is not None and self.axis:
             factor = factor[begin:end]
         sums, mask = np.zeros(cols), None
-        coded = self.missing_value is not None or self.hidden is not None
+        coded = self.coded
         for piece in row_pieces(rows, cols * out.itemsize):
             x, z = raw[piece], out[piece]
             if shift is None:

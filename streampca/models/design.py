@@ -51,7 +51,9 @@ class Design:
         _, s, vt = np.linalg.svd(np.sqrt(w)[:, None] * unit, full_matrices=False)
         rank = int(np.count_nonzero(s > COLLINEAR * s.max(initial=0.0)))
         turn = np.where(norm > 0, 1.0 / safe, 0.0)[:, None] * (vt[:rank].T / s[:rank])
-        made = cls(terms, mean, norm, turn)
+        basis = deviations @ turn  # orthonormal but for rounding times the condition: once more
+        gram = (w[:, None] * basis).T @ basis
+        made = cls(terms, mean, norm, turn @ np.linalg.inv(np.linalg.cholesky(gram)).T)
         return made, made._basis(deviations)
 
     @property

@@ -6,6 +6,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -131,6 +132,27 @@ def test_any_chunking_gives_the_same(data, n, p, solver, dtype):
     np.testing.assert_allclose(model.explained_variance_[0], values[0], rtol=tolerance)
     np.testing.assert_allclose(model.result_.total_variance, total, rtol=tolerance)
     np.testing.assert_allclose(model.mean_, mean, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("remove", [False, True])
+@IGNORED
+def test_sparse(path, remove, monkeypatch):
+    rng = np.random.default_rng(6)
+    X = rng.poisson(0.3, (90, 70)) + (rng.random((90, 2)) < 0.3) @ rng.poisson(1, (2, 70))
+    X = X.astype(float)
+    weights, sample_weight = rng.uniform(0.1, 2, 70), rng.uniform(0.2, 3, 90)
+    weights[5] = 0
+    design = rng.standard_normal((90, 2)) if remove else None
+    model = fit(
+        path, scipy.sparse.csr_array(X), monkeypatch, {"sample_weight": sample_weight},
+        n_components=2, scale="std", weights=weights, remove=design,
+    )  # fmt: skip
+    if remove:
+        root = np.sqrt(sample_weight)[:, None]
+        A = np.column_stack([np.ones(90), design])
+        X = X - A @ np.linalg.lstsq(A * root, X * root, rcond=None)[0] + model.mean_
+    same(model, oracle(X, weights, sample_weight, "std"), 2)
 
 
 @pytest.mark.parametrize("path", PATHS)
