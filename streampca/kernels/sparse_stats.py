@@ -17,37 +17,40 @@ from streampca.kernels.columns import ColumnStats, add_exactly
 _compile: Any = njit(nogil=True, cache=True)
 
 
+SEEN, HOLES, WEIGHT, LOST, TOTAL, LOW, HIGH, PAD = range(8)  # of a column: one cache line
+
+
 @_compile
-def _first(data, column, line_is_column, indptr, code, weights, table, low, high):  # type: ignore[no-untyped-def]
-    """table rows: observed entries, holes, their weight, weight of holes, sum w x."""
+def _first(data, indices, by_feature, indptr, code, weights, sums):  # type: ignore[no-untyped-def]
+    """sums (columns, 8): all that is said of a column lies together."""
     for line in range(len(indptr) - 1):
         for j in range(indptr[line], indptr[line + 1]):
-            k = line if line_is_column else column[j]
-            w = weights[column[j] if line_is_column else line]
-            v = np.float64(data[j])
+            v, other = np.float64(data[j]), indices[j]
+            w = weights[other if by_feature else line]
+            record = sums[line if by_feature else other]
             if math.isnan(v) or v == code:
-                table[1, k] += 1.0
-                table[3, k] += w
+                record[HOLES] += 1.0
+                record[LOST] += w
             else:
-                table[0, k] += 1.0
-                table[2, k] += w
-                table[4, k] += w * v
-                low[k] = min(low[k], v)
-                high[k] = max(high[k], v)
+                record[SEEN] += 1.0
+                record[WEIGHT] += w
+                record[TOTAL] += w * v
+                record[LOW] = min(record[LOW], v)
+                record[HIGH] = max(record[HIGH], v)
 
 
 @_compile
-def _second(data, column, line_is_column, indptr, code, weights, mean, table):  # type: ignore[no-untyped-def]
-    """table rows: sum w (x - mean), sum w (x - mean)^2 over the observed entries."""
+def _second(data, indices, by_feature, indptr, code, weights, moments):  # type: ignore[no-untyped-def]
+    """moments (columns, 4): the mean, sum w (x - mean), sum w (x - mean)^2 of observed entries."""
     for line in range(len(indptr) - 1):
         for j in range(indptr[line], indptr[line + 1]):
-            k = line if line_is_column else column[j]
-            w = weights[column[j] if line_is_column else line]
-            v = np.float64(data[j])
+            v, other = np.float64(data[j]), indices[j]
             if not (math.isnan(v) or v == code):
-                d = v - mean[k]
-                table[0, k] += w * d
-                table[1, k] += w * d * d
+                record = moments[line if by_feature else other]
+                d = v - record[0]
+                wd = weights[other if by_feature else line] * d
+                record[1] += wd
+                record[2] += wd * d
 
 
 def sparse_stats(
@@ -63,9 +66,10 @@ def sparse_stats(
     rows, p = shape
     code = np.nan if missing is None else float(missing)
     w = np.ones(rows) if weights is None else np.ascontiguousarray(weights, np.float64)
-    table, low, high = np.zeros((5, p)), np.full(p, np.inf), np.full(p, -np.inf)
-    _first(data, indices, by_feature, indptr, code, w, table, low, high)
-    stored, holes, weight, lost, total = table
+    sums = np.zeros((p, PAD + 1))
+    sums[:, LOW], sums[:, HIGH] = np.inf, -np.inf
+    _first(data, indices, by_feature, indptr, code, w, sums)
+    stored, holes, weight, lost, total, low, high, _ = sums.T
     zeros = rows - stored - holes
     zero_weight = zeros if weights is None else np.maximum(w.sum() - weight - lost, 0.0)
     if code == 0.0:
@@ -74,11 +78,12 @@ def sparse_stats(
     weight = weight + zero_weight
     safe = np.where(weight > 0, weight, 1.0)
     mean = total / safe
-    about = np.zeros((2, p))
-    _second(data, indices, by_feature, indptr, code, w, mean, about)
-    left = about[0] - zero_weight * mean
+    moments = np.zeros((p, 4))
+    moments[:, 0] = mean
+    _second(data, indices, by_feature, indptr, code, w, moments)
+    left = moments[:, 1] - zero_weight * mean
     offset = left / safe
-    m2 = np.maximum(about[1] + zero_weight * mean**2 - left * offset, 0.0)
+    m2 = np.maximum(moments[:, 2] + zero_weight * mean**2 - left * offset, 0.0)
     mean, rest = add_exactly(mean, offset)
     low = np.where(zeros > 0, np.minimum(low, 0.0), low)
     high = np.where(zeros > 0, np.maximum(high, 0.0), high)
