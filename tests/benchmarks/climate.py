@@ -7,13 +7,16 @@ Gram matrix over time. Reads are counted where chunks leave the store: by a wrap
 and in our own case by the guard that every chunk passes.
 
 ``--large`` is the 5000 x 720 x 360 field of the xeofs documentation. A tool that is not installed
-is skipped with a word; ``--peer-python`` names an interpreter that has them.
+is skipped with a word, and so is one that needs more than 12 GiB or ``--timeout``;
+``--peer-python`` names an interpreter that has the peers (pip install xeofs eofs zarr).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +34,7 @@ from tests.benchmarks.measure import measure, peak_mb
 K = 5
 NAME = "sst"
 DIMS = ("time", "lat", "lon")
+MOST_NBYTES = 12 << 30  # of memory, for any tool
 LAYOUTS = {"by time": "time.zarr", "by place": "place.zarr"}
 
 
@@ -237,6 +241,7 @@ TOOLS = {
 
 def run(name: str, path: str) -> None:
     """In the fresh process: one tool, then its errors against the reference."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_NBYTES, MOST_NBYTES))
     base = peak_mb()
     begun = time.perf_counter()
     found = TOOLS[name](path)
@@ -268,6 +273,22 @@ def report(name: str, row: dict[str, Any], first: float) -> str:
     )
 
 
+def measured(name: str, path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """One line of the table, or why there is none."""
+    own = name.startswith("streampca")
+    try:
+        return measure(
+            "tests.benchmarks.climate",
+            name,
+            str(path),
+            arguments.runs if own else 1,
+            timeout=arguments.timeout,
+            python=sys.executable if own else arguments.peer_python,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"took longer than {arguments.timeout:g} s"}
+
+
 def main() -> None:
     """Write both layouts once, run every tool on each, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -278,6 +299,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="names of tools")
     parser.add_argument("--folder", help="keep the data here, and use them again")
     parser.add_argument("--peer-python", default=sys.executable)
+    parser.add_argument("--timeout", type=float, default=1200, help="seconds for one process")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -297,14 +319,7 @@ def main() -> None:
                   f"{'eigenvalue':>12}{'angle':>10}")  # fmt: skip
             first = None
             for name in arguments.only or TOOLS:
-                own = name.startswith("streampca")
-                row = measure(
-                    "tests.benchmarks.climate",
-                    name,
-                    str(folder / LAYOUTS[layout]),
-                    arguments.runs if own else 1,
-                    python=sys.executable if own else arguments.peer_python,
-                )
+                row = measured(name, folder / LAYOUTS[layout], arguments)
                 first = first or row.get("seconds")
                 print(report(name, row, first or 1.0), flush=True)
 
