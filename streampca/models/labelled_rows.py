@@ -13,7 +13,7 @@ from streampca.matrix import AxisLabels
 from streampca.models.decomposition import Decomposition
 from streampca.models.eof_views import scaling_factor
 from streampca.models.projection import BackProjection
-from streampca.passes.lazy import is_dask_array, lazy_rows, map_rows
+from streampca.passes.lazy import beside, is_dask_array, lazy_rows, map_rows
 from streampca.sources import as_matrix
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.sinks import chunk_for
@@ -78,22 +78,23 @@ def rows_of_scores(
     return sink.array
 
 
-def lazy_rows_of_scores(result: Decomposition, scores: Any, back: BackProjection) -> Any:
+def lazy_rows_of_scores(
+    result: Decomposition, scores: Any, back: BackProjection, remove: Any = None
+) -> Any:
     """(n, p) rows as a Dask array, inside xarray where the scores are."""
-    if back.removed is not None:
-        raise InvalidInputError(
-            "lazy rows do not get back what the fit removed; use lazy=False, or mean=False for "
-            "anomalies"
-        )
-    samples, values = result.labels.samples, scores
-    if is_xarray(scores):
-        dims = [d for d in scores.dims if d != _component(result)]
-        matrix = as_matrix(scores, dim=dims)
-        samples = matrix.labels.samples
+    dims = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
+    matrix = as_matrix(scores, dim=dims)
+    _check_width(matrix.shape, result)
+    samples, values = matrix.labels.samples, scores
+    if dims is not None:
         values = scores.transpose(*dims, _component(result)).data.reshape(matrix.shape)
-    _check_width(values.shape, result)
     rows = lazy_rows(values, max(1, WRITTEN_NBYTES // (8 * result.n_features)))
-    made = map_rows(rows, back.apply, result.n_features, _float_of(rows.dtype))
+    dtype = _float_of(rows.dtype)
+    function: Any = back.apply
+    if back.removed is not None:
+        basis = result.design_rows(samples, remove)
+        rows, function = beside(rows, basis), back.apply_beside
+    made = map_rows(rows, function, result.n_features, dtype)
     return _wrapped(result, scores, samples, made)
 
 

@@ -289,7 +289,7 @@ class LinearModel(FittedViews):
         again = mean and remove is not False
         back = BackProjection.of(result, self.whiten, again).of_modes(chosen, mean)
         if lazy:
-            return lazy_rows_of_scores(result, scores, back)
+            return lazy_rows_of_scores(result, scores, back, remove)
         name = "reconstruction"
         return rows_of_scores(self, name, scores, back, out=out, overwrite=overwrite, remove=remove)
 

@@ -131,6 +131,13 @@ class BackProjection:
             rows += (block["design"] @ self.removed).astype(rows.dtype)
         return rows
 
+    def apply_beside(self, scores_and_design: Array) -> Array:
+        """(rows, p) of scores in memory with the rows of the design to their right."""
+        k = len(self.components)
+        rows = self.apply(scores_and_design[:, :k])
+        rows += (scores_and_design[:, k:] @ self.removed).astype(rows.dtype)
+        return rows
+
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
         """Bytes beside blocks of scores: V, the rows, and a copy of them on their way out."""
         k, p = self.components.shape

@@ -36,6 +36,14 @@ def lazy_rows(values: Any, rows: int) -> Any:
     return dask.array.from_array(np.asarray(values), chunks=(rows, -1))
 
 
+def beside(rows: Any, columns: Any) -> Any:
+    """A lazy (n, k) Dask array with (n, c) columns in memory to its right."""
+    import dask.array
+
+    held = dask.array.from_array(np.asarray(columns), chunks=(rows.chunks[0], -1))
+    return dask.array.concatenate([rows, held], axis=1)
+
+
 def _applied(values: Any, function: Callable[[Any], Any], to: Any) -> Any:
     """What one block becomes, in the dtype that was announced for it."""
     return np.asarray(function(values), dtype=to)

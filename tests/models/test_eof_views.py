@@ -155,6 +155,20 @@ def test_modes_in_memory_lazily_and_written(tmp_path, whiten):
         )
 
 
+def test_what_was_removed_comes_back_lazily_too():
+    da = xr.concat([field(seed) for seed in range(4)], "time")
+    da["time"] = pd.date_range("2001-01-31", periods=28, freq="ME")
+    model = PCA(3, svd_solver="gram", remove=["month", "trend"]).fit(da, dim="time")
+    for mean in (True, False):
+        eager = model.reconstruct([1, 2], mean=mean)
+        lazy = model.reconstruct([1, 2], mean=mean, lazy=True)
+        assert lazy.chunks is not None
+        xr.testing.assert_allclose(lazy.compute(), eager)
+    again = model.transform(da.isel(time=slice(5, 9)))
+    lazy = model.reconstruct(3, again.chunk(), lazy=True)
+    xr.testing.assert_allclose(lazy.compute(), model.inverse_transform(again))
+
+
 def test_what_cannot_be_asked():
     da = field(5)
     model = PCA(2, svd_solver="scatter").fit(da, dim="time")

@@ -397,8 +397,11 @@ def test_combinations_that_are_refused():
     bent[5, 5] += 1  # no multiple of its neighbour any more
     with pytest.raises(InvalidInputError, match="does not follow from the samples of the fit"):
         model.transform(X, remove=bent)
-    with pytest.raises(InvalidInputError, match="lazy rows"):
-        model.reconstruct(1, np.zeros((60, 1)), lazy=True)
+    scores = model.transform(X, remove=design)
+    with pytest.raises(InvalidInputError, match="1 arrays were removed"):
+        model.reconstruct(1, scores, lazy=True)
+    lazy = model.reconstruct(1, scores, lazy=True, remove=design)
+    np.testing.assert_allclose(lazy.compute(), model.reconstruct(1, scores, remove=design))
 
 
 def test_the_plan_counts_what_residuals_need():
