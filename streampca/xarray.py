@@ -65,7 +65,11 @@ class StreampcaAccessor:
             model = rotate(model, rotation)
         views = model.eof_
         kept = model.result_.scores is not None
-        pcs = views.pcs(pc_scaling) if kept else model.project(self._obj, pc_scaling)
+        pcs = (
+            views.pcs(pc_scaling)
+            if kept
+            else model.project(self._obj, pc_scaling, remove=settings.get("remove"))
+        )
         found = {"pcs": pcs, "eigenvalues": views.eigenvalues()}
         found["variance_fraction"] = views.variance_fraction()
         if rotation is None:

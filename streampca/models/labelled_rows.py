@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WRITTEN_NBYTES = 16 << 20  # of rows in a chunk, or a lazy block
 
 
-def project_scaled(model: LinearModel, X: Any, scaling: int, dim: Any) -> Any:
+def project_scaled(model: LinearModel, X: Any, scaling: int, dim: Any, remove: Any) -> Any:
     """Scores of X with a scaling; of one field without sample dimensions, (k,)."""
     result = model.result_
     factor = scaling_factor(result.explained_variance, scaling)
@@ -34,7 +34,7 @@ def project_scaled(model: LinearModel, X: Any, scaling: int, dim: Any) -> Any:
     one = is_xarray(X) and not set(dims) & set(X.dims)
     if one:
         X = X.expand_dims(dims)  # a date that it carries stays: what was removed follows from it
-    scores = model.transform(X, dim=dim) * factor
+    scores = model.transform(X, dim=dim, remove=remove) * factor
     return scores.isel(dict.fromkeys(dims, 0)) if one else scores
 
 

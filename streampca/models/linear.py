@@ -248,16 +248,16 @@ class LinearModel(FittedViews):
         name = "inverse transform"
         return rows_of_scores(self, name, X, back, out=out, overwrite=overwrite, remove=remove)
 
-    def project(self, X: Any, scaling: int = 0, *, dim: Any = None) -> Any:
+    def project(self, X: Any, scaling: int = 0, *, dim: Any = None, remove: Any = None) -> Any:
         """Scores of other fields with the scalings of EOF analysis, (n, k).
 
         X : as for ``transform``; or one xarray field without the sample dimension.
         scaling : 0 as ``transform`` gives them (never whitened), 1 divided by the standard
             deviation of the PC in the fit, 2 multiplied by it.
 
-        The mean of the fit is subtracted. Cost: as ``transform``.
+        remove : as for ``transform``. The mean of the fit is subtracted. Cost: as ``transform``.
         """
-        return project_scaled(self, X, scaling, dim)
+        return project_scaled(self, X, scaling, dim, remove)
 
     def reconstruct(
         self,

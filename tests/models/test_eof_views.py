@@ -169,6 +169,35 @@ def test_what_was_removed_comes_back_lazily_too():
     xr.testing.assert_allclose(lazy.compute(), model.inverse_transform(again))
 
 
+@pytest.mark.parametrize("solver", ["gram", "scatter", "tsqr", "randomized"])
+def test_maps_of_weighted_residuals(solver):
+    rng = np.random.default_rng(11)
+    da = xr.concat([field(seed) for seed in range(4)], "time")
+    da["time"] = pd.date_range("2001-01-31", periods=28, freq="ME")
+    waves = rng.normal(size=(28, 2)) @ rng.normal(size=(2, 20))
+    da.values += 4 * waves.reshape(da.shape)
+    covariate = rng.normal(size=28)
+    asked = {"n_components": 2, "weights": "coslat", "svd_solver": solver, "remove": covariate}
+    found = da.streampca.eof(pc_scaling=1, **asked)
+    model = PCA(**asked).fit(da, dim="time")
+    X = da.values.reshape(28, -1)
+    design = np.column_stack([np.ones(28), covariate])
+    X = X - design @ np.linalg.lstsq(design, X, rcond=None)[0]
+    weights = np.sqrt(np.cos(np.deg2rad(da.lat.values))).repeat(5)
+    u, s, _ = np.linalg.svd(X * weights, full_matrices=False)
+    np.testing.assert_allclose(found.eigenvalues, s[:2] ** 2 / 27, rtol=1e-6)
+    signs = np.sign(np.sum(found.pcs.values * u[:, :2], axis=0))
+    np.testing.assert_allclose(found.pcs.values, u[:, :2] * signs * np.sqrt(27), atol=1e-5)
+    both = np.cov(u[:, :2].T * signs[:, None] * np.sqrt(27), X.T)[:2, 2:]
+    np.testing.assert_allclose(flat(model.eof_.as_covariance(), ["lat", "lon"]), both, atol=1e-4)
+    np.testing.assert_allclose(
+        flat(model.eof_.as_correlation(), ["lat", "lon"]), both / X.std(axis=0, ddof=1), atol=1e-5
+    )
+    turned = streampca.rotate(model, "promax")
+    scores = turned.project(da, 1, remove=covariate).values
+    np.testing.assert_allclose(np.corrcoef(scores.T), turned.result_.correlations, atol=1e-5)
+
+
 def test_what_cannot_be_asked():
     da = field(5)
     model = PCA(2, svd_solver="scatter").fit(da, dim="time")
