@@ -18,18 +18,21 @@ class LeadingDirections(Accumulator):
     so that the directions of the first blocks are refined by all later ones within the pass.
     Streamed samples are centred by the mean of their block, and the difference of the means of
     blocks is a row of its own; scaling is that of the block too, since the whole matrix is not
-    known yet. All of it in the working dtype: this is a start, and promises nothing. (From it
-    block Krylov needs one or two passes less than from random columns.)
+    known yet. Arithmetic is that of the working dtype. As the start of an iteration this promises
+    nothing (block Krylov needs one or two passes less than from random columns); without scaling
+    it is a sketch: every eigenvalue of the scatter lies between that of F'F and that plus
+    ``lost``, but for rounding.
 
     streamed : the axis that is streamed.  standardize : how columns are centred and scaled.
     missing : "raise", or "mean".
     ``block["feature_weights"]`` multiplies the columns of the block, where it is given.
     Cost: about 6 n p width flops.
-    Source: Brand 2006, "Fast low-rank modifications of the thin SVD", section 4.1.
+    Source: Brand 2006, "Fast low-rank modifications of the thin SVD", section 4.1; Weyl's
+    inequality (Golub and Van Loan 2013, section 8.1.2) for the bound.
     """
 
     settings = ("streamed", "standardize", "width", "missing")
-    fields = ("count", "weight", "mean", "holes", "factor")
+    fields = ("count", "weight", "mean", "holes", "factor", "lost", "lost_trace")
 
     def __init__(
         self, *, streamed: int, standardize: Any, width: int, missing: str = "raise"
@@ -40,6 +43,8 @@ class LeadingDirections(Accumulator):
         self.weight = 0.0
         self.holes: Any = None  # (p,) of streamed samples
         self.mean: Any = None  # (p,) of streamed samples
+        self.lost = 0.0  # norms of what was cut off: F'F <= S <= F'F + lost I, without scaling
+        self.lost_trace = 0.0
         self.factor: Any = None  # (at most width, m) working dtype, orthogonal rows
 
     @staticmethod
@@ -76,7 +81,10 @@ class LeadingDirections(Accumulator):
         if self.factor is None or not (len(self.factor) or self.weight):
             self.weight, self.factor = other.weight, other.factor.copy()
             self.mean = None if other.mean is None else other.mean.copy()
+            self.lost, self.lost_trace = other.lost, other.lost_trace
             return
+        self.lost += other.lost
+        self.lost_trace += other.lost_trace
         self._absorb(other.factor)
         if other.mean is not None:
             self._join_means(other.weight, other.mean, None)
@@ -115,6 +123,9 @@ class LeadingDirections(Accumulator):
         gram[k:, k:] = rows @ rows.T
         values, vectors = np.linalg.eigh(gram)
         kept = np.flatnonzero(values > 1e-12 * max(values[-1], 0.0))[::-1][: self.width]
+        cut = np.maximum(values[: len(values) - len(kept)], 0.0)
+        self.lost += float(cut.max(initial=0.0))
+        self.lost_trace += float(cut.sum())
         turn = np.ascontiguousarray(vectors[:, kept].T, dtype=old.dtype)
         fresh = turn[:, :k] @ old
         add_product(fresh, np.ascontiguousarray(turn[:, k:]), rows)

@@ -29,8 +29,9 @@ class PCA(LinearModel):
     whiten : divide the scores by the standard deviation of their component.
     svd_solver : "auto", "scatter" (p x p, samples streamed), "tsqr" (R factor; singular values to
         1e-14 of the largest, where scatter and Gram resolve about 1e-8 in float64 and 3e-4 in
-        float32), "gram" (n x n) or "randomized" (block Krylov, for both n and p large: a few
-        passes, and a certificate that says how far each component can be off).
+        float32), "gram" (n x n), "randomized" (block Krylov, for both n and p large: a few
+        passes, and a certificate that says how far each component can be off) or "sketch" (one
+        look at samples that cannot be read again, approximate, with a bound of its error).
         scikit-learn's "covariance_eigh", "full" and "arpack" mean "scatter", "tsqr" and
         "randomized". ``plan(X)`` shows which one "auto" takes, and why.
     center : subtract column means.

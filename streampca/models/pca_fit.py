@@ -36,6 +36,7 @@ from streampca.models.pca_removal import (
     factor_without,
     scatter_without,
 )
+from streampca.models.pca_sketch import sketch
 from streampca.passes import Execution, PassResult, Plan, run, single_threaded_blas
 from streampca.solvers import (
     Spectrum,
@@ -86,6 +87,7 @@ def fit_pca(
         "tsqr": _by_tsqr,
         "gram by panels": gram_by_panels,
         "krylov": krylov,
+        "sketch": sketch,
     }[plan.solver]
     fitted = solve(plan, matrix, settings, step)
     execution.finished()

@@ -37,6 +37,7 @@ from streampca.solvers import (
     rounding_floor,
     signs,
     signs_of_components,
+    solver_floor,
     start_block,
 )
 from streampca.store import MemorySink
@@ -246,8 +247,8 @@ class _Iteration:
     def _floor(self, ritz: Ritz) -> float:
         terms = int(np.diff(self.plan.named("step").edges).max(initial=1))
         spectrum = self._spectrum(ritz, np.zeros((0, len(ritz.values))))
-        solver = 4.0 * np.finfo(np.float64).eps * math.sqrt(self.shape.m) * float(ritz.values[0])
-        return rounding_floor(self.dtype, spectrum, terms) + solver
+        floor = rounding_floor(self.dtype, spectrum, terms)
+        return floor + solver_floor(ritz.values, self.shape.m)
 
     def _certificate(self, ritz: Ritz) -> Certificate:
         k = min(self.k, len(ritz.values))

@@ -25,6 +25,7 @@ from streampca.models.given import given
 from streampca.models.gram_outputs import streamed_nbytes
 from streampca.models.pca_krylov_plan import krylov_candidates
 from streampca.models.pca_removal import beside_design
+from streampca.models.pca_sketch_plan import sketch_candidate
 from streampca.passes import (
     Candidate,
     PassSpec,
@@ -37,7 +38,7 @@ from streampca.passes import (
 )
 from streampca.solvers import known_count
 
-SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized")
+SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized", "sketch")
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "randomized"}  # scikit-learn's
 PANELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
@@ -82,6 +83,7 @@ def plan_pca(
             *([] if holes_removed else _panels(matrix, settings)),
         ],
         "randomized": lambda: krylov_candidates(matrix, settings),
+        "sketch": lambda: [sketch_candidate(matrix, settings)],
     }
     wanted: tuple[str, ...] = ("scatter", "gram") if solver == "auto" else (solver,)
     if holes_removed:

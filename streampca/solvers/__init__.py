@@ -6,6 +6,7 @@ from streampca.solvers.certificate import (
     certify_ritz,
     residual_norms,
     rounding_floor,
+    solver_floor,
 )
 from streampca.solvers.components import (
     TRACY_WIDOM,
@@ -50,6 +51,7 @@ __all__ = [
     "rounding_floor",
     "signs",
     "signs_of_components",
+    "solver_floor",
     "start_block",
     "svd_of_r",
     "tracy_widom_sf",

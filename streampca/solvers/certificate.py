@@ -166,6 +166,11 @@ def residual_norms(lower: Array, spectrum: Spectrum, step: int = 256) -> Array:
     return np.linalg.norm(product - v * spectrum.values, axis=0)
 
 
+def solver_floor(values: Array, m: int) -> float:
+    """What small dense algebra in float64 leaves uncertain in values of vectors of length m."""
+    return 4.0 * float(np.finfo(np.float64).eps) * np.sqrt(m) * float(values[:1].max(initial=0.0))
+
+
 def rounding_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float:
     """Spectral norm of the rounding that summing outer products in ``work`` leaves.
 

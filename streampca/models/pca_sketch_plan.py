@@ -1,0 +1,66 @@
+"""The plan of a PCA from one look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streampca.accumulators import LeadingDirections, Moments
+from streampca.errors import InvalidInputError
+from streampca.matrix import ChunkedMatrix
+from streampca.models.fitted import standardization
+from streampca.models.given import given
+from streampca.passes import Candidate, pass_spec
+from streampca.solvers import known_count
+
+WIDTH = 64  # directions kept, at least; four times as many as components
+
+
+def sketch_candidate(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
+    """One pass over samples that keeps a few directions.
+
+    Raises InvalidInputError for settings that need the statistics of the whole matrix first.
+    """
+    n, p = matrix.shape
+    k = known_count(settings["n_components"], n, p)
+    if k is None or settings["n_components"] is None:
+        raise InvalidInputError(
+            f"svd_solver='sketch' needs a number of components, not "
+            f"n_components={settings['n_components']!r}"
+        )
+    beside = given(settings)
+    wanted = {
+        "scale": settings["scale"],
+        "missing='mean'": settings["missing"] == "mean",
+        "remove": beside.basis is not None,
+        "weights of features": beside.weights is not None,
+    }
+    if refused := [name for name, value in wanted.items() if value]:
+        raise InvalidInputError(
+            f"svd_solver='sketch' takes one look, and {', '.join(refused)} must be known before "
+            "it; use svd_solver='randomized', which reads again"
+        )
+    directions = sketch_directions(settings, k, min(n, p))
+    width = directions.width
+    taken = LeadingDirections.rows_at_once(width)
+    flops = 2.0 * n * p * (width + taken) * (taken + 2 * width) / taken
+    spec = pass_spec(
+        "sketch",
+        matrix,
+        0,
+        [directions, Moments()],
+        flops=flops,
+        work="skinny",
+        thin=not matrix.sparse,
+    )
+    reason = f"one look; the {width} leading directions are kept, and what is cut off is bounded"
+    return Candidate("sketch", reason, (spec,), (2 * width + 12) * p * 8 + 2 * k * p * 8)
+
+
+def sketch_directions(settings: dict[str, Any], k: int, most: int) -> LeadingDirections:
+    """The empty accumulator of the look."""
+    return LeadingDirections(
+        streamed=0,
+        standardize=standardization(settings),
+        width=min(max(WIDTH, 4 * k), most),
+        missing=settings["missing"],
+    )
