@@ -216,7 +216,7 @@ class _Iteration:
         elif self._stuck().all():
             self.stopped = f"{self.dtype} arithmetic resolves no more"
         elif (needed := self._predicted()) > most - self.steps:
-            self.stopped = f"about {needed} more passes would be needed"
+            self.stopped = f"the next one would need about {needed} more passes"
         if self.stopped:
             return False
         width = min(self.shape.width, room)
@@ -276,7 +276,7 @@ class _Iteration:
         return np.asarray(self._certified() | (last.ritz.residual[:k] <= self._floor(last.ritz)))
 
     def _predicted(self) -> int:
-        """Passes that the slowest component still needs if residuals fall as they just did."""
+        """Passes until the next component is certified, if residuals fall as they just did."""
         if len(self.history) < 2:
             return 0
         before, last = self.history[-2], self.history[-1]
@@ -287,7 +287,7 @@ class _Iteration:
         gap = np.maximum(last.ritz.values[:k] - np.append(last.ritz.values, 0.0)[1 : k + 1], floor)
         excess = np.log(np.maximum(last.ritz.residual[:k] / (gap * self.settings["tol"]), 1.0))
         needed = excess[todo] / np.maximum(gain, 1e-3)
-        return math.ceil(float(needed.max(initial=0.0)) / 2)  # Krylov steps speed up
+        return math.ceil(float(needed.min(initial=np.inf)) / 2)  # Krylov steps speed up
 
     # -- the result -------------------------------------------------------------------------
 
