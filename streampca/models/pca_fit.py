@@ -28,8 +28,10 @@ from streampca.models.fitted import (
     standardization,
 )
 from streampca.models.given import given
-from streampca.models.pca_gram import count_missing, gram_by_features, gram_by_panels
+from streampca.models.pca_dual import count_missing
+from streampca.models.pca_gram import gram_by_features
 from streampca.models.pca_krylov import krylov
+from streampca.models.pca_panels import gram_by_panels
 from streampca.models.pca_removal import (
     Removed,
     beside_design,

@@ -21,7 +21,7 @@ from streampca.matrix import ChunkedMatrix, Scaling, found
 from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
 from streampca.models.given import given
 from streampca.models.gram_outputs import finish_components
-from streampca.models.pca_gram import RowsSink, count_missing, unweighted_rows
+from streampca.models.pca_dual import RowsSink, count_missing, unweighted_rows
 from streampca.models.pca_krylov_plan import RANDOM, KrylovShape, space_dtype
 from streampca.models.pca_removal import residual_stats
 from streampca.models.projection import FeatureLoadings

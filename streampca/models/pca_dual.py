@@ -1,0 +1,156 @@
+"""The eigenproblem on the side of the samples: what the Gram matrix of any path leads to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streampca.kernels import Array, ColumnStats
+from streampca.matrix import Block, ChunkedMatrix, work_dtype
+from streampca.models.fitted import (
+    Fitted,
+    Resolution,
+    count_components,
+    freedom,
+    refuse_no_variant,
+    solve_symmetric,
+    standardization,
+)
+from streampca.models.given import given
+from streampca.passes import single_threaded_blas
+from streampca.solvers import (
+    Spectrum,
+    certify,
+    numerical_rank,
+    residual_norms,
+    rounding_floor,
+    signs,
+)
+from streampca.store import Sink
+
+LEAST_WEIGHT = 1e-4  # of the largest: rounding in the scores grows with the root of its inverse
+
+
+@dataclass
+class Dual:
+    """The eigenproblem on the side of the samples."""
+
+    spectrum: Spectrum
+    values: Array
+    everything: bool
+    residual: Array
+    k: int
+    gap: int | None
+    rank: int  # components after it are rounding; their loadings are completed
+    orientation: Array
+    floor: float
+
+    @property
+    def u(self) -> Array:
+        """(n, k) oriented eigenvectors."""
+        return np.asarray(self.spectrum.vectors[:, : self.k] * self.orientation)
+
+    @property
+    def s(self) -> Array:
+        """(k,) singular values."""
+        return np.asarray(np.sqrt(self.spectrum.values[: self.k]))
+
+
+def solve_dual(
+    lower: Array,
+    z_probe: Array,
+    settings: dict[str, Any],
+    matrix: ChunkedMatrix,
+    terms: int,
+    used: int,
+) -> Dual:
+    """terms : products that were added in the working dtype before float64 took them.
+
+    used : features that vary; with none there is one component, of 0.
+    """
+    n = len(lower)
+    refuse_no_variant(settings, used, matrix.shape[1])
+    limit = min(n, max(used, 1) if settings["center"] else matrix.shape[1])
+    with single_threaded_blas():
+        spectrum, values, everything = solve_symmetric(lower, settings, limit)
+        residual = residual_norms(lower, spectrum)
+    floor = rounding_floor(work_dtype(matrix.dtype), spectrum, terms)
+    rank = numerical_rank(values, n, floor)
+    count = n - given(settings).rank
+    k, gap = count_components(settings, values, spectrum, count, limit, rank)
+    orientation = signs(spectrum.vectors[:, :k].T @ z_probe)
+    return Dual(spectrum, values, everything, residual, k, gap, rank, orientation, floor)
+
+
+def dual_fitted(
+    dual: Dual,
+    stats: ColumnStats,
+    matrix: ChunkedMatrix,
+    settings: dict[str, Any],
+    passes: int,
+) -> Fitted:
+    beside = given(settings)
+    weight = beside.count(matrix.shape[0])
+    eps = Resolution.of(matrix.dtype).eps
+    scaling = standardization(settings).resolve(stats, eps, beside.weights)
+    dropped = np.flatnonzero(stats.count == 0)
+    kept = dual.spectrum.head(dual.k)
+    divisor = freedom(weight, settings)
+    return Fitted(
+        kept,
+        dual.values if dual.everything else None,
+        scaling.center,
+        scaling.scale,
+        weight,
+        dual.rank,
+        dropped,
+        np.setdiff1d(np.flatnonzero(scaling.constant), dropped),
+        certify(dual.residual[: dual.k], kept, dual.floor, divisor, passes, dual.rank),
+        stats.m2 / divisor,
+        dual.gap,
+        None,
+        unweighted_rows(dual.u * dual.s, beside.sample_weight),
+        np.flatnonzero(scaling.filtered),
+        stats.missing,
+        column_mean=np.array(stats.mean),
+        deviation=scaling.deviation,
+    )
+
+
+def unweighted_rows(values: Array, sample_weight: Array | None) -> Array | None:
+    """Rows without the square roots of the sample weights; None where a weight is too small.
+
+    (A row of weight 0 has no scores in the eigenvectors: those take the components.)
+    """
+    if sample_weight is None:
+        return values
+    if sample_weight.min() < LEAST_WEIGHT * sample_weight.max():
+        return None
+    return np.asarray(values / np.sqrt(sample_weight)[:, None])
+
+
+def count_missing(block: Block) -> Array:
+    """(rows, 1) missing cells of each row of a block: a map."""
+    return block.row_missing[:, None]
+
+
+@dataclass
+class RowsSink(Sink):
+    """A sink into an array in memory whose first row is row ``first`` of the streamed axis."""
+
+    values: Array
+    first: int
+
+    def write(self, start: int, values: Array) -> None:
+        self.values[start - self.first : start - self.first + len(values)] = values
+
+    def concurrent(self, edges: Array) -> bool:
+        return False
+
+    def concurrent_threads(self, edges: Array) -> bool:
+        return True  # rows of one block are not those of another
+
+    def nbytes_in_memory(self) -> int:
+        return int(self.values.nbytes)
