@@ -84,13 +84,16 @@ class TruncatedSVD(LinearModel):
         """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing."""
         return replace(self._pca().plan(X, dim=dim), method="TruncatedSVD")
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
-        """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors."""
-        self._fit(X, dim)
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.
+
+        sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
+        """
+        self._fit(X, dim, sample_weight)
         return self
 
-    def _fit(self, X: Any, dim: Any) -> PCA:
-        base = self._pca().fit(X, dim=dim)
+    def _fit(self, X: Any, dim: Any, sample_weight: Any) -> PCA:
+        base = self._pca().fit(X, dim=dim, sample_weight=sample_weight)
         settings = {**base.result_.settings, "algorithm": self.algorithm}
         self.result_ = replace(base.result_, method="TruncatedSVD", settings=settings)
         self.plan_ = replace(base.plan_, method="TruncatedSVD")
@@ -98,9 +101,11 @@ class TruncatedSVD(LinearModel):
         self.n_features_in_ = base.n_features_in_
         return base
 
-    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
+    def fit_transform(
+        self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
+    ) -> Any:
         """Fit, and the scores of X, (n, k). A fit that has them already reads no further."""
-        self._fit(X, dim)
+        self._fit(X, dim, sample_weight)
         if self.result_.scores is None:
             return self.transform(X, dim=dim)
         matrix = self._matrix(X, dim)

@@ -283,6 +283,26 @@ def test_transform_along_either_axis(chunks, tmp_path):
     np.testing.assert_allclose(stored[:], expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("algorithm", ["scatter", "tsqr", "gram", "randomized"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_truncated_svd(algorithm, sparse):
+    rng = np.random.default_rng(8)
+    X = rng.poisson(0.5, (50, 20)) + 3.0 * (rng.random((50, 1)) < 0.4) * rng.poisson(1, 20)
+    counts = rng.integers(1, 4, 50)
+    repeated = np.repeat(X, counts, axis=0)
+    data = scipy.sparse.csr_array(X) if sparse else X
+    model = streampca.TruncatedSVD(3, algorithm=algorithm, tol=1e-8, max_passes=30)
+    scores = model.fit_transform(data, sample_weight=counts)
+    _, s, vt = np.linalg.svd(repeated, full_matrices=False)
+    np.testing.assert_allclose(model.singular_values_, s[:3], rtol=1e-10)
+    np.testing.assert_allclose(np.abs(np.sum(model.components_ * vt[:3], axis=1)), 1, atol=1e-10)
+    np.testing.assert_allclose(scores, X @ model.components_.T, atol=1e-9)
+    about = repeated @ model.components_.T
+    np.testing.assert_allclose(model.explained_variance_, about.var(axis=0), rtol=1e-9)
+    ratio = about.var(axis=0) / repeated.var(axis=0).sum()
+    np.testing.assert_allclose(model.explained_variance_ratio_, ratio, rtol=1e-9)
+
+
 @IGNORED
 def test_incremental_states_take_sample_weights(tmp_path):
     X = planted(60, 8)
