@@ -9,6 +9,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import assemble
+from streampca.models.carried import Carried
 from streampca.models.fitted import freedom, standardization
 from streampca.models.given import resolve_given
 from streampca.models.linear import LinearModel
@@ -66,6 +67,10 @@ class PCA(LinearModel):
         svd_solver="gram". ``transform`` needs the arrays of new rows, not their cycles and trends.
         ``result_.removed_coefficients`` (c, p) of the columns ``result_.design.names``.
 
+    warm_start : keep in memory what the fit accumulated. Fitting the same data again with another
+        ``n_components`` then reads nothing but what new loadings need, and "randomized" goes on
+        from the space that it had searched.
+
     Attributes
     ----------
     components_ (k, p), explained_variance_ (k,), explained_variance_ratio_ (k,) of the TOTAL
@@ -103,6 +108,7 @@ class PCA(LinearModel):
         checkpoint: str | None = None,
         weights: Any = None,
         remove: Any = None,
+        warm_start: bool = False,
     ) -> None:
         self.n_components = n_components
         self.whiten = whiten
@@ -123,9 +129,11 @@ class PCA(LinearModel):
         self.checkpoint = checkpoint
         self.weights = weights
         self.remove = remove
+        self.warm_start = warm_start
 
     plan_: Plan
     cost_: list[PassCost]
+    _carried: Carried | None
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing.
@@ -168,7 +176,7 @@ class PCA(LinearModel):
             check_workers(client, plan)
         execution = self._execution(plan)
         execution.checkpoint = self.checkpoint
-        fitted = fit_pca(plan, matrix, settings, execution)
+        fitted = fit_pca(plan, matrix, settings, execution, carried=self._carry(matrix, settings))
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         self.result_ = assemble(
             "PCA",
@@ -182,6 +190,15 @@ class PCA(LinearModel):
         )
         self.gap_ = fitted.gap
         return self
+
+    def _carry(self, matrix: ChunkedMatrix, settings: dict[str, Any]) -> Carried | None:
+        """What earlier fits left, if it is wanted and of this matrix."""
+        self._carried = getattr(self, "_carried", None) or Carried()
+        if not self.warm_start:
+            self._carried = None
+            return None
+        self._carried.turn_to(matrix, settings)
+        return self._carried
 
     def fit_transform(
         self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from streampca.accumulators import (
 )
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix
+from streampca.models.carried import Carried
 from streampca.models.fitted import (
     Cohort,
     Fitted,
@@ -58,11 +61,13 @@ def fit_pca(
     settings: dict[str, Any],
     execution: Execution,
     cohort: Cohort | None = None,
+    carried: Carried | None = None,
 ) -> Fitted:
     """Run the plan's passes and solve.
 
     cohort : all samples, where ``matrix`` holds some of them and all are to be scored in the
         pass for the loadings (solver "gram" only).
+    carried : what an earlier fit of the same matrix left, and this one leaves.
     """
     execution.n_passes = plan.n_passes
 
@@ -80,18 +85,21 @@ def fit_pca(
         if one.axis == 1 and beside.weights is not None:
             more["side_inputs"] = {**more.get("side_inputs", {}), "feature_weights": beside.weights}
         more.setdefault("weights", beside.sample_weight)
-        return run(one, matrix, execution=execution, **more)
+        if carried is None or one.axis != plan.passes[0].axis or one.name != plan.passes[0].name:
+            return run(one, matrix, execution=execution, **more)
+        once = partial(run, one, matrix, execution=execution, **more)
+        return cast(PassResult, carried.recall(one, once, more))
 
     if plan.solver == "gram":
         return gram_by_features(plan, matrix, settings, step, cohort)
-    solve = {
+    solvers: dict[str, Callable[..., Fitted]] = {
         "scatter": _by_scatter,
         "tsqr": _by_tsqr,
         "gram by panels": gram_by_panels,
-        "krylov": krylov,
+        "krylov": partial(krylov, carried=carried),
         "sketch": sketch,
-    }[plan.solver]
-    fitted = solve(plan, matrix, settings, step)
+    }
+    fitted = solvers[plan.solver](plan, matrix, settings, step)
     execution.finished()
     return fitted
 

@@ -18,6 +18,7 @@ from streampca.accumulators import (
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, Scaling, found
+from streampca.models.carried import Carried
 from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
 from streampca.models.given import given
 from streampca.models.gram_outputs import finish_components
@@ -43,7 +44,13 @@ from streampca.solvers import (
 from streampca.store import MemorySink
 
 
-def krylov(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
+def krylov(
+    plan: Plan,
+    matrix: ChunkedMatrix,
+    settings: dict[str, Any],
+    step: Runner,
+    carried: Carried | None = None,
+) -> Fitted:
     """Look at the matrix once, then take steps until every component is certified.
 
     The look gives column statistics, and directions to begin with; every step gives the products
@@ -54,9 +61,15 @@ def krylov(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Ru
     if given(settings).basis is not None:
         matrix = matrix.expanded()
     work = _Iteration(plan, matrix, settings, step)
-    work.look()
-    while work.advance():
-        pass
+    if carried is not None and work.adopts(carried.iteration):
+        going = work.judge()
+    else:
+        work.look()
+        going = True
+    while going:
+        going = work.advance()
+    if carried is not None:
+        carried.iteration = work
     return work.fitted()
 
 
@@ -198,10 +211,28 @@ class _Iteration:
             self.z_probe = one.z_probe
         with single_threaded_blas():
             self.space.add(self.block, product, one.image() if self.shape.images else None)
-            del one, product
+        return self.judge()
+
+    def judge(self) -> bool:
+        """Take stock of the searched space, and prepare another step. False when it is enough."""
+        with single_threaded_blas():
             ritz = self.space.ritz()
             self.history.append(_State(ritz, self._certificate(ritz)))
             return self._prepare_next(ritz)
+
+    def adopts(self, other: _Iteration | None) -> bool:
+        """Begin with the space that an earlier fit of the same matrix searched, if it fits."""
+        if other is None or other.shape.streamed != self.shape.streamed:
+            return False
+        if self.shape.images and not other.shape.images:
+            return False
+        for name in ("matrix", "stats", "scaling", "missing_by_sample", "z_probe", "removed"):
+            setattr(self, name, getattr(other, name))
+        self.k = min(self.k, max(1, int(np.count_nonzero(self.live))))
+        self.dimensions = other.dimensions
+        self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype)
+        self.space.adopt(other.space, other.history[-1].ritz, self.shape.capacity)
+        return True
 
     def _prepare_next(self, ritz: Ritz) -> bool:
         """Decide whether to go on, and with what block."""

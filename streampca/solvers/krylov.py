@@ -157,6 +157,22 @@ class KrylovSpace:
         self._gram = self._extended(self._gram, self._basis, 0)
         self._cross = self._extended(self._cross, self._products, 0)
 
+    def adopt(self, other: KrylovSpace, ritz: Ritz, most: int) -> None:
+        """Take over what another space has searched; of more than ``most`` vectors the leading."""
+        rotation = ritz.rotation[:, :most]
+        if other.size <= most:
+            rotation = np.eye(other.size)
+        self.size = rotation.shape[1]
+        d = other.size
+        for mine, theirs in ((self._basis, other._basis), (self._products, other._products)):
+            for piece in self._pieces(d):
+                mine[: self.size, piece] = rotation.T @ theirs[:d, piece].astype(np.float64)
+        if other.images:
+            image = np.concatenate(other.images, axis=1)
+            self.images = [(image @ rotation.astype(image.dtype)).astype(image.dtype)]
+        self._gram = self._extended(np.zeros((0, 0)), self._basis, 0)
+        self._cross = self._extended(np.zeros((0, 0)), self._products, 0)
+
     def _combined(self, held: Array, rotation: Array) -> Array:
         out = np.empty((self.m, rotation.shape[1]))
         for piece in self._pieces(self.size):

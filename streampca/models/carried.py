@@ -1,0 +1,71 @@
+"""What one fit leaves for the next one of the same matrix (``warm_start=True``)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from streampca.matrix import ChunkedMatrix
+from streampca.models.given import Given, given
+from streampca.passes import PassCost, PassPlan, PassResult
+from streampca.store import MemorySink
+
+FREE = ("n_components", "tol", "max_passes", "components", "whiten", "scheduler", "progress",
+        "checkpoint", "memory_limit", "rates", "warm_start", "random_state", "given")  # fmt: skip
+
+
+class Carried:
+    """Folded first passes, and the searched space of an iteration, kept in memory.
+
+    A first pass depends on the matrix and not on how many components are asked: fitting again
+    with another ``n_components`` then reads nothing (but for loadings that are computed from the
+    new vectors). Only for the matrix, its content as far as its stamp tells, weights and settings
+    of the fit that left it.
+    """
+
+    def __init__(self) -> None:
+        self._of = ""
+        self._passes: dict[str, tuple[PassResult, dict[str, Any]]] = {}
+        self.iteration: Any = None
+
+    def turn_to(self, matrix: ChunkedMatrix, settings: Mapping[str, Any]) -> None:
+        """Forget everything that was left by another matrix or by other settings."""
+        stable = {name: repr(value) for name, value in settings.items() if name not in FREE}
+        digest = hashlib.sha256(json.dumps(stable, sort_keys=True).encode())
+        digest.update(matrix.content_stamp().encode())
+        beside: Given = given(settings)
+        for array in vars(beside).values():
+            if isinstance(array, np.ndarray):
+                digest.update(np.ascontiguousarray(array).tobytes())
+        if digest.hexdigest() != self._of:
+            self.__init__()  # type: ignore[misc]
+            self._of = digest.hexdigest()
+
+    def recall(self, plan: PassPlan, run: Callable[[], PassResult], more: dict[str, Any]) -> Any:
+        """The result of a first pass: the one that was kept, or that of ``run``, which is kept."""
+        accumulators = more.get("accumulators", {})
+        settings = [(n, repr([getattr(a, s) for s in a.settings])) for n, a in accumulators.items()]
+        key = json.dumps([plan.to_dict(), settings], sort_keys=True)
+        sinks = more.get("sinks", {})
+        if more.get("operands") or not all(isinstance(s, MemorySink) for s in sinks.values()):
+            return run()
+        if key not in self._passes:
+            self._passes.clear()
+            done = run()
+            held = {name: sink.values.copy() for name, sink in sinks.items()}
+            self._passes[key] = (_copied(done), held)
+            return done
+        kept, held = self._passes[key]
+        for name, values in held.items():
+            sinks[name].values[...] = values
+        return _copied(kept)
+
+
+def _copied(result: PassResult) -> PassResult:
+    """A result that the caller may change; it cost nothing."""
+    copies = {name: one.copied() for name, one in result.accumulators.items()}
+    return PassResult(copies, PassCost(result.cost.name))
