@@ -68,7 +68,7 @@ class AxisLabels:
 
     def name(self, i: int) -> str:
         """The name of entry i: its label, ``lat=10.0, lon=30.0``, or its number."""
-        for variable, where in self.slices.items():
+        for variable, where in self.slices.items() if self.parts else ():
             if where.start <= i < where.stop:
                 return f"{variable}: {self.parts[variable].name(i - where.start)}"
         index = np.unravel_index(i, self.sizes)

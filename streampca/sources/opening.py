@@ -14,7 +14,7 @@ import scipy.sparse
 import zarr
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
-from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
 from streampca.sources.anndata import (
     from_anndata,
     is_anndata,
@@ -51,7 +51,7 @@ Dim = Hashable | Sequence[Hashable] | None
 def open(
     source: Any,
     *,
-    variable: str | None = None,
+    variable: str | Sequence[str] | None = None,
     dim: Dim = None,
     missing_value: float | None = None,
     missing_chunks: str = "error",
@@ -67,7 +67,8 @@ def open(
         the same samples, the features of all; a ``zarr.Array`` or ``zarr.Group`` (one with
         ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array (any
         graph); NumPy, lists, data frames; scipy.sparse; or a ChunkedMatrix.
-    variable : which array of a group or file ("layers/counts" or "raw/X" of an AnnData).
+    variable : which array of a group or file ("layers/counts" or "raw/X" of an AnnData);
+        a list of them gives the features of all, side by side.
     dim : the sample dimension(s), by name or number; the rest is stacked into features. Needed
         for anything that is not 2-D. Default: the first of two.
     missing_value : a number that means "missing" (-1, -9), beside NaN.
@@ -83,17 +84,19 @@ def open(
     number = isinstance(missing_value, numbers.Real) and not isinstance(missing_value, bool)
     if missing_value is not None and not number:
         raise InvalidTypeError(f"missing_value={missing_value!r}; expected a number such as -9")
+    options: dict[str, Any] = {
+        "dim": dim, "missing_value": missing_value, "missing_chunks": missing_chunks,
+        "multiallelic": multiallelic, "storage_options": storage_options,
+    }  # fmt: skip
+    if not (variable is None or isinstance(variable, str)):
+        parts = [open(source, variable=name, **options) for name in variable]
+        return concat_features(*parts, variables=variable)
     if isinstance(source, ChunkedMatrix):
         return _opened_before(source, variable, dim, missing_value)
     if _names_plink(source):
         matrix: ChunkedMatrix = open_plink(source)
     elif (paths := several_paths(source)) is not None:
-        options: dict[str, Any] = {
-            "variable": variable, "dim": dim, "missing_value": missing_value,
-            "missing_chunks": missing_chunks, "multiallelic": multiallelic,
-            "storage_options": storage_options,
-        }  # fmt: skip
-        return join_stores(paths, [open(path, **options) for path in paths])
+        return join_stores(paths, [open(path, variable=variable, **options) for path in paths])
     elif isinstance(source, (str, os.PathLike)):
         policy = (missing_chunks, multiallelic)
         matrix = _open_path(os.fspath(source), variable, dim, policy, storage_options)

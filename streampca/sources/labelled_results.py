@@ -1,0 +1,99 @@
+"""Labelled results out: arrays with their dimensions, coordinates and attributes again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray
+
+from streampca.errors import InvalidInputError
+from streampca.matrix import AxisLabels
+
+LEVELS = "streampca_levels"  # attribute of a stacked dimension: names of its MultiIndex
+
+
+def to_dataarray(
+    values: Any,
+    axes: Sequence[AxisLabels | tuple[str, Any]],
+    name: str | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> xarray.DataArray | xarray.Dataset:
+    """A result with its labels back: stacked dimensions are unstacked again.
+
+    values : one dimension per entry of ``axes``; NumPy or Dask.
+    axes : AxisLabels give their dimensions, coordinates and attributes; a pair (name, coord)
+        gives one dimension, with the coordinate where that is not None. An axis of several
+        variables gives a Dataset of them.
+    """
+    for number, axis in enumerate(axes):
+        if isinstance(axis, AxisLabels) and axis.parts:
+            arrays = {}
+            for variable, where in axis.slices.items():
+                index = (slice(None),) * number + (where,)
+                own = [*axes[:number], axis.parts[variable], *axes[number + 1 :]]
+                arrays[variable] = to_dataarray(values[index], own, variable, attrs)
+            return xarray.Dataset(arrays, attrs={"name": name} if name else {})
+    return _unstacked(values, axes, name, dict(attrs or {}))
+
+
+def to_dataset(
+    tables: Mapping[str, tuple[np.ndarray[Any, Any], Sequence[AxisLabels]]],
+    attrs: Mapping[str, Any],
+) -> xarray.Dataset:
+    """Several labelled arrays (values and the labels of their axes, by name) as one Dataset.
+
+    Along an axis of several variables there is one for each of them: ``components_sst``.
+    """
+    arrays: dict[str, xarray.DataArray] = {}
+    for name, (values, axes) in tables.items():
+        made = to_dataarray(values, axes, name)
+        if isinstance(made, xarray.Dataset):
+            arrays |= {f"{name}_{variable}": one for variable, one in made.data_vars.items()}
+        else:
+            arrays[name] = made
+    return merged(arrays, attrs)
+
+
+def merged(arrays: Mapping[str, xarray.DataArray], attrs: Mapping[str, Any]) -> xarray.Dataset:
+    """Arrays as variables of one Dataset; a name that a coordinate of the data has gets a "_"."""
+    taken = {str(name) for array in arrays.values() for name in (*array.dims, *array.coords)}
+    named = {f"{name}_" if name in taken else name: array for name, array in arrays.items()}
+    return xarray.Dataset(named, attrs=dict(attrs))
+
+
+def _unstacked(
+    values: Any, axes: Sequence[AxisLabels | tuple[str, Any]], name: str | None, attrs: Any
+) -> xarray.DataArray:
+    """One array; none of its axes has several variables."""
+    dims: list[str] = []
+    sizes: list[int] = []
+    coords: dict[str, Any] = {}
+    levels: dict[str, list[str]] = {}
+    for axis, length in zip(axes, np.shape(values), strict=True):
+        if not isinstance(axis, AxisLabels):
+            axis = AxisLabels.plain(axis[0], length, axis[1])
+        if len(axis) != length:
+            raise InvalidInputError(
+                f"labels of {' x '.join(map(str, axis.sizes))} entries for an axis of {length}"
+            )
+        dims += axis.dims
+        sizes += axis.sizes
+        told = {n: dict(a) for n, a in axis.attrs.items()}
+        known = {d: ((d,), c) for d, c in axis.coords.items()} | dict(axis.grids)
+        known |= {n: ((axis.dims[0],), c) for n, c in axis.extra.items()}
+        for d in axis.dims:
+            names = told.get(d, {}).pop(LEVELS, [])
+            if names and set(names) <= set(known):
+                levels[d] = names
+                del known[d]
+        coords |= {n: (d, np.asarray(c), told.get(n, {})) for n, (d, c) in known.items()}
+    if len(set(dims)) != len(dims):
+        raise InvalidInputError(
+            f"dimension names {dims} are not unique; rename one: X.rename({dims[0]}='...')"
+        )
+    array = xarray.DataArray(
+        np.reshape(values, sizes), coords=coords, dims=dims, name=name, attrs=attrs
+    )
+    return array.set_index(levels) if levels else array
