@@ -17,6 +17,7 @@ from streampca.sources.stacked import Reader, check_dtype
 from streampca.sources.zarr_guard import Tally
 
 PIECE_NBYTES = 16 << 20  # of lines that are read at once where all are needed
+ALIGNED = 64  # bytes: where indices may begin behind the values in a buffer
 WORDS = ("samples", "features")
 
 
@@ -32,6 +33,7 @@ class CompressedMatrix(ChunkedMatrix):
     """
 
     sparse = True
+    into_buffer = True
 
     def __init__(
         self, data: Reader, indices: Reader, indptr: Any, axis: int, shape: tuple[int, int],
@@ -54,7 +56,7 @@ class CompressedMatrix(ChunkedMatrix):
 
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
         if axis == self.stored:
-            block = self._lines(start, stop)
+            block = self._lines(start, stop, buffer)
             self.made.add(ReadCount(nbytes=sparse_nbytes(block)))
             return block
         pieces = [self._lines(int(a), int(b)) for a, b in pairwise(self._pieces())]
@@ -64,14 +66,16 @@ class CompressedMatrix(ChunkedMatrix):
         self.made.add(ReadCount(nbytes=sparse_nbytes(block)))
         return block
 
-    def _lines(self, start: int, stop: int) -> Any:
-        """CSR or CSC of some lines, its indices checked."""
+    def _lines(self, start: int, stop: int, buffer: Any = None) -> Any:
+        """CSR or CSC of some lines, its indices checked; in the buffer as far as it goes."""
         pointers = self.indptr[start - self.first : stop - self.first + 1]
         low, high = int(pointers[0]), int(pointers[-1])
         length = self.shape[1 - self.stored]
         part = (slice(low, high),)
-        data = self.data.read(part) if high > low else np.empty(0, self.dtype)
-        indices = self.indices.read(part) if high > low else np.empty(0, self.index_dtype)
+        values_nbytes = (high - low) * self.dtype.itemsize
+        behind = None if buffer is None else buffer[-(-values_nbytes // ALIGNED) * ALIGNED :]
+        data = _read(self.data, part, buffer) if high > low else np.empty(0, self.dtype)
+        indices = _read(self.indices, part, behind) if high > low else np.empty(0, self.index_dtype)
         lines = f"{self.where}, {WORDS[self.stored]} {start} to {stop - 1}"
         inside = pointers - low
         try:
@@ -123,7 +127,8 @@ class CompressedMatrix(ChunkedMatrix):
         edges = np.asarray(edges, np.int64)
         sizes = (self.dtype.itemsize, self.index_dtype.itemsize)
         if axis == self.stored:
-            pointers = self.indptr[edges - self.first]
+            inside = np.clip(edges - self.first, 0, len(self.indptr) - 1)  # a part knows its own
+            pointers = self.indptr[inside]
             entries = np.diff(pointers) * sum(sizes)
             return np.asarray(entries + (np.diff(edges) + 1) * self.index_dtype.itemsize)
         whole = int(spans_of(self.indptr, np.array([0, len(self.indptr) - 1]), *sizes)[0])
@@ -188,6 +193,14 @@ class CompressedMatrix(ChunkedMatrix):
         self.made.restart()
         self.data.restart_counts()
         self.indices.restart_counts()
+
+
+def _read(reader: Reader, part: tuple[slice], buffer: Any) -> np.ndarray[Any, Any]:
+    if not reader.into_buffer:
+        return reader.read(part)
+    read: Any = reader.read
+    values: np.ndarray[Any, Any] = read(part, buffer)
+    return values
 
 
 def _crossed(reader: Reader, low: int, high: int) -> int:

@@ -33,6 +33,7 @@ class HDF5Reader(Reader):
     """One dataset. The file is open during a read only, so that results can be written into it."""
 
     loads = ("h5py",)
+    into_buffer = True
 
     def __init__(self, dataset: Any) -> None:
         self.path = os.path.realpath(dataset.file.filename)
@@ -42,17 +43,22 @@ class HDF5Reader(Reader):
         self.chunks = None if dataset.chunks is None else tuple(int(c) for c in dataset.chunks)
         self.tally = Tally()
 
-    def read(self, index: Index) -> np.ndarray[Any, Any]:
+    def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
+        shape = tuple(part.stop - part.start for part in index)
+        size = math.prod(shape) * self.dtype.itemsize
+        raw = buffer[:size] if buffer is not None and len(buffer) >= size else np.empty(size, "u1")
+        values = raw.view(self.dtype).reshape(shape)
         with open_hdf5(self.path) as file:
             try:
-                values = np.asarray(file[self.name][index])
+                if size:
+                    file[self.name].read_direct(values, index)
             except (OSError, KeyError) as error:
                 raise SourceError(
                     f"{self.path}: {self.name} cannot be read ({error}); the file is cut off or "
                     "damaged"
                 ) from None
         self.tally.add(ReadCount(self._crossed(index), values.nbytes))
-        return values if values.dtype == self.dtype else values.astype(self.dtype)
+        return values
 
     def _crossed(self, index: Index) -> int:
         if self.chunks is None:
