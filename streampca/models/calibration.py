@@ -15,7 +15,8 @@ import scipy.sparse
 from streampca.accumulators import RFactor, Scatter, SubspaceStep
 from streampca.kernels import Array
 from streampca.matrix import Block
-from streampca.passes import LANES, Rates, single_threaded_blas
+from streampca.passes import Rates, single_threaded_blas
+from streampca.passes.plan import LANES
 from streampca.solvers import eigh_lower
 from streampca.sources import as_matrix
 from streampca.store import ZarrSink

@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError, StreamPCAError
-from streampca.passes.plan import LIBRARY_NBYTES, PassPlan, Plan, size
+from streampca.passes.nbytes import size
+from streampca.passes.plan import LIBRARY_NBYTES
+from streampca.passes.records import PassPlan, Plan
 from streampca.passes.threads import single_threaded_blas
 from streampca.passes.work import SpanResult, Work, fold_span
 

@@ -15,9 +15,9 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
 from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.cluster import find_client, run_on_cluster
-from streampca.passes.plan import PassPlan, Plan
 from streampca.passes.progress import Advance, Progress, resolve
 from streampca.passes.readers import PATIENCE, join
+from streampca.passes.records import PassPlan, Plan
 from streampca.passes.threads import single_threaded_blas
 from streampca.passes.work import (
     Map,

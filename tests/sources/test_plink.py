@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 import streampca
 from streampca.errors import IncompleteSourceWarning, InvalidInputError, SourceError
 from streampca.matrix import regular_edges
-from streampca.passes import Execution, PassSpec, make_plan, run
-from streampca.passes.plan import Candidate
+from streampca.passes import Candidate, Execution, PassSpec, make_plan, run
 from streampca.store import MemorySink
 
 

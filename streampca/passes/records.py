@@ -1,0 +1,262 @@
+"""What a method asks of a pass, and what was planned: records, and how they are said."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import MemoryLimitError
+from streampca.matrix import ChunkedMatrix
+from streampca.passes import machine
+from streampca.passes.nbytes import as_limit, size
+
+
+@dataclass(frozen=True)
+class PassSpec:
+    """What a method asks of one pass; :func:`make_plan` turns it into a :class:`PassPlan`.
+
+    axis : streamed, 0 for samples.
+    total_nbytes : the folded accumulators.  partial_nbytes : those of one span.
+    scratch : of the length of a block, bytes that maps and accumulators need beside it.
+    kept_nbytes : arrays of the caller that live during the pass (operands, results in memory).
+    rows : (first, last) of the streamed axis that are read, or None for all.
+    ordered : one lane takes all blocks in order and nothing is merged (``run`` with a halo).
+    matrix : what this pass reads, where it is not the plan's.
+    stored : of sparse blocks the stored entries alone are taken, none is expanded: blocks are as
+        long as their stored bytes allow.
+    work : kind of its arithmetic, for the prediction of time: "update", "skinny" or "factor".
+    thin : tiles are thin, see :func:`streampca.matrix.block.tile_length`.
+    times : how often at most it is made, each time with other operands.  likely : how often it
+        usually is, for predictions of time.
+    """
+
+    name: str
+    axis: int
+    total_nbytes: int
+    partial_nbytes: int
+    scratch: Callable[[int], int] = lambda length: 0
+    kept_nbytes: int = 0
+    flops: float = 0.0
+    rows: tuple[int, int] | None = None
+    ordered: bool = False
+    matrix: ChunkedMatrix | None = None
+    stored: bool = False
+    work: str = "update"
+    thin: bool = False
+    times: int = 1
+    likely: int = 1
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to reach the result: its passes and the memory that its dense solver needs.
+
+    sizes : numbers by which the method knows this candidate again when it runs the plan.
+    seconds : predicted, for ordering; 0 where it was not asked.
+    """
+
+    solver: str
+    reason: str
+    passes: tuple[PassSpec, ...]
+    solve_nbytes: int = 0
+    solve_flops: float = 0.0
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class PassPlan:
+    """One pass: which axis, which blocks, what it reads.
+
+    edges : (blocks + 1,) where blocks begin and end.  span : blocks that one task folds.
+    reads, nbytes, flops : stored chunks, their decoded bytes and arithmetic, each time.
+    ordered, times : as in :class:`PassSpec`.
+    """
+
+    name: str
+    axis: int
+    edges: np.ndarray[Any, Any] = field(compare=False)
+    span: int
+    reads: int
+    nbytes: int
+    flops: float
+    ordered: bool = False
+    times: int = 1
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks in this pass."""
+        return len(self.edges) - 1
+
+    @property
+    def spans(self) -> list[range]:
+        """Consecutive blocks that one task folds."""
+        step = self.n_blocks if self.ordered else self.span
+        return [
+            range(i, min(i + step, self.n_blocks)) for i in range(0, self.n_blocks, max(step, 1))
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form; the edges by their count, longest block and digest."""
+        digest = hashlib.sha256(np.ascontiguousarray(self.edges, dtype="<i8").tobytes())
+        return {
+            "name": self.name,
+            "streamed_axis": ("samples", "features")[self.axis],
+            "from": int(self.edges[0]),
+            "to": int(self.edges[-1]),
+            "blocks": self.n_blocks,
+            "block_length": int(np.diff(self.edges).max(initial=0)),
+            "edges_sha256": digest.hexdigest()[:16],
+            "blocks_per_span": self.n_blocks if self.ordered else self.span,
+            "reads": self.reads,
+            "bytes": self.nbytes,
+            "flops": self.flops,
+            "times_at_most": self.times,
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """What a fit will do. Prints as text, as HTML in Jupyter; ``to_json`` for machines.
+
+    ``considered`` lists (solver, predicted seconds) of all candidates in the order in which they
+    were tried. ``memory`` gives the projected bytes by phase and term; ``peak_nbytes`` is the
+    interpreter plus the largest phase.
+    """
+
+    method: str
+    solver: str
+    reason: str
+    shape: tuple[int, int]
+    dtype: str
+    work_dtype: str
+    source: str
+    lanes: int
+    blocks_ahead: int
+    passes: tuple[PassPlan, ...]
+    memory: Mapping[str, Mapping[str, int]]
+    memory_limit: int | None = None
+    solve_flops: float = 0.0
+    prepare_reads: int = 0  # before the first pass: what all strips of a Dask graph share
+    prepare_nbytes: int = 0
+    rejected: tuple[str, ...] = ()
+    considered: tuple[tuple[str, float], ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    note: str = ""  # of the source
+
+    @property
+    def peak_nbytes(self) -> int:
+        """Projected peak of the process."""
+        return peak_of(self.memory)
+
+    @property
+    def reads(self) -> int:
+        """Stored chunks read, all passes together; of repeated ones the most."""
+        return sum(p.times * p.reads for p in self.passes) + self.prepare_reads
+
+    @property
+    def n_passes(self) -> int:
+        """How many passes there are at most."""
+        return sum(p.times for p in self.passes)
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded bytes read, all passes together."""
+        return sum(p.times * p.nbytes for p in self.passes) + self.prepare_nbytes
+
+    @property
+    def flops(self) -> float:
+        """Estimated arithmetic, passes and solver."""
+        return sum(p.times * p.flops for p in self.passes) + self.solve_flops
+
+    def named(self, name: str) -> PassPlan:
+        """The pass of that name."""
+        return next(p for p in self.passes if p.name == name)
+
+    def check_machine(self) -> None:
+        """Refuse a plan that this machine, or the control group around it, cannot hold."""
+        available = machine.available_nbytes()
+        if available is not None and self.peak_nbytes > available:
+            raise MemoryLimitError(
+                f"the plan needs {size(self.peak_nbytes)} and this machine (or its control group) "
+                f"gives {size(available)}. Set memory_limit={as_limit(available)!r} to look for a "
+                "smaller plan, or use a larger machine."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        fields = asdict(self)
+        fields["passes"] = [p.to_dict() for p in self.passes]
+        fields["shape"] = list(self.shape)
+        fields["rejected"] = list(self.rejected)
+        fields["sizes"] = dict(self.sizes)
+        fields["considered"] = [list(one) for one in self.considered]
+        fields["memory"] = {phase: dict(terms) for phase, terms in self.memory.items()}
+        fields |= {"reads": self.reads, "bytes": self.nbytes, "flops": self.flops}
+        return fields | {"peak_bytes": self.peak_nbytes}
+
+    def to_json(self) -> str:
+        """The same bytes for the same source and settings, on every machine."""
+        return json.dumps(self.to_dict(), sort_keys=True, indent=1)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Plan: {self.method} by {self.solver}, {self.n_passes} passes, {self.reads} chunk "
+            f"reads, {size(self.peak_nbytes)}>"
+        )
+
+    def __str__(self) -> str:
+        n, p = self.shape
+        nbytes = size(n * p * np.dtype(self.dtype).itemsize)
+        lines = [
+            f"{self.method} of {n} samples x {p} features ({self.dtype}, {nbytes})",
+            f"solver    {self.solver}: {self.reason}",
+        ]
+        first = 1
+        for one in self.passes:
+            what = one.to_dict()
+            number = f"{first}" if one.times == 1 else f"{first}-{first + one.times - 1}"
+            first += one.times
+            lines.append(
+                f"pass {number}/{self.n_passes}  {one.name}: {one.n_blocks} blocks of "
+                f"{what['block_length']} {what['streamed_axis']}, {one.reads} chunk reads, "
+                f"{size(one.nbytes)}, {one.flops:.2g} flop"
+            )
+        limit = "none" if self.memory_limit is None else size(self.memory_limit)
+        lanes = max((min(self.lanes, len(one.spans)) for one in self.passes), default=1)
+        lines.append(
+            f"runs on   {lanes} lane{'s' if lanes > 1 else ''}, {self.blocks_ahead} block read "
+            f"ahead in each, "
+            f"arithmetic in {self.work_dtype}"
+        )
+        lines.append(f"memory    {size(self.peak_nbytes)} projected peak (limit: {limit})")
+        largest = max(self.memory, key=lambda phase: phase_nbytes(self.memory, phase))
+        for phase, terms in self.memory.items():
+            if phase in ("process", largest):
+                words = ", ".join(f"{name} {size(value)}" for name, value in terms.items() if value)
+                lines.append(f"          {phase}: {words}")
+        lines += [f"not taken {why}" for why in self.rejected]
+        if len(self.considered) > 1:
+            words = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.considered)
+            lines.append(f"predicted {words}")
+        lines += [f"source    {self.note}"] if self.note else []
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def phase_nbytes(memory: Mapping[str, Mapping[str, int]], phase: str) -> int:
+    """Bytes of one phase, beside those of the process."""
+    return sum(memory[phase].values()) if phase != "process" else 0
+
+
+def peak_of(memory: Mapping[str, Mapping[str, int]]) -> int:
+    """The process, and the largest phase."""
+    return sum(memory["process"].values()) + max(phase_nbytes(memory, phase) for phase in memory)
