@@ -11,7 +11,6 @@ import xarray
 
 from streampca.models import PCA, rotate
 from streampca.passes import Plan
-from streampca.sources.labelled import merged
 
 
 class StreampcaAccessor:
@@ -63,6 +62,9 @@ class StreampcaAccessor:
         model: Any = self.pca(n_components, dim, sample_weight=sample_weight, **settings)
         if rotation is not None:
             model = rotate(model, rotation)
+        # this module may load while that one imports xarray
+        from streampca.sources.labelled_results import merged
+
         views = model.eof_
         kept = model.result_.scores is not None
         pcs = (

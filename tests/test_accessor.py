@@ -19,6 +19,8 @@ ASKED = "import sys; print(hasattr(xarray.DataArray, 'streampca'), 'xarray' in s
     [
         "import streampca, importlib.util as u; u.find_spec('xarray'); import xarray",
         "import xarray, streampca, streampca.xarray, importlib; importlib.reload(streampca)",
+        "import streampca.sources.labelled, xarray",  # as opening a NetCDF file does
+        "import streampca.sources.labelled_results, xarray",
     ],
 )
 def test_it_is_there_when_both_are_imported(imports):
