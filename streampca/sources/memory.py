@@ -13,7 +13,7 @@ import scipy.sparse
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
-from streampca.matrix.entries import spans_of, sparse_nbytes
+from streampca.matrix.entries import sparse_nbytes
 from streampca.sources.stacked import Index, Reader, check_dtype
 
 SAMPLED_NBYTES = 1 << 16
@@ -187,6 +187,7 @@ class SparseMatrix(ChunkedMatrix):
     def __init__(self, matrix: Any, labels: Labels | None = None) -> None:
         check_dtype(matrix.dtype)
         self.compressed: dict[int, Any] = {}
+        self.pointers: dict[int, Any] = {}
         format_ = matrix.format if matrix.format in ("csr", "csc") else "csr"
         self.matrix = matrix.asformat(format_)
         self.shape = matrix.shape
@@ -212,13 +213,30 @@ class SparseMatrix(ChunkedMatrix):
         self._count.nbytes += sparse_nbytes(values)
         return values
 
+    def _pointers(self, axis: int) -> np.ndarray[Any, Any]:
+        """indptr along either axis; the matrix is not converted for it."""
+        if self.matrix.format == ("csc" if axis else "csr"):
+            return np.asarray(self.matrix.indptr)
+        if axis not in self.pointers:
+            lines = self.matrix.shape[axis]
+            counts = np.bincount(self.matrix.indices, minlength=lines)
+            self.pointers[axis] = np.concatenate([[0], np.cumsum(counts)])
+        return self.pointers[axis]
+
     def row_nbytes(self, axis: int) -> float:
-        return float(self.spans_nbytes(axis, np.array([0, self.shape[axis]]))[0]) / self.shape[axis]
+        whole = self.spans_nbytes(axis, np.array([0, self.shape[axis]]))
+        return float(whole[0]) / max(1, self.shape[axis])
 
     def spans_nbytes(self, axis: int, edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        matrix = self._along(axis)
-        edges = np.clip(np.asarray(edges) - self.first[axis], 0, len(matrix.indptr) - 1)
-        return spans_of(matrix.indptr, edges, matrix.data.itemsize, matrix.indices.itemsize)
+        pointers, index = self._pointers(axis), self.matrix.indices.itemsize
+        edges = np.clip(np.asarray(edges) - self.first[axis], 0, len(pointers) - 1)
+        entries = np.diff(pointers[edges].astype(np.int64))
+        return entries * (self.matrix.data.itemsize + index) + (np.diff(edges) + 1) * index
+
+    def read_scratch_nbytes(self, axis: int, length: int) -> int:
+        """Of the conversion, where the matrix is compressed along the other axis."""
+        converted = self.matrix.format != ("csc" if axis else "csr")
+        return sparse_nbytes(self.matrix) if converted else 0
 
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
         return None
@@ -232,7 +250,7 @@ class SparseMatrix(ChunkedMatrix):
         whole = self._along(axis)
         smaller.matrix = whole[:, inside] if axis else whole[inside]
         smaller.first = (self.first[0], start) if axis else (start, self.first[1])
-        smaller.compressed, smaller._count = {}, ReadCount()
+        smaller.compressed, smaller.pointers, smaller._count = {}, {}, ReadCount()
         return smaller
 
     def fingerprint(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -34,3 +35,16 @@ def test_content_is_part_of_the_stamp_alone():
     first, second = streampca.open(X), streampca.open(other)
     assert first.content_stamp() != second.content_stamp()
     assert first.content_stamp() == streampca.open(X.copy()).content_stamp()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_plan_counts_blocks_of_both_axes_and_converts_nothing(axis):
+    matrix = streampca.open(X)
+    edges = np.array([0, 7, 7, 190, X.shape[axis]])
+    planned = matrix.spans_nbytes(axis, edges)
+    assert not matrix.compressed
+    blocks = [matrix.read(axis, a, b) for a, b in pairwise(edges.tolist())]
+    found = [b.data.nbytes + b.indices.nbytes + b.indptr.nbytes for b in blocks]
+    np.testing.assert_array_equal(planned, found)
+    assert bool(matrix.compressed) == bool(axis)
+    assert bool(matrix.read_scratch_nbytes(axis, 10)) == bool(axis)
