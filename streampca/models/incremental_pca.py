@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +19,7 @@ from streampca.models.fitted import Resolution, freedom, standardization
 from streampca.models.given import resolve_given
 from streampca.models.linear import LinearModel
 from streampca.models.pca_fit import solve_accumulator
-from streampca.models.pca_plan import plan_append
+from streampca.models.pca_plan import ALIASES, plan_append
 from streampca.models.saved_labels import axis_from_saved, axis_to_saved
 from streampca.passes import (
     PassCost,
@@ -33,6 +34,7 @@ from streampca.sources import as_matrix
 from streampca.store import read_bundle, write_bundle
 
 STATES = ("scatter", "tsqr", "truncated")
+SOLVER_STATES = {"scatter": "scatter", "tsqr": "tsqr", "randomized": "truncated"}
 DEFAULT_STATE_NBYTES = 2 << 30  # without a memory_limit, a state beyond this is refused
 
 
@@ -48,10 +50,14 @@ class IncrementalPCA(LinearModel):
     ----------
     n_components, whiten, center, scale, ddof, missing, missing_value, memory_limit, scheduler,
     progress : as :class:`PCA`.
-    state : "scatter" (p x p sums of products; can ``forget``), "tsqr" (R factor; small singular
-        values to 1e-14 of the largest) or "truncated" (``max_rows`` x p, for p too large for the
-        others: ``state_bound_`` bounds what was cut off, for every eigenvalue).
+    batch_size : most rows of a block, where stored chunks are no longer; None leaves it to the
+        plan (about 16 MiB). It bounds memory; the result is the same to rounding.
+    state : "scatter" (p x p sums of products; can ``forget``; None means it), "tsqr" (R factor;
+        small singular values to 1e-14 of the largest) or "truncated" (``max_rows`` x p, for p too
+        large for the others: ``state_bound_`` bounds what was cut off, for every eigenvalue).
     max_rows : rows of the truncated state.
+    svd_solver : the same choice in the words of :class:`PCA` and of dask-ml: "auto" (as ``state``
+        says), "covariance_eigh" or "scatter", "full" or "tsqr", "randomized" (the truncated state).
 
     ``fit`` starts anew; ``partial_fit`` appends. The decomposition is made when it is first
     asked for after a change, from the state alone.
@@ -66,8 +72,10 @@ class IncrementalPCA(LinearModel):
         n_components: int | float | str | None = None,
         *,
         whiten: bool = False,
-        state: str = "scatter",
+        batch_size: int | None = None,
+        state: str | None = None,
         max_rows: int = 256,
+        svd_solver: str = "auto",
         center: bool = True,
         scale: str | None = None,
         ddof: int = 1,
@@ -79,8 +87,10 @@ class IncrementalPCA(LinearModel):
     ) -> None:
         self.n_components = n_components
         self.whiten = whiten
+        self.batch_size = batch_size
         self.state = state
         self.max_rows = max_rows
+        self.svd_solver = svd_solver
         self.center = center
         self.scale = scale
         self.ddof = ddof
@@ -119,7 +129,8 @@ class IncrementalPCA(LinearModel):
         blank = self._blank()
         if seen:
             self._check_features(X, matrix)
-        plan = plan_append(matrix, self.get_params(), blank, held=seen)
+        settings = {**self.get_params(), "state": self._kind()}
+        plan = plan_append(matrix, settings, blank, held=seen)
         plan.check_machine()
         if (client := find_client(self.scheduler)) is not None:
             check_workers(client, plan)
@@ -281,9 +292,10 @@ class IncrementalPCA(LinearModel):
             self.__dict__.pop(name, None)
 
     def _blank(self) -> Any:
-        if self.state == "tsqr":
+        kind = self._kind()
+        if kind == "tsqr":
             return RFactor(center=self.center)
-        if self.state == "truncated":
+        if kind == "truncated":
             return TruncatedFactor(rows=self.max_rows, center=self.center)
         return MeanImputedScatter() if self.missing == "mean" else Scatter(center=self.center)
 
@@ -299,12 +311,8 @@ class IncrementalPCA(LinearModel):
         return self._labels.samples.dims
 
     def _state_settings(self) -> tuple[Any, ...]:
-        return (
-            self.state,
-            self.center,
-            self.missing,
-            self.max_rows if self.state == "truncated" else 0,
-        )
+        kind = self._kind()
+        return (kind, self.center, self.missing, self.max_rows if kind == "truncated" else 0)
 
     def _check_names(self, other: IncrementalPCA) -> None:
         mine, theirs = self._labels.features, other._labels.features
@@ -315,10 +323,26 @@ class IncrementalPCA(LinearModel):
     def _feature_labels(self) -> AxisLabels:
         return self._labels.features
 
-    def _check_state(self) -> None:
-        if self.state not in STATES:
+    def _kind(self) -> str:
+        """The state that ``state`` or ``svd_solver`` names; both at once must agree."""
+        solver = ALIASES.get(self.svd_solver, self.svd_solver)
+        if self.state not in (None, *STATES):
             raise InvalidInputError(f"state={self.state!r}; expected one of {STATES}")
-        if self.state == "truncated" and self.scale is not None:
+        if solver == "auto":
+            return self.state or "scatter"
+        if solver not in SOLVER_STATES:
+            raise InvalidInputError(
+                f"svd_solver={self.svd_solver!r}; expected 'auto' or one of {tuple(SOLVER_STATES)}"
+            )
+        if self.state not in (None, SOLVER_STATES[solver]):
+            raise InvalidInputError(
+                f"state={self.state!r} and svd_solver={self.svd_solver!r} say different things; "
+                "leave one of them out"
+            )
+        return SOLVER_STATES[solver]
+
+    def _check_state(self) -> None:
+        if self._kind() == "truncated" and self.scale is not None:
             raise InvalidInputError(
                 f"scale={self.scale!r} cannot be applied to state='truncated': what it cut off is "
                 "not known column by column. Use state='scatter' or 'tsqr', or scale the rows "
@@ -329,7 +353,10 @@ class IncrementalPCA(LinearModel):
         self._check_state()
         if self.missing not in ("raise", "mean"):
             raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'mean'")
-        if self.missing == "mean" and (self.state != "scatter" or not self.center):
+        rows = self.batch_size
+        if rows is not None and (type(rows) is bool or not isinstance(rows, Integral) or rows < 1):
+            raise InvalidInputError(f"batch_size={rows!r}; expected a number of rows, or None")
+        if self.missing == "mean" and (self._kind() != "scatter" or not self.center):
             raise InvalidInputError("missing='mean' needs state='scatter' and center=True")
         standardization(self.get_params())
         p = matrix.shape[1]

@@ -188,6 +188,7 @@ def plan_append(
         [accumulator],
         flops=float(n) * p * p,
         kept_nbytes=state if held else 0,
+        longest=settings["batch_size"],
     )
     if settings["state"] == "scatter":
         solve, flops = _scatter_cost(p, settings, known_count(settings["n_components"], p, p) or p)

@@ -100,7 +100,7 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
     for spec in candidate.passes:
         source = matrix if spec.matrix is None else spec.matrix
         by_entries = spec.stored and source.design is None  # residuals are dense
-        edges = block_edges(source, spec.axis, share, spec.rows, by_entries)
+        edges = block_edges(source, spec.axis, share, spec.rows, by_entries, spec.longest)
         longest = int(np.diff(edges).max(initial=0))
         across = source.shape[1 - spec.axis]
         blocks = source.spans_nbytes(spec.axis, edges)
@@ -156,11 +156,13 @@ def span_length(n_blocks: int) -> int:
 
 def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
                 rows: tuple[int, int] | None = None,
-                stored: bool = False) -> np.ndarray[Any, Any]:  # fmt: skip
+                stored: bool = False,
+                most: int | None = None) -> np.ndarray[Any, Any]:  # fmt: skip
     """Block boundaries along axis: whole chunks, about BLOCK_NBYTES each.
 
     share : of BLOCK_NBYTES; 0 gives the smallest blocks that read each chunk once.
     stored : of a sparse matrix, by the stored entries and not by the cells.
+    most : of a block, where chunks are no longer.
     """
     length = matrix.shape[axis]
     stride = max(1.0, matrix.shape[1 - axis] * work_dtype(matrix.dtype).itemsize)
@@ -168,6 +170,7 @@ def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
         stride = max(1.0, matrix.row_nbytes(axis))
     least = int(min(BLOCK_LENGTH if share else 64, 4 * BLOCK_NBYTES // stride))
     wanted = max(1, least, int(BLOCK_NBYTES * share // stride))
+    wanted = wanted if most is None else min(wanted, most)
     edges = matrix.chunk_edges(axis)
     start, stop = rows or (0, length)
     if edges is None:
@@ -189,7 +192,8 @@ def pass_spec(name: str, matrix: ChunkedMatrix, axis: int, accumulators: Sequenc
     itemsize = work_dtype(matrix.dtype).itemsize
     shape = matrix.shape
     total = sum(a.projected_nbytes(shape, itemsize) for a in accumulators)
-    edges = block_edges(matrix, axis, rows=more.get("rows"), stored=more.get("stored", False))
+    edges = block_edges(matrix, axis, rows=more.get("rows"), stored=more.get("stored", False),
+                        most=more.get("longest"))  # fmt: skip
     longest = span_length(len(edges) - 1) * int(np.diff(edges).max(initial=0))
     seen = min(longest, shape[axis])  # of the streamed axis, in one span
     span = (shape[0], seen) if axis else (seen, shape[1])

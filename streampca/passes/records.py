@@ -26,6 +26,7 @@ class PassSpec:
     scratch : of the length of a block, bytes that maps and accumulators need beside it.
     kept_nbytes : arrays of the caller that live during the pass (operands, results in memory).
     rows : (first, last) of the streamed axis that are read, or None for all.
+    longest : of a block on the streamed axis, where chunks are no longer; None leaves it to bytes.
     ordered : one lane takes all blocks in order and nothing is merged (``run`` with a halo).
     matrix : what this pass reads, where it is not the plan's.
     stored : of sparse blocks the stored entries alone are taken, none is expanded: blocks are as
@@ -44,6 +45,7 @@ class PassSpec:
     kept_nbytes: int = 0
     flops: float = 0.0
     rows: tuple[int, int] | None = None
+    longest: int | None = None
     ordered: bool = False
     matrix: ChunkedMatrix | None = None
     stored: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -347,3 +348,60 @@ def test_mismatched_models_do_not_merge(X):
 def test_a_ddof_that_is_no_count_is_refused(X):
     with pytest.raises(InvalidInputError, match="ddof=-1; expected"):
         IncrementalPCA(2, ddof=-1).partial_fit(X)
+
+
+@pytest.mark.parametrize(
+    ("solver", "state"),
+    [
+        ("auto", "scatter"),
+        ("covariance_eigh", "scatter"),
+        ("full", "tsqr"),
+        ("tsqr", "tsqr"),
+        ("randomized", "truncated"),
+    ],
+)
+def test_svd_solver_is_the_state_by_another_name(X, solver, state, tmp_path):
+    named = IncrementalPCA(3, svd_solver=solver, max_rows=8).fit(X)
+    chosen = IncrementalPCA(3, state=state, max_rows=8).fit(X)
+    np.testing.assert_array_equal(named.components_, chosen.components_)
+    np.testing.assert_array_equal(named.explained_variance_, chosen.explained_variance_)
+    assert (named.state_bound_ > 0) == (state == "truncated")
+    again = IncrementalPCA.load_state(named.save_state(tmp_path / "state")).partial_fit(X)
+    np.testing.assert_array_equal(again.components_, chosen.partial_fit(X).components_)
+    assert named.merge(chosen).n_samples_seen_ == 3 * len(X)
+
+
+def test_state_and_svd_solver_must_agree(X):
+    IncrementalPCA(3, state="tsqr", svd_solver="full").fit(X)
+    with pytest.raises(InvalidInputError, match="say different things"):
+        IncrementalPCA(3, state="scatter", svd_solver="full").fit(X)
+    with pytest.raises(InvalidInputError, match="svd_solver='gram'; expected 'auto' or one of"):
+        IncrementalPCA(3, svd_solver="gram").fit(X)
+
+
+@pytest.mark.parametrize("rows", [1, 100, 333])
+def test_batch_size_is_the_most_rows_of_a_block(X, rows):
+    model, whole = IncrementalPCA(4, batch_size=rows), IncrementalPCA(4).fit(X)
+    plan = plan_append(
+        streampca.open(X), {**model.get_params(), "state": "scatter"}, model._blank(), held=False
+    )
+    assert max(np.diff(plan.named("append").edges)) == rows
+    model.fit(X)
+    np.testing.assert_allclose(model.explained_variance_, whole.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(model.components_, whole.components_, atol=1e-12)
+    check_invariants(model, X)
+
+
+def test_batch_size_leaves_stored_chunks_whole(X):
+    stored = streampca.open(da.from_array(X, chunks=(250, 12)))
+    model = IncrementalPCA(2, batch_size=600)
+    for rows, blocks in ((600, 4), (500, 5), (250, 9), (10, 9)):
+        settings = {**model.get_params(), "state": "scatter", "batch_size": rows}
+        plan = plan_append(stored, settings, model._blank(), held=False)
+        assert plan.named("append").n_blocks == blocks
+
+
+@pytest.mark.parametrize("rows", [0, -3, 2.5, True, "10"])
+def test_a_batch_size_that_is_no_number_of_rows_is_refused(X, rows):
+    with pytest.raises(InvalidInputError, match=r"batch_size=.*expected a number of rows"):
+        IncrementalPCA(2, batch_size=rows).fit(X)
