@@ -35,10 +35,9 @@ from streampca.solvers import (
     certify_ritz,
     known_count,
     numerical_rank,
-    rounding_floor,
+    product_floor,
     signs,
     signs_of_components,
-    solver_floor,
     start_block,
 )
 from streampca.store import MemorySink
@@ -277,9 +276,7 @@ class _Iteration:
 
     def _floor(self, ritz: Ritz) -> float:
         terms = int(np.diff(self.plan.named("step").edges).max(initial=1))
-        spectrum = self._spectrum(ritz, np.zeros((0, len(ritz.values))))
-        floor = rounding_floor(self.dtype, spectrum, terms)
-        return floor + solver_floor(ritz.values, self.shape.m)
+        return product_floor(self.dtype, ritz.values, self.total, self.matrix.shape, terms)
 
     def _certificate(self, ritz: Ritz) -> Certificate:
         k = min(self.k, len(ritz.values))

@@ -1,12 +1,13 @@
 """How a matrix is read: plan, run, checkpoints, progress. The only room that schedules work."""
 
 from streampca.passes.cluster import check_workers, find_client
+from streampca.passes.execution import Execution, PassCost, PassResult
 from streampca.passes.nbytes import parse_nbytes, size
 from streampca.passes.plan import block_edges, make_plan, pass_spec
 from streampca.passes.progress import Advance, Progress, resolve
 from streampca.passes.rates import Rates
 from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan
-from streampca.passes.run import Execution, PassCost, PassResult, run
+from streampca.passes.run import run
 from streampca.passes.threads import single_threaded_blas
 
 __all__ = [

@@ -171,6 +171,22 @@ def solver_floor(values: Array, m: int) -> float:
     return 4.0 * float(np.finfo(np.float64).eps) * np.sqrt(m) * float(values[:1].max(initial=0.0))
 
 
+def product_floor(
+    work: np.dtype[Any], values: Array, total: float, shape: tuple[int, int], terms: int
+) -> float:
+    """Norm of the rounding in S v, for one vector v whose products are taken in ``work``.
+
+    The errors of single entries are independent: they reach v's image as eps times the largest
+    value where v is concentrated in a few entries, and as eps sqrt(trace value / size) where it
+    is spread.  terms : of the streamed axis that are added in ``work``.
+    """
+    eps = float(np.finfo(work).eps)
+    growth = 1.0 + np.sqrt(max(terms, 1) / 256.0) / 4.0
+    largest = float(values[:1].max(initial=0.0))
+    spread = np.sqrt(total * largest / max(min(shape), 1))
+    return eps * growth * (largest + spread) + solver_floor(values, max(shape))
+
+
 def rounding_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float:
     """Spectral norm of the rounding that summing outer products in ``work`` leaves.
 

@@ -85,6 +85,7 @@ def data(shape: tuple[int, int], more: dict[str, Any]) -> np.ndarray:
     return x
 
 
+@pytest.mark.filterwarnings("ignore::streampca.errors.AccuracyWarning")  # it is noise
 @pytest.mark.parametrize("kind", ["zarr", "numpy"])
 @pytest.mark.parametrize(("shape", "more"), FITS.values(), ids=FITS.keys())
 def test_fit_gives_the_same_bits(one_process: Any, two_processes: Any, tmp_path: Path, kind: str,

@@ -1,0 +1,70 @@
+"""How the passes of one fit are run, and what each of them cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from streampca.passes.checkpoint import Checkpoint
+from streampca.passes.progress import Progress, resolve
+from streampca.passes.records import Plan
+
+
+@dataclass
+class PassCost:
+    """What a pass really cost, beside what its plan promised."""
+
+    name: str
+    reads: int = 0
+    nbytes: int = 0
+    stored: int = 0
+    seconds: float = 0.0
+    blocks: int = 0
+    most_live_blocks: int = 0  # raw blocks in one lane
+    resumed_blocks: int = 0  # taken from a checkpoint instead of read
+
+
+@dataclass
+class PassResult:
+    """Folded accumulators by name, and the cost."""
+
+    accumulators: dict[str, Any]
+    cost: PassCost
+
+    def __getitem__(self, name: str) -> Any:
+        return self.accumulators[name]
+
+
+@dataclass
+class Execution:
+    """How the passes of one fit are run, which never changes a result, and how far they are.
+
+    scheduler : None (the ambient ``distributed.Client`` if there is one, else threads),
+        "threads", an address, or a Client.
+    checkpoint : directory for span checkpoints, or None.  every : seconds between them.
+    pass_number, n_passes : told by the fit before each pass. After the last one the checkpoints
+        of all are dropped.
+    costs, checkpoints : one more after each pass.
+    """
+
+    lanes: int = 2
+    blocks_ahead: int = 1
+    scheduler: Any = None
+    progress: Progress | None = None
+    checkpoint: str | None = None
+    every: float = 60.0
+    pass_number: int = 1
+    n_passes: int = 1
+    costs: list[PassCost] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, plan: Plan, scheduler: Any = None, progress: Any = None) -> Execution:
+        """As the plan says; scheduler and progress as the models take them."""
+        return cls(plan.lanes, plan.blocks_ahead, scheduler, resolve(progress))
+
+    def finished(self) -> None:
+        """The fit is done, perhaps in less passes than planned: drop its checkpoints."""
+        for one in self.checkpoints:
+            one.clear()
+        self.checkpoints.clear()
