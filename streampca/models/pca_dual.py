@@ -27,6 +27,7 @@ from streampca.solvers import (
     residual_norms,
     rounding_floor,
     signs,
+    solver_floor,
 )
 from streampca.store import Sink
 
@@ -77,6 +78,7 @@ def solve_dual(
         spectrum, values, everything = solve_symmetric(lower, settings, limit)
         residual = residual_norms(lower, spectrum)
     floor = rounding_floor(work_dtype(matrix.dtype), spectrum, terms)
+    floor += solver_floor(spectrum.values, n)
     rank = numerical_rank(values, n, floor)
     count = n - given(settings).rank
     k, gap = count_components(settings, values, spectrum, count, limit, rank)

@@ -50,6 +50,7 @@ from streampca.solvers import (
     residual_norms,
     rounding_floor,
     signs_of_components,
+    solver_floor,
     svd_of_r,
 )
 from streampca.store import MemorySink
@@ -247,7 +248,8 @@ def _solve_sums(
         residual = residual_norms(lower, spectrum)
     work = np.dtype(np.float32 if single else np.float64)
     terms = min(accumulator.count, OPEN_BLOCKS * 8192) if single else 1
-    floor = rounding_floor(work, _with(spectrum, explained), terms)
+    summed = _with(spectrum, explained)
+    floor = rounding_floor(work, summed, terms) + solver_floor(summed.values, len(lower))
     rank = min(numerical_rank(known, len(lower), floor), limit)
     if isinstance(accumulator, Scatter):  # what removed rows left behind
         least = 1.0 if scale is None else float(scale[live].min()) or 1.0
@@ -274,8 +276,7 @@ def _solve_factor(
         spectrum = svd_of_r(factor)
         image = factor @ spectrum.vectors
         residual = np.linalg.norm(factor.T @ image - spectrum.vectors * spectrum.values, axis=0)
-    largest = _with(spectrum, explained).values[:1].max(initial=0.0)
-    floor = float(np.finfo(np.float64).eps * 4 * largest)
+    floor = solver_floor(_with(spectrum, explained).values, factor.shape[1])
     if isinstance(accumulator, TruncatedFactor):
         floor += accumulator.lost
         total = spectrum.total + accumulator.lost_trace
@@ -303,7 +304,8 @@ def _by_scatter(
         more["matrix"] = beside_design(matrix, basis)
     done = step("scatter", accumulators={"scatter": accumulator}, **more)["scatter"]
     if basis is not None:
-        done, removed = scatter_without(done, basis.shape[1], resolution.work)
+        done, removed = scatter_without(done, basis.shape[1])
+        resolution = replace(resolution, work=np.dtype(np.float64))
     fitted = solve_accumulator(done, settings, resolution, min(matrix.shape), removed)
     if settings["missing"] == "mean":
         fitted.missing_by_sample = counts.values[:, 0]
@@ -316,7 +318,7 @@ def _by_tsqr(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: 
     if (basis := given(settings).basis) is None:
         done = step("tsqr", accumulators=accumulators)["r"]
     else:
-        joint = beside_design(matrix, basis, np.dtype(np.float64))
+        joint = beside_design(matrix, basis)
         done = step("tsqr", matrix=joint, accumulators=accumulators)["r"]
         done, removed = factor_without(done, basis.shape[1])
     return solve_accumulator(done, settings, resolution, limit, removed)

@@ -205,8 +205,7 @@ def plan_append(
 def _tsqr(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     n, p = matrix.shape
     basis = given(settings).basis
-    float64 = np.dtype(np.float64)
-    read = matrix if basis is None else beside_design(matrix, basis, float64)
+    read = matrix if basis is None else beside_design(matrix, basis)
     accumulators = [RFactor(center=settings["center"])]
     spec = pass_spec("tsqr", read, 0, accumulators, flops=2.0 * n * p * p, work="factor")
     spec = replace(spec, matrix=read)

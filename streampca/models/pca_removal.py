@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import scipy.linalg
 
-from streampca.accumulators import OPEN_BLOCKS, RFactor, Scatter
+from streampca.accumulators import RFactor, Scatter
 from streampca.kernels import Array, ColumnStats, symmetrize
-from streampca.matrix import ChunkedMatrix, concat_features, work_dtype
+from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.sources import as_matrix
 
 ROWS_AT_ONCE = 256
@@ -18,19 +18,16 @@ EXPLAINED = 64 * float(np.finfo(np.float64).eps)  # of a variance: less is round
 Joint = TypeVar("Joint", Scatter, RFactor)
 
 
-def beside_design(
-    matrix: ChunkedMatrix, basis: Array, dtype: np.dtype[Any] | None = None
-) -> ChunkedMatrix:
-    """[basis, X]: the columns of the design first.
+def beside_design(matrix: ChunkedMatrix, basis: Array) -> ChunkedMatrix:
+    """[basis, X]: the columns of the design first, in float64.
 
-    dtype : of the basis, and of X if it has less; default the working dtype of X. Rounding the
-    basis leaves that share of what the design explains among the residuals.
+    (In float32 the rounding of sums of what the design explains is left among the residuals, and
+    it is not random there: rows of one level are nearly equal, and round alike.)
 
     What is accumulated of it holds all that is needed to project them out afterwards: the
     scatter of the residuals is a Schur complement, their R factor the trailing corner.
     """
-    dtype = work_dtype(matrix.dtype) if dtype is None else dtype
-    return concat_features(as_matrix(np.ascontiguousarray(basis, dtype=dtype)), matrix)
+    return concat_features(as_matrix(np.ascontiguousarray(basis)), matrix)
 
 
 def residual_stats(columns: ColumnStats, slopes: Array, eps: float) -> ColumnStats:
@@ -56,11 +53,10 @@ class Removed:
     explained: Array
 
 
-def scatter_without(joint: Scatter, r: int, dtype: np.dtype[Any]) -> tuple[Scatter, Removed]:
+def scatter_without(joint: Scatter, r: int) -> tuple[Scatter, Removed]:
     """The scatter of the residuals of all but the first r columns on those.
 
-    joint : of [design, X].  dtype : in which it was summed. A column that the design explains to
-    within the rounding of those sums becomes 0.
+    joint : of [design, X]. A column that the design explains to rounding becomes 0.
     Cost: p^2 r flops and p^2 float64.
     Source: Frisch and Waugh 1933; Golub and Van Loan 2013, section 3.2.11 (Schur complement).
     """
@@ -75,8 +71,7 @@ def scatter_without(joint: Scatter, r: int, dtype: np.dtype[Any]) -> tuple[Scatt
         s[rows] = lower[r:][rows, r:]
         s[rows, : rows.stop] -= explained[:, rows].T @ explained[:, : rows.stop]
     before = np.diagonal(lower)[r:]
-    rounding = OPEN_BLOCKS * float(np.finfo(dtype).eps)
-    gone = np.flatnonzero(np.diagonal(s) <= rounding * before)
+    gone = np.flatnonzero(np.diagonal(s) <= EXPLAINED * before)
     s[gone] = 0.0
     s[:, gone] = 0.0
     made = _like(joint, Scatter(), r)
@@ -92,7 +87,7 @@ def factor_without(joint: RFactor, r: int) -> tuple[RFactor, Removed]:
     """
     whole = joint.r_factor()
     trailing = np.array(whole[r:, r:], order="F")
-    rounding = OPEN_BLOCKS * float(np.finfo(np.float64).eps)
+    rounding = 16.0 * float(np.finfo(np.float64).eps)
     before = np.linalg.norm(whole[:, r:], axis=0)
     trailing[:, np.linalg.norm(trailing, axis=0) <= rounding * before] = 0.0
     made = _like(joint, RFactor(), r)

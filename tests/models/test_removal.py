@@ -474,3 +474,27 @@ def test_the_iterative_solver_where_it_iterates(axis, scale, monkeypatch):
     np.testing.assert_allclose(
         model.transform(data, remove=month), Z @ model.components_.T, atol=1e-8
     )
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@IGNORED
+def test_certificates_bound_the_error_beside_any_design(path, dtype, monkeypatch):
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        n, p = int(rng.integers(40, 200)), int(rng.integers(20, 200))
+        X = rng.standard_normal((n, 8)) / np.arange(1, 9) @ rng.standard_normal((8, p))
+        X += 0.05 * rng.standard_normal((n, p)) + 10.0 ** rng.uniform(0, 3)
+        design = np.column_stack([np.eye(6)[np.arange(n) % 6], np.arange(n) / n])
+        X += 10.0 ** rng.uniform(-1, 2.5) * design @ rng.standard_normal((7, p))
+        data = da.from_array(X.astype(dtype), chunks=(17, p if path == "panels" else 13))
+        tol = {"tol": 1e-4} if "krylov" in path else {}
+        model = fit(path, data, monkeypatch, n_components=3, remove=design, **tol)
+        A = np.column_stack([np.ones(n), design])
+        x = X.astype(dtype).astype("f8")
+        _, s, vt = np.linalg.svd(x - A @ np.linalg.lstsq(A, x, rcond=1e-10)[0])
+        error = np.abs(model.explained_variance_ - s[:3] ** 2 / (n - 1))
+        assert np.all(error <= model.certificate_.variance_bound)
+        cosines = np.sum(model.components_ * vt[:3], axis=1)[:, None]
+        sines = np.linalg.norm(model.components_ - cosines * vt[:3], axis=1)
+        assert np.all(np.arcsin(np.minimum(sines, 1)) <= model.certificate_.angle_bound)
