@@ -102,11 +102,11 @@ class SubspaceStep(Accumulator):
         if not block.axis:
             self.center, self.scale = center, scale
             if scale is not None:
-                q = q * _reciprocal(scale)
+                q = q * _reciprocal(scale).astype(q.dtype)
             return np.asarray(entries.two_products(q, self.product, self.sums, center))
         if block.weights is not None:
             self.root = np.sqrt(block.weights)
-            q = q * self.root[:, None]
+            q = q * self.root[:, None].astype(q.dtype)
         image = entries.two_products(q, self.product, self.sums, center, scale)
         if self.probe:
             h = probe(block.start, block.stop)[:, None]

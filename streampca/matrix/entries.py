@@ -22,7 +22,7 @@ class Entries:
     weights : (rows,) or None.
     center, scale of the methods : (columns,) or None. A scale of 0 makes the column 0.
 
-    Cost of a product with l columns: 2 l flops per stored entry, in float64 (q may be float32).
+    Cost of a product with l columns: 2 l flops per stored entry.
     """
 
     data: Array
@@ -128,7 +128,8 @@ class Entries:
         Features streamed: q is (rows, l), its rows times the root of their weights. Returns
             y = Z'q (columns, l); into (rows, l) += X (y / scale); sums += center'(y / scale).
             Over all blocks Z Z'q = into - 1 sums', each row times the root of its weight.
-        into, sums : float64.  q : float64, or float32 (products are float64 then too).
+        into, sums : float64.  q : float64, or float32: then so is the arithmetic within a few
+            thousand lines, and y.
         shift : center'q (samples) or 1'q (features), where the caller has it already.
         """
         from streampca.kernels.sparse import two_products

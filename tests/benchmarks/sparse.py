@@ -31,7 +31,8 @@ PROGRAMMES = 40  # of genes; each is weaker than the one before
 ROWS = 1000  # that are drawn at once
 CHUNK = 1 << 20  # entries of a stored chunk
 STORE = "counts.zarr"
-COMPRESSION = (zarr.codecs.BloscCodec(cname="zstd", clevel=3, shuffle="shuffle"),)
+# AnnData's for Zarr v2, which decodes three times as fast as zstd
+COMPRESSION = (zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"),)
 
 
 # -- data ---------------------------------------------------------------------------

@@ -92,6 +92,28 @@ def test_every_product_is_that_of_the_dense_block(
         np.testing.assert_allclose(finished, z.T @ (w[:, None] * (z @ q)), **close)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("lines", [5, 3000])
+def test_single_precision_products_keep_single_precision(axis: int, lines: int) -> None:
+    """float32 columns give float32 products, whose sums over many lines float64 takes."""
+    x = sparse(*((60, lines) if axis else (lines, 60)), 0.3, "float32", 0.0, 3)
+    rng = np.random.default_rng(0)
+    m = x.shape[1 - axis]
+    q = rng.normal(size=(m, 7)).astype(np.float32)
+    center, scale = rng.normal(size=x.shape[1]), rng.random(x.shape[1]) + 0.5
+    into, sums = np.zeros((m, 7)), np.zeros(7)
+    one = block(x, axis).entries
+    given = (center, scale) if axis else (center,)
+    y = one.two_products(q, into, sums, *given)
+    z = (x.astype(float) - center) / scale if axis else x - center
+    exact = z.T @ q.astype(float) if axis else z @ q.astype(float)
+    assert y.dtype == np.float32
+    np.testing.assert_allclose(y, exact, rtol=0, atol=3e-6 * abs(exact).max())
+    product = into - (sums if axis else np.multiply.outer(center, sums))
+    exact = z @ exact if axis else z.T @ exact
+    np.testing.assert_allclose(product, exact, rtol=0, atol=3e-6 * abs(exact).max())
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     st.integers(0, 40), st.integers(1, 20), st.sampled_from([0.0, 0.1, 0.5, 1.0]),
