@@ -14,8 +14,9 @@ from streampca.models.given import Given, given
 from streampca.passes import PassCost, PassPlan, PassResult
 from streampca.store import MemorySink
 
-FREE = ("n_components", "tol", "max_passes", "components", "whiten", "scheduler", "progress",
-        "checkpoint", "memory_limit", "rates", "warm_start", "random_state", "given")  # fmt: skip
+FREE = ("n_components", "tol", "max_passes", "iterated_power", "components", "whiten", "scheduler",
+        "progress", "checkpoint", "memory_limit", "rates", "warm_start", "random_state",
+        "given")  # fmt: skip
 
 
 class Carried:

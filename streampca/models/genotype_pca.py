@@ -20,6 +20,7 @@ from streampca.models.genotype_counts import plan_counting, preceded, well_calle
 from streampca.models.genotype_filters import Names, VariantFilter, filter_genotypes, sample_mask
 from streampca.models.genotype_numbers import eigenvalues, eigenvectors, frequencies
 from streampca.models.gram_outputs import COMPONENTS
+from streampca.models.iteration import seed_of
 from streampca.models.linear import LinearModel
 from streampca.models.local_loadings import local_components
 from streampca.models.pca import check_settings
@@ -119,7 +120,7 @@ class GenotypePCA(LinearModel):
         svd_solver: str = "auto",
         tol: float = 1e-4,
         max_passes: int = 8,
-        random_state: int = 0,
+        random_state: Any = 0,
         rates: Any = None,
         memory_limit: int | str | None = None,
         scheduler: Any = None,
@@ -188,7 +189,8 @@ class GenotypePCA(LinearModel):
         fitted_on = _fitted(cohort)
         _warn_of_children(fitted_on.labels.samples)
         partial = cohort if fitted_on is not cohort.everyone else None
-        fitted = fit_pca(plan, fitted_on, self._settings(), execution, partial)
+        settings = self._settings() | {"random_state": seed_of(self.random_state)}
+        fitted = fit_pca(plan, fitted_on, settings, execution, partial)
         self.plan_ = plan if calls is None else preceded(plan, calls)
         self.cost_, self.dim_ = execution.costs, dim
         labels = Labels(cohort.everyone.labels.samples, matrix.labels.features)
@@ -197,7 +199,7 @@ class GenotypePCA(LinearModel):
             fitted,
             fitted_on.shape[0],
             labels,
-            self._settings(),
+            settings,
             self.plan_,
             execution.costs,
             matrix.fingerprint(),

@@ -36,7 +36,7 @@ from streampca.passes import (
     pass_spec,
     run,
 )
-from streampca.passes.lazy import is_dask_array, map_rows
+from streampca.passes.lazy import is_dask_array, map_rows, rows_like
 from streampca.sources import as_matrix
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.sinks import chunk_for
@@ -221,6 +221,8 @@ class LinearModel(FittedViews):
 
             axes = [matrix.labels.samples, self._fitted().component_axis]
             return to_dataarray(scores, axes, "scores", {})
+        if is_dask_array(X) and X.ndim == 2 and X.shape[0] == len(scores):
+            return rows_like(X, scores)
         if getattr(self, "_output", "default") == "pandas":
             import pandas as pd
 

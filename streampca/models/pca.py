@@ -12,6 +12,7 @@ from streampca.models.assemble import assemble
 from streampca.models.carried import Carried
 from streampca.models.fitted import freedom, standardization
 from streampca.models.given import resolve_given
+from streampca.models.iteration import iteration_limits, seed_of
 from streampca.models.linear import LinearModel
 from streampca.models.pca_fit import fit_pca
 from streampca.models.pca_plan import plan_pca
@@ -44,7 +45,10 @@ class PCA(LinearModel):
     components : False saves the second pass of a wide fit; it then has scores and spectrum only.
     tol : radians; "randomized" stops when the angle of every component is certified to it.
     max_passes : reads of the data that "randomized" may take, then it warns of what is uncertain.
-    random_state : seed of the random part of its first vectors.
+    iterated_power : scikit-learn's name for that limit: q means max_passes = q + 2; "auto" leaves
+        it to max_passes.
+    random_state : seed of the random part of its first vectors; a numpy.random.Generator or
+        RandomState, or None, gives one (``result_.settings`` has the seed that was used).
     rates : speeds by which "auto" orders its candidates: None (those shipped), or the file that
         ``streampca calibrate`` wrote for this machine.
     memory_limit : bytes or such as "512MiB": plan within it, or refuse before reading.
@@ -100,7 +104,8 @@ class PCA(LinearModel):
         components: bool = True,
         tol: float = 1e-4,
         max_passes: int = 8,
-        random_state: int = 0,
+        iterated_power: int | str = "auto",
+        random_state: Any = 0,
         rates: Any = None,
         memory_limit: int | str | None = None,
         scheduler: Any = None,
@@ -121,6 +126,7 @@ class PCA(LinearModel):
         self.components = components
         self.tol = tol
         self.max_passes = max_passes
+        self.iterated_power = iterated_power
         self.random_state = random_state
         self.rates = rates
         self.memory_limit = memory_limit
@@ -168,6 +174,7 @@ class PCA(LinearModel):
         """
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         settings = self._settings(matrix, sample_weight)
+        settings["random_state"] = seed_of(self.random_state)
         self.n_features_in_ = matrix.shape[1]
         plan = plan_pca(matrix, settings)
         client = find_client(self.scheduler)
@@ -237,9 +244,9 @@ class PCA(LinearModel):
 
 
 def check_settings(settings: dict[str, Any], shape: tuple[int, int]) -> dict[str, Any]:
-    """Refuse settings that no data, or no data of this shape, can meet."""
+    """The settings; refuse those that no data, or no data of this shape, can meet."""
     n, p = shape
-    _check_iteration(settings)
+    settings = iteration_limits(settings)
     if settings["missing"] not in ("raise", "mean"):
         raise InvalidInputError(f"missing={settings['missing']!r}; expected 'raise' or 'mean'")
     if settings.get("remove") is not None and not settings["center"]:
@@ -257,12 +264,3 @@ def check_settings(settings: dict[str, Any], shape: tuple[int, int]) -> dict[str
             else f"n_samples={n} with ddof={ddof} leaves no degree of freedom"
         )
     return settings
-
-
-def _check_iteration(settings: dict[str, Any]) -> None:
-    """Refuse what no iteration can do; a look and one step are the least."""
-    tol, most = settings.get("tol", 1e-4), settings.get("max_passes", 2)
-    if isinstance(tol, bool) or not isinstance(tol, (int, float, np.number)) or not 0 < tol < 1:
-        raise InvalidInputError(f"tol={tol!r}; expected an angle in radians between 0 and 1")
-    if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 2:
-        raise InvalidInputError(f"max_passes={most!r}; expected 2 or more: a look and a step")

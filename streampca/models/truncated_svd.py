@@ -24,6 +24,7 @@ class TruncatedSVD(LinearModel):
     n_components : k, a number.
     algorithm : as ``svd_solver`` of :class:`PCA`: "auto", "randomized" (block Krylov, which
         scikit-learn's "arpack" means too), "scatter", "gram" or "tsqr".
+    n_iter : as ``iterated_power`` of :class:`PCA`.
     tol, max_passes, random_state, missing_value, memory_limit, scheduler, progress, checkpoint :
         as :class:`PCA`.
 
@@ -47,9 +48,10 @@ class TruncatedSVD(LinearModel):
         n_components: int = 2,
         *,
         algorithm: str = "auto",
+        n_iter: int | str = "auto",
         tol: float = 1e-4,
         max_passes: int = 8,
-        random_state: int = 0,
+        random_state: Any = 0,
         missing_value: float | None = None,
         memory_limit: int | str | None = None,
         scheduler: Any = None,
@@ -58,6 +60,7 @@ class TruncatedSVD(LinearModel):
     ) -> None:
         self.n_components = n_components
         self.algorithm = algorithm
+        self.n_iter = n_iter
         self.tol = tol
         self.max_passes = max_passes
         self.random_state = random_state
@@ -78,7 +81,8 @@ class TruncatedSVD(LinearModel):
         if not whole or isinstance(self.n_components, bool):
             raise InvalidInputError(f"n_components={self.n_components!r}; expected a number")
         settings = self.get_params()
-        return PCA(svd_solver=settings.pop("algorithm"), center=False, ddof=0, **settings)
+        names = {"svd_solver": settings.pop("algorithm"), "iterated_power": settings.pop("n_iter")}
+        return PCA(**names, center=False, ddof=0, **settings)
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing."""
@@ -94,7 +98,7 @@ class TruncatedSVD(LinearModel):
 
     def _fit(self, X: Any, dim: Any, sample_weight: Any) -> PCA:
         base = self._pca().fit(X, dim=dim, sample_weight=sample_weight)
-        settings = {**base.result_.settings, "algorithm": self.algorithm}
+        settings = {**base.result_.settings, "algorithm": self.algorithm, "n_iter": self.n_iter}
         self.result_ = replace(base.result_, method="TruncatedSVD", settings=settings)
         self.plan_ = replace(base.plan_, method="TruncatedSVD")
         self.cost_, self.dim_ = base.cost_, dim

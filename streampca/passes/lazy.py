@@ -27,6 +27,13 @@ def map_rows(X: Any, function: Callable[[Any], Any], width: int, dtype: Any) -> 
     )
 
 
+def rows_like(X: Any, values: Any) -> Any:
+    """Values (n, k) in memory as a Dask array with the row chunks of the Dask array X."""
+    import dask.array
+
+    return dask.array.from_array(values, chunks=(X.chunks[0], -1))
+
+
 def lazy_rows(values: Any, rows: int) -> Any:
     """A (n, k) array as a Dask array of at most so many rows in a block."""
     if is_dask_array(values):

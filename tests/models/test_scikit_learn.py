@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask.array as da
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -13,7 +14,9 @@ from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_sparse_data,
 )
 
-from streampca import PCA, IncrementalPCA, RotatedPCA
+from streampca import PCA, IncrementalPCA, RotatedPCA, TruncatedSVD
+from streampca.errors import AccuracyWarning, InvalidInputError
+from streampca.models.iteration import seed_of
 
 # repeated rows are more rows: n_components=None gives more components then (beyond the rank)
 MORE_ROWS = {
@@ -50,3 +53,57 @@ def test_pipeline_clone_and_pandas():
     frame = PCA(2).set_output(transform="pandas").fit(X).transform(X)
     assert list(frame.columns) == ["pca0", "pca1"]
     assert repr(PCA(2, whiten=True)) == "PCA(n_components=2, whiten=True)"
+
+
+def test_iterated_power_and_n_iter_are_reads():
+    X = np.random.default_rng(4).standard_normal((400, 300))
+    with pytest.warns(AccuracyWarning, match="max_passes=4"):
+        model = PCA(3, svd_solver="randomized", tol=1e-9, iterated_power=2).fit(X)
+    assert model.plan_.n_passes == 4
+    assert model.result_.settings["max_passes"] == 4
+    with pytest.warns(AccuracyWarning, match="max_passes=4"):
+        same = PCA(3, svd_solver="randomized", tol=1e-9, max_passes=4).fit(X)
+    np.testing.assert_array_equal(model.components_, same.components_)
+    svd = TruncatedSVD(3, algorithm="randomized", n_iter=1)
+    assert svd.plan(X).n_passes == 3
+    assert TruncatedSVD(3, algorithm="randomized").plan(X).n_passes == 8
+    with pytest.raises(InvalidInputError, match=r"iterated_power=-1; expected 'auto', 0 or more"):
+        PCA(3, iterated_power=-1).fit(X)
+
+
+@pytest.mark.parametrize(
+    "kind", [np.random.default_rng, np.random.RandomState, lambda seed: None], ids=str
+)
+def test_random_state_of_any_kind_becomes_a_seed(kind, tmp_path):
+    X = np.random.default_rng(0).standard_normal((90, 70)) * 0.8 ** np.arange(70)
+    state = kind(3)
+    model = PCA(3, svd_solver="randomized", random_state=state).fit(X)
+    seed = model.result_.settings["random_state"]
+    again = PCA(3, svd_solver="randomized", random_state=seed).fit(X)
+    np.testing.assert_array_equal(model.components_, again.components_)
+    model.save(tmp_path / "model")
+    if state is not None:  # it moves on, and begins the same again
+        assert seed_of(state) != seed
+        assert seed_of(kind(3)) == seed
+
+
+@pytest.mark.parametrize("state", [-1, 1.5, "0", True])
+def test_a_random_state_of_another_kind_is_refused(state):
+    with pytest.raises(InvalidInputError, match=r"random_state=.*Generator"):
+        PCA(1, random_state=state).fit(np.eye(4))
+
+
+@pytest.mark.parametrize("solver", ["scatter", "gram", "randomized"])
+@pytest.mark.parametrize("model", [PCA, TruncatedSVD])
+def test_fit_transform_of_dask_is_dask_on_every_path(model, solver):
+    X = np.random.default_rng(1).standard_normal((60, 40)) * 0.8 ** np.arange(40) + 2
+    X = X.astype(np.float32)
+    lazy = da.from_array(X, chunks=(25, 40))
+    name = "algorithm" if model is TruncatedSVD else "svd_solver"
+    made = model(2, tol=1e-2, **{name: solver})  # what float32 resolves of these
+    scores = made.fit_transform(lazy)
+    assert isinstance(scores, da.Array)
+    assert scores.chunks == ((25, 25, 10), (2,))
+    assert scores.dtype == np.float32
+    centred = X - X.mean(axis=0) if model is PCA else X
+    np.testing.assert_allclose(scores.compute(), centred @ made.components_.T, atol=2e-5)
