@@ -141,15 +141,16 @@ class PCA(LinearModel):
     cost_: list[PassCost]
     _carried: Carried | None
 
-    def plan(self, X: Any, *, dim: Any = None) -> Plan:
+    def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
         """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing.
 
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
-        return self._plan(as_matrix(X, dim=dim, missing_value=self.missing_value))
+        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        return self._plan(matrix, sample_weight)
 
-    def _plan(self, matrix: ChunkedMatrix) -> Plan:
-        return plan_pca(matrix, self._settings(matrix))
+    def _plan(self, matrix: ChunkedMatrix, sample_weight: Any = None) -> Plan:
+        return plan_pca(matrix, self._settings(matrix, sample_weight))
 
     def _settings(self, matrix: ChunkedMatrix, sample_weight: Any = None) -> dict[str, Any]:
         """The parameters as the solvers read them, with what stands beside this matrix."""

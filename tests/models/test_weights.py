@@ -283,6 +283,15 @@ def test_transform_along_either_axis(chunks, tmp_path):
     np.testing.assert_allclose(stored[:], expected, atol=1e-4)
 
 
+def test_the_plan_knows_of_sample_weights():
+    X = planted(40, 30)
+    with pytest.raises(InvalidInputError, match="sample_weight is -1"):
+        PCA(2).plan(X, sample_weight=np.full(40, -1.0))
+    weights = np.arange(1.0, 41)
+    model = PCA(2).fit(X, sample_weight=weights)
+    assert PCA(2).plan(X, sample_weight=weights).to_json() == model.plan_.to_json()
+
+
 @pytest.mark.parametrize("algorithm", ["scatter", "tsqr", "gram", "randomized"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_truncated_svd(algorithm, sparse):
