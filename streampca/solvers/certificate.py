@@ -81,7 +81,7 @@ def certify(
     gap = np.minimum(above - values, values - below)
     with np.errstate(divide="ignore", invalid="ignore"):
         angle = np.where(gap > 2 * error, np.arcsin(np.minimum(1.0, 2 * error / gap)), np.pi / 2)
-        quadratic = np.where(gap > 2 * error, residual**2 / gap, np.inf)
+        quadratic = np.where(gap > 2 * error, residual * (residual / gap), np.inf)
     angle[rank:] = np.pi / 2
     bound = np.minimum(residual, quadratic) + floor
     return Certificate(
@@ -105,6 +105,9 @@ def certify_ritz(
     Source: Parlett 1998, "The Symmetric Eigenvalue Problem", theorems 11.7.1 and 11.8.1;
     Stewart and Sun 1990, "Matrix Perturbation Theory", theorem V.2.7.
     """
+    unit = float(values.max(initial=0.0)) or 1.0  # squares of small numbers would vanish
+    values, residual = values / unit, residual / unit
+    total, floor, divisor = total / unit, floor / unit, divisor / unit
     left = max(total - float(np.sum(values)), 0.0)
     angle, bound, gap = np.full(k, np.pi / 2), np.full(k, left), np.zeros(k)
     for s in range(1, len(values) + 1):
@@ -198,5 +201,5 @@ def rounding_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float
     eps = float(np.finfo(work).eps)
     growth = 1.0 + np.sqrt(max(terms, 1) / 256.0) / 4.0
     return (
-        eps * growth * float(np.sqrt(spectrum.total * max(spectrum.values[:1].max(initial=0), 0)))
+        eps * growth * float(np.sqrt(spectrum.total) * np.sqrt(spectrum.values[:1].max(initial=0)))
     )

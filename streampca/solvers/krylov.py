@@ -90,14 +90,16 @@ class KrylovSpace:
         for piece in self._pieces(3 * self.size):
             rest = self._residual(rotation, values, piece)
             squares += np.einsum("ij,ij->j", rest, rest)
-        return Ritz(np.maximum(values, 0.0), rotation, np.sqrt(squares))
+        residual = np.sqrt(squares) * _unit(values)
+        return Ritz(np.maximum(values, 0.0), rotation, residual)
 
     def _residual(self, rotation: Array, values: Array, piece: slice) -> Array:
-        """(piece, columns) of S x - value x."""
+        """(piece, columns) of S x - value x, in units of the largest value: squares of small
+        numbers would vanish."""
         d = self.size
         image = self._products[:d, piece].T.astype(np.float64) @ rotation
         image -= (self._basis[:d, piece].T.astype(np.float64) @ rotation) * values
-        return np.asarray(image)
+        return np.asarray(image / _unit(values))
 
     def vectors(self, ritz: Ritz, k: int) -> Array:
         """(m, k) float64 leading Ritz vectors."""
@@ -178,6 +180,11 @@ class KrylovSpace:
         for piece in self._pieces(self.size):
             out[piece] = held[: self.size, piece].T.astype(np.float64) @ rotation
         return out
+
+
+def _unit(values: Array) -> float:
+    """The largest value, or 1 where all are 0."""
+    return float(values.max(initial=0.0)) or 1.0
 
 
 def orthonormalised(block: Array) -> Array:

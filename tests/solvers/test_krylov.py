@@ -118,6 +118,20 @@ def test_a_flat_tail_is_never_certified_from_a_few_steps():
         assert np.all(step.certificate.angle_bound[wrong] > 0.1)
 
 
+@pytest.mark.parametrize("unit", [1e-280, 1e-170, 1e170, 1e280])
+def test_a_certificate_does_not_depend_on_the_unit(unit):
+    values = SPECTRA["1/i"](100, None)
+    before, after = (
+        list(iterate(v, 20, 2, np.random.default_rng(3))) for v in (values, unit * values)
+    )
+    for plain, scaled in zip(before, after, strict=True):
+        bound = plain.certificate.angle_bound
+        np.testing.assert_allclose(scaled.certificate.angle_bound, bound, rtol=1e-6)
+        np.testing.assert_allclose(scaled.ritz.residual / unit, plain.ritz.residual, rtol=1e-6)
+        bound = plain.certificate.variance_bound
+        np.testing.assert_allclose(scaled.certificate.variance_bound / unit, bound, rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ritz_pairs_after_a_restart_are_those_before(dtype):
     rng = np.random.default_rng(1)
