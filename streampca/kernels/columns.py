@@ -53,7 +53,7 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
     values : (rows, columns); mask : True = missing, or None; weights : (rows,) or None.
     """
     n, p = values.shape
-    shift = provisional_mean(values, mask)
+    shift = provisional_mean(values, mask, weights)
     total, square, weight = np.zeros(p), np.zeros(p), np.zeros(p)
     missing = np.zeros(p, dtype=np.int64)
     low, high = np.full(p, np.inf), np.full(p, -np.inf)
@@ -97,12 +97,19 @@ def add_exactly(a: Array, b: Array) -> tuple[Array, Array]:
     return total, (a - (total - virtual)) + (b - virtual)
 
 
-def provisional_mean(values: Array, mask: Array | None) -> Array:
-    """A shift near each column's mean: the mean of the observed cells among a few rows."""
-    head = slice(0, min(len(values), 64))
+def provisional_mean(values: Array, mask: Array | None, weights: Array | None = None) -> Array:
+    """A shift near each column's mean: the mean of the observed cells among a few rows.
+
+    Rows of weight 0 do not enter: a column that is constant in all others is shifted to 0.
+    """
+    head = leading_rows(len(values), weights)
+    part = values[head].astype(np.float64)
     if mask is None or not mask[head].any():
-        part = values[head].astype(np.float64)
         return part.mean(axis=0) if len(part) else np.zeros(values.shape[1])
     seen = ~mask[head]
-    part = np.where(seen, values[head], 0).astype(np.float64)
-    return part.sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+    return np.where(seen, part, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+
+
+def leading_rows(n: int, weights: Array | None) -> slice | Array:
+    """The first rows that count, at most 64."""
+    return slice(0, min(n, 64)) if weights is None else np.flatnonzero(weights)[:64]

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import NonFiniteError, shorten
-from streampca.kernels import Array, ColumnStats, column_stats, provisional_mean, row_pieces
+from streampca.kernels import (
+    Array,
+    ColumnStats,
+    column_stats,
+    leading_rows,
+    provisional_mean,
+    row_pieces,
+)
 from streampca.matrix.entries import Entries
 from streampca.matrix.labels import Labels
 
@@ -200,10 +207,17 @@ class Block:
         return stats
 
     def thinned(self) -> Block:
-        """About THIN_ROWS of this block's rows, evenly spread: enough for a shift near the mean."""
+        """About THIN_ROWS of this block's rows, evenly spread: enough for a shift near the mean.
+
+        Rows of weight 0 are left out, and all others count once.
+        """
+        if self.weights is not None:
+            counted = np.flatnonzero(self.weights)
+            chosen = counted[:: max(1, len(counted) // THIN_ROWS)]
+            return replace(self.take_rows(chosen), weights=None)
         step = max(1, self.shape[0] // THIN_ROWS)
         hidden = None if self.hidden is None else self.hidden[::step]
-        return replace(self, values=self.values[::step], hidden=hidden, weights=None, scratch=None)
+        return replace(self, values=self.values[::step], hidden=hidden, scratch=None)
 
     def take_rows(self, rows: Array) -> Block:
         """The block of some of its samples (features streamed), in the same layout."""
@@ -215,9 +229,9 @@ class Block:
 
     def head_mean(self) -> Array:
         """(columns,) mean of the observed cells among the first rows: a provisional shift."""
-        head = self.values[: min(64, self.shape[0])]
-        head = _expanded(head)
-        mask = self.holes_in(head, (slice(0, len(head)), slice(0, self.shape[1])))
+        rows = leading_rows(self.shape[0], self.weights)
+        head = _expanded(self.values[rows])
+        mask = self.holes_in(head, (rows, slice(0, self.shape[1])))
         return provisional_mean(head, mask)
 
     def tiles(

@@ -90,7 +90,7 @@ def _regress(
     raw = _dense(block, part)
     hole: Array | None = None
     with np.errstate(invalid="ignore", over="ignore"):
-        shift = provisional_mean(raw, None)
+        shift = provisional_mean(raw, None, block.weights)
         x = np.subtract(raw, shift, dtype=np.float64, order="C")
         coefficients = weighted @ x
     if block.coded or not np.isfinite(coefficients).all():

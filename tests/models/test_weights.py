@@ -408,3 +408,21 @@ def test_coordinates_that_do_not_match():
         PCA(1, weights=moved).fit(field)
     with pytest.raises(InvalidInputError, match="degrees from -90 to 90"):
         PCA(1, weights="coslat").fit(field.assign_coords(lat=field.lat * 3))
+
+
+@pytest.mark.parametrize("solver", ["scatter", "tsqr", "gram", "randomized"])
+@pytest.mark.parametrize("form", ["array", "csr", "csc"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i1"])
+def test_features_that_vary_only_in_samples_of_weight_0_are_constant(dtype, form, solver):
+    rng = np.random.default_rng(0)
+    x, counts = rng.integers(0, 5, (40, 12)).astype(float), rng.integers(0, 3, 40)
+    x[:, 3:6] = 0.0, 2.0, 2.0 if dtype == "i1" else 0.1
+    x[counts == 0, 3:6] = rng.integers(1, 6, (np.count_nonzero(counts == 0), 3))
+    x = x.astype(dtype)
+    given = x if form == "array" else getattr(scipy.sparse, f"{form}_array")(x)
+    model = PCA(2, scale="std", svd_solver=solver).fit(given, sample_weight=counts.astype(float))
+    np.testing.assert_array_equal(model.result_.constant, [3, 4, 5])
+    repeated = np.repeat(x, counts, axis=0)
+    expected = oracle(np.delete(repeated, [3, 4, 5], axis=1), scale="std")
+    np.testing.assert_allclose(model.explained_variance_, expected[0][:2], rtol=1e-6)
+    np.testing.assert_allclose(model.result_.total_variance, 9, rtol=1e-6)
