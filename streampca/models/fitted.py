@@ -13,10 +13,12 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize, stored_eps, work_dtype
 from streampca.passes import PassResult
 from streampca.solvers import (
+    MLE,
     TRACY_WIDOM,
     Certificate,
     Spectrum,
     by_gap,
+    by_mle,
     by_share,
     count_significant,
     eigh_lower,
@@ -128,6 +130,8 @@ def count_components(
             known_values = np.append(known_values, 0.0)
         gap = by_gap(known_values, n)
         return (max(rank, 1) if gap is None else gap), gap
+    if wanted == MLE:
+        return by_mle(values, limit, n), None
     if wanted == TRACY_WIDOM:
         found = significant(spectrum, limit if n is None else min(n - 1, limit))
         return max(found, 1), found or None

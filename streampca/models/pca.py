@@ -27,7 +27,8 @@ class PCA(LinearModel):
     Parameters
     ----------
     n_components : int, share (0 < x < 1: the smallest k whose share of the variance reaches x),
-        "gap" (before the largest gap of the spectrum) or None (all).
+        "gap" (before the largest gap of the spectrum), "mle" (Minka's most probable number; n >= p,
+        and a solver that knows the whole spectrum) or None (all).
     whiten : divide the scores by the standard deviation of their component.
     svd_solver : "auto", "scatter" (p x p, samples streamed), "tsqr" (R factor; singular values to
         1e-14 of the largest, where scatter and Gram resolve about 1e-8 in float64 and 3e-4 in

@@ -18,6 +18,7 @@ from streampca.solvers.components import (
     numerical_rank,
 )
 from streampca.solvers.krylov import KrylovSpace, Ritz, start_block
+from streampca.solvers.minka import MLE, by_mle
 from streampca.solvers.rotation import Rotation, promax, rotate_loadings, varimax
 from streampca.solvers.signs import signs, signs_of_components
 from streampca.solvers.spectrum import Spectrum, eigh_lower, orthonormal_columns, svd_of_r
@@ -29,6 +30,7 @@ from streampca.solvers.tracy_widom import (
 )
 
 __all__ = [
+    "MLE",
     "TRACY_WIDOM",
     "Certificate",
     "KrylovSpace",
@@ -37,6 +39,7 @@ __all__ = [
     "Spectrum",
     "TracyWidom",
     "by_gap",
+    "by_mle",
     "by_share",
     "certify",
     "certify_ritz",

@@ -10,6 +10,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.kernels import Array
+from streampca.solvers.minka import MLE, check_mle
 
 TRACY_WIDOM = "tracy-widom"  # the components that are significant by that test
 
@@ -19,10 +20,13 @@ def check_n_components(n_components: Any, n: int, p: int) -> None:
     limit = min(n, p)
     if n_components is None or n_components in ("gap", TRACY_WIDOM):
         return
+    if n_components == MLE:
+        check_mle(p, n, p)
+        return
     if isinstance(n_components, bool) or not isinstance(n_components, numbers.Real):
         raise InvalidTypeError(
             f"n_components={n_components!r}; expected an integer, a share between 0 and 1, "
-            "'gap', 'tracy-widom' or None"
+            "'gap', 'mle', 'tracy-widom' or None"
         )
     if isinstance(n_components, numbers.Integral):
         if not 1 <= int(n_components) <= limit:
