@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+import types
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -315,3 +317,43 @@ def test_real_files(shared_data: Path) -> None:
     np.testing.assert_array_equal(ten.read(0, 0, n).toarray(), market.read(0, 0, n).toarray())
     assert ten.labels.samples.names() == market.labels.samples.names()
     assert ten.labels.features.names() == market.labels.features.names()
+
+
+def test_an_anndata_object_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told by its module: the package itself is needed for nothing."""
+    module = types.ModuleType("anndata")
+
+    raw_counts = scipy.sparse.csc_array(2 * X)
+    content = {
+        "X": scipy.sparse.csr_matrix(X),
+        "layers": {"dense": 3 * X},
+        "obs_names": OBS,
+        "var_names": VAR,
+        "raw": types.SimpleNamespace(X=raw_counts, var_names=VAR, obs_names=OBS),
+        "isbacked": False,
+        "__module__": "anndata",
+    }
+    AnnData = type("AnnData", (), content)
+    monkeypatch.setitem(sys.modules, "anndata", module)
+    whole = streampca.open(AnnData())
+    np.testing.assert_array_equal(whole.read(0, 0, 57).toarray(), X)
+    assert whole.labels.features.name(4) == "gene 4"
+    layer = streampca.open(AnnData(), variable="layers/dense")
+    np.testing.assert_array_equal(layer.read(0, 0, 57), 3 * X)
+    raw = streampca.open(AnnData(), variable="raw/X")
+    np.testing.assert_array_equal(raw.read(1, 0, 23).toarray(), 2 * X)
+    with pytest.raises(InvalidInputError, match="variable='obsm/X_pca'"):
+        streampca.open(AnnData(), variable="obsm/X_pca")
+
+
+def test_a_backed_anndata_is_read_from_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.h5ad"
+    with h5py.File(path, "w") as file:
+        write_anndata(file, scipy.sparse.csr_array(X))
+    backed = type("AnnData", (), {"isbacked": True, "filename": path, "__module__": "anndata"})
+    monkeypatch.setitem(sys.modules, "anndata", types.ModuleType("anndata"))
+    matrix = streampca.open(backed())
+    assert matrix.paths() == (str(path),)
+    np.testing.assert_array_equal(matrix.read(0, 0, 57).toarray(), X)
