@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.models.copying import copy_axis, copy_matrix, copy_step
+from streampca.models.copying import copy_axis, copy_matrix, copy_sparse, copy_step
 from streampca.sources import as_matrix
-from streampca.store import GroupLayout, open_group_sink
+from streampca.store import CHUNK_ENTRIES, CompressedGroupSink, GroupLayout, open_group_sink
 
 CHUNK_NBYTES = 4 * 1024 * 1024
 SLICE_NBYTES = 64 * 1024 * 1024  # of a slice of whole chunks, all across: what a block must hold
@@ -21,7 +21,8 @@ CHUNK_ROWS = 8192  # samples in a chunk of one-byte calls, at most
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was written: the array's place, name, shape (samples, features) and stored chunks."""
+    """What was written: the array's place, name, shape (samples, features) and stored chunks
+    (of a sparse matrix: entries in a chunk, and 1)."""
 
     path: str
     array: str
@@ -61,6 +62,9 @@ def convert(
     read one chunk, one block; with more samples a chunk is 8192 x 512 or so, and a block either
     way stays small while the other dimension is below 100,000.
 
+    Sparse matrices that are not genotypes stay sparse: an AnnData in Zarr, CSR where samples were
+    streamed, CSC where features were. One that was interrupted begins again.
+
     Cost: one pass, a few blocks of memory.
     Raises InvalidInputError where something lies at ``path``; SourceError for a source that is
     damaged, or that has changed since the conversion was begun. What was written by then stays,
@@ -70,6 +74,12 @@ def convert(
     begun = time.perf_counter()
     matrix = as_matrix(source)
     _refuse_own_source(matrix, path)
+    if matrix.sparse and _dims(matrix)[1] != "variant":
+        if not samples_major:
+            raise InvalidInputError(
+                "samples_major=False: a sparse matrix is stored as AnnData does"
+            )
+        return _convert_sparse(matrix, path, overwrite, memory_limit, progress, begun)
     axis = copy_axis(matrix)
     chunks = list(chunk_shape(matrix.shape, matrix.dtype.itemsize, axis))
     chunks[axis] = copy_step(matrix, axis, chunks[axis])
@@ -82,6 +92,24 @@ def convert(
     return Conversion(
         path, layout.name, matrix.shape, (chunks[0], chunks[1]), layout.missing_value,
         cost.reads, resumed, time.perf_counter() - begun, plan,
+    )  # fmt: skip
+
+
+def _convert_sparse(
+    matrix: Any, path: str, overwrite: bool, memory_limit: Any, progress: Any, begun: float
+) -> Conversion:
+    axis = int(bool(matrix.advice(0)))  # the axis that is stored
+    axes = (matrix.labels.samples, matrix.labels.features)
+    names = tuple(one.names() if one.named else None for one in axes)
+    code = matrix.missing_value
+    attributes = {} if code is None else {"missing_value": code}
+    sink = CompressedGroupSink(
+        path, matrix.shape, matrix.dtype, axis, (names[0], names[1]), attributes, overwrite
+    )
+    plan, cost = copy_sparse(matrix, sink, axis, memory_limit=memory_limit, progress=progress)
+    return Conversion(
+        path, "X", matrix.shape, (CHUNK_ENTRIES, 1), code, cost.reads, 0,
+        time.perf_counter() - begun, plan,
     )  # fmt: skip
 
 

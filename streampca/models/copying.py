@@ -84,6 +84,36 @@ def copy_matrix(
         raise
 
 
+def copy_sparse(
+    matrix: ChunkedMatrix,
+    sink: Any,
+    axis: int,
+    *,
+    memory_limit: int | str | None = None,
+    progress: Any = None,
+) -> tuple[Plan, PassCost]:
+    """Write the stored entries of a sparse matrix, in order along axis, by one lane.
+
+    sink : with ``nbytes_in_memory``, ``finish`` and ``interrupted``.
+    """
+    kept = sink.nbytes_in_memory() + LABEL_NBYTES * sum(matrix.shape)
+    spec = PassSpec("copy", axis, 0, 0, kept_nbytes=kept, stored=True)
+    plan = make_plan(matrix, "copy", [Candidate("copy", "one pass", (spec,))], memory_limit)
+    try:
+        plan.check_machine()
+        execution = Execution.of(replace(plan, lanes=1), "threads", progress)
+        maps, sinks = {"values": _entries}, {"values": sink}
+        return plan, run(plan.passes[0], matrix, maps=maps, sinks=sinks, execution=execution).cost
+    except BaseException:
+        sink.interrupted()
+        raise
+
+
+def _entries(block: Block) -> Any:
+    """The block itself, still sparse."""
+    return block.values.asformat("csc" if block.axis else "csr")
+
+
 class _InSlices:
     """A matrix to plan with: where its source may be cut anywhere, it is cut between slices."""
 

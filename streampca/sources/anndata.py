@@ -167,7 +167,10 @@ def _compressed(
     )
     indptr = pointers.read((slice(0, pointers.shape[0]),))
     labels = _labels(shape, names, source)
-    return CompressedMatrix(data, indices, indptr, axis, shape, labels, source)
+    matrix = CompressedMatrix(data, indices, indptr, axis, shape, labels, source)
+    code = group.attrs.get("missing_value")  # as streampca.jobs.convert notes it
+    matrix.missing_value = None if code is None else float(code)
+    return matrix
 
 
 def _reader(node: Any, missing_chunks: str) -> Reader:
