@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators.base import Accumulator
+from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_product, probe
 
@@ -28,7 +28,7 @@ class SubspaceStep(Accumulator):
     probe : of streamed features, sum Z h, with h of kernels.probe.
     standardize : of streamed features, in a first pass: center and scale are those of the block.
 
-    Sums are float64; within a block they are made in the working dtype.
+    Sums are float64; within a span they are made in the working dtype.
     Cost: 4 n p width flops.
     Source: Rokhlin, Szlam and Tygert 2009, "A randomized algorithm for PCA", section 1.
     """
@@ -49,6 +49,8 @@ class SubspaceStep(Accumulator):
         self.width, self.images, self.probe = width, images, probe
         self.standardize = standardize
         self.product: Any = None  # (m, width) float64
+        self._open: Any = None  # (m, width) working dtype, of the open span
+        self._blocks = 0
         self.sums: Any = None  # (width,) of sparse blocks: what the centers take off,
         self.center: Any = None  # (p,) those of streamed samples,
         self.scale: Any = None  # (p,) their divisors,
@@ -62,9 +64,7 @@ class SubspaceStep(Accumulator):
         m = block.shape[1 - block.axis]
         if len(q) != m:
             raise InvalidInputError(f"the operand q has {len(q)} rows; this block needs {m}")
-        self._check_width(self.product, m)
-        if self.product is None:
-            self.product = np.zeros((m, self.width))
+        self._check_width(self._open if self.product is None else self.product, m)
         given = (block.arrays.get(name) for name in ("center", "scale"))
         center, scale = (None if one is None else one[block.columns] for one in given)
         if self.standardize is not None:
@@ -78,26 +78,34 @@ class SubspaceStep(Accumulator):
 
     def _of_tiles(self, block: Any, q: Array, center: Array | None, scale: Array | None) -> Array:
         """Add the products of a dense block; its image."""
-        m = len(q)
-        partial = block.borrow("step", (m, self.width), block.work_dtype)
-        partial[:] = 0.0
+        m, dtype = len(q), block.work_dtype
+        if self._blocks >= OPEN_BLOCKS or (self._open is not None and self._open.dtype != dtype):
+            self.settle()
+        if self._open is None:
+            self._open = np.zeros((m, self.width), dtype)
         image = np.empty((block.length if self.images else 0, self.width), block.work_dtype)
         for tile in block.tiles(block.work_dtype, center=center, scale=scale, thin=True):
             rows = tile.values.T if block.axis else tile.values
             inner = rows @ q
-            add_product(partial, rows.T, inner)
+            add_product(self._open, rows.T, inner)
             if self.images:
                 image[tile.start - block.start :][: len(inner)] = inner
             if self.probe:
                 h = probe(tile.start, tile.stop).astype(rows.dtype)
                 mine = np.zeros(m) if self.z_probe is None else self.z_probe
                 self.z_probe = mine + rows.T @ h
-        self.product += partial
+        self._blocks += 1
         return image
+
+    def settle(self) -> None:
+        if self._open is not None:
+            self.product = _added(self.product, self._open)
+        self._open, self._blocks = None, 0
 
     def _of_entries(self, block: Any, q: Array, center: Array | None, scale: Array | None) -> Array:
         """Add the products of a sparse block; its image."""
-        self.sums = np.zeros(self.width) if self.sums is None else self.sums
+        if self.product is None:
+            self.product, self.sums = np.zeros((len(q), self.width)), np.zeros(self.width)
         entries = block.entries
         if not block.axis:
             self.center, self.scale = center, scale
@@ -116,10 +124,11 @@ class SubspaceStep(Accumulator):
         return np.asarray(image)
 
     def merge(self, other: Self) -> None:
-        if other.product is not None:
-            if self.product is not None:
-                self._check_width(self.product, len(other.product))
-            self.product = _joined(self.product, other.product)
+        self.settle()
+        for part in (other.product, other._open):
+            if part is not None:
+                self._check_width(self.product, len(part))
+                self.product = _added(self.product, part)
         if other.sums is not None:
             self.sums = _joined(self.sums, other.sums)
             self.center, self.scale, self.root = other.center, other.scale, other.root
@@ -131,8 +140,12 @@ class SubspaceStep(Accumulator):
         across = shape[1 - self.streamed] * (self.width + 2 * self.probe) * 8
         return across + shape[self.streamed] * self.width * itemsize * self.images
 
+    def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        less = shape[1 - self.streamed] * self.width * (8 - itemsize)  # of dense blocks
+        return self.projected_nbytes(shape, itemsize) - less
+
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
-        return shape[1 - self.streamed] * self.width * 8 + block_length * self.width * 8
+        return block_length * self.width * 8
 
     # -- results ----------------------------------------------------------------------------
 
@@ -141,9 +154,11 @@ class SubspaceStep(Accumulator):
 
         center, scale : (p,) of the whole matrix, where the pass did not know them.
         """
-        if self.product is None:
+        product = None if self.product is None else np.array(self.product)
+        if self._open is not None:
+            product = _added(product, self._open)
+        if product is None:
             raise InvalidInputError("SubspaceStep has seen no block")
-        product = np.array(self.product)
         if self.sums is None:
             return product
         if self.axis == 1:
@@ -178,6 +193,14 @@ class SubspaceStep(Accumulator):
             restored.parts[int(start)] = np.array(state["table"][offset : offset + length])
             offset += length
         return restored
+
+
+def _added(mine: Array | None, theirs: Array) -> Array:
+    """A float64 sum; ``mine`` is changed in place."""
+    if mine is None:
+        return theirs.astype(np.float64)
+    mine += theirs
+    return mine
 
 
 def _joined(mine: Array | None, theirs: Array) -> Array:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import (
+    OPEN_BLOCKS,
     Accumulator,
     CrossMoments,
     Moments,
@@ -275,7 +276,7 @@ class _Iteration:
         return Spectrum(ritz.values[:k], vectors, following, self.total, math.nan)
 
     def _floor(self, ritz: Ritz) -> float:
-        terms = int(np.diff(self.plan.named("step").edges).max(initial=1))
+        terms = OPEN_BLOCKS * int(np.diff(self.plan.named("step").edges).max(initial=1))
         return product_floor(self.dtype, ritz.values, self.total, self.matrix.shape, terms)
 
     def _certificate(self, ritz: Ritz) -> Certificate:

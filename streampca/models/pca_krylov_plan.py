@@ -25,7 +25,7 @@ WIDTH = 32  # vectors per step, at least: reading and decoding cost more than pr
 RANDOM = 4  # columns of the start block that are random, against directions missed so far
 STEPS = 3  # that are usually enough: for the prediction of time
 INDEX_NBYTES = 4
-BASES = (6, 4, 3, 2)  # capacities of the basis in blocks, most generous first
+BASES = (4, 3, 2)  # capacities of the basis in blocks, most generous first
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,8 @@ def _candidate(
         work="skinny",
         thin=True,
     )
+    if matrix.sparse:  # sums of their entries are float64 from the beginning
+        look, step = (replace(one, partial_nbytes=one.total_nbytes) for one in (look, step))
     passes: tuple[PassSpec, ...] = (look, replace(step, times=steps, likely=min(steps, STEPS)))
     if extra:
         loadings = PassSpec(
