@@ -103,9 +103,11 @@ def _convert_sparse(
     names = tuple(one.names() if one.named else None for one in axes)
     code = matrix.missing_value
     attributes = {} if code is None else {"missing_value": code}
+    whole = int(matrix.spans_nbytes(axis, np.array([0, matrix.shape[axis]])).sum())
     sink = CompressedGroupSink(
-        path, matrix.shape, matrix.dtype, axis, (names[0], names[1]), attributes, overwrite
-    )
+        path, matrix.shape, matrix.dtype, axis, (names[0], names[1]), attributes, overwrite,
+        most_entries=whole // (matrix.dtype.itemsize + 4),
+    )  # fmt: skip
     plan, cost = copy_sparse(matrix, sink, axis, memory_limit=memory_limit, progress=progress)
     return Conversion(
         path, "X", matrix.shape, (CHUNK_ENTRIES, 1), code, cost.reads, 0,

@@ -29,13 +29,13 @@ class CompressedGroupSink(Sink):
     The group lies beside its place until it is whole. It is an AnnData with X, obs and var.
 
     path : a local directory.  names : by axis, the names of its entries, or None (numbers).
-    attributes : more of X (missing_value).
+    attributes : more of X (missing_value).  most_entries : that may come, for the index dtype.
     """
 
     def __init__(
         self, path: str, shape: tuple[int, int], dtype: Any, axis: int,
         names: tuple[Any, Any] = (None, None), attributes: Mapping[str, Any] | None = None,
-        overwrite: bool = False,
+        overwrite: bool = False, most_entries: int = 0,
     ) -> None:  # fmt: skip
         if "://" in path:
             raise InvalidInputError(f"{path}: a sparse matrix is converted into a local directory")
@@ -58,7 +58,8 @@ class CompressedGroupSink(Sink):
         self._group = root.create_group("X")
         self._group.attrs.update({"encoding-type": KINDS[axis], "encoding-version": "0.1.0",
                                   "shape": list(shape), **(attributes or {})})  # fmt: skip
-        index = np.int32 if max(shape) < 2**31 else np.int64
+        # one dtype for both: scipy's routines take no int32 indices beside an int64 indptr
+        self._index = np.dtype(np.int32 if max(*shape, most_entries) < 2**31 else np.int64)
         self._arrays = {
             name: self._group.create_array(
                 name,
@@ -70,7 +71,7 @@ class CompressedGroupSink(Sink):
                     zarr.codecs.Crc32cCodec(),
                 ],
             )
-            for name, kind in (("data", np.dtype(dtype)), ("indices", np.dtype(index)))
+            for name, kind in (("data", np.dtype(dtype)), ("indices", self._index))
         }
 
     def concurrent(self, edges: Array) -> bool:
@@ -108,7 +109,7 @@ class CompressedGroupSink(Sink):
         """Write what waits, and put the group in its place."""
         if rest := sum(map(len, self._waiting["data"])):
             self._flush(rest)
-        pointers = np.concatenate(self._pointers)
+        pointers = np.concatenate(self._pointers).astype(self._index)
         made = self._group.create_array("indptr", shape=pointers.shape, dtype=pointers.dtype)
         made[...] = pointers
         if not os.path.lexists(self.path):

@@ -78,7 +78,8 @@ def write(path: Path, n: int, p: int, seed: int = 0) -> int:
                 waiting[name] = [] if last else [held[take:]]
             written += take
     pointers = np.concatenate(indptr)
-    x.create_array("indptr", shape=pointers.shape, dtype="i8")[...] = pointers
+    kind = "i4" if pointers[-1] < 2**31 else "i8"
+    x.create_array("indptr", shape=pointers.shape, dtype=kind)[...] = pointers
     return int(pointers[-1])
 
 

@@ -48,6 +48,7 @@ def test_entries_labels_and_codes_come_back(
     assert group.attrs["encoding-type"] == "anndata"
     assert group["X"].attrs["encoding-type"] == f"{format_}_matrix"
     assert group["X/data"].chunks == (chunk,)
+    assert group["X/indices"].dtype == group["X/indptr"].dtype == np.int32
 
 
 def test_a_market_file_keeps_its_order(tmp_path: Path) -> None:
