@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from streampca.accumulators.base import Accumulator, refuse_incomplete, refuse_partly_missing
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array, add_product
 
 
@@ -119,8 +119,14 @@ class LeadingDirections(Accumulator):
             return
         gram = np.empty((k + b, k + b))
         gram[:k, :k] = np.diag(np.einsum("ij,ij->i", old, old, dtype=np.float64))
-        gram[k:, :k] = rows @ old.T
-        gram[k:, k:] = rows @ rows.T
+        with np.errstate(over="ignore", invalid="ignore"):
+            gram[k:, :k] = rows @ old.T
+            gram[k:, k:] = rows @ rows.T
+        if not np.isfinite(np.diagonal(gram)).all():
+            raise NonFiniteError(
+                f"sums of squares overflowed {old.dtype}; convert with X.astype('float64') or "
+                "rescale the columns"
+            )
         values, vectors = np.linalg.eigh(gram)
         kept = np.flatnonzero(values > 1e-12 * max(values[-1], 0.0))[::-1][: self.width]
         cut = np.maximum(values[: len(values) - len(kept)], 0.0)

@@ -96,7 +96,7 @@ class _Iteration:
         self.k = min(k, self.shape.m)
         self.rng = np.random.default_rng(settings["random_state"])
         self.dtype = space_dtype(matrix)
-        self.steps = 0
+        self.steps = self.passes = 0
         self.block: Array  # the next operand
         self.stats: ColumnStats
         self.scaling: Scaling
@@ -110,6 +110,7 @@ class _Iteration:
 
     def look(self) -> None:
         """The first pass: column statistics, and where to begin."""
+        self.passes += 1
         sparse = self.matrix.sparse
         accumulators: dict[str, Accumulator] = {
             "start": self.shape.look(self.settings, sparse),
@@ -193,6 +194,7 @@ class _Iteration:
     def advance(self) -> bool:
         """One step. False when it was the last."""
         self.steps += 1
+        self.passes += 1
         center = self.scaling.center
         if self.removed is not None and not self.shape.streamed:
             center = np.zeros_like(center)  # residuals have no mean
@@ -288,7 +290,7 @@ class _Iteration:
             self.total,
             self._floor(ritz),
             freedom(self.weight, self.settings),
-            1 + self.steps,
+            self.passes,
         )
 
     def _certified(self) -> Array:

@@ -34,8 +34,12 @@ def sketch(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Ru
     found, stats = done["directions"], done["columns"].columns()
     scaling = standardization(settings).resolve(stats, Resolution.of(matrix.dtype).eps)
     weight = given(settings).count(matrix.shape[0])
+    still = scaling.constant if settings["center"] else np.zeros_like(scaling.constant)
+    k = min(k, max(1, int(np.count_nonzero((stats.count > 0) & ~still))))
+    factor = found.rows()
+    factor = np.vstack([factor, np.zeros((max(0, k - len(factor)), factor.shape[1]))])
     with single_threaded_blas():
-        _, singular, vectors = np.linalg.svd(found.rows(), full_matrices=False)
+        _, singular, vectors = np.linalg.svd(factor, full_matrices=False)
     m2 = stats.m2 if settings["center"] else stats.m2 + stats.weight * stats.mean**2
     spectrum = _spectrum(singular**2, vectors, float(np.sum(m2)))
     terms = int(np.diff(plan.named("sketch").edges).max(initial=1))
@@ -43,7 +47,7 @@ def sketch(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Ru
     rounding += solver_floor(spectrum.values, matrix.shape[1])
     rank = numerical_rank(spectrum.values, matrix.shape[1], rounding)
     dropped = np.flatnonzero(stats.count == 0)
-    kept = spectrum.head(min(k, len(singular)))
+    kept = spectrum.head(k)
     divisor = freedom(weight, settings)
     fitted = Fitted(
         kept,

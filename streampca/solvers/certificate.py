@@ -11,7 +11,7 @@ import numpy as np
 from streampca.kernels import Array
 from streampca.solvers.spectrum import Spectrum
 
-SAFETY = 3.0  # bounds of Ritz pairs come out asymptotically equal to the error: they are tripled
+SAFETY = 3.0  # bounds of Ritz pairs, and the floor, come out about equal to the error: tripled
 MARGIN = 2.0  # residuals by which the largest value of the rest may exceed what is seen of it
 
 
@@ -21,8 +21,8 @@ class Certificate:
 
     residual : (k,) ||C v - value v|| for the accumulated covariance C.
     floor : what the arithmetic of the pass leaves uncertain in C (its spectral norm).
-    variance_bound : (k,) on the error of explained_variance: residual + floor, or its square
-        over the gap where that is smaller (never under the floor).
+    variance_bound : (k,) on the error of explained_variance: the residual, or its square over
+        the gap where that is smaller, and three times the floor.
     gap : (k,) distance to the nearest other eigenvalue that is known.
     angle_bound : (k,) on the angle between the component and the true one; pi/2 where nothing
         can be said (a cluster of equal values).
@@ -83,7 +83,7 @@ def certify(
         angle = np.where(gap > 2 * error, np.arcsin(np.minimum(1.0, 2 * error / gap)), np.pi / 2)
         quadratic = np.where(gap > 2 * error, residual * (residual / gap), np.inf)
     angle[rank:] = np.pi / 2
-    bound = np.minimum(residual, quadratic) + floor
+    bound = np.minimum(residual, quadratic) + SAFETY * floor
     return Certificate(
         residual / divisor, floor / divisor, bound / divisor, gap / divisor, angle, passes
     )
@@ -132,7 +132,7 @@ def certify_ritz(
     return Certificate(
         residual[:k] / divisor,
         floor / divisor,
-        np.minimum(SAFETY * bound, left) / divisor + floor / divisor,
+        (np.minimum(SAFETY * bound, left) + SAFETY * floor) / divisor,
         gap / divisor,
         angle,
         passes,

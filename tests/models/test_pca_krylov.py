@@ -325,9 +325,45 @@ def test_sparse_matrices_are_never_made_dense(form, more, monkeypatch):
     assert angles(model.components_, vt[:3]).max() < 1e-7
 
 
+@pytest.mark.parametrize("solver", ["randomized", "sketch"])
 @pytest.mark.parametrize("shape", [(10, 5), (50, 5), (5, 50)])
-def test_nothing_varies(shape):
+def test_nothing_varies(shape, solver):
     with pytest.warns(AccuracyWarning, match="features vary"):
-        model = PCA(1, svd_solver="randomized").fit(np.ones(shape))
+        model = PCA(1, svd_solver=solver).fit(np.ones(shape))
     assert model.explained_variance_[0] == 0
     assert not model.components_.any()
+
+
+@pytest.mark.parametrize("solver", ["randomized", "sketch"])
+def test_squares_beyond_float32_are_refused(solver):
+    x = 1e25 * matrix(60, 50, SEPARATE).astype(np.float32)
+    with pytest.raises(NonFiniteError, match="float64"):
+        PCA(2, svd_solver=solver).fit(x)
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.AccuracyWarning")
+@pytest.mark.parametrize("solver", ["randomized", "scatter", "gram"])
+def test_the_float32_floor_bounds_the_error_of_few_samples_or_features(solver):
+    violated = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        n, p = int(rng.choice([2, 3, 5, 9, 30, 130])), int(rng.choice([2, 5, 24, 135, 300]))
+        x = rng.integers(0, 3, (n, p)).astype(np.float32)
+        variance = reference(x)[0]
+        k = min(3, n, p)
+        model = PCA(k, svd_solver=solver, components=False, max_passes=20).fit(x)
+        found = model.explained_variance_
+        error = np.abs(found - variance[: len(found)])
+        violated += [seed] * bool(np.any(error > model.certificate_.variance_bound))
+    assert violated == []
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.AccuracyWarning")
+@pytest.mark.parametrize("solver", ["randomized", "sketch"])
+def test_more_components_than_the_rank_are_completed_and_than_varying_features_are_not_made(solver):
+    x = matrix(40, 12, [5.0, 3.0])
+    x[:, 9:] = 1.0
+    model, exact = (PCA(12, svd_solver=s).fit(x) for s in (solver, "scatter"))
+    assert model.components_.shape == exact.components_.shape == (9, 12)
+    np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(9), atol=1e-10)
+    np.testing.assert_allclose(model.explained_variance_, exact.explained_variance_, atol=1e-10)

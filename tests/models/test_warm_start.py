@@ -56,6 +56,7 @@ def test_the_iterative_solver_goes_on_from_what_it_searched(path):
     model.set_params(n_components=15).fit(path)
     fresh = PCA(15, **settings).fit(path)
     assert len(model.cost_) < len(fresh.cost_)
+    assert model.certificate_.passes == len(model.cost_)
     assert model.certificate_.angle_bound.max() <= 1e-6
     np.testing.assert_allclose(model.explained_variance_, fresh.explained_variance_, rtol=1e-9)
     np.testing.assert_allclose(model.components_, fresh.components_, atol=1e-5)
