@@ -134,6 +134,10 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
         for spec in candidate.passes:
             memory[spec.name]["shared operands"] = SHARED_NBYTES
     memory["solver"] = {"dense solver": candidate.solve_nbytes}
+    if matrix.sparse:  # what lanes laid beside their blocks, which malloc has not given back
+        names = ("decoding", "tiles", "partial accumulators", "scratch")
+        held = max(sum(memory[one.name][name] for name in names) for one in candidate.passes)
+        memory["solver"]["kept by malloc"] = held
     return Plan(
         method, candidate.solver, candidate.reason, matrix.shape, str(matrix.dtype), str(work),
         matrix.fingerprint()[:16], lanes, ahead, tuple(passes), memory, limit,
@@ -190,6 +194,8 @@ def pass_spec(name: str, matrix: ChunkedMatrix, axis: int, accumulators: Sequenc
               **more: Any) -> PassSpec:  # fmt: skip
     """A PassSpec with the memory of these accumulators."""
     itemsize = work_dtype(matrix.dtype).itemsize
+    if matrix.sparse and more.get("stored"):
+        itemsize = 8  # products of stored entries are float64
     shape = matrix.shape
     total = sum(a.projected_nbytes(shape, itemsize) for a in accumulators)
     edges = block_edges(matrix, axis, rows=more.get("rows"), stored=more.get("stored", False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
@@ -147,6 +148,14 @@ class InOrder:
         return next(self._blocks, None)
 
 
+def pages(nbytes: int) -> np.ndarray[Any, Any]:
+    """Uninitialised bytes of their own, given back to the system as soon as they are let go.
+
+    What ``malloc`` has of other threads it may keep: 50 MiB of it lay beside the solver's arrays.
+    """
+    return np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8)
+
+
 class ReadAhead:
     """Blocks in order, read by ``ahead`` threads before they are asked for.
 
@@ -207,7 +216,7 @@ class ReadAhead:
             if self._work.matrix.into_buffer:
                 buffer = self._free.pop() if self._free else None
         if buffer is None and self._work.matrix.into_buffer:
-            buffer = np.empty(self._work.matrix.block_nbytes, np.uint8)
+            buffer = pages(self._work.matrix.block_nbytes)
         try:
             block = self._work.read(i, buffer)
         except Exception as error:

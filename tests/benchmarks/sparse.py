@@ -117,7 +117,7 @@ def ours(path: str, kind: str) -> dict[str, Any]:
     """From disk, planned within 1 GiB."""
     import streampca
 
-    running: dict[str, Any] = {"memory_limit": "1GiB", "max_passes": 16, "progress": False}
+    running: dict[str, Any] = {"memory_limit": "1GiB", "progress": False}
     begun = time.perf_counter()
     if kind == "svd":
         model: Any = streampca.TruncatedSVD(K, algorithm="randomized", **running).fit(path)
