@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -58,16 +58,21 @@ class Tile:
     values : (rows, columns) in the working dtype; rows already times sqrt(weight). C order, or
         F order where the block holds its features one after another.
     start, stop : where it lies along the streamed axis (absolute).
-    sums : (columns,) float64, weighted column sums of the centred values.
+    find_sums : gives (columns,) float64, weighted column sums of the centred values.
     root_weights : (rows,) square roots of the weights, or None.
     """
 
     values: Array
     start: int
     stop: int
-    sums: Array
+    find_sums: Callable[[], Array]
     root_weights: Array | None
     find_mask: Callable[[], Array | None]
+
+    @property
+    def sums(self) -> Array:
+        """(columns,) float64, weighted column sums of the centred values."""
+        return self.find_sums()
 
     @property
     def mask(self) -> Array | None:
@@ -272,8 +277,6 @@ class Block:
         buffer = self.borrow("tile", (length, rows) if by_feature else (rows, length), dtype)
         shift = np.zeros(cols) if center is None else np.asarray(center, dtype=np.float64)
         factor = np.ones(cols) if scale is None else _reciprocal(scale, np.dtype(np.float64))
-        stats = self.stats
-        sums = (stats.mean - shift) * factor * stats.count
         for begin in range(0, cols, length):
             part = slice(begin, min(begin + length, cols))
             width = part.stop - begin
@@ -283,12 +286,18 @@ class Block:
             inside = slice(0, width) if sparse else part
             standardize_calls(values, inside, self.missing_value, shift[part], factor[part], out)
             start = self.start + begin
-            yield Tile(out, start, start + width, sums[part], None, self._mask_finder(part))
+            sums = partial(self._centred_sums, part, shift, factor)
+            yield Tile(out, start, start + width, sums, None, partial(self._holes_of_columns, part))
 
-    def _mask_finder(self, part: slice) -> Callable[[], Array | None]:
-        if self.stats.missing[part].any():
-            return lambda: self.holes_in(_expanded(self.values[:, part]), (slice(None), part))
-        return lambda: None
+    def _centred_sums(self, part: slice, shift: Array, factor: Array) -> Array:
+        """Column sums of a tile of small integers, from the statistics of the block."""
+        stats = self.stats
+        return np.asarray((stats.mean - shift)[part] * factor[part] * stats.count[part])
+
+    def _holes_of_columns(self, part: slice) -> Array | None:
+        if not self.stats.missing[part].any():
+            return None
+        return self.holes_in(_expanded(self.values[:, part]), (slice(None), part))
 
     def borrow(self, name: str, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Array:
         """An uninitialised array that later blocks of the same lane use again."""
@@ -350,7 +359,7 @@ class Block:
                 z *= root[piece, None]
             sums += total
         start = self.start + begin
-        return Tile(out, start, start + (end - begin), sums, root, lambda: mask)
+        return Tile(out, start, start + (end - begin), lambda: sums, root, lambda: mask)
 
     def _row_weights(self, rows: slice) -> Array | None:
         return None if self.weights is None else self.weights[rows]

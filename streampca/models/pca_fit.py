@@ -46,6 +46,7 @@ from streampca.passes import Execution, PassResult, Plan, run, single_threaded_b
 from streampca.solvers import (
     Spectrum,
     certify,
+    coherent_rounding,
     numerical_rank,
     residual_norms,
     rounding_floor,
@@ -115,6 +116,7 @@ class _Solved:
     residual: Array
     floor: float
     rank: int
+    relative: float = 0.0  # rounding of values as a share of them
 
 
 def solve_accumulator(
@@ -164,7 +166,7 @@ def solve_accumulator(
         one.rank,
         dropped,
         np.setdiff1d(np.flatnonzero(constant), dropped),
-        certify(one.residual[:k], kept, one.floor, divisor, 1, one.rank),
+        certify(one.residual[:k], kept, one.floor, divisor, 1, one.rank, one.relative),
         stats.m2 / divisor,
         gap,
         components,
@@ -254,7 +256,8 @@ def _solve_sums(
     if isinstance(accumulator, Scatter):  # what removed rows left behind
         least = 1.0 if scale is None else float(scale[live].min()) or 1.0
         floor += accumulator.forgotten / least**2
-    return _Solved(spectrum, known, everything, residual, floor, rank)
+    relative = coherent_rounding(work)
+    return _Solved(spectrum, known, everything, residual, floor, rank, relative)
 
 
 def _solve_factor(

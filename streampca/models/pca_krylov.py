@@ -34,6 +34,7 @@ from streampca.solvers import (
     Ritz,
     Spectrum,
     certify_ritz,
+    coherent_rounding,
     known_count,
     numerical_rank,
     product_floor,
@@ -291,6 +292,7 @@ class _Iteration:
             self._floor(ritz),
             freedom(self.weight, self.settings),
             self.passes,
+            coherent_rounding(self.dtype),
         )
 
     def _certified(self) -> Array:

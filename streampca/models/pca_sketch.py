@@ -17,6 +17,7 @@ from streampca.passes import Plan, single_threaded_blas
 from streampca.solvers import (
     Spectrum,
     certify,
+    coherent_rounding,
     known_count,
     numerical_rank,
     rounding_floor,
@@ -58,7 +59,15 @@ def sketch(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Ru
         rank,
         dropped,
         np.setdiff1d(np.flatnonzero(scaling.constant), dropped),
-        certify(np.zeros(len(kept.values)), kept, found.lost + rounding, divisor, 1, rank),
+        certify(
+            np.zeros(len(kept.values)),
+            kept,
+            found.lost + rounding,
+            divisor,
+            1,
+            rank,
+            coherent_rounding(work_dtype(matrix.dtype)),
+        ),
         stats.m2 / divisor,
         missing=stats.missing,
     )

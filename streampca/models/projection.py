@@ -174,7 +174,8 @@ class FeatureLoadings:
         u, s = block["u"], block["s"]
         out = np.empty((block.length, u.shape[1]))
         divisor = np.where(s > 0, s, 1.0)
-        if block.sparse and block.weights is None:
+        if block.sparse:
+            u = u if block.weights is None else u * np.sqrt(block.weights)[:, None]
             return block.entries.cross(u, scaling.center, scaling.scale) / divisor
         for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale):
             values = tile.values.T @ u.astype(tile.values.dtype)

@@ -67,12 +67,19 @@ class Certificate:
 
 
 def certify(
-    residual: Array, spectrum: Spectrum, floor: float, divisor: float, passes: int, rank: int
+    residual: Array,
+    spectrum: Spectrum,
+    floor: float,
+    divisor: float,
+    passes: int,
+    rank: int,
+    relative: float = 0.0,
 ) -> Certificate:
     """A certificate from residual norms and the floor, both in units of the spectrum.
 
     divisor : n - ddof, which turns them into units of variance.
     rank : components after it are rounding, or filler: nothing is said about their direction.
+    relative : rounding of a value as a share of it (:func:`coherent_rounding`).
     """
     values = spectrum.values
     error = residual + floor
@@ -83,14 +90,21 @@ def certify(
         angle = np.where(gap > 2 * error, np.arcsin(np.minimum(1.0, 2 * error / gap)), np.pi / 2)
         quadratic = np.where(gap > 2 * error, residual * (residual / gap), np.inf)
     angle[rank:] = np.pi / 2
-    bound = np.minimum(residual, quadratic) + SAFETY * floor
+    bound = np.minimum(residual, quadratic) + SAFETY * floor + relative * values
     return Certificate(
         residual / divisor, floor / divisor, bound / divisor, gap / divisor, angle, passes
     )
 
 
 def certify_ritz(
-    values: Array, residual: Array, k: int, total: float, floor: float, divisor: float, passes: int
+    values: Array,
+    residual: Array,
+    k: int,
+    total: float,
+    floor: float,
+    divisor: float,
+    passes: int,
+    relative: float = 0.0,
 ) -> Certificate:
     """A certificate for the k leading of d Ritz pairs (d,), from their residual norms.
 
@@ -101,7 +115,7 @@ def certify_ritz(
     by r_i / (value_i - tau) into the rest, and by the second-order coupling
     r_i |r| / (value_i - tau), over the gap, into the other leading ones. The best s counts.
 
-    total : trace of the whole matrix.  floor, divisor, passes : as for :func:`certify`.
+    total : trace of the whole matrix.  floor, divisor, passes, relative : as for :func:`certify`.
     Source: Parlett 1998, "The Symmetric Eigenvalue Problem", theorems 11.7.1 and 11.8.1;
     Stewart and Sun 1990, "Matrix Perturbation Theory", theorem V.2.7.
     """
@@ -132,7 +146,7 @@ def certify_ritz(
     return Certificate(
         residual[:k] / divisor,
         floor / divisor,
-        (np.minimum(SAFETY * bound, left) + SAFETY * floor) / divisor,
+        (np.minimum(SAFETY * bound, left) + SAFETY * floor + relative * values[:k]) / divisor,
         gap / divisor,
         angle,
         passes,
@@ -174,6 +188,16 @@ def solver_floor(values: Array, m: int) -> float:
     return 4.0 * float(np.finfo(np.float64).eps) * np.sqrt(m) * float(values[:1].max(initial=0.0))
 
 
+def coherent_rounding(work: np.dtype[Any]) -> float:
+    """Relative rounding of a value whose sums have terms that agree (columns that repeat each
+    other, rank one).
+
+    BLAS adds some 256 terms one after the other; where the sum only grows, each addition rounds
+    by its size so far, and the walk of roundings reaches about 18 eps.
+    """
+    return 18.0 * float(np.finfo(work).eps)
+
+
 def product_floor(
     work: np.dtype[Any], values: Array, total: float, shape: tuple[int, int], terms: int
 ) -> float:
@@ -187,7 +211,7 @@ def product_floor(
     growth = 1.0 + np.sqrt(max(terms, 1) / 256.0) / 4.0
     largest = float(values[:1].max(initial=0.0))
     spread = np.sqrt(total * largest / max(min(shape), 1))
-    return eps * growth * (largest + spread) + solver_floor(values, max(shape))
+    return float(eps * growth * (largest + spread) + solver_floor(values, max(shape)))
 
 
 def rounding_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float:
