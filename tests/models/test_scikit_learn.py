@@ -72,7 +72,9 @@ def test_iterated_power_and_n_iter_are_reads():
 
 
 @pytest.mark.parametrize(
-    "kind", [np.random.default_rng, np.random.RandomState, lambda seed: None], ids=str
+    "kind",
+    [np.random.default_rng, np.random.RandomState, lambda seed: None],
+    ids=["generator", "legacy", "none"],
 )
 def test_random_state_of_any_kind_becomes_a_seed(kind, tmp_path):
     X = np.random.default_rng(0).standard_normal((90, 70)) * 0.8 ** np.arange(70)
