@@ -341,6 +341,7 @@ def test_squares_beyond_float32_are_refused(solver):
         PCA(2, svd_solver=solver).fit(x)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::streampca.errors.AccuracyWarning")
 @pytest.mark.parametrize("solver", ["randomized", "scatter", "gram"])
 def test_the_float32_floor_bounds_the_error_of_few_samples_or_features(solver):

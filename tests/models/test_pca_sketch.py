@@ -24,7 +24,7 @@ def matrix(n: int, p: int, decay: float, seed: int, shift: float = 3.0) -> np.nd
 @pytest.mark.parametrize("shape", [(900, 120), (200, 300), (30, 8)])
 def test_every_value_and_angle_is_bounded(shape, decay, dtype, monkeypatch):
     monkeypatch.setattr(plan_module, "BLOCK_NBYTES", 1 << 14)
-    for seed in range(5):
+    for seed in range(2):
         x = matrix(*shape, decay, seed).astype(dtype)
         x[:: 1 + seed] += 2.0  # blocks differ in their means
         model = PCA(4, svd_solver="sketch").fit(x)

@@ -476,6 +476,7 @@ def test_the_iterative_solver_where_it_iterates(axis, scale, monkeypatch):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @IGNORED
