@@ -173,10 +173,10 @@ def test_peak_is_as_projected(tmp_path, form, layout, dtype, k):
 
 @needs_proc
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i1"])
+@pytest.mark.parametrize("dtype", ["f4", "i1"])
 @pytest.mark.parametrize(
     ("shape", "chunks"),
-    [((6000, 20_000), (500, 20_000)), ((20_000, 6000), (20_000, 500)), ((8000, 9000), (900, 800))],
+    [((2500, 12_000), (250, 12_000)), ((20_000, 6000), (20_000, 500)), ((5000, 5500), (900, 800))],
 )
 def test_an_iterative_fit_stays_under_its_plan(tmp_path, shape, chunks, dtype):
     path = store(tmp_path / "x.zarr", shape, chunks, dtype)
