@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -12,15 +10,10 @@ from streampca import PCA
 from streampca.errors import DroppedFeaturesWarning
 
 MODES = 14
-WEIGHTED = "weights" in inspect.signature(PCA).parameters
-later = pytest.mark.skipif(not WEIGHTED, reason="PCA(weights=...) is not here yet")
-ALL_WEIGHTS = [
-    "equal",
-    *(pytest.param(w, marks=later) for w in ("latitude", "area", "area_multi", "area_multi_mix")),
-]
+WEIGHTS = ["equal", "latitude", "area", "area_multi", "area_multi_mix"]
 
 
-@pytest.fixture(params=ALL_WEIGHTS)
+@pytest.fixture(params=WEIGHTS)
 def solved(request, shared_data):
     """(fitted model, the field, what the eofs package stored, by name)."""
     folder = shared_data / "climate" / "eofs_reference" / "data"
