@@ -13,7 +13,8 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix.block import work_dtype
-from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
+from streampca.matrix.chunked_matrix import ChunkedMatrix, regular_edges
+from streampca.matrix.view import MatrixView
 
 
 class Derivation(ABC):
@@ -91,7 +92,7 @@ class Scale(Derivation):
         return np.multiply(data, mine, out=data)
 
 
-class DerivedMatrix(ChunkedMatrix):
+class DerivedMatrix(MatrixView):
     """Another matrix with a derivation applied to each block as it is read.
 
     Values are float32 where that holds the stored values exactly, else float64; a missing code
@@ -152,15 +153,6 @@ class DerivedMatrix(ChunkedMatrix):
         below = int(self.base.spans_nbytes(axis, edges).max(initial=0))
         return self.base.read_scratch_nbytes(axis, length) + below + 2 * below * self.sparse
 
-    def advice(self, axis: int) -> str:
-        return self.base.advice(axis)
-
-    def prepare_reads(self, axis: int) -> ReadCount:
-        return self.base.prepare_reads(axis)
-
-    def prepared(self) -> ReadCount:
-        return self.base.prepared()
-
     def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
         smaller = copy.copy(self)
         smaller.base = self.base.part(axis, start, stop)
@@ -175,12 +167,3 @@ class DerivedMatrix(ChunkedMatrix):
     def _digest(self, base: str) -> str:
         code = repr(self.base.missing_value).encode()
         return hashlib.sha256(base.encode() + code + self.derivation.digest()).hexdigest()
-
-    def paths(self) -> tuple[str, ...]:
-        return self.base.paths()
-
-    def reads(self) -> ReadCount:
-        return self.base.reads()
-
-    def restart_counts(self) -> None:
-        self.base.restart_counts()

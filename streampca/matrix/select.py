@@ -10,13 +10,14 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
+from streampca.matrix.chunked_matrix import ChunkedMatrix, regular_edges
 from streampca.matrix.labels import Labels
+from streampca.matrix.view import MatrixView
 
 PIECE = 1024  # entries of a source without chunks that are read at once
 
 
-class SelectedMatrix(ChunkedMatrix):
+class SelectedMatrix(MatrixView):
     """The given samples and features of another matrix, in its order.
 
     samples, features : increasing numbers, or None for all.  Chunks without a selected entry
@@ -115,9 +116,6 @@ class SelectedMatrix(ChunkedMatrix):
             places = np.append(chosen, self.base.shape[axis])[places]
         return self.base.spans_nbytes(axis, places)
 
-    def advice(self, axis: int) -> str:
-        return self.base.advice(axis)
-
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
         """The largest piece as it is read, and all of them before they are joined."""
         spread = length
@@ -127,12 +125,6 @@ class SelectedMatrix(ChunkedMatrix):
         whole = spread * self.base.shape[1 - axis] * self.dtype.itemsize
         taken = length * self.shape[1 - axis] * self.dtype.itemsize
         return whole + taken + self.base.read_scratch_nbytes(axis, spread)
-
-    def prepare_reads(self, axis: int) -> ReadCount:
-        return self.base.prepare_reads(axis)
-
-    def prepared(self) -> ReadCount:
-        return self.base.prepared()
 
     def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
         smaller = copy.copy(self)
@@ -151,15 +143,6 @@ class SelectedMatrix(ChunkedMatrix):
         return hashlib.sha256(
             f"{self.fingerprint()} {self.base.content_stamp()}".encode()
         ).hexdigest()
-
-    def paths(self) -> tuple[str, ...]:
-        return self.base.paths()
-
-    def reads(self) -> ReadCount:
-        return self.base.reads()
-
-    def restart_counts(self) -> None:
-        self.base.restart_counts()
 
 
 def _take(values: Any, numbers: Array, axis: int) -> Any:

@@ -1,0 +1,29 @@
+"""A matrix that reads another one: what is asked about the source is asked there."""
+
+from __future__ import annotations
+
+from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
+
+
+class MatrixView(ChunkedMatrix):
+    """Base of what selects from, or derives from, the matrix ``base``."""
+
+    base: ChunkedMatrix
+
+    def advice(self, axis: int) -> str:
+        return self.base.advice(axis)
+
+    def prepare_reads(self, axis: int) -> ReadCount:
+        return self.base.prepare_reads(axis)
+
+    def prepared(self) -> ReadCount:
+        return self.base.prepared()
+
+    def paths(self) -> tuple[str, ...]:
+        return self.base.paths()
+
+    def reads(self) -> ReadCount:
+        return self.base.reads()
+
+    def restart_counts(self) -> None:
+        self.base.restart_counts()
