@@ -31,7 +31,7 @@ class Carried:
     def __init__(self) -> None:
         self._of = ""
         self._passes: dict[str, tuple[PassResult, dict[str, Any]]] = {}
-        self.iteration: Any = None
+        self.iteration: Any = None  # what the iterative solver left
 
     def turn_to(self, matrix: ChunkedMatrix, settings: Mapping[str, Any]) -> None:
         """Forget everything that was left by another matrix or by other settings."""
@@ -43,8 +43,9 @@ class Carried:
             if isinstance(array, np.ndarray):
                 digest.update(np.ascontiguousarray(array).tobytes())
         if digest.hexdigest() != self._of:
-            self.__init__()  # type: ignore[misc]
             self._of = digest.hexdigest()
+            self._passes.clear()
+            self.iteration = None
 
     def recall(self, plan: PassPlan, run: Callable[[], PassResult], more: dict[str, Any]) -> Any:
         """The result of a first pass: the one that was kept, or that of ``run``, which is kept."""

@@ -107,8 +107,10 @@ class KrylovSpace:
 
     def image_of(self, ritz: Ritz, k: int) -> Array:
         """(length, k) float64 images of the leading Ritz vectors, where images were kept."""
-        rotation = ritz.rotation[:, :k]
-        out = np.zeros((len(self.images[0]), k))
+        return self._image(ritz.rotation[:, :k])
+
+    def _image(self, rotation: Array) -> Array:
+        out = np.zeros((len(self.images[0]), rotation.shape[1]))
         first = 0
         for image in self.images:
             width = image.shape[1]
@@ -147,31 +149,21 @@ class KrylovSpace:
 
     def restart(self, ritz: Ritz, keep: int) -> None:
         """Keep the leading Ritz vectors, their products and images alone: nothing is read."""
-        rotation = np.ascontiguousarray(ritz.rotation[:, :keep])
-        d = self.size
-        for held in (self._basis, self._products):
-            for piece in self._pieces(d):
-                held[:keep, piece] = rotation.T @ held[:d, piece].astype(np.float64)
-        if self.images:
-            self.images = [self.image_of(ritz, keep).astype(self.dtype)]
-        self.size = keep
-        self._gram, self._cross = np.zeros((0, 0)), np.zeros((0, 0))
-        self._gram = self._extended(self._gram, self._basis, 0)
-        self._cross = self._extended(self._cross, self._products, 0)
+        self._take(self, np.ascontiguousarray(ritz.rotation[:, :keep]))
 
     def adopt(self, other: KrylovSpace, ritz: Ritz, most: int) -> None:
         """Take over what another space has searched; of more than ``most`` vectors the leading."""
-        rotation = ritz.rotation[:, :most]
-        if other.size <= most:
-            rotation = np.eye(other.size)
-        self.size = rotation.shape[1]
-        d = other.size
-        for mine, theirs in ((self._basis, other._basis), (self._products, other._products)):
+        whole = other.size <= most
+        self._take(other, np.eye(other.size) if whole else ritz.rotation[:, :most])
+
+    def _take(self, source: KrylovSpace, rotation: Array) -> None:
+        """Hold combinations of the vectors of a space (this one too) and of all that is theirs."""
+        d, self.size = source.size, rotation.shape[1]
+        for mine, theirs in ((self._basis, source._basis), (self._products, source._products)):
             for piece in self._pieces(d):
                 mine[: self.size, piece] = rotation.T @ theirs[:d, piece].astype(np.float64)
-        if other.images:
-            image = np.concatenate(other.images, axis=1)
-            self.images = [(image @ rotation.astype(image.dtype)).astype(image.dtype)]
+        if source.images:
+            self.images = [source._image(rotation).astype(self.dtype)]
         self._gram = self._extended(np.zeros((0, 0)), self._basis, 0)
         self._cross = self._extended(np.zeros((0, 0)), self._products, 0)
 
