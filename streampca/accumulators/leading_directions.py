@@ -8,7 +8,7 @@ import numpy as np
 
 from streampca.accumulators.base import Accumulator, refuse_incomplete, refuse_partly_missing
 from streampca.errors import InvalidInputError, NonFiniteError
-from streampca.kernels import Array, add_product
+from streampca.kernels import Array, add_product, reciprocal
 
 
 class LeadingDirections(Accumulator):
@@ -70,7 +70,8 @@ class LeadingDirections(Accumulator):
             for i in range(0, len(rows), step):
                 self._absorb(rows[i : i + step])
         if block.axis == 0 and block.length and self.standardize.center:
-            self._join_means(block.total_weight, stats.mean, _reciprocal(scaling.scale))
+            factor = None if scaling.scale is None else reciprocal(scaling.scale)
+            self._join_means(block.total_weight, stats.mean, factor)
 
     def merge(self, other: Self) -> None:
         if other.factor is None:
@@ -152,9 +153,3 @@ class LeadingDirections(Accumulator):
         rows = self.rows()
         norms = np.linalg.norm(rows, axis=1)
         return np.asarray((rows[norms > 0] / norms[norms > 0, None]).T)
-
-
-def _reciprocal(scale: Array | None) -> Array | None:
-    if scale is None:
-        return None
-    return np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, add_product, probe
+from streampca.kernels import Array, add_product, probe, reciprocal
 
 
 class SubspaceStep(Accumulator):
@@ -110,7 +110,7 @@ class SubspaceStep(Accumulator):
         if not block.axis:
             self.center, self.scale = center, scale
             if scale is not None:
-                q = q * _reciprocal(scale).astype(q.dtype)
+                q = q * reciprocal(scale)[:, None].astype(q.dtype)
             return np.asarray(entries.two_products(q, self.product, self.sums, center))
         if block.weights is not None:
             self.root = np.sqrt(block.weights)
@@ -168,7 +168,7 @@ class SubspaceStep(Accumulator):
         scale = self.scale if scale is None else scale
         if center is not None:
             product -= np.multiply.outer(center, self.sums)
-        return product if scale is None else product * _reciprocal(scale)
+        return product if scale is None else product * reciprocal(scale)[:, None]
 
     def image(self) -> Array:
         """(length of the streamed axis, width) in the working dtype, a fresh array."""
@@ -205,8 +205,3 @@ def _added(mine: Array | None, theirs: Array) -> Array:
 
 def _joined(mine: Array | None, theirs: Array) -> Array:
     return theirs.copy() if mine is None else mine + theirs
-
-
-def _reciprocal(scale: Array) -> Array:
-    """(p, 1) factors, 0 where the scale is."""
-    return np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)[:, None]

@@ -17,6 +17,7 @@ from streampca.kernels.columns import (
     leading_rows,
     probe,
     provisional_mean,
+    reciprocal,
     row_pieces,
 )
 
@@ -33,6 +34,7 @@ __all__ = [
     "provisional_mean",
     "rank_k_update",
     "rank_one_update",
+    "reciprocal",
     "row_pieces",
     "symmetrize",
     "triangular_factor",

@@ -86,6 +86,11 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
     return ColumnStats(count, missing, weight, mean, m2, low, high, rest)
 
 
+def reciprocal(scale: Array) -> Array:
+    """1 / scale, 0 where the scale is 0 (a column that is left out)."""
+    return np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+
+
 def add_exactly(a: Array, b: Array) -> tuple[Array, Array]:
     """a + b as the rounded sum and what rounding took off (Knuth's two-sum).
 

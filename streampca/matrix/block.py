@@ -16,6 +16,7 @@ from streampca.kernels import (
     column_stats,
     leading_rows,
     provisional_mean,
+    reciprocal,
     row_pieces,
 )
 from streampca.matrix.entries import Entries
@@ -259,7 +260,7 @@ class Block:
             yield from self._compiled_tiles(dtype, length, center, scale)
             return
         buffer = self.borrow("tile", (rows, length) if self.axis else (length, cols), dtype)
-        factor = None if scale is None else _reciprocal(scale, dtype)
+        factor = None if scale is None else reciprocal(scale).astype(dtype)
         shift, rest = _split(center, dtype)
         for begin in range(0, self.length, length):
             end = min(begin + length, self.length)
@@ -276,7 +277,7 @@ class Block:
         by_feature = not (sparse or self.values.flags.c_contiguous)
         buffer = self.borrow("tile", (length, rows) if by_feature else (rows, length), dtype)
         shift = np.zeros(cols) if center is None else np.asarray(center, dtype=np.float64)
-        factor = np.ones(cols) if scale is None else _reciprocal(scale, np.dtype(np.float64))
+        factor = np.ones(cols) if scale is None else reciprocal(scale)
         for begin in range(0, cols, length):
             part = slice(begin, min(begin + length, cols))
             width = part.stop - begin
@@ -443,11 +444,6 @@ def _split(center: Array | None, dtype: np.dtype[Any]) -> tuple[Array | None, Ar
     shift = np.asarray(center, dtype=dtype)
     rest = (center - shift).astype(dtype)
     return shift, rest if rest.any() else None
-
-
-def _reciprocal(scale: Array, dtype: np.dtype[Any]) -> Array:
-    safe = np.where(scale > 0, scale, 1.0)
-    return np.where(scale > 0, 1.0 / safe, 0.0).astype(dtype)
 
 
 def _shifted(piece: slice, begin: int) -> tuple[slice, slice]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError, NonFiniteError
-from streampca.kernels import Array, ColumnStats
+from streampca.kernels import Array, ColumnStats, reciprocal
 
 
 @dataclass
@@ -179,7 +179,7 @@ def _factors(scale: Array, columns: int) -> Array:
     scale = np.asarray(scale, np.float64)
     if scale.shape != (columns,):
         raise InvalidInputError(f"scale of shape {scale.shape} for {columns} columns")
-    return np.where(scale > 0, 1.0 / np.where(scale > 0, scale, 1.0), 0.0)
+    return reciprocal(scale)
 
 
 def check_compressed(indices: Array, indptr: Array, size: int, what: str) -> None:

@@ -16,7 +16,7 @@ from streampca.accumulators import (
     Scatter,
     TruncatedFactor,
 )
-from streampca.kernels import Array, ColumnStats
+from streampca.kernels import Array, ColumnStats, reciprocal
 from streampca.matrix import ChunkedMatrix
 from streampca.models.carried import Carried
 from streampca.models.fitted import (
@@ -204,7 +204,7 @@ def _scaled_lower(lower: Array, scale: Array | None, live: Array) -> Array:
         return lower
     scaled = np.array(lower) if len(live) == len(lower) else lower[np.ix_(live, live)]
     if scale is not None:
-        inverse = _inverse(scale, live)
+        inverse = reciprocal(scale[live])
         scaled *= inverse[:, None]
         scaled *= inverse[None, :]
     return scaled
@@ -212,7 +212,7 @@ def _scaled_lower(lower: Array, scale: Array | None, live: Array) -> Array:
 
 def _scaled_columns(rows: Array, scale: Array | None, live: Array) -> Array:
     """The columns that vary, scaled where they are."""
-    return rows[:, live] if scale is None else rows[:, live] * _inverse(scale, live)
+    return rows[:, live] if scale is None else rows[:, live] * reciprocal(scale[live])
 
 
 def _with(spectrum: Spectrum, explained: Array | None) -> Spectrum:
@@ -225,12 +225,6 @@ def _with(spectrum: Spectrum, explained: Array | None) -> Spectrum:
     top = float(np.linalg.norm(explained, 2)) ** 2
     total = spectrum.total + float(np.sum(explained**2))
     return replace(spectrum, values=spectrum.values + top, total=total)
-
-
-def _inverse(scale: Array, live: Array) -> Array:
-    """(live columns,) 1 / scale, 0 where that is 0 (nothing varies)."""
-    divisors = scale[live]
-    return np.divide(1.0, divisors, out=np.zeros_like(divisors), where=divisors > 0)
 
 
 def _solve_sums(
@@ -274,7 +268,7 @@ def _solve_factor(
     if len(live) < factor.shape[1]:
         factor = factor[:, live]
     if scale is not None:
-        factor *= _inverse(scale, live)
+        factor *= reciprocal(scale[live])
     with single_threaded_blas():
         spectrum = svd_of_r(factor)
         image = factor @ spectrum.vectors
