@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,19 +25,16 @@ from streampca.models.given import given
 from streampca.models.gram_outputs import finish_components
 from streampca.models.pca_dual import RowsSink, count_missing, unweighted_rows
 from streampca.models.pca_krylov_plan import RANDOM, KrylovShape, space_dtype
+from streampca.models.pca_krylov_verdict import Judge, Verdict
 from streampca.models.pca_removal import residual_stats
 from streampca.models.projection import FeatureLoadings
 from streampca.passes import Plan, single_threaded_blas
 from streampca.solvers import (
-    Certificate,
     KrylovSpace,
     Ritz,
     Spectrum,
-    certify_ritz,
-    coherent_rounding,
     known_count,
     numerical_rank,
-    product_floor,
     signs,
     signs_of_components,
     start_block,
@@ -63,7 +60,7 @@ def krylov(
         matrix = matrix.expanded()
     work = _Iteration(plan, matrix, settings, step)
     if carried is not None and work.adopts(carried.iteration):
-        going = work.judge()
+        going = work.take_stock()
     else:
         work.look()
         going = True
@@ -72,14 +69,6 @@ def krylov(
     if carried is not None:
         carried.iteration = work
     return work.fitted()
-
-
-@dataclass
-class _State:
-    """What the last step told."""
-
-    ritz: Ritz
-    certificate: Certificate
 
 
 class _Iteration:
@@ -104,7 +93,7 @@ class _Iteration:
         self.missing_by_sample: Array | None = None
         self.z_probe: Array | None = None
         self.removed: Array | None = None  # (1 + r, p) means, and coefficients of the design
-        self.history: list[_State] = []
+        self.verdicts: list[Verdict] = []  # one for every step
         self.stopped = ""
 
     # -- reading ----------------------------------------------------------------------------
@@ -152,21 +141,19 @@ class _Iteration:
             self.missing_by_sample = holes.values[:, 0]
         eps = Resolution.of(self.matrix.dtype).eps
         self.scaling = standardization(self.settings).resolve(self.stats, eps, self.given.weights)
-        self.k = min(self.k, max(1, int(np.count_nonzero(self.live))))
-        self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype)
-        self.dimensions = int(np.count_nonzero(self._live_vectors()))
+        self._begin()
         width = min(self.shape.width, self.dimensions)
         with single_threaded_blas():
             directions = done["start"].directions() if not sparse else self._product(done["start"])
             block = start_block(
-                directions[:, : max(1, width - RANDOM)], width, self._live_vectors(), self.rng
+                directions[:, : max(1, width - RANDOM)], width, self.live_vectors, self.rng
             )
         self.block = block.astype(self.dtype)
 
     def _product(self, step: SubspaceStep) -> Array:
         """(m, width) S times the block of a step."""
         product = step.finished(self.scaling.center, self.scaling.scale)
-        product[~self._live_vectors()] = 0.0
+        product[~self.live_vectors] = 0.0
         return product
 
     def _remove(self, basis: Array, slopes: Array) -> None:
@@ -176,8 +163,25 @@ class _Iteration:
         self.stats = residual_stats(self.stats, slopes, eps)
         self.matrix = self.matrix.without(basis, self.removed)
 
-    @property
-    def live(self) -> Array:
+    def _begin(self) -> None:
+        """What follows from the statistics: live features, the trace, an empty space."""
+        live = self._live()
+        self.live_vectors = np.ones(self.shape.m, bool) if self.shape.streamed else live
+        if not self.live_vectors.any():
+            self.live_vectors = np.arange(self.shape.m) == 0  # a component of 0
+        self.dimensions = int(np.count_nonzero(self.live_vectors))
+        self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype)
+        self.judge = Judge(
+            min(self.k, max(1, int(np.count_nonzero(live)))),
+            self.settings["tol"],
+            self._total(live),
+            freedom(self.weight, self.settings),
+            self.dtype,
+            self.matrix.shape,
+            OPEN_BLOCKS * int(np.diff(self.plan.named("step").edges).max(initial=1)),
+        )
+
+    def _live(self) -> Array:
         """(p,) features that can have a loading other than 0."""
         still = (
             self.scaling.still if self.settings["center"] else np.zeros(len(self.stats.m2), bool)
@@ -186,11 +190,15 @@ class _Iteration:
             still = still | (self.scaling.scale == 0.0)
         return np.asarray((self.stats.count > 0) & ~still)
 
-    def _live_vectors(self) -> Array:
-        """(m,) where vectors may differ from 0."""
-        if self.shape.streamed:
-            return np.ones(self.shape.m, bool)
-        return self.live if self.live.any() else np.arange(self.shape.m) == 0  # a component of 0
+    def _total(self, live: Array) -> float:
+        """Trace of the scatter of the standardised matrix."""
+        m2 = self.stats.m2
+        if not self.settings["center"]:
+            m2 = m2 + self.stats.weight * self.stats.mean**2
+        scale = self.scaling.scale
+        if scale is not None:
+            m2 = np.divide(m2, scale**2, out=np.zeros_like(m2), where=scale > 0)
+        return float(np.sum(m2[live]))
 
     def advance(self) -> bool:
         """One step. False when it was the last."""
@@ -214,13 +222,13 @@ class _Iteration:
             self.z_probe = one.z_probe
         with single_threaded_blas():
             self.space.add(self.block, product, one.image() if self.shape.images else None)
-        return self.judge()
+        return self.take_stock()
 
-    def judge(self) -> bool:
+    def take_stock(self) -> bool:
         """Take stock of the searched space, and prepare another step. False when it is enough."""
         with single_threaded_blas():
             ritz = self.space.ritz()
-            self.history.append(_State(ritz, self._certificate(ritz)))
+            self.verdicts.append(self.judge.verdict(ritz, self.passes))
             return self._prepare_next(ritz)
 
     def adopts(self, other: _Iteration | None) -> bool:
@@ -231,25 +239,24 @@ class _Iteration:
             return False
         for name in ("matrix", "stats", "scaling", "missing_by_sample", "z_probe", "removed"):
             setattr(self, name, getattr(other, name))
-        self.k = min(self.k, max(1, int(np.count_nonzero(self.live))))
-        self.dimensions = other.dimensions
-        self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype)
-        self.space.adopt(other.space, other.history[-1].ritz, self.shape.capacity)
+        self._begin()
+        self.space.adopt(other.space, other.verdicts[-1].ritz, self.shape.capacity)
         return True
 
     def _prepare_next(self, ritz: Ritz) -> bool:
         """Decide whether to go on, and with what block."""
+        last, before = self.verdicts[-1], self.verdicts[-2] if len(self.verdicts) > 1 else None
         most = self.plan.named("step").times
         room = self.dimensions - self.space.size
-        if self._certified().all():
+        if last.certified.all():
             self.stopped = "certified"
         elif not room:
             self.stopped = "the searched space is everything"
         elif self.steps >= most:
             self.stopped = f"max_passes={self.settings['max_passes']}"
-        elif self._stuck().all():
+        elif last.stuck.all():
             self.stopped = f"{self.dtype} arithmetic resolves no more"
-        elif (needed := self._predicted()) > most - self.steps:
+        elif (needed := last.passes_needed(before)) > most - self.steps:
             self.stopped = f"the next one would need about {needed} more passes"
         if self.stopped:
             return False
@@ -260,80 +267,18 @@ class _Iteration:
         self.block = fresh
         return True
 
-    # -- judging ----------------------------------------------------------------------------
-
-    @property
-    def total(self) -> float:
-        """Trace of the scatter of the standardised matrix."""
-        m2 = self.stats.m2
-        if not self.settings["center"]:
-            m2 = m2 + self.stats.weight * self.stats.mean**2
-        scale = self.scaling.scale
-        if scale is not None:
-            m2 = np.divide(m2, scale**2, out=np.zeros_like(m2), where=scale > 0)
-        return float(np.sum(m2[self.live]))
-
-    def _spectrum(self, ritz: Ritz, vectors: Array) -> Spectrum:
-        k = vectors.shape[1]
-        following = float(ritz.values[k]) if k < len(ritz.values) else 0.0
-        return Spectrum(ritz.values[:k], vectors, following, self.total, math.nan)
-
-    def _floor(self, ritz: Ritz) -> float:
-        terms = OPEN_BLOCKS * int(np.diff(self.plan.named("step").edges).max(initial=1))
-        return product_floor(self.dtype, ritz.values, self.total, self.matrix.shape, terms)
-
-    def _certificate(self, ritz: Ritz) -> Certificate:
-        k = min(self.k, len(ritz.values))
-        return certify_ritz(
-            ritz.values,
-            ritz.residual,
-            k,
-            self.total,
-            self._floor(ritz),
-            freedom(self.weight, self.settings),
-            self.passes,
-            coherent_rounding(self.dtype),
-        )
-
-    def _certified(self) -> Array:
-        """(k,) whether the angle of each component is bounded by tol, or its variance is 0."""
-        last = self.history[-1]
-        k = len(last.certificate.angle_bound)
-        nothing = last.ritz.values[:k] <= 10.0 * self._floor(last.ritz)
-        return np.asarray((last.certificate.angle_bound <= self.settings["tol"]) | nothing)
-
-    def _stuck(self) -> Array:
-        """(k,) whether more steps would tell nothing more of a component."""
-        last = self.history[-1]
-        k = len(last.certificate.angle_bound)
-        return np.asarray(self._certified() | (last.ritz.residual[:k] <= self._floor(last.ritz)))
-
-    def _predicted(self) -> int:
-        """Passes until the next component is certified, if residuals fall as they just did."""
-        if len(self.history) < 2:
-            return 0
-        before, last = self.history[-2], self.history[-1]
-        k = len(last.certificate.angle_bound)
-        todo = ~self._stuck()
-        gain = np.log(before.ritz.residual[:k] / np.maximum(last.ritz.residual[:k], 1e-300))[todo]
-        floor = self._floor(last.ritz)
-        gap = np.maximum(last.ritz.values[:k] - np.append(last.ritz.values, 0.0)[1 : k + 1], floor)
-        excess = np.log(np.maximum(last.ritz.residual[:k] / (gap * self.settings["tol"]), 1.0))
-        needed = excess[todo] / np.maximum(gain, 1e-3)
-        return math.ceil(float(needed.min(initial=np.inf)) / 2)  # Krylov steps speed up
-
     # -- the result -------------------------------------------------------------------------
 
     def fitted(self) -> Fitted:
         """What the last step holds."""
-        last = self.history[-1]
-        ritz, k = last.ritz, len(last.certificate.angle_bound)
+        last = self.verdicts[-1]
+        ritz, k = last.ritz, len(last.certified)
         with single_threaded_blas():
             vectors = self.space.vectors(ritz, k)
-        spectrum = self._spectrum(ritz, vectors)
+        following = float(ritz.values[k]) if k < len(ritz.values) else 0.0
+        spectrum = Spectrum(ritz.values[:k], vectors, following, self.judge.total, math.nan)
         dropped = np.flatnonzero(self.stats.count == 0)
-        rank = numerical_rank(ritz.values, self.shape.m, self._floor(ritz))
-        divisor = freedom(self.weight, self.settings)
+        rank = numerical_rank(ritz.values, self.shape.m, last.floor)
         fitted = Fitted(
             spectrum,
             None,
@@ -344,13 +289,13 @@ class _Iteration:
             dropped,
             np.setdiff1d(np.flatnonzero(self.scaling.constant), dropped),
             last.certificate,
-            self.stats.m2 / divisor,
+            self.stats.m2 / self.judge.divisor,
             filtered=np.flatnonzero(self.scaling.filtered),
             missing=self.stats.missing,
             missing_by_sample=self.missing_by_sample,
             column_mean=np.array(self.stats.mean),
             deviation=self.scaling.deviation,
-            uncertain=self._uncertain(last.certificate),
+            uncertain=last.uncertain(self.stopped),
         )
         if self.removed is not None:
             fitted.mean, fitted.removed = self.removed[0].copy(), self.removed[1:].copy()
@@ -387,22 +332,3 @@ class _Iteration:
             maps={"loadings": FeatureLoadings(standardization(self.settings))},
         )
         return components
-
-    def _uncertain(self, certificate: Certificate) -> str:
-        """Which components are not certified, and how far they may be off; "" where all are."""
-        bad = np.flatnonzero(~self._certified())
-        if not bad.size:
-            return ""
-        words = [
-            f"{i + 1} (angle <= {certificate.angle_bound[i]:.1e})"
-            if certificate.angle_bound[i] < 1.5
-            else f"{i + 1} (its direction is not determined)"
-            for i in bad[:6]
-        ]
-        more = "" if bad.size <= 6 else f" and {bad.size - 6} more"
-        return (
-            f"{bad.size} of {len(certificate.angle_bound)} components are not certified to "
-            f"tol={self.settings['tol']:g} after {certificate.passes} passes ({self.stopped}): "
-            f"component {', '.join(words)}{more}. Raise max_passes or tol; where neighbouring "
-            "variances are equal, only their common space is determined."
-        )

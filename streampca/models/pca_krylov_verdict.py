@@ -1,0 +1,97 @@
+"""What a step of the iteration told: which components are certain, and whether to go on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streampca.kernels import Array
+from streampca.solvers import Certificate, Ritz, certify_ritz, coherent_rounding, product_floor
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What stays the same from step to step.
+
+    k : components asked.  total : trace of the scatter.  divisor : n - ddof.
+    dtype, shape, terms : of the products, as for :func:`product_floor`.
+    """
+
+    k: int
+    tol: float
+    total: float
+    divisor: float
+    dtype: np.dtype[Any]
+    shape: tuple[int, int]
+    terms: int
+
+    def verdict(self, ritz: Ritz, passes: int) -> Verdict:
+        """Of the Ritz pairs after so many passes."""
+        k = min(self.k, len(ritz.values))
+        floor = product_floor(self.dtype, ritz.values, self.total, self.shape, self.terms)
+        certificate = certify_ritz(
+            ritz.values,
+            ritz.residual,
+            k,
+            self.total,
+            floor,
+            self.divisor,
+            passes,
+            coherent_rounding(self.dtype),
+        )
+        nothing = ritz.values[:k] <= 10.0 * floor
+        certified = (certificate.angle_bound <= self.tol) | nothing
+        stuck = certified | (ritz.residual[:k] <= floor)
+        return Verdict(ritz, certificate, floor, certified, stuck, self.tol)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one step.
+
+    floor : rounding of a product, in units of the spectrum.
+    certified : (k,) whether the angle of each component is bounded by tol, or its variance is 0.
+    stuck : (k,) whether more steps would tell nothing more of a component.
+    """
+
+    ritz: Ritz
+    certificate: Certificate
+    floor: float
+    certified: Array
+    stuck: Array
+    tol: float
+
+    def passes_needed(self, before: Verdict | None) -> int:
+        """Passes until the next component is certified, if residuals fall as since ``before``."""
+        if before is None:
+            return 0
+        k, todo = len(self.stuck), ~self.stuck
+        values, residual = self.ritz.values, self.ritz.residual[:k]
+        gain = np.log(before.ritz.residual[:k] / np.maximum(residual, 1e-300))[todo]
+        gap = np.maximum(values[:k] - np.append(values, 0.0)[1 : k + 1], self.floor)
+        excess = np.log(np.maximum(residual / (gap * self.tol), 1.0))
+        needed = excess[todo] / np.maximum(gain, 1e-3)
+        return math.ceil(float(needed.min(initial=np.inf)) / 2)  # Krylov steps speed up
+
+    def uncertain(self, stopped: str) -> str:
+        """Which components are not certified, and how far they may be off; "" where all are."""
+        bad = np.flatnonzero(~self.certified)
+        if not bad.size:
+            return ""
+        bound = self.certificate.angle_bound
+        words = [
+            f"{i + 1} (angle <= {bound[i]:.1e})"
+            if bound[i] < 1.5
+            else f"{i + 1} (its direction is not determined)"
+            for i in bad[:6]
+        ]
+        more = "" if bad.size <= 6 else f" and {bad.size - 6} more"
+        return (
+            f"{bad.size} of {len(bound)} components are not certified to "
+            f"tol={self.tol:g} after {self.certificate.passes} passes ({stopped}): "
+            f"component {', '.join(words)}{more}. Raise max_passes or tol; where neighbouring "
+            "variances are equal, only their common space is determined."
+        )
