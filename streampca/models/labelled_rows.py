@@ -6,13 +6,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels
 from streampca.models.decomposition import Decomposition
 from streampca.models.eof_views import scaling_factor
-from streampca.models.projection import BackProjection
+from streampca.models.projection import BackProjection, score_dtype
 from streampca.passes.lazy import beside, is_dask_array, lazy_rows, map_rows
 from streampca.sources import as_matrix
 from streampca.store import MemorySink, ZarrSink
@@ -52,13 +50,13 @@ def rows_of_scores(
     result = model.result_
     p = result.n_features
     if out is None and is_dask_array(scores) and back.removed is None:
-        return map_rows(scores, back.apply, p, _float_of(scores.dtype))
+        return map_rows(scores, back.apply, p, score_dtype(scores.dtype))
     dim = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
     matrix = as_matrix(scores, dim=dim)
     _check_width(matrix.shape, result)
     basis = None if back.removed is None else result.design_rows(matrix.labels.samples, remove)
     sides = None if basis is None else {"design": basis}
-    dtype = _float_of(matrix.dtype)
+    dtype = score_dtype(matrix.dtype)
     scratch = back.scratch_nbytes(matrix)
     if out is None:
         held = MemorySink(matrix.shape[0], p, dtype)
@@ -89,7 +87,7 @@ def lazy_rows_of_scores(
     if dims is not None:
         values = scores.transpose(*dims, _component(result)).data.reshape(matrix.shape)
     rows = lazy_rows(values, max(1, WRITTEN_NBYTES // (8 * result.n_features)))
-    dtype = _float_of(rows.dtype)
+    dtype = score_dtype(rows.dtype)
     function: Any = back.apply
     if back.removed is not None:
         basis = result.design_rows(samples, remove)
@@ -127,10 +125,6 @@ def _wrapped(result: Decomposition, scores: Any, samples: AxisLabels, rows: Any)
 
 def _component(result: Decomposition) -> str:
     return result.component_axis.dims[0]
-
-
-def _float_of(dtype: Any) -> Any:
-    return np.float32 if dtype == np.float32 else np.float64
 
 
 def _check_width(shape: tuple[int, ...], result: Decomposition) -> None:

@@ -25,7 +25,13 @@ from streampca.models.labelled_rows import (
     variables_of,
 )
 from streampca.models.pca_plan import transform_axis
-from streampca.models.projection import BackProjection, Likelihood, Projection
+from streampca.models.projection import (
+    BackProjection,
+    Likelihood,
+    Projection,
+    score_dtype,
+    whitening,
+)
 from streampca.passes import (
     Candidate,
     Execution,
@@ -61,6 +67,17 @@ class LinearModel(FittedViews):
         """Fit, and the scores of X, (n, k): a second pass."""
         return self.fit(X, dim=dim).transform(X, dim=dim)
 
+    def _scores_of_fit(self, X: Any, dim: Any, remove: Any = None) -> Any:
+        """Scores of the rows just fitted: those that the fit has, or by a second pass."""
+        scores = self._fitted().scores
+        if scores is None:
+            return self.transform(X, dim=dim, remove=remove)
+        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        values = np.array(scores, dtype=score_dtype(matrix.dtype))
+        if self.whiten:
+            values = values / whitening(self._fitted()).astype(values.dtype)
+        return self._wrap_scores(X, matrix, values)
+
     # -- projection -----------------------------------------------------------------------------
 
     def transform(
@@ -90,7 +107,7 @@ class LinearModel(FittedViews):
         if lazy and is_dask_array(X) and X.ndim == 2 and dim in (None, 0):
             projection = Projection.of(result, self.whiten, self.missing)
             self._check_width(X.shape)
-            dtype = np.float32 if X.dtype == np.float32 else np.float64
+            dtype = score_dtype(X.dtype)
             code = self._missing_code(X.dtype)
             scores_of = partial(projection.apply, missing_value=code)
             return map_rows(X, scores_of, k, dtype)
@@ -104,7 +121,7 @@ class LinearModel(FittedViews):
     def _project(self, matrix: ChunkedMatrix, projection: Projection) -> Array:
         """(n, k) in memory, by samples or, where blocks of samples would be huge, by features."""
         n, k = matrix.shape[0], len(projection.components)
-        dtype = np.float32 if matrix.dtype == np.float32 else np.float64
+        dtype = score_dtype(matrix.dtype)
         if transform_axis(matrix) == 1:
             scores = self._by_features("transform", matrix).projected()
             if projection.whiten is not None:
@@ -201,7 +218,7 @@ class LinearModel(FittedViews):
         projection: Projection,
     ) -> Any:
         n, k = matrix.shape[0], len(projection.components)
-        dtype = np.float32 if matrix.dtype == np.float32 else np.float64
+        dtype = score_dtype(matrix.dtype)
         if transform_axis(matrix) == 1:
             sink = ZarrSink(out, n, k, dtype, overwrite=overwrite)
             sink.write(0, self._project(matrix, projection))

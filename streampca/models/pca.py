@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import numpy as np
-
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import assemble
@@ -214,16 +212,7 @@ class PCA(LinearModel):
     ) -> Any:
         """Fit, and the scores of X, (n, k). A wide fit has them already; a tall one reads again."""
         self.fit(X, dim=dim, sample_weight=sample_weight)
-        scores = self.result_.scores
-        if scores is None:
-            return self.transform(X, dim=dim, remove=self.remove)
-        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
-        values = np.array(scores, dtype=np.float32 if matrix.dtype == np.float32 else np.float64)
-        if self.whiten:
-            deviation = np.sqrt(self.result_.explained_variance)
-            floor = np.finfo(np.float64).eps * max(deviation.max(initial=0.0), 1e-300)
-            values = values / np.maximum(deviation, floor).astype(values.dtype)
-        return self._wrap_scores(X, matrix, values)
+        return self._scores_of_fit(X, dim, self.remove)
 
     @classmethod
     def from_covariance(

@@ -16,6 +16,18 @@ from streampca.matrix.block import tile_length
 from streampca.models.decomposition import Decomposition
 
 
+def score_dtype(dtype: Any) -> Any:
+    """Of scores and rows made from data of this dtype: float32 stays float32."""
+    return np.float32 if dtype == np.float32 else np.float64
+
+
+def whitening(result: Decomposition) -> Array:
+    """(k,) divisors of the scores, not 0."""
+    deviation = np.sqrt(result.explained_variance)
+    floor = np.finfo(np.float64).eps * max(deviation.max(initial=0.0), 1e-300)
+    return np.maximum(deviation, floor)
+
+
 @dataclass(frozen=True)
 class Projection:
     """scores = ((x - mean) / scale) V', optionally whitened. A map, and a plain function.
@@ -41,9 +53,7 @@ class Projection:
         """
         divisors = None
         if whiten:
-            deviation = np.sqrt(result.explained_variance)
-            floor = np.finfo(np.float64).eps * max(deviation.max(initial=0.0), 1e-300)
-            divisors = np.maximum(deviation, floor)
+            divisors = whitening(result)
         return cls(
             result.projectors,
             result.mean if centre else np.zeros(result.n_features),
@@ -145,7 +155,7 @@ class BackProjection:
 
     def apply(self, scores: Array) -> Array:
         """(rows, p) of scores in memory; float32 stays float32."""
-        dtype = np.float32 if scores.dtype == np.float32 else np.float64
+        dtype = score_dtype(scores.dtype)
         z = np.asarray(scores, dtype=dtype)
         if self.whiten is not None:
             z = z * self.whiten.astype(dtype)

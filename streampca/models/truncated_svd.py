@@ -93,28 +93,20 @@ class TruncatedSVD(LinearModel):
 
         sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
         """
-        self._fit(X, dim, sample_weight)
-        return self
-
-    def _fit(self, X: Any, dim: Any, sample_weight: Any) -> PCA:
         base = self._pca().fit(X, dim=dim, sample_weight=sample_weight)
         settings = {**base.result_.settings, "algorithm": self.algorithm, "n_iter": self.n_iter}
         self.result_ = replace(base.result_, method="TruncatedSVD", settings=settings)
         self.plan_ = replace(base.plan_, method="TruncatedSVD")
         self.cost_, self.dim_ = base.cost_, dim
         self.n_features_in_ = base.n_features_in_
-        return base
+        return self
 
     def fit_transform(
         self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
     ) -> Any:
         """Fit, and the scores of X, (n, k). A fit that has them already reads no further."""
-        self._fit(X, dim, sample_weight)
-        if self.result_.scores is None:
-            return self.transform(X, dim=dim)
-        matrix = self._matrix(X, dim)
-        dtype = np.float32 if matrix.dtype == np.float32 else np.float64
-        return self._wrap_scores(X, matrix, np.array(self.result_.scores, dtype=dtype))
+        self.fit(X, dim=dim, sample_weight=sample_weight)
+        return self._scores_of_fit(X, dim)
 
     # -- as scikit-learn defines them -----------------------------------------------------------
 
