@@ -11,6 +11,7 @@ import xarray
 
 from streampca.models import PCA, rotate
 from streampca.passes import Plan
+from streampca.sources import as_matrix
 
 
 class StreampcaAccessor:
@@ -62,27 +63,11 @@ class StreampcaAccessor:
         model: Any = self.pca(n_components, dim, sample_weight=sample_weight, **settings)
         if rotation is not None:
             model = rotate(model, rotation)
-        # this module may load while that one imports xarray
-        from streampca.sources.labelled_results import merged
-
-        views = model.eof_
-        kept = model.result_.scores is not None
-        pcs = (
-            views.pcs(pc_scaling)
-            if kept
-            else model.project(self._obj, pc_scaling, remove=settings.get("remove"))
-        )
-        found = {"pcs": pcs, "eigenvalues": views.eigenvalues()}
-        found["variance_fraction"] = views.variance_fraction()
-        if rotation is None:
-            found["north_errors"] = views.north_errors()
-        eofs = views.eofs(scaling)
-        if isinstance(eofs, xarray.Dataset):
-            maps = {f"eofs_{name}": one for name, one in eofs.data_vars.items()}
-        else:
-            maps = {"eofs": eofs}
-        attrs = {"method": model.result_.method, "n_samples": model.result_.n_samples}
-        return merged(maps | found, attrs)
+        scores = model.result_.scores
+        if scores is None:
+            matrix = as_matrix(self._obj, dim=self._dim(dim), missing_value=model.missing_value)
+            scores = model.transform(matrix, remove=settings.get("remove"))
+        return model.eof_.dataset(scaling, pc_scaling, scores=scores)
 
     def _dim(self, dim: Any) -> Any:
         """For a Dataset the dimension must be said, or be "time"."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import streampca
+from streampca.cli.beside import left_out_samples
 from streampca.cli.options import progress_of
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, select
@@ -74,7 +75,7 @@ class Chosen:
             "max_sample_missing": arguments.mind,
             "variants": variant_filter(arguments),
             "keep": arguments.keep,
-            "remove": arguments.remove,
+            "remove": left_out_samples(arguments),
         }
         if self.pruning is not None:
             of_ours = {name: self.pruning.settings[name] for name in ("r2", "window", "step")}
@@ -105,7 +106,8 @@ def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Chosen:
     """What the lists choose. Reads labels only."""
     if matrix.missing_value is None and matrix.dtype.kind == "i":
         matrix = as_matrix(matrix, missing_value=MISSING_CALL)
-    listed = filter_genotypes(matrix, variant_filter(arguments), arguments.keep, arguments.remove)
+    leave_out = left_out_samples(arguments)
+    listed = filter_genotypes(matrix, variant_filter(arguments), arguments.keep, leave_out)
     return Chosen(listed, matrix.shape, listed.shape)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from streampca.errors import InvalidInputError, SourceError
 
+REPEATED = ("variable", "remove")  # options that take one value each time they are said
 NO_ENTRIES = ("run", "parser", "config")  # of the parsed arguments, those that are no options
 
 
@@ -72,7 +73,8 @@ def _typed(parser: Parser, name: str, default: Any, value: Any) -> Any:
     if name == "source":
         return [str(one) for one in words]
     option = "--" + name.replace("_", "-")
-    given = [option, *map(str, words)] if isinstance(value, list) else [f"{option}={value}"]
+    alone = not isinstance(value, list) or name in REPEATED
+    given = [f"{option}={one}" for one in words] if alone else [option, *map(str, words)]
     parser.raises = True
     try:
         parsed = vars(parser.parse_args(given))

@@ -8,12 +8,19 @@ import json
 from typing import Any
 
 import streampca
+from streampca.cli.beside import removal_wanted, sample_weight_wanted
 from streampca.cli.chosen import Chosen, choose, prune_chosen, pruning_settings
 from streampca.cli.genotype_tables import tables, write_outputs, zarr_outputs
 from streampca.cli.genotypes import (
     genotype_model,
     genotype_options,
     is_genotypes,
+)
+from streampca.cli.labelled_outputs import (
+    check_labelled,
+    labelled_options,
+    labelled_paths,
+    write_labelled,
 )
 from streampca.cli.options import (
     model_options,
@@ -39,10 +46,11 @@ def add_commands(commands: Any) -> None:
         one = commands.add_parser(name, help=words, description=words)
         one.set_defaults(run=function, parser=one)
         one.add_argument(
-            "source", nargs="*", help="Zarr, VCF Zarr, .bed (several are joined), .nc, .npy"
+            "source", nargs="*", help="Zarr, VCF Zarr, .bed (several are joined), .nc, .h5ad, .npy"
         )
         source_options(one)
         model_options(one)
+        labelled_options(one)
         genotype_options(one)
         one.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
         one.add_argument("--scores", metavar="ZARR", help="write the scores of all samples here")
@@ -58,6 +66,13 @@ def add_commands(commands: Any) -> None:
     one.add_argument("source", nargs="+")
     one.add_argument("-o", "--output", required=True, metavar="ZARR")
     one.add_argument("--overwrite", action="store_true")
+    one.add_argument(
+        "--remove",
+        action="append",
+        metavar="FILE|NAME|none",
+        help="covariates or batches of these rows, where the fit removed such (cycles and trends "
+        "follow from their dates); none: they are anomalies, nothing is removed",
+    )
     running_options(one)
     source_options(one)
 
@@ -76,7 +91,8 @@ def run_plan(arguments: argparse.Namespace) -> int:
             pruning_settings(arguments, chosen.matrix)
         plan = genotype_model(arguments, chosen, matrix).plan(chosen.matrix)
     else:
-        plan = pca_model(arguments, matrix).plan(matrix)
+        weight = sample_weight_wanted(arguments, matrix)
+        plan = pca_model(arguments, matrix).plan(matrix, sample_weight=weight)
     print(plan.to_json() if arguments.json else plan)
     if arguments.ld_r2 is not None and not arguments.json:
         counted = (arguments.mind < 1.0) + (arguments.maf > 0.0 or arguments.geno < 1.0)
@@ -93,27 +109,31 @@ def run_fit(arguments: argparse.Namespace) -> int:
         models=[arguments.output],
         arrays=[arguments.scores],
         tables=tables(arguments),
+        datasets=labelled_paths(arguments),
         new=zarr_outputs(arguments),
         overwrite=arguments.overwrite,
     )
     matrix = open_source(arguments)
-    chosen = None
+    check_labelled(arguments, matrix)
+    chosen, weight = None, {}
     if is_genotypes(arguments, matrix):
         chosen = _choose(arguments, matrix)
         model: Any = genotype_model(arguments, chosen, matrix)
         matrix = chosen.matrix
     else:
         model = pca_model(arguments, matrix)
+        weight = {"sample_weight": sample_weight_wanted(arguments, matrix)}
     if not (arguments.json or arguments.quiet):
-        print(model.plan(matrix), end="\n\n")
-    model.fit(matrix)
+        print(model.plan(matrix, **weight), end="\n\n")
+    model.fit(matrix, **weight)
     if chosen is not None:
         chosen.record(model, arguments)
     if arguments.output:
         model.save(arguments.output)
     if arguments.scores:
         _write_scores(model, matrix, arguments)
-    written = [] if chosen is None else write_outputs(model, chosen, arguments)
+    written = write_labelled(model, matrix, arguments) if chosen is None else []
+    written += [] if chosen is None else write_outputs(model, chosen, arguments)
     counts = {} if chosen is None else chosen.left_out(model.result_)
     if arguments.json:
         whole = summary(model)
@@ -145,7 +165,8 @@ def _choose(arguments: argparse.Namespace, matrix: Any) -> Chosen:
 def _write_scores(model: Any, matrix: Any, arguments: argparse.Namespace) -> None:
     scores = model.result_.scores
     if scores is None:
-        model.transform(matrix, out=arguments.scores, overwrite=arguments.overwrite)
+        again = model.remove if isinstance(model, streampca.PCA) else None
+        model.transform(matrix, out=arguments.scores, overwrite=arguments.overwrite, remove=again)
         return
     n, k = scores.shape
     sink = ZarrSink(arguments.scores, n, k, overwrite=arguments.overwrite)
@@ -161,7 +182,10 @@ def run_transform(arguments: argparse.Namespace) -> int:
     if arguments.memory_limit:
         model.set_params(memory_limit=arguments.memory_limit)
     matrix = open_source(arguments)
-    scores = model.transform(matrix, out=arguments.output, overwrite=arguments.overwrite)
+    removed = removal_wanted(arguments, matrix)
+    scores = model.transform(
+        matrix, out=arguments.output, overwrite=arguments.overwrite, remove=removed
+    )
     text = {"rows": scores.shape[0], "components": scores.shape[1], "output": arguments.output}
     print(
         json.dumps(text)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import streampca
+from streampca.cli.beside import names_samples
 from streampca.cli.chosen import Chosen, choose, pruning_settings
 from streampca.cli.genotype_tables import identifiers
 from streampca.cli.options import (
@@ -27,7 +28,7 @@ from streampca.models.variant_matching import AMBIGUOUS, BY
 from streampca.store.tables import write_eigenvec
 
 # any of these says that the matrix holds genotypes
-SIGNS = ("bfile", "maf", "geno", "mind", "keep", "remove", "extract", "exclude", "chr",
+SIGNS = ("bfile", "maf", "geno", "mind", "keep", "extract", "exclude", "chr",
          "fit_samples", "exclude_long_range_ld", "ld_r2", "out", "freq", "loadings", "relationship",
          "region", "exclude_region")  # fmt: skip
 
@@ -85,7 +86,6 @@ def filter_options(group: Any) -> None:
     """Which samples and variants."""
     group.add_argument("--bfile", metavar="PREFIX", help="PREFIX.bed, .bim and .fam")
     group.add_argument("--keep", metavar="FILE", help="samples to use")
-    group.add_argument("--remove", metavar="FILE", help="samples to leave out")
     group.add_argument("--extract", metavar="FILE", help="variants to use")
     group.add_argument("--exclude", metavar="FILE", help="variants to leave out")
     group.add_argument(
@@ -121,7 +121,7 @@ def is_genotypes(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> bool:
     named = any(
         getattr(arguments, name, None) not in (None, [], defaults.get(name)) for name in SIGNS
     )
-    return named or "counted_allele" in matrix.labels.features.extra
+    return named or names_samples(arguments) or "counted_allele" in matrix.labels.features.extra
 
 
 def genotype_model(
@@ -174,6 +174,7 @@ def add_commands(commands: Any) -> None:
     one.add_argument("--ld-r2", type=float, default=0.2, metavar="R2")
     pruning_options(one)
     filter_options(one)
+    one.add_argument("--remove", metavar="FILE", help="samples to leave out")
     running_options(one)
     source_options(one)
 

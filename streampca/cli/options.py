@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import streampca
+from streampca.cli.beside import beside_options, removal_wanted, weights_wanted
 from streampca.errors import InvalidInputError
 from streampca.matrix import SCALES, ChunkedMatrix
 from streampca.models.pca_plan import SOLVERS
@@ -17,7 +18,12 @@ COMPONENTS = 10  # unless the matrix has fewer
 
 def source_options(parser: argparse.ArgumentParser) -> None:
     """How a source is opened."""
-    parser.add_argument("--variable", help="which array of a group or file")
+    parser.add_argument(
+        "--variable",
+        action="append",
+        metavar="NAME",
+        help="which array of a group or file; repeated, their features side by side",
+    )
     parser.add_argument(
         "--dim", nargs="+", type=_dimension, help="sample dimension(s), by name or number"
     )
@@ -56,6 +62,7 @@ def model_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--no-center", action="store_true")
     parser.add_argument("--ddof", type=int, default=1)
+    beside_options(parser)
     parser.add_argument(
         "--missing",
         choices=("raise", "mean"),
@@ -99,7 +106,9 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
         raise InvalidInputError("no source named; give a path, or --bfile PREFIX")
     return streampca.open(
         paths[0] if len(paths) == 1 else paths,
-        variable=arguments.variable,
+        variable=arguments.variable[0]
+        if len(arguments.variable or ()) == 1
+        else arguments.variable,
         dim=arguments.dim or None,
         missing_value=arguments.missing_value,
         missing_chunks=arguments.missing_chunks,
@@ -125,6 +134,8 @@ def pca_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> streampca
         scheduler=arguments.scheduler,
         progress=progress_of(arguments),
         checkpoint=arguments.checkpoint,
+        weights=weights_wanted(arguments, matrix),
+        remove=removal_wanted(arguments, matrix),
     )
 
 

@@ -18,16 +18,17 @@ class OutputError(StreamPCAError, OSError):
 
 
 def check_outputs(
-    *, models: Paths = (), arrays: Paths = (), tables: Paths = (), new: Paths = (),
-    overwrite: bool = False,
+    *, models: Paths = (), arrays: Paths = (), tables: Paths = (), datasets: Paths = (),
+    new: Paths = (), overwrite: bool = False,
 ) -> None:  # fmt: skip
     """Raise InvalidInputError for what is in the way, OutputError for what cannot be written.
 
-    models : folders of saved models.  arrays : Zarr arrays.  tables : text files.  new : what is
+    models : folders of saved models.  arrays : Zarr arrays.  tables : text files.
+    datasets : NetCDF files or Zarr groups, written beside and put in place.  new : what is
     never replaced. None stands for an output that is not asked for.
     """
-    groups = [[one for one in paths if one] for paths in (models, arrays, tables, new)]
-    models, arrays, tables, new = groups
+    groups = [[one for one in paths if one] for paths in (models, arrays, tables, datasets, new)]
+    models, arrays, tables, _, new = groups
     local = [one for paths in groups for one in paths if "://" not in one]
     places = [Path(one).resolve() for one in local]
     for one, place in zip(local, places, strict=True):

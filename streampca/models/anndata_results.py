@@ -9,22 +9,25 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels
+from streampca.matrix import AxisLabels, Labels
 from streampca.models.decomposition import Decomposition
 from streampca.models.linear import LinearModel
 from streampca.sources.anndata import axis_names, axis_names_in_memory
-from streampca.store.anndata import opened_for_writing, write_elements
+from streampca.store.anndata import opened_for_writing, refuse_elements, write_elements
+
+ELEMENTS = ("obsm/X_pca", "varm/PCs", "uns/pca")
 
 
 def write_anndata(
-    model: LinearModel, target: Any, X: Any = None, *, key_added: str | None = None,
-    overwrite: bool = False,
+    model: LinearModel, target: Any, X: Any = None, *, scores: Any = None,
+    key_added: str | None = None, overwrite: bool = False,
 ) -> None:  # fmt: skip
     """Put scores into obsm["X_pca"], components into varm["PCs"], variances into uns["pca"].
 
     model : a fitted PCA or TruncatedSVD.
     target : path of an ``.h5ad`` or of an AnnData in Zarr, or an AnnData object.
     X : what the scores are of, where the fit has none (it streamed samples): one pass.
+    scores : (n, k) the scores themselves, where they are at hand.
     key_added : one name in obsm, varm and uns instead of those three, as in scanpy.
     overwrite : replace what is there.
 
@@ -35,12 +38,10 @@ def write_anndata(
     Raises InvalidInputError where shapes or names do not fit, before anything is written.
     """
     result = model._fitted()
-    scores = _scores(model, result, X)
+    scores = _scores(model, result, X) if scores is None else np.asarray(scores)
     on_disk = isinstance(target, (str, os.PathLike))
-    names = axis_names(os.fspath(target)) if on_disk else axis_names_in_memory(target)
-    n_samples = len(names[0])
-    if len(scores) != n_samples:
-        raise InvalidInputError(f"{len(scores)} scores for an AnnData of {n_samples} observations")
+    names = _names_of(target)
+    _check_shape(len(scores), len(names[0]))
     _check_samples(result.labels.samples, names[0])
     rows = _places(result.labels.features, result.n_features, names[1])
     components = np.zeros((len(names[1]), result.n_components))
@@ -62,6 +63,29 @@ def write_anndata(
     elements = {f"obsm/{obsm}": scores, f"varm/{varm}": components, f"uns/{uns}": found}
     with opened_for_writing(target) as root:
         write_elements(root, elements, overwrite)
+
+
+def check_target(
+    target: str | os.PathLike[str], labels: Labels, shape: tuple[int, int], overwrite: bool
+) -> None:
+    """Refuse an AnnData on disk that :func:`write_anndata` would refuse after a fit of a matrix of
+    this shape. Raises InvalidInputError, SourceError."""
+    names = _names_of(target)
+    _check_shape(shape[0], len(names[0]))
+    _check_samples(labels.samples, names[0])
+    _places(labels.features, shape[1], names[1])
+    with opened_for_writing(target) as root:
+        refuse_elements(root, ELEMENTS, overwrite)
+
+
+def _names_of(target: Any) -> tuple[Any, Any]:
+    on_disk = isinstance(target, (str, os.PathLike))
+    return axis_names(os.fspath(target)) if on_disk else axis_names_in_memory(target)
+
+
+def _check_shape(n_scores: int, n_samples: int) -> None:
+    if n_scores != n_samples:
+        raise InvalidInputError(f"{n_scores} scores for an AnnData of {n_samples} observations")
 
 
 def _scores(model: LinearModel, result: Decomposition, X: Any) -> Array:

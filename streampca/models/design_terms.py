@@ -168,7 +168,7 @@ def _of_array(given: Any, samples: AxisLabels) -> list[tuple[Term, Array]]:
         if values.dtype.kind in "biuf":
             numbers.append((name, values.astype(np.float64)))
             continue
-        known, place = np.unique(values.astype(str), return_inverse=True)
+        known, place = np.unique([str(one) for one in values], return_inverse=True)
         term = Term("levels", name, tuple(known.tolist()))
         levels.append((term, (place[:, None] == np.arange(len(known))).astype(np.float64)))
     made = []

@@ -100,6 +100,34 @@ class EofViews:
         values = self.result.explained_variance_ratio if scaled else self.result.explained_variance
         return self._values("north_errors", values * np.sqrt(2.0 / self.result.n_samples))
 
+    def dataset(self, scaling: int = 0, pc_scaling: int = 0, *, scores: Any = None) -> Any:
+        """eofs, pcs, eigenvalues, variance_fraction, north_errors as one Dataset.
+
+        scaling, pc_scaling : of EOFs and PCs. A fit of several variables gives ``eofs_<variable>``
+            for each, a rotated one no north_errors.
+        scores : as for ``pcs``. Raises InvalidInputError where the data had no named dimensions.
+        """
+        if not self.result.labels.dims_named:
+            raise InvalidInputError(
+                "a Dataset needs named dimensions: fit an xarray.DataArray, a NetCDF file or a "
+                "Zarr store as xarray writes it"
+            )
+        from streampca.sources.labelled_results import merged
+
+        found = {
+            "pcs": self.pcs(pc_scaling, scores),
+            "eigenvalues": self.eigenvalues(),
+            "variance_fraction": self.variance_fraction(),
+        }
+        if self.result.kind == "model":
+            found["north_errors"] = self.north_errors()
+        eofs = self.eofs(scaling)
+        maps = {"eofs": eofs}
+        if self.result.labels.features.parts:
+            maps = {f"eofs_{name}": one for name, one in eofs.data_vars.items()}
+        attrs = {"method": self.result.method, "n_samples": self.result.n_samples}
+        return merged(maps | found, attrs)
+
     # -- inside ---------------------------------------------------------------------------------
 
     def _covariance(self) -> Array:

@@ -109,6 +109,39 @@ def axis_names(path: str) -> tuple[Any, Any]:
     return _both_names(open_array(path), path)
 
 
+def annotation(group: Any, dim: str, name: str) -> tuple[Any, list[str]]:
+    """(column ``name`` of obs or var, or None; the names of all): numbers, or text."""
+    frame = group.get(dim)
+    if frame is None or not _is_group(frame):
+        fields = () if frame is None else frame.dtype.names or ()
+        return (frame[...][name] if name in fields else None), list(fields)
+    column = frame.get(name)
+    if column is None:
+        return None, [one for one in frame if not one.startswith("_")]
+    if not _is_group(column):
+        values = np.asarray(column[...])
+        return values if values.dtype.kind in "biuf" else _text(values), []
+    if "codes" in column:
+        codes, names = np.asarray(column["codes"][...]), _text(column["categories"][...])
+        if codes.size and codes.min() < 0:
+            raise InvalidInputError(
+                f"{dim}[{name!r}] is missing at {dim} {int(np.argmin(codes))}; expected a value "
+                "for every one"
+            )
+        return names[codes], []
+    return _filled(column, f"{dim}[{name!r}]"), []
+
+
+def _filled(column: Any, what: str) -> Any:
+    """Values of a nullable column without holes."""
+    if "values" not in column:
+        raise InvalidInputError(f"{what} is of a kind that is not read; expected numbers or text")
+    if np.asarray(column["mask"][...]).any():
+        raise InvalidInputError(f"{what} has missing values; expected a value for every one")
+    values = np.asarray(column["values"][...])
+    return values if values.dtype.kind in "biuf" else _text(values)
+
+
 def axis_names_in_memory(adata: Any) -> tuple[Any, Any]:
     """The same of an AnnData object."""
     if not hasattr(adata, "obs_names"):

@@ -46,7 +46,7 @@ def from_xarray(
             parts = [_stack(obj[name], dim, source) for name in several]
             return concat_features(*parts, variables=several)
         one = variable if isinstance(variable, str) or variable is None else variable[0]
-        obj = _pick_variable(obj, one, list(obj.data_vars), "the Dataset", "X")
+        obj = pick_variable(obj, one, list(obj.data_vars), "the Dataset", "X")
     elif not isinstance(obj, xarray.DataArray):
         raise InvalidTypeError(
             f"expected an xarray DataArray or Dataset, got {type(obj).__name__}. "
@@ -69,11 +69,11 @@ def from_netcdf(path: str, variable: str | None = None, dim: Dim = None) -> Chun
     Cost: metadata and 1-D coordinates.
     Raises SourceError (not there, unreadable, no engine) and what :func:`from_xarray` raises.
     """
-    dataset = _open_netcdf(path)
+    dataset = open_netcdf(path)
     bounds = _bounds(dataset)
     wide = [n for n, v in dataset.data_vars.items() if v.ndim >= 2 and n not in bounds]
     shown = hide_secrets(path)
-    array = _pick_variable(dataset, variable, wide, shown, repr(shown))
+    array = pick_variable(dataset, variable, wide, shown, repr(shown))
     return _stack(array, dim, path)
 
 
@@ -203,7 +203,7 @@ def _bounds(dataset: xarray.Dataset) -> set[Any]:
     return {v.attrs.get("bounds", v.encoding.get("bounds")) for v in dataset.variables.values()}
 
 
-def _pick_variable(
+def pick_variable(
     dataset: xarray.Dataset,
     variable: str | None,
     candidates: Sequence[Hashable],
@@ -224,7 +224,7 @@ def _pick_variable(
     )
 
 
-def _open_netcdf(path: str) -> xarray.Dataset:
+def open_netcdf(path: str) -> xarray.Dataset:
     """The Dataset of a file, with times decoded where they can be."""
     shown = hide_secrets(path)
     if "://" not in path and not os.path.isfile(path):

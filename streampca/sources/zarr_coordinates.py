@@ -56,9 +56,9 @@ def _axis(
         along = dims_of(array)
         expected = tuple(sizes.get(d, -1) for d in along)
         if name in dims and array.shape == (sizes[name],):
-            coords[name] = _values(array)
+            coords[name] = decoded(array)
         elif array.shape == expected and set(along) <= set(dims) and (along or loose):
-            grids[name] = (along, _values(array))
+            grids[name] = (along, decoded(array))
         else:
             continue
         told = told_by(array)
@@ -77,7 +77,8 @@ def dims_of(array: Any) -> tuple[str, ...]:
     return tuple(str(name) for name in names or ())
 
 
-def _values(array: Any) -> Array:
+def decoded(array: Any) -> Array:
+    """A small array whole: text, packed numbers and times as what they mean."""
     values = np.asarray(array[...])
     if values.dtype.kind in "SO":
         return text(values)

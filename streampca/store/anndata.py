@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,12 +55,7 @@ def write_elements(root: Any, elements: Mapping[str, Any], overwrite: bool) -> N
     Raises InvalidInputError, before anything is written, where one is there and may not be
     replaced. What is to be replaced goes first, so that old and new never lie side by side.
     """
-    there = [path for path in elements if path in root]
-    if there and not overwrite:
-        raise InvalidInputError(
-            f"{', '.join(there)} is there already; use overwrite=True, or key_added= another name"
-        )
-    for path in there:
+    for path in refuse_elements(root, elements, overwrite):
         del root[path]
     for path, value in elements.items():
         parent = root
@@ -70,6 +65,16 @@ def write_elements(root: Any, elements: Mapping[str, Any], overwrite: bool) -> N
                 parent.create_group(folder).attrs.update(DICT)
             parent = parent[folder]
         _write(parent, name, value)
+
+
+def refuse_elements(root: Any, paths: Iterable[str], overwrite: bool) -> list[str]:
+    """Those of these elements that are there. Raises InvalidInputError if they may not be."""
+    there = [path for path in paths if path in root]
+    if there and not overwrite:
+        raise InvalidInputError(
+            f"{', '.join(there)} is there already; use overwrite=True, or key_added= another name"
+        )
+    return there
 
 
 def _write(group: Any, name: str, value: Any) -> None:

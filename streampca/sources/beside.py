@@ -1,0 +1,181 @@
+"""Values that stand beside a matrix, by file or by name: weights, covariates, batches."""
+
+from __future__ import annotations
+
+import csv
+import os
+from typing import Any
+
+import numpy as np
+import zarr
+
+from streampca.errors import InvalidInputError, SourceError
+from streampca.matrix import AxisLabels
+from streampca.sources.anndata import annotation, is_anndata
+from streampca.sources.hdf5 import open_hdf5
+from streampca.sources.zarr_coordinates import decoded, dims_of
+from streampca.sources.zarr_store import open_array
+
+Array = np.ndarray[Any, Any]
+TABLES = {".csv": ",", ".tsv": "\t"}
+NETCDF = (".nc", ".nc4", ".cdf", ".h5netcdf")
+FILES = (*TABLES, ".npy", *NETCDF)
+
+
+def is_file_of_values(text: str) -> bool:
+    """Whether this names a file that :func:`read_beside` reads, and not a variable."""
+    return _split(text)[0].endswith(FILES)
+
+
+def read_beside(text: str, source: str, axis: AxisLabels, option: str) -> list[Any]:
+    """The arrays that ``text`` names, for one axis of the matrix of ``source``.
+
+    text : a ``.npy`` file; a ``.csv`` or ``.tsv`` table, one array for each column (a first column
+        without a name, or with that of the dimension, holds the names of its rows; without it rows
+        go in order); a NetCDF file (``area.nc``, or ``area.nc:name``); or a variable of the
+        source, which in an AnnData is a column of obs or var.
+    option : what asks for it, for messages.
+
+    Arrays with names for their dimensions come as DataArrays. Cost: memory of the values.
+    Raises SourceError (not there, unreadable) and InvalidInputError (no such variable).
+    """
+    path, name = _split(text)
+    if path.endswith(NETCDF):
+        return [_of_netcdf(path, name or None)]
+    if not path.endswith(FILES):
+        return [_of_source(text, source, axis, option)]
+    if not os.path.isfile(path):
+        raise SourceError(f"{path}: no such file")
+    if path.endswith(".npy"):
+        try:
+            return [np.load(path, allow_pickle=False)]
+        except (OSError, ValueError, EOFError) as error:
+            raise SourceError(f"{path}: not a readable .npy file ({error})") from None
+    return _of_table(path, axis)
+
+
+def _split(text: str) -> tuple[str, str]:
+    """(path, variable) of ``area.nc:name``."""
+    path, colon, name = text.rpartition(":")
+    return (path, name) if colon and path.endswith(NETCDF) else (text, "")
+
+
+def _of_netcdf(path: str, name: str | None) -> Any:
+    from streampca.sources.labelled import open_netcdf, pick_variable
+
+    with open_netcdf(path) as dataset:
+        return pick_variable(dataset, name, list(dataset.data_vars), path, repr(path)).load()
+
+
+def _of_source(name: str, source: str, axis: AxisLabels, option: str) -> Any:
+    """A variable that lies beside the matrix."""
+    if source.endswith(NETCDF):
+        from streampca.sources.labelled import open_netcdf
+
+        with open_netcdf(source) as dataset:
+            if name in dataset.variables:
+                return dataset[name].load()
+            known = [str(one) for one in dataset.variables]
+    elif source.endswith(".h5ad"):
+        with open_hdf5(source) as file:
+            found, known = annotation(file, axis.dims[0], name)
+            if found is not None:
+                return found
+    else:
+        found, known = _of_group(name, source, axis)
+        if found is not None:
+            return found
+    has = f"which has {', '.join(known)}" if known else "which has none"
+    raise InvalidInputError(
+        f"{option} {name}: neither a file ({', '.join(FILES)}) nor a variable of {source}, {has}"
+    )
+
+
+def _of_group(name: str, source: str, axis: AxisLabels) -> tuple[Any, list[str]]:
+    """(an array of a Zarr group or None, the names that there are)."""
+    if not os.path.isdir(source) and "://" not in source:
+        return None, []
+    group = open_array(source)
+    if not isinstance(group, zarr.Group):
+        return None, []
+    if is_anndata(group):
+        return annotation(group, axis.dims[0], name)
+    array = group.get(name)
+    if not isinstance(array, zarr.Array):
+        return None, sorted(group.array_keys())
+    values, dims = decoded(array), dims_of(array)
+    if not dims:
+        return values, []
+    import xarray
+
+    beside = {dim: group.get(dim) for dim in dims}
+    coords = {
+        dim: decoded(one)
+        for (dim, one), size in zip(beside.items(), values.shape, strict=True)
+        if isinstance(one, zarr.Array) and one.shape == (size,)
+    }
+    return xarray.DataArray(values, coords=coords, dims=dims, name=name), []
+
+
+def _of_table(path: str, axis: AxisLabels) -> list[Any]:
+    """One array for each column of a table: numbers where all of its cells are, else text."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            rows = [row for row in csv.reader(file, delimiter=TABLES[path[-4:]]) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise SourceError(f"{path}: not a readable table ({error})") from None
+    if not rows:
+        raise SourceError(f"{path} is empty; expected a row for every {' x '.join(axis.dims)}")
+    ragged = next((i for i, row in enumerate(rows) if len(row) != len(rows[0])), None)
+    if ragged is not None:
+        raise SourceError(
+            f"{path}: row {ragged + 1} has {len(rows[ragged])} cells, the first {len(rows[0])}"
+        )
+    headed = any(_number(cell) is None for cell in rows[0])
+    head = rows.pop(0) if headed else [f"x{j}" for j in range(len(rows[0]))]
+    columns = [_column([row[j] for row in rows]) for j in range(len(head))]
+    one = len(axis.dims) == 1
+    keyed = headed and one and len(head) > 1 and head[0].strip() in ("", axis.dims[0])
+    if not one:  # of stacked dimensions: in order
+        return columns
+    import xarray
+
+    coords = {}
+    if keyed:
+        head, key, columns = head[1:], [row[0] for row in rows], columns[1:]
+        coords = {axis.dims[0]: _names(key, axis, path)}
+    return [
+        xarray.DataArray(values, coords=coords, dims=axis.dims, name=name.strip())
+        for name, values in zip(head, columns, strict=True)
+    ]
+
+
+def _names(cells: list[str], axis: AxisLabels, path: str) -> Array:
+    """Names of the rows, as the coordinate of the axis has them."""
+    known = axis.coords.get(axis.dims[0])
+    if known is None:
+        raise InvalidInputError(
+            f"{path} names its rows, and the matrix has no names along {axis.dims[0]!r}; leave "
+            "that column out, and the rows go in order"
+        )
+    try:
+        return np.asarray(cells).astype(known.dtype)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            f"{path}: {cells[0]!r} is no name along {axis.dims[0]!r}; expected such as {known[0]}"
+        ) from None
+
+
+def _column(cells: list[str]) -> Array:
+    """Numbers (NaN for an empty cell), or text."""
+    numbers = [_number(cell) for cell in cells]
+    if None in numbers:
+        return np.asarray([cell.strip() for cell in cells])
+    return np.asarray(numbers, dtype=np.float64)
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell) if cell.strip() else float("nan")
+    except ValueError:
+        return None
