@@ -7,6 +7,8 @@ from streampca.matrix import Block, ChunkedMatrix, concat_features, concat_sampl
 from streampca.models import (
     PCA,
     Decomposition,
+    FactorAnalysis,
+    FactorDecomposition,
     GenotypePCA,
     IncrementalPCA,
     RotatedDecomposition,
@@ -34,6 +36,8 @@ __all__ = [
     "Block",
     "ChunkedMatrix",
     "Decomposition",
+    "FactorAnalysis",
+    "FactorDecomposition",
     "GenotypePCA",
     "IncrementalPCA",
     "Plan",

@@ -54,6 +54,10 @@ class AccuracyWarning(UserWarning):
     """Some requested components lie below what the arithmetic can resolve."""
 
 
+class HeywoodWarning(UserWarning):
+    """A factor analysis found a uniqueness at its lower bound: an improper solution."""
+
+
 class LocalComponentWarning(UserWarning):
     """One short region of the genome makes most of a component."""
 

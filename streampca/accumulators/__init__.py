@@ -3,6 +3,7 @@
 from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
 from streampca.accumulators.cross_moments import CrossMoments
 from streampca.accumulators.cross_product import CrossProduct
+from streampca.accumulators.feature_posterior import FeaturePosterior
 from streampca.accumulators.feature_projection import FeatureProjection
 from streampca.accumulators.gram import Gram
 from streampca.accumulators.leading_directions import LeadingDirections
@@ -20,6 +21,7 @@ __all__ = [
     "Accumulator",
     "CrossMoments",
     "CrossProduct",
+    "FeaturePosterior",
     "FeatureProjection",
     "Gram",
     "LeadingDirections",

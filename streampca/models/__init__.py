@@ -2,6 +2,8 @@
 
 from streampca.models.covariance import correlation, covariance
 from streampca.models.decomposition import Decomposition
+from streampca.models.factor_analysis import FactorAnalysis
+from streampca.models.factor_result import FactorDecomposition
 from streampca.models.genotype_filters import VariantFilter
 from streampca.models.genotype_pca import GenotypePCA
 from streampca.models.incremental_pca import IncrementalPCA
@@ -14,6 +16,8 @@ from streampca.models.variable_weights import variable_weights
 __all__ = [
     "PCA",
     "Decomposition",
+    "FactorAnalysis",
+    "FactorDecomposition",
     "GenotypePCA",
     "IncrementalPCA",
     "RotatedDecomposition",

@@ -132,19 +132,8 @@ def _labelled(values: Array, matrix: ChunkedMatrix, name: str) -> Any:
 
 def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any) -> Any:
     """Fit ``model`` from a covariance or correlation matrix (see ``PCA.from_covariance``)."""
-    names = _names(S) if names is None else names
-    matrix = np.array(S, dtype=np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-        raise InvalidInputError(f"S has shape {matrix.shape}; expected a square matrix")
-    if not np.isfinite(matrix).all():
-        raise InvalidInputError("S contains NaN or infinity; expected a covariance matrix")
-    largest = np.abs(matrix).max()
-    if np.abs(matrix - matrix.T).max() > 1e-8 * largest:
-        raise InvalidInputError("S is not symmetric; expected a covariance matrix, (S + S.T) / 2")
-    p = len(matrix)
-    center = np.zeros(p) if mean is None else np.asarray(mean, dtype=np.float64)
-    if center.shape != (p,):
-        raise InvalidInputError(f"mean has shape {center.shape}; expected ({p},)")
+    matrix, center, names = checked_covariance(S, mean, names)
+    p, largest = len(matrix), np.abs(matrix).max()
     check_n_components(model.n_components, p, p)
     with single_threaded_blas():
         spectrum = eigh_lower(matrix)
@@ -178,6 +167,25 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
     )
     model.gap_ = gap
     return attach(model, result)
+
+
+def checked_covariance(S: Any, mean: Any, names: Any) -> tuple[Array, Array, Any]:
+    """(S as a fresh (p, p) float64 array, the mean (p,), names of the features or None).
+
+    Raises InvalidInputError for what is no covariance matrix, as far as its entries tell.
+    """
+    names = _names(S) if names is None else names
+    matrix = np.array(S, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
+        raise InvalidInputError(f"S has shape {matrix.shape}; expected a square matrix")
+    if not np.isfinite(matrix).all():
+        raise InvalidInputError("S contains NaN or infinity; expected a covariance matrix")
+    if np.abs(matrix - matrix.T).max() > 1e-8 * np.abs(matrix).max():
+        raise InvalidInputError("S is not symmetric; expected a covariance matrix, (S + S.T) / 2")
+    center = np.zeros(len(matrix)) if mean is None else np.asarray(mean, dtype=np.float64)
+    if center.shape != (len(matrix),):
+        raise InvalidInputError(f"mean has shape {center.shape}; expected ({len(matrix)},)")
+    return matrix, center, names
 
 
 def _names(S: Any) -> Any:

@@ -105,31 +105,52 @@ class LinearModel(FittedViews):
         k = result.n_components
         lazy = out is None and (result.design is None or remove is False)
         if lazy and is_dask_array(X) and X.ndim == 2 and dim in (None, 0):
-            projection = Projection.of(result, self.whiten, self.missing)
+            projection = self._projection()
             self._check_width(X.shape)
             dtype = score_dtype(X.dtype)
             code = self._missing_code(X.dtype)
             scores_of = partial(projection.apply, missing_value=code)
             return map_rows(X, scores_of, k, dtype)
         matrix = self._matrix(X, dim, remove)
-        projection = Projection.of(result, self.whiten, self.missing, matrix.design is None)
+        projection = self._projection(matrix.design is None)
         if out is not None:
             return self._transform_into(out, overwrite, matrix, projection)
         scores = self._project(matrix, projection)
         return self._wrap_scores(X, matrix, scores)
 
-    def _project(self, matrix: ChunkedMatrix, projection: Projection) -> Array:
+    def _project(self, matrix: ChunkedMatrix, projection: Any) -> Array:
         """(n, k) in memory, by samples or, where blocks of samples would be huge, by features."""
         n, k = matrix.shape[0], len(projection.components)
         dtype = score_dtype(matrix.dtype)
         if transform_axis(matrix) == 1:
-            scores = self._by_features("transform", matrix).projected()
-            if projection.whiten is not None:
-                scores /= projection.whiten
-            return np.asarray(scores, dtype=dtype)
+            return np.asarray(self._scores_by_features(matrix, projection), dtype=dtype)
         sink = MemorySink(n, k, dtype)
         self._map_rows("transform", matrix, projection, sink, projection.scratch_nbytes(matrix))
         return sink.values
+
+    def _projection(self, centre: bool = True) -> Any:
+        """The map from rows to scores.  centre : False where blocks come without the mean."""
+        return Projection.of(self._fitted(), self.whiten, self.missing, centre)
+
+    def _back_projection(self, again: bool) -> BackProjection:
+        """The map from scores to rows.  again : add what a design removed."""
+        return BackProjection.of(self._fitted(), self.whiten, again)
+
+    def _likelihood(self, centre: bool = True) -> Any:
+        """The map from rows to their log-likelihood."""
+        return Likelihood.of(self._fitted(), self.missing, centre)
+
+    def _scores_by_features(self, matrix: ChunkedMatrix, projection: Any) -> Array:
+        """(n, k) float64 scores from a pass over blocks of features."""
+        scores = self._by_features("transform", matrix).projected()
+        if projection.whiten is not None:
+            scores /= projection.whiten
+        return scores
+
+    def _likelihood_by_features(self, matrix: ChunkedMatrix, likelihood: Any) -> Array:
+        """(n,) log-likelihoods from a pass over blocks of features."""
+        done = self._by_features("score", matrix)
+        return np.asarray(likelihood.of_parts(done.projected(), done.residuals(_eps(matrix))))
 
     def _by_features(self, name: str, matrix: ChunkedMatrix) -> FeatureProjection:
         """Scores and norms of all rows, from a pass over blocks of features."""
@@ -215,7 +236,7 @@ class LinearModel(FittedViews):
         out: str | os.PathLike[str],
         overwrite: bool,
         matrix: ChunkedMatrix,
-        projection: Projection,
+        projection: Any,
     ) -> Any:
         n, k = matrix.shape[0], len(projection.components)
         dtype = score_dtype(matrix.dtype)
@@ -263,7 +284,7 @@ class LinearModel(FittedViews):
 
         Cost: one pass over the scores; memory of the rows, or of a few blocks with ``out``.
         """
-        back = BackProjection.of(self._fitted(), self.whiten, remove is not False)
+        back = self._back_projection(remove is not False)
         name = "inverse transform"
         return rows_of_scores(self, name, X, back, out=out, overwrite=overwrite, remove=remove)
 
@@ -306,7 +327,7 @@ class LinearModel(FittedViews):
         if scores is None:
             scores = result.eof.pcs(1 if self.whiten else 0)
         again = mean and remove is not False
-        back = BackProjection.of(result, self.whiten, again).of_modes(chosen, mean)
+        back = self._back_projection(again).of_modes(chosen, mean)
         if lazy:
             return lazy_rows_of_scores(result, scores, back, remove)
         name = "reconstruction"
@@ -354,10 +375,9 @@ class LinearModel(FittedViews):
         Cost: one pass; no p x p matrix is formed. Precision: as ``r2_curve``.
         """
         matrix = self._matrix(X, remove=remove)
-        likelihood = Likelihood.of(self._fitted(), self.missing, matrix.design is None)
+        likelihood = self._likelihood(matrix.design is None)
         if transform_axis(matrix) == 1:
-            done = self._by_features("score", matrix)
-            return likelihood.of_parts(done.projected(), done.residuals(_eps(matrix)))
+            return self._likelihood_by_features(matrix, likelihood)
         sink = MemorySink(matrix.shape[0], 1)
         self._map_rows("score", matrix, likelihood, sink, likelihood.scratch_nbytes(matrix))
         return sink.values[:, 0]

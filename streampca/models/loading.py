@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from streampca.models.decomposition import Decomposition
+from streampca.models.factor_analysis import FactorAnalysis
 from streampca.models.genotype_pca import GenotypePCA
 from streampca.models.linear import attach
 from streampca.models.pca import PCA
@@ -12,7 +13,9 @@ from streampca.models.rotated import RotatedDecomposition
 from streampca.models.rotated_pca import RotatedPCA, rotated_from
 from streampca.models.truncated_svd import TruncatedSVD
 
-KINDS: dict[str, type[PCA | GenotypePCA | TruncatedSVD]] = {
+Loaded = PCA | GenotypePCA | TruncatedSVD | FactorAnalysis
+KINDS: dict[str, type[Loaded]] = {
+    "FactorAnalysis": FactorAnalysis,
     "GenotypePCA": GenotypePCA,
     "TruncatedSVD": TruncatedSVD,
 }  # others load as PCA
@@ -26,7 +29,7 @@ NOT_KEPT = (
 )  # lists, not settings
 
 
-def load(path: str | os.PathLike[str]) -> PCA | GenotypePCA | TruncatedSVD | RotatedPCA:
+def load(path: str | os.PathLike[str]) -> Loaded | RotatedPCA:
     """The model that ``save`` wrote: a fitted estimator with the same results.
 
     Every file is checked against its digest. Raises SourceError where one is absent or altered,

@@ -131,7 +131,7 @@ def solve_accumulator(
     resolution : of what was accumulated.  limit : min(n, p), the most components there are.
     removed : what a design took out of it beforehand.
     """
-    stats = _column_stats(accumulator)
+    stats = stats_of_sums(accumulator)
     dropped = np.flatnonzero(accumulator.missing >= accumulator.count)
     scaling = standardization(settings).resolve(stats, resolution.eps, given(settings).weights)
     constant, scale = scaling.constant, scaling.scale
@@ -179,7 +179,7 @@ def solve_accumulator(
     )
 
 
-def _column_stats(accumulator: Any) -> ColumnStats:
+def stats_of_sums(accumulator: Any) -> ColumnStats:
     """What an accumulator of samples says about each column."""
     p = len(accumulator.mean)
     if isinstance(accumulator, TruncatedFactor):

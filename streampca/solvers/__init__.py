@@ -18,9 +18,11 @@ from streampca.solvers.components import (
     known_count,
     numerical_rank,
 )
+from streampca.solvers.factor_likelihood import FactorSolution, maximum_likelihood
+from streampca.solvers.factor_model import FactorModel
 from streampca.solvers.krylov import KrylovSpace, Ritz, start_block
 from streampca.solvers.minka import MLE, by_mle
-from streampca.solvers.rotation import Rotation, promax, rotate_loadings, varimax
+from streampca.solvers.rotation import Rotation, promax, rotate_loadings, varimax, varimax_of_r
 from streampca.solvers.signs import signs, signs_of_components
 from streampca.solvers.spectrum import Spectrum, eigh_lower, orthonormal_columns, svd_of_r
 from streampca.solvers.tracy_widom import (
@@ -34,6 +36,8 @@ __all__ = [
     "MLE",
     "TRACY_WIDOM",
     "Certificate",
+    "FactorModel",
+    "FactorSolution",
     "KrylovSpace",
     "Ritz",
     "Rotation",
@@ -49,6 +53,7 @@ __all__ = [
     "count_significant",
     "eigh_lower",
     "known_count",
+    "maximum_likelihood",
     "numerical_rank",
     "orthonormal_columns",
     "product_floor",
@@ -64,4 +69,5 @@ __all__ = [
     "tracy_widom_sf",
     "tracy_widom_test",
     "varimax",
+    "varimax_of_r",
 ]

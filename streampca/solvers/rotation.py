@@ -40,15 +40,25 @@ class Rotation:
 
 
 def rotate_loadings(
-    loadings: Array, method: str = "varimax", *, normalize: bool = True, power: float = 4.0
+    loadings: Array,
+    method: str = "varimax",
+    *,
+    normalize: bool = True,
+    power: float = 4.0,
+    growth: float = 0.0,
 ) -> Rotation:
     """Rotate by a method of METHODS, starting from the loadings as they are.
+
+    growth : 0 finds the optimum; else R's iteration and where it stops, as :func:`varimax_of_r`.
 
     Raises InvalidInputError.
     """
     if method not in METHODS:
         raise InvalidInputError(f"method={method!r}; expected one of {', '.join(METHODS)}")
-    simple = varimax(loadings, normalize=normalize)
+    if growth:
+        simple = varimax_of_r(loadings, normalize=normalize, growth=growth)
+    else:
+        simple = varimax(loadings, normalize=normalize)
     return simple if method == "varimax" else promax(simple, power)
 
 
@@ -87,6 +97,33 @@ def varimax(
                 matrix[:, [i, j]] = matrix[:, [i, j]] @ turn.T
             largest = max(largest, abs(angle))
     return Rotation(matrix, _times(loadings, matrix), sweeps, largest <= tolerance, largest)
+
+
+def varimax_of_r(loadings: Array, *, normalize: bool = True, growth: float = 1e-5) -> Rotation:
+    """Varimax of all planes at once, stopped early: what R prints.
+
+    growth : it ends when the sum of singular values, which the criterion follows, grows by less
+        than this share (R's ``eps``). The criterion is flat near its optimum: of loadings without
+        simple structure the factors can be 0.01 radians from it, which this reproduces.
+
+    Cost: 6 p k^2 flops a sweep, 5 to 1000 sweeps.
+    Source: Lawley and Maxwell 1971, "Factor Analysis as a Statistical Method", section 6.5; R's
+    manual of ``varimax`` for where it stops.
+    """
+    work = _rows_used(loadings).T
+    if normalize:
+        work /= np.sqrt(np.einsum("pk,pk->p", work, work))[:, None]
+    matrix = np.eye(work.shape[1])
+    sweeps, before, grown = 0, 0.0, True
+    while grown and sweeps < 1000:
+        turned = work @ matrix
+        target = turned**3 - turned * np.mean(turned**2, axis=0)
+        u, values, v = np.linalg.svd(work.T @ target)
+        matrix, last = u @ v, matrix
+        sweeps, grown = sweeps + 1, float(values.sum()) > before * (1.0 + growth)
+        before = float(values.sum())
+    angle = float(np.abs(matrix - last).max())
+    return Rotation(matrix, _times(loadings, matrix), sweeps, not grown, angle)
 
 
 def promax(simple: Rotation, power: float = 4.0) -> Rotation:

@@ -20,6 +20,7 @@ from streampca.accumulators import (
     Accumulator,
     CrossMoments,
     CrossProduct,
+    FeaturePosterior,
     FeatureProjection,
     Gram,
     LeadingDirections,
@@ -64,7 +65,14 @@ class Data:
         square = np.linalg.qr(rng.normal(size=(p, p)))[0] if p else np.zeros((0, 0))
         scale = 1.0 + rng.random(p)
         scale[p // 2 :][:1] = 0.0  # a constant feature
-        return {"components": square[: min(2, p)], "center": rng.normal(size=p), "scale": scale}
+        return {
+            "components": square[: min(2, p)],
+            "center": rng.normal(size=p),
+            "scale": scale,
+            "weighted": square[: min(2, p)].T,
+            "inverse_noise": np.arange(p) / max(p, 1),
+            "table": np.outer(1.0 + np.arange(p), [1.0, -0.5, 0.0]),
+        }
 
     def q(self, axis: int) -> np.ndarray:
         """(m, 2) a block of vectors on the axis that is not streamed."""
@@ -344,6 +352,23 @@ def oracle_projection(d: Data) -> Values:
     }
 
 
+def read_feature_posterior(a: FeaturePosterior) -> dict[str, Any]:
+    return dict(zip(("b", "squares", "tables"), a.sums(), strict=True))
+
+
+def oracle_feature_posterior(d: Data) -> Values:
+    o = d.operands
+    z = d.filled(o["center"], o["scale"])
+    squares = z**2 @ o["inverse_noise"]
+    tables = (~d.missing).astype(float) @ o["table"]
+    size = 1.0 + np.linalg.norm(z, axis=1)
+    return {
+        "b": (z @ o["weighted"], size[:, None]),
+        "squares": (squares, 1.0 + squares),
+        "tables": (tables, 1.0 + np.abs(tables)),
+    }
+
+
 def scatter_case(name: str, make: Callable[[], Accumulator], center: bool, **more: Any) -> Case:
     oracle = oracle_scatter(center, factor=more.pop("factor", False))
     by_row = ("weight", "mean", "scatter", "covariance")
@@ -483,6 +508,21 @@ CASES = [
         lambda: FeatureProjection(scale="scale", missing="raise", absent=(0, 2, 4)),
         read_projection,
         oracle_projection,
+        axis=1,
+        holes="refuse",
+    ),
+    Case(
+        "FeaturePosterior",
+        lambda: FeaturePosterior(scale="scale", missing="mean"),
+        read_feature_posterior,
+        oracle_feature_posterior,
+        axis=1,
+    ),
+    Case(
+        "FeaturePosterior-raise",
+        lambda: FeaturePosterior(scale="scale", missing="raise", absent=(0, 2, 4)),
+        lambda a: {"b": a.sums()[0], "squares": a.sums()[1]},
+        lambda d: {n: v for n, v in oracle_feature_posterior(d).items() if n != "tables"},
         axis=1,
         holes="refuse",
     ),

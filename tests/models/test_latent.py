@@ -1,0 +1,106 @@
+"""Linear Gaussian models: posteriors and likelihoods of rows with holes, against the plain normal
+distribution of what each row observes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy.stats import multivariate_normal
+
+from streampca import FactorAnalysis
+from streampca.errors import NonFiniteError
+
+
+def planted(n=120, p=9, k=2, seed=0, holes=0.2):
+    rng = np.random.default_rng(seed)
+    loadings = 0.3 * rng.normal(size=(p, k))
+    loadings[np.arange(p), np.arange(p) % k] += 1.5
+    X = 4.0 + rng.normal(size=(n, k)) @ loadings.T + rng.normal(size=(n, p))
+    X[rng.random((n, p)) < holes] = np.nan
+    return X
+
+
+MODELS = {
+    "factors": lambda: FactorAnalysis(2, missing="mean"),
+    "promax": lambda: FactorAnalysis(2, missing="mean", rotation="promax"),
+}
+
+
+def by_hand(model, row):
+    """(log-likelihood, posterior mean and covariance) of one row, from what it observes."""
+    seen = ~np.isnan(row)
+    mean, sigma = model.mean_[seen], model.get_covariance()[np.ix_(seen, seen)]
+    w = model.get_covariance()  # of x with the factors: W C, through the reconstruction of units
+    k = model.n_components_
+    w = (model.inverse_transform(np.eye(k)) - model.mean_).T[seen]
+    phi = getattr(model, "correlations_", None)
+    phi = np.diag(model.result_.factor_scale**2) if phi is None else phi
+    gain = phi @ w.T @ np.linalg.inv(sigma)
+    covariance = phi - gain @ w @ phi
+    if not seen.any():
+        return 0.0, np.zeros(k), phi
+    likelihood = multivariate_normal(mean, sigma).logpdf(row[seen])
+    return likelihood, gain @ (row[seen] - mean), covariance
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_with_holes(name, axis, monkeypatch):
+    X = planted()
+    X[3] = np.nan  # a row without any observation
+    model = MODELS[name]().fit(X)
+    monkeypatch.setattr("streampca.models.linear.transform_axis", lambda matrix: axis)
+    likelihoods, scores = model.score_samples(X), model.transform(X)
+    means, covariances = model.posterior(X)
+    for i in range(12):
+        likelihood, mean, covariance = by_hand(model, X[i])
+        assert likelihoods[i] == pytest.approx(likelihood, rel=1e-9, abs=1e-9)
+        np.testing.assert_allclose(scores[i], mean, atol=1e-9)
+        np.testing.assert_allclose(means[i], mean, atol=1e-9)
+        np.testing.assert_allclose(covariances[i], covariance, atol=1e-9)
+    assert np.isfinite(scores).all()
+    assert likelihoods[3] == 0.0
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_without_holes(name, axis, monkeypatch):
+    X = planted(holes=0.0)
+    model = MODELS[name]().set_params(missing="raise").fit(X)
+    monkeypatch.setattr("streampca.models.linear.transform_axis", lambda matrix: axis)
+    for given in (X, scipy.sparse.csr_array(X), scipy.sparse.csc_array(X)):
+        expected = multivariate_normal(model.mean_, model.get_covariance()).logpdf(X)
+        np.testing.assert_allclose(model.score_samples(given), expected, rtol=1e-9)
+        scores = model.transform(given)
+        np.testing.assert_allclose(scores[5], by_hand(model, X[5])[1], atol=1e-9)
+
+    with pytest.raises(NonFiniteError, match="NaN"):
+        model.score_samples(planted())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_samples_have_the_covariance_of_the_model(name):
+    model = MODELS[name]().fit(planted(holes=0.0))
+    drawn = model.sample(40000, random_state=3)
+    np.testing.assert_array_equal(drawn, model.sample(40000, random_state=3))
+    sigma = model.get_covariance()
+    allowed = 6.0 * np.sqrt(2.0 / 40000) * np.diagonal(sigma).max()
+    np.testing.assert_allclose(np.cov(drawn.T), sigma, atol=allowed)
+    np.testing.assert_allclose(drawn.mean(axis=0), model.mean_, atol=allowed)
+    identity = model.get_precision() @ sigma
+    np.testing.assert_allclose(identity, np.eye(len(sigma)), atol=1e-9)
+
+
+def test_bartlett_scores_of_rows_with_holes():
+    X = planted()
+    model = FactorAnalysis(2, missing="mean", scores="bartlett").fit(X)
+    X[0, 1:] = np.nan  # less than there are factors: of all solutions the shortest
+    scores = model.transform(X)
+    Z = (X - model.mean_) / model.scale_
+    for i in range(8):
+        seen = ~np.isnan(Z[i])
+        root = np.sqrt(model.uniquenesses_[seen])
+        w = model.loadings_[seen] / root[:, None]
+        expected = np.linalg.lstsq(w, Z[i, seen] / root, rcond=None)[0]
+        np.testing.assert_allclose(scores[i], expected, atol=1e-8)
