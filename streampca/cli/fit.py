@@ -126,6 +126,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     if not (arguments.json or arguments.quiet):
         print(model.plan(matrix, **weight), end="\n\n")
     model.fit(matrix, **weight)
+    said = report(model)  # the peak of the fit, not of writing
     if chosen is not None:
         chosen.record(model, arguments)
     if arguments.output:
@@ -139,7 +140,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         whole = summary(model)
         print(json.dumps({**whole, "left_out": counts} if counts else whole, indent=1))
     elif not arguments.quiet:
-        print(report(model))
+        print(said)
         if counts:
             print(left_out(counts))
         if arguments.output:

@@ -93,7 +93,7 @@ def solve_symmetric(
     if k is None or k >= len(lower):
         spectrum = eigh_lower(lower)
         return spectrum, spectrum.values, True
-    spectrum = eigh_lower(lower, k)
+    spectrum = eigh_lower(lower, max(k, 1))  # of none asked the largest tells the scale
     return spectrum, np.append(spectrum.values, spectrum.next_value), k + 1 >= len(lower)
 
 

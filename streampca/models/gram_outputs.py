@@ -101,6 +101,8 @@ def finish_components(components: Array, rank: int, fitted: Any, centered: bool)
     if centered:
         dead = np.union1d(dead, fitted.constant)
     columns = components.T
+    if not columns.shape[1]:
+        return components
     with single_threaded_blas():
         orthonormal_columns(columns, rank, dead)
     columns[:, rank:] *= signs_of_components(columns[:, rank:])

@@ -12,7 +12,7 @@ from streampca.models.decomposition import Decomposition
 from streampca.models.eof_views import scaling_factor
 from streampca.models.projection import BackProjection, score_dtype
 from streampca.passes.lazy import beside, is_dask_array, lazy_rows, map_rows
-from streampca.sources import as_matrix
+from streampca.sources import as_matrix, open
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.sinks import chunk_for
 
@@ -52,7 +52,7 @@ def rows_of_scores(
     if out is None and is_dask_array(scores) and back.removed is None:
         return map_rows(scores, back.apply, p, score_dtype(scores.dtype))
     dim = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
-    matrix = as_matrix(scores, dim=dim)
+    matrix = (as_matrix if result.n_components else open)(scores, dim=dim)
     _check_width(matrix.shape, result)
     basis = None if back.removed is None else result.design_rows(matrix.labels.samples, remove)
     sides = None if basis is None else {"design": basis}

@@ -26,7 +26,8 @@ class PCA(LinearModel):
     ----------
     n_components : int, share (0 < x < 1: the smallest k whose share of the variance reaches x),
         "gap" (before the largest gap of the spectrum), "mle" (Minka's most probable number; n >= p,
-        and a solver that knows the whole spectrum) or None (all).
+        and a solver that knows the whole spectrum) or None (all). 0 gives the mean and the total
+        variance alone (solvers "scatter", "tsqr" and "gram").
     whiten : divide the scores by the standard deviation of their component.
     svd_solver : "auto", "scatter" (p x p, samples streamed), "tsqr" (R factor; singular values to
         1e-14 of the largest, where scatter and Gram resolve about 1e-8 in float64 and 3e-4 in
@@ -153,7 +154,7 @@ class PCA(LinearModel):
 
     def _settings(self, matrix: ChunkedMatrix, sample_weight: Any = None) -> dict[str, Any]:
         """The parameters as the solvers read them, with what stands beside this matrix."""
-        settings = check_settings(self.get_params(), matrix.shape)
+        settings = check_settings(self.get_params(), matrix.shape, 0 if self.center else 1)
         beside = resolve_given(settings, matrix.labels, sample_weight)
         freedom(beside.count(matrix.shape[0]), settings)
         return settings | {"given": beside}
@@ -234,8 +235,13 @@ class PCA(LinearModel):
         return pca_from_covariance(cls(n_components), S, mean, n, names)
 
 
-def check_settings(settings: dict[str, Any], shape: tuple[int, int]) -> dict[str, Any]:
-    """The settings; refuse those that no data, or no data of this shape, can meet."""
+def check_settings(
+    settings: dict[str, Any], shape: tuple[int, int], least: int = 1
+) -> dict[str, Any]:
+    """The settings; refuse those that no data, or no data of this shape, can meet.
+
+    least : components that may be asked.
+    """
     n, p = shape
     settings = iteration_limits(settings)
     if settings["missing"] not in ("raise", "mean"):
@@ -246,7 +252,7 @@ def check_settings(settings: dict[str, Any], shape: tuple[int, int]) -> dict[str
         raise InvalidInputError("missing='mean' needs center=True: holes hold the mean, 0 after it")
     standardization(settings)
     ddof = settings["ddof"]
-    check_n_components(settings["n_components"], n, p)
+    check_n_components(settings["n_components"], n, p, least)
     if n - ddof <= 0:
         raise InvalidInputError(
             f"n_samples={n} with ddof={ddof} leaves no degree of freedom: expected at least "

@@ -98,9 +98,9 @@ class KrylovShape:
 def krylov_candidates(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Candidate]:
     """Block Krylov along either axis, with bases of several sizes."""
     k = known_count(settings["n_components"], *matrix.shape)
-    if k is None or settings["n_components"] is None:
+    if not k or settings["n_components"] is None:
         raise InvalidInputError(
-            f"svd_solver='randomized' needs a number of components, not "
+            f"svd_solver='randomized' needs a number of components from 1, not "
             f"n_components={settings['n_components']!r}: the whole spectrum is not computed"
         )
     axes: tuple[int, ...] = (1, 0)

@@ -101,7 +101,7 @@ def plan_pca(
 def _may_iterate(settings: dict[str, Any]) -> bool:
     """Whether the iterative solver can answer: the number of components is known, and few."""
     k = settings["n_components"]
-    return isinstance(k, (int, np.integer)) and "max_passes" in settings
+    return isinstance(k, (int, np.integer)) and int(k) > 0 and "max_passes" in settings
 
 
 def _needs_gram(settings: dict[str, Any], everyone: ChunkedMatrix | None) -> str:

@@ -22,9 +22,9 @@ def sketch_candidate(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candida
     """
     n, p = matrix.shape
     k = known_count(settings["n_components"], n, p)
-    if k is None or settings["n_components"] is None:
+    if not k or settings["n_components"] is None:
         raise InvalidInputError(
-            f"svd_solver='sketch' needs a number of components, not "
+            f"svd_solver='sketch' needs a number of components from 1, not "
             f"n_components={settings['n_components']!r}"
         )
     beside = given(settings)

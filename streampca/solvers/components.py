@@ -15,8 +15,8 @@ from streampca.solvers.minka import MLE, check_mle
 TRACY_WIDOM = "tracy-widom"  # the components that are significant by that test
 
 
-def check_n_components(n_components: Any, n: int, p: int) -> None:
-    """Refuse a setting that no data of this shape can meet."""
+def check_n_components(n_components: Any, n: int, p: int, least: int = 1) -> None:
+    """Refuse a setting that no data of this shape can meet, or a number under ``least``."""
     limit = min(n, p)
     if n_components is None or n_components in ("gap", TRACY_WIDOM):
         return
@@ -29,9 +29,9 @@ def check_n_components(n_components: Any, n: int, p: int) -> None:
             "'gap', 'mle', 'tracy-widom' or None"
         )
     if isinstance(n_components, numbers.Integral):
-        if not 1 <= int(n_components) <= limit:
+        if not least <= int(n_components) <= limit:
             raise InvalidInputError(
-                f"n_components={n_components} must be between 1 and "
+                f"n_components={n_components} must be between {least} and "
                 f"min(n_samples, n_features)={limit}"
             )
     elif not 0.0 < float(n_components) < 1.0:
