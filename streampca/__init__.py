@@ -24,6 +24,7 @@ from streampca.models.anndata_results import write_anndata
 from streampca.models.genotype_projection import project_samples
 from streampca.models.ld_pruning import prune_ld
 from streampca.models.loading import load
+from streampca.models.model_store import ModelStore
 from streampca.passes import Advance, Plan
 from streampca.registration import register_with_xarray
 from streampca.sources import open
@@ -40,6 +41,7 @@ __all__ = [
     "FactorDecomposition",
     "GenotypePCA",
     "IncrementalPCA",
+    "ModelStore",
     "Plan",
     "RotatedDecomposition",
     "RotatedPCA",

@@ -34,6 +34,10 @@ class SourceError(StreamPCAError, OSError):
     """A source that is absent, unreadable or incomplete."""
 
 
+class BusyError(StreamPCAError, RuntimeError):
+    """Another process is at the same work, or was first; trying again later may do."""
+
+
 class MissingDependencyError(StreamPCAError, ImportError):
     """An optional package that this call needs is not installed."""
 

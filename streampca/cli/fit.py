@@ -34,7 +34,7 @@ from streampca.cli.outputs import check_outputs
 from streampca.cli.words import describe, left_out, report, summary
 from streampca.errors import MemoryLimitError
 from streampca.passes import size
-from streampca.store import ZarrSink, is_bundle
+from streampca.store import ZarrSink, is_model
 
 
 def add_commands(commands: Any) -> None:
@@ -198,7 +198,7 @@ def run_transform(arguments: argparse.Namespace) -> int:
 
 def run_info(arguments: argparse.Namespace) -> int:
     """``streampca info``: what a model or a source is."""
-    if len(arguments.source) == 1 and is_bundle(arguments.source[0]):
+    if len(arguments.source) == 1 and is_model(arguments.source[0]):
         model = streampca.load(arguments.source[0])
         print(json.dumps(summary(model), indent=1) if arguments.json else describe(model.result_))
         return 0

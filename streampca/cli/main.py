@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import streampca
-from streampca.cli import calibrate, fit, genotypes, pictures
+from streampca.cli import calibrate, fit, genotypes, models, pictures
 from streampca.cli.config import Parser, apply_config
 from streampca.cli.outputs import OutputError
 from streampca.errors import (
+    BusyError,
     MemoryLimitError,
     MissingDependencyError,
     SourceError,
@@ -19,10 +20,11 @@ from streampca.errors import (
 )
 
 # sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory, 73 no such
-# place to write to, 74 reading or writing failed
+# place to write to, 74 reading or writing failed, 75 another process was first: try again later
 FAILED = 74
 EXIT = (
     (OutputError, 73),
+    (BusyError, 75),
     (MemoryLimitError, 69),
     (SourceError, 66),
     (MissingDependencyError, 69),
@@ -64,6 +66,6 @@ def build_parser() -> Parser:
     parser = Parser(prog="streampca", description="PCA of matrices that do not fit in memory.")
     parser.add_argument("--version", action="version", version=f"streampca {streampca.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (fit, genotypes, pictures, calibrate):
+    for module in (fit, genotypes, pictures, models, calibrate):
         module.add_commands(commands)
     return parser

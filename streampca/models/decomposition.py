@@ -334,6 +334,15 @@ class Decomposition:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to a directory: Zarr arrays with checksums and JSON, whole or not at all."""
+        return write_bundle(path, *self.to_saved())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Decomposition:
+        """Read what ``save`` wrote; every file is checked. Raises SourceError."""
+        return cls.from_saved(*read_bundle(path), str(path))
+
+    def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """(arrays, JSON-ready document): all of it, for a bundle."""
         arrays = {
             one.name: getattr(self, one.name)
             for one in fields(self)
@@ -345,15 +354,16 @@ class Decomposition:
         document["certificate"] = self.certificate and self.certificate.to_dict()
         document["design"] = self.design and self.design.to_dict()
         arrays |= {} if self.design is None else self.design.arrays()
-        return write_bundle(path, arrays, {**document, "labels": labels, "kind": self.kind})
+        return arrays, {**document, "labels": labels, "kind": self.kind}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Decomposition:
-        """Read what ``save`` wrote; every file is checked. Raises SourceError."""
-        arrays, document = read_bundle(path)
+    def from_saved(
+        cls, arrays: dict[str, Array], document: dict[str, Any], where: str
+    ) -> Decomposition:
+        """The inverse of ``to_saved``.  where : for messages. Raises SourceError."""
         found = cls.kinds.get(str(document.pop("kind", None)))
         if found is None or not issubclass(found, cls):
-            raise SourceError(f"{path} is not a model")
+            raise SourceError(f"{where} is not a model")
         document["labels"] = labels_from_saved(document["labels"], arrays)
         certificate, design = document.pop("certificate"), document.pop("design", None)
         document["design"] = design and Design.from_saved(design, arrays)

@@ -11,6 +11,7 @@ import numpy as np
 
 from streampca.accumulators import MeanImputedScatter, RFactor, Scatter, TruncatedFactor
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError, not_fitted
+from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import Decomposition
@@ -241,6 +242,15 @@ class IncrementalPCA(LinearModel):
 
     def save_state(self, path: str | os.PathLike[str]) -> Path:
         """Write the state, so that rows can be appended after ``load_state``, bit for bit."""
+        return write_bundle(path, *self.state_to_saved())
+
+    @classmethod
+    def load_state(cls, path: str | os.PathLike[str]) -> IncrementalPCA:
+        """The model that ``save_state`` wrote. Raises SourceError where it is damaged."""
+        return cls.state_from_saved(*read_bundle(path), str(path))
+
+    def state_to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """(arrays, JSON-ready document) of the state, for a bundle."""
         arrays = {f"state-{k}": v for k, v in self._require_state().state().items()}
         columns, features = axis_to_saved(self._labels.features, "features")
         settings = {
@@ -254,14 +264,15 @@ class IncrementalPCA(LinearModel):
             "sample_dims": list(self._sample_dims()),
             "features": features,
         }
-        return write_bundle(path, arrays | columns, document)
+        return arrays | columns, document
 
     @classmethod
-    def load_state(cls, path: str | os.PathLike[str]) -> IncrementalPCA:
-        """The model that ``save_state`` wrote. Raises SourceError where it is damaged."""
-        arrays, document = read_bundle(path)
+    def state_from_saved(
+        cls, arrays: dict[str, Array], document: dict[str, Any], where: str
+    ) -> IncrementalPCA:
+        """The inverse of ``state_to_saved``.  where : for messages. Raises SourceError."""
         if document.get("kind") != "incremental state":
-            raise SourceError(f"{path} is not a saved IncrementalPCA state")
+            raise SourceError(f"{where} is not a saved IncrementalPCA state")
         model = cls(**document["settings"])
         state = {k[6:]: v for k, v in arrays.items() if k.startswith("state-")}
         model._accumulator = model._blank().from_state(state)

@@ -12,6 +12,7 @@ from streampca.models.pca import PCA
 from streampca.models.rotated import RotatedDecomposition
 from streampca.models.rotated_pca import RotatedPCA, rotated_from
 from streampca.models.truncated_svd import TruncatedSVD
+from streampca.store import StoredVersion, VersionStore, is_bundle, open_backend
 
 Loaded = PCA | GenotypePCA | TruncatedSVD | FactorAnalysis
 KINDS: dict[str, type[Loaded]] = {
@@ -28,14 +29,35 @@ NOT_KEPT = (
     "loadings",
 )  # lists, not settings
 
+Model = Loaded | RotatedPCA
 
-def load(path: str | os.PathLike[str]) -> Loaded | RotatedPCA:
-    """The model that ``save`` wrote: a fitted estimator with the same results.
+
+def load(path: str | os.PathLike[str]) -> Model:
+    """The model that ``save`` wrote, or the promoted one of a model store: a fitted estimator.
 
     Every file is checked against its digest. Raises SourceError where one is absent or altered,
     or the format is newer than this version reads.
     """
-    result = Decomposition.load(path)
+    place = os.fspath(path)
+    if "://" in place or not is_bundle(place):
+        store = VersionStore(open_backend(place))
+        if store.exists():
+            return store.read_current(model_of)
+    return estimator_of(Decomposition.load(place))
+
+
+def model_of(version: StoredVersion) -> Model:
+    """The fitted estimator of a version of a model store."""
+    return estimator_of(result_of(version))
+
+
+def result_of(version: StoredVersion) -> Decomposition:
+    """The decomposition of a version of a model store."""
+    return Decomposition.from_saved(*version.read("model"), f"version {version.number}")
+
+
+def estimator_of(result: Decomposition) -> Model:
+    """A fitted estimator with this result, and the settings that made it."""
     if isinstance(result, RotatedDecomposition):
         return rotated_from(result)
     kind = KINDS.get(result.method, PCA)

@@ -1,22 +1,38 @@
-"""Where results rest: bundles of arrays and JSON, and sinks that a pass writes to."""
+"""Where results rest: bundles of arrays and JSON, versions of them, and sinks of a pass."""
 
+from streampca.store.backend import Backend, Listed
 from streampca.store.bundle import is_bundle, read_bundle, write_bundle
 from streampca.store.compressed_group import CHUNK_ENTRIES, CompressedGroupSink
 from streampca.store.labelled_sink import LabelledSink, labelled_columns, read_labelled
+from streampca.store.local import LocalBackend
+from streampca.store.log import Entry, History
 from streampca.store.matrix_group import GroupLayout, GroupSink, open_group_sink
+from streampca.store.objects import ObjectBackend, open_backend
 from streampca.store.sinks import MemorySink, Sink, ZarrSink
+from streampca.store.versions import Part, StoredVersion, VersionStore, is_model
 
 __all__ = [
     "CHUNK_ENTRIES",
+    "Backend",
     "CompressedGroupSink",
+    "Entry",
     "GroupLayout",
     "GroupSink",
+    "History",
     "LabelledSink",
+    "Listed",
+    "LocalBackend",
     "MemorySink",
+    "ObjectBackend",
+    "Part",
     "Sink",
+    "StoredVersion",
+    "VersionStore",
     "ZarrSink",
     "is_bundle",
+    "is_model",
     "labelled_columns",
+    "open_backend",
     "open_group_sink",
     "read_bundle",
     "read_labelled",

@@ -1,15 +1,14 @@
 """Named arrays and a JSON document in one directory, written whole or not at all.
 
 Layout: ``bundle.json`` (format version, document, SHA-256 of every file, itself included) and
-``arrays/<name>`` (Zarr v3 with crc32c). No pickle. Models, accumulator states and checkpoints
-are all bundles.
+``arrays/<name>`` (Zarr v3 with crc32c). No pickle. Models, accumulator states, ledgers and
+checkpoints are all bundles, in a directory of their own or within a version of a model store.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-import json
 import os
 import shutil
 import uuid
@@ -18,14 +17,62 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
-import zarr.codecs
 
 from streampca.errors import InvalidInputError, SourceError
+from streampca.store.array_files import Get, Put, check_name, read_array
+from streampca.store.array_files import write_array as _write_array
+from streampca.store.signed import sign, unsign
 
 FORMAT_VERSION = 1
-CHUNK_NBYTES = 8 * 1024 * 1024
-UNSIGNED = "0" * 64  # stands where the digest of bundle.json itself goes, while it is taken
+INDEX = "bundle.json"
+
+
+def write_files(
+    put: Put, arrays: Mapping[str, np.ndarray[Any, Any]], document: Mapping[str, Any]
+) -> None:
+    """Hand every file of a bundle to ``put(name, bytes)``, ``bundle.json`` last."""
+    for name in arrays:
+        check_name(name)
+    digests: dict[str, str] = {}
+
+    def put_and_note(name: str, data: bytes) -> None:
+        digests[name] = _sha256(data)
+        put(name, data)
+
+    for name, array in arrays.items():
+        _write_array(put_and_note, name, np.asarray(array))
+    whole = {"format_version": FORMAT_VERSION, "files": digests, "document": dict(document)}
+    put(INDEX, sign(whole))
+
+
+def read_files(
+    get: Get, text: bytes, where: str
+) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    """(arrays, document) of a bundle whose files ``get(name)`` returns, each of them checked.
+
+    text : its ``bundle.json``.  where : its place, for messages. Raises SourceError.
+    """
+    whole = unsign(text, f"{where}/{INDEX}", FORMAT_VERSION)
+    digests = whole["files"]
+    unread = set(digests)
+
+    def get_checked(name: str) -> bytes:
+        data = get(name)
+        if _sha256(data) != digests[name]:
+            raise altered(where, name)
+        unread.discard(name)
+        return data
+
+    names = sorted({name.split("/")[1] for name in digests})
+    arrays = {name: read_array(get_checked, digests, name) for name in names}
+    for name in sorted(unread):
+        get_checked(name)
+    return arrays, whole["document"]
+
+
+def altered(where: str, name: str) -> SourceError:
+    """The error for a file that is not what was written."""
+    return SourceError(f"{where}: {name} is absent or altered; restore it from a backup")
 
 
 def write_bundle(
@@ -41,29 +88,11 @@ def write_bundle(
     target = Path(path)
     if target.exists() and not (target / "bundle.json").is_file():
         raise InvalidInputError(f"{target} exists and is not a streampca bundle; choose another")
-    for name in arrays:
-        if name in ("", ".", "..") or "/" in name:
-            raise InvalidInputError(f"array name {name!r}; expected one that can name a directory")
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
     try:
         staged.mkdir()
-        for name, array in arrays.items():
-            _write_array(staged / "arrays" / name, np.asarray(array))
-        files = sorted(p for p in staged.rglob("*") if p.is_file())
-        digests = {p.relative_to(staged).as_posix(): _sha256(p) for p in files}
-        whole = {
-            "format_version": FORMAT_VERSION,
-            "files": digests,
-            "document": dict(document),
-            "sha256": UNSIGNED,
-        }
-        text = json.dumps(whole, indent=1, sort_keys=True)
-        head, _, tail = text.rpartition(UNSIGNED)
-        signed = head + hashlib.sha256(text.encode()).hexdigest() + tail
-        (staged / "bundle.json").write_bytes(signed.encode())
-        for file in [*files, staged / "bundle.json"]:
-            _fsync(file)
+        write_files(lambda name, data: _write(staged / name, data), arrays, document)
         for folder in [p for p in staged.rglob("*") if p.is_dir()] + [staged]:
             _fsync(folder)
         if target.exists():
@@ -98,7 +127,7 @@ def read_bundle(
 
 def _read_index(target: Path) -> bytes:
     try:
-        return (target / "bundle.json").read_bytes()
+        return (target / INDEX).read_bytes()
     except OSError:
         raise SourceError(f"{target}: no streampca model or state there") from None
 
@@ -106,32 +135,13 @@ def _read_index(target: Path) -> bytes:
 def _read_whole(
     target: Path, text: bytes
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-    try:
-        whole = json.loads(text)
-        version, digest = whole.get("format_version"), whole.get("sha256")
-    except (ValueError, AttributeError) as error:
-        raise SourceError(f"{target}/bundle.json is damaged: {error}") from None
-    if version != FORMAT_VERSION:
-        raise SourceError(
-            f"{target} has format {version!r}; this streampca reads {FORMAT_VERSION}. "
-            "Upgrade streampca to read newer ones."
-        )
-    head, found, tail = text.rpartition(str(digest).encode())
-    unsigned = head + UNSIGNED.encode() + tail
-    if not found or hashlib.sha256(unsigned).hexdigest() != digest:
-        raise SourceError(f"{target}/bundle.json is damaged; restore it from a backup")
-    for name, digest in whole["files"].items():
-        file = target / name
-        if not file.is_file() or _sha256(file) != digest:
-            raise SourceError(f"{target}: {name} is absent or altered; restore it from a backup")
-    names = sorted({name.split("/")[1] for name in whole["files"]})
-    arrays = {}
-    for name in names:
-        array = np.asarray(zarr.open_array(str(target / "arrays" / name), mode="r")[...])
-        if array.dtype.kind == "T":
-            array = array.astype(f"U{np.strings.str_len(array).max(initial=1)}")
-        arrays[name] = array
-    return arrays, whole["document"]
+    def get(name: str) -> bytes:
+        try:
+            return (target / name).read_bytes()
+        except OSError:
+            raise altered(str(target), name) from None
+
+    return read_files(get, text, str(target))
 
 
 def is_bundle(path: str | os.PathLike[str]) -> bool:
@@ -139,32 +149,14 @@ def is_bundle(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / "bundle.json").is_file()
 
 
-def _write_array(path: Path, array: np.ndarray[Any, Any]) -> None:
-    if array.dtype.kind in "OSU":  # the one string type that the Zarr v3 specification knows
-        array = array.astype(np.dtypes.StringDType())
-    rows = max(1, CHUNK_NBYTES // max(1, array[:1].nbytes)) if array.ndim else 1
-    chunks = (
-        (min(rows, array.shape[0]) or 1, *(s or 1 for s in array.shape[1:])) if array.ndim else ()
-    )
-    stored = zarr.create_array(
-        str(path),
-        shape=array.shape,
-        chunks=chunks,
-        dtype=array.dtype,
-        zarr_format=3,
-        compressors=[zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()],
-        config={"write_empty_chunks": True},
-    )
-    if not array.ndim:
-        stored[...] = array
-        return
-    for start in range(0, len(array), chunks[0]):  # all at once, it would encode all at once
-        stored[start : start + chunks[0]] = array[start : start + chunks[0]]
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    _fsync(path)
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def exchange(staged: Path, target: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import streampca.store.bundle as bundle_module
 from streampca.errors import InvalidInputError, SourceError
-from streampca.store import is_bundle, read_bundle, write_bundle
+from streampca.store import array_files, is_bundle, read_bundle, write_bundle
 
 ARRAYS = {
     "float64": np.linspace(0, 1, 7),
@@ -83,7 +83,7 @@ def test_big_endian_numbers_keep_their_values(tmp_path: Path) -> None:
 
 
 def test_many_arrays_of_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle_module, "CHUNK_NBYTES", 300)
+    monkeypatch.setattr(array_files, "CHUNK_NBYTES", 300)
     arrays = {f"a.{i}": np.random.default_rng(i).normal(size=(50, 3)) for i in range(3)}
     write_bundle(tmp_path / "b", arrays, {})
     assert len(list((tmp_path / "b" / "arrays" / "a.0" / "c").iterdir())) > 4

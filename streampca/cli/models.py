@@ -1,0 +1,182 @@
+"""``streampca models``: what a model store holds, and which of it is served."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import streampca
+from streampca.cli.words import describe
+from streampca.errors import SourceError
+from streampca.models.drift import compare
+from streampca.models.model_store import Version
+from streampca.store import History
+
+Run = Callable[[argparse.Namespace], int]
+
+
+def add_commands(commands: Any) -> None:
+    """Declare them."""
+    models = commands.add_parser("models", help="list, check, promote and remove stored versions")
+    inner = models.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, run: Run, words: str, version: str = "") -> argparse.ArgumentParser:
+        one: argparse.ArgumentParser = inner.add_parser(name, help=words, description=words)
+        one.set_defaults(run=run)
+        one.add_argument("store", help="the model store: a directory or s3://bucket/path")
+        if version:
+            text = "its number, or the beginning of its id"
+            one.add_argument("version", nargs=None if version == "1" else "?", help=text)
+        one.add_argument("--json", action="store_true", help="machine-readable output")
+        return one
+
+    add("list", run_list, "all versions, the promoted one marked *")
+    add("show", run_show, "one version: spectrum, settings, source, lineage", "?")
+    verify = add("verify", run_verify, "read every byte of the log and of the versions", "?")
+    verify.add_argument("--mend", action="store_true", help="write a damaged _head.json anew")
+    promote = add("promote", run_promote, "serve this version from now on", "1")
+    rollback = add("rollback", run_rollback, "serve the version promoted before, or this one", "?")
+    for one in (promote, rollback):
+        one.add_argument("--reason", default="", help="for the log")
+    gc = add("gc", run_gc, "remove old versions and what unfinished publications left")
+    gc.add_argument("--keep", type=int, default=10, metavar="N", help="versions (default 10)")
+    gc.add_argument(
+        "--grace", type=float, default=24.0, metavar="HOURS",
+        help="for which unfinished publications are left alone (default 24)",
+    )  # fmt: skip
+    gc.add_argument("--dry-run", action="store_true", help="only say what would go")
+    diff = add("diff", run_diff, "how far a version lies from another (default: the promoted one)")
+    diff.add_argument("version", help="the new one")
+    diff.add_argument("other", nargs="?", help="the old one")
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """``streampca models list``."""
+    store = streampca.ModelStore(arguments.store)
+    history = store.history()
+    rows = [_row(version, history) for version in store.versions()]
+    if arguments.json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    print(f"{'':1} {'version':>7} {'published':25} {'samples':>10} {'k':>4}  {'state':10} reason")
+    for row in rows:
+        mark = "*" if row["state"] == "promoted" else " "
+        print(
+            f"{mark} {row['version']:>7} {row['published']:25} {row['samples']!s:>10} "
+            f"{row['components']!s:>4}  {row['state']:10} {row['reason']}"
+        )
+    return 0
+
+
+def _row(version: Version | Any, history: History) -> dict[str, Any]:
+    entry = version.entry
+    state = "promoted" if entry.version == history.current else "candidate"
+    if state == "candidate" and entry.version in {one.current for one in history.entries}:
+        state = "earlier"
+    row = {"version": entry.number, "id": entry.version, "published": entry.time, "state": state,
+           "reason": entry.reason, "samples": None, "components": None}  # fmt: skip
+    try:
+        record = version.record
+    except SourceError:
+        return {**row, "state": "damaged"}
+    return row | {name: record.get(name) for name in ("samples", "components")}
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """``streampca models show``."""
+    store = streampca.ModelStore(arguments.store)
+    version: Any = store.find(arguments.version)
+    row = _row(version, store.history())
+    if arguments.json:
+        print(json.dumps({**row, **version.record}, indent=1))
+        return 0
+    print(
+        f"version    {row['version']} ({row['id']}), {row['state']}, published {row['published']}"
+    )
+    lineage = version.record.get("lineage", {})
+    if lineage:
+        print(f"lineage    {json.dumps(lineage)}")
+    print(describe(version.result()))
+    return 0
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    """``streampca models verify``: exit code 65 where something is damaged."""
+    store = streampca.ModelStore(arguments.store)
+    if arguments.mend:
+        store.mend()
+    if arguments.version is None:
+        wrong, number = store.verify(), len(store.versions())
+    else:
+        version = store.find(arguments.version)
+        wrong, number = {}, 1
+        try:
+            version.verify()
+        except SourceError as error:
+            wrong[version.number] = str(error)
+    if arguments.json:
+        print(json.dumps({"versions": number, "damaged": wrong}, indent=1))
+    else:
+        print("\n".join([*wrong.values(), f"{number - len(wrong)} of {number} versions are whole"]))
+    return 65 if wrong else 0
+
+
+def run_promote(arguments: argparse.Namespace) -> int:
+    """``streampca models promote``."""
+    store = streampca.ModelStore(arguments.store)
+    return _served(arguments, store.promote(arguments.version, arguments.reason))
+
+
+def run_rollback(arguments: argparse.Namespace) -> int:
+    """``streampca models rollback``."""
+    store = streampca.ModelStore(arguments.store)
+    return _served(arguments, store.rollback(arguments.version, arguments.reason))
+
+
+def _served(arguments: argparse.Namespace, version: Any) -> int:
+    if arguments.json:
+        print(json.dumps({"promoted": version.number, "id": version.id}))
+    else:
+        print(f"version {version.number} ({version.id}) is served now")
+    return 0
+
+
+def run_gc(arguments: argparse.Namespace) -> int:
+    """``streampca models gc``."""
+    store = streampca.ModelStore(arguments.store)
+    names = store.gc(arguments.keep, grace=3600 * arguments.grace, dry_run=arguments.dry_run)
+    ids = sorted({name.split("/")[1] for name in names if name.startswith("versions/")})
+    if arguments.json:
+        told = {"removed": ids, "files": len(names), "dry_run": arguments.dry_run}
+        print(json.dumps(told, indent=1))
+    else:
+        would = "would be removed" if arguments.dry_run else "removed"
+        print("\n".join([*ids, f"{len(ids)} versions, {len(names)} files {would}"]))
+    return 0
+
+
+def run_diff(arguments: argparse.Namespace) -> int:
+    """``streampca models diff``."""
+    store = streampca.ModelStore(arguments.store)
+    new: Any = store.find(arguments.version)
+    old: Any = store.find(arguments.other)
+    drift = compare(old.result(), new.result())
+    changed = _changed(old.record.get("settings", {}), new.record.get("settings", {}))
+    if arguments.json:
+        told = {"old": old.number, "new": new.number, "settings": changed, **drift.to_dict()}
+        print(json.dumps(told, indent=1, default=np.ndarray.tolist))
+        return 0
+    print(f"from version {old.number} to version {new.number}")
+    for name, (before, now) in changed.items():
+        print(f"{name}: {before!r} became {now!r}")
+    print(drift)
+    return 0
+
+
+def _changed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, list[Any]]:
+    names = sorted(set(old) | set(new))
+    return {n: [old.get(n), new.get(n)] for n in names if old.get(n) != new.get(n)}

@@ -1,0 +1,112 @@
+"""How far one decomposition lies from another: angles, matched components, spectrum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.models.decomposition import Decomposition
+from streampca.models.feature_names import check_same_features
+from streampca.models.saved_labels import plain
+
+
+@dataclass(frozen=True)
+class Drift:
+    """From an old result to a new one, over the first k components of both.
+
+    angles : (k,) principal angles between the two spans, radians, ascending.
+    match : (k,) which new component each old one became (the assignment with the largest sum of
+        absolute cosines).  cosine : (k,) of each old component and its match: negative where the
+        sign turned.
+    variance_ratio : (k,) explained variance of the match over that of the old component.
+    total_ratio : of the total variances.
+    mean_shift : largest change of a feature's mean in its old standard deviations.
+    """
+
+    angles: Array
+    match: Array
+    cosine: Array
+    variance_ratio: Array
+    total_ratio: float
+    mean_shift: float
+
+    @property
+    def max_angle(self) -> float:
+        """The largest principal angle, radians."""
+        return float(self.angles.max(initial=0.0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return {**{name: plain(value) for name, value in vars(self).items()},
+                "max_angle": self.max_angle}  # fmt: skip
+
+    def __str__(self) -> str:
+        lines = [
+            f"largest angle between the spans {np.rad2deg(self.max_angle):.4g} degrees; total "
+            f"variance x {self.total_ratio:.6g}; means moved by up to {self.mean_shift:.3g} "
+            "standard deviations",
+            f"{'component':>9} {'is now':>7} {'angle':>9} {'variance':>9}",
+        ]
+        for i, (now, cosine) in enumerate(zip(self.match, self.cosine, strict=True)):
+            angle = np.rad2deg(np.arccos(min(abs(cosine), 1.0)))
+            sign = "-" if cosine < 0 else ""
+            lines.append(
+                f"{i + 1:>9} {sign + str(now + 1):>7} {angle:>8.3g}° x{self.variance_ratio[i]:.5g}"
+            )
+        return "\n".join(lines)
+
+
+def compare(old: Decomposition, new: Decomposition) -> Drift:
+    """The drift from ``old`` to ``new``. Reads no data.
+
+    Raises InvalidInputError where they are of other features, or without components.
+    """
+    v, w = old.require_components(), new.require_components()
+    if v.shape[1] != w.shape[1]:
+        raise InvalidInputError(f"{w.shape[1]} features cannot be compared with {v.shape[1]}")
+    check_same_features(new.labels.features, old.labels.features)
+    k = min(len(v), len(w))
+    v, w = v[:k], w[:k]
+    cosines = v @ w.T
+    rows, match = linear_sum_assignment(-np.abs(cosines))
+    before, now = old.explained_variance[:k], new.explained_variance[match]
+    return Drift(
+        angles=principal_angles(v, w),
+        match=match,
+        cosine=cosines[rows, match],
+        variance_ratio=_ratio(now, before),
+        total_ratio=float(_ratio(new.total_variance, old.total_variance)),
+        mean_shift=_mean_shift(old, new),
+    )
+
+
+def principal_angles(v: Array, w: Array) -> Array:
+    """(k,) angles between the spans of orthonormal rows, ascending, small ones by their sines.
+
+    Source: Bjorck and Golub 1973, "Numerical methods for computing angles between linear
+    subspaces", section 3.
+    """
+    cosine = np.linalg.svd(v @ w.T, compute_uv=False)
+    sine = np.linalg.svd(w - (w @ v.T) @ v, compute_uv=False)[::-1][: len(cosine)]
+    small = cosine**2 > 0.5
+    return np.where(small, np.arcsin(np.minimum(sine, 1.0)), np.arccos(np.minimum(cosine, 1.0)))
+
+
+def _ratio(now: Any, before: Any) -> Any:
+    """now / before; 1 where both are 0, infinity where only the first was."""
+    now, before = np.asarray(now, float), np.asarray(before, float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(now == before, 1.0, now / before)
+
+
+def _mean_shift(old: Decomposition, new: Decomposition) -> float:
+    if old.feature_variance is None:
+        return float("nan")
+    shift = np.abs(np.asarray(new.mean) - np.asarray(old.mean))
+    deviation = np.sqrt(np.asarray(old.feature_variance))
+    return float(np.divide(shift, deviation, out=np.zeros_like(shift), where=deviation > 0).max())

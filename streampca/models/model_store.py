@@ -1,0 +1,122 @@
+"""The model store as its users see it: versions that open as fitted models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from streampca.errors import InvalidInputError
+from streampca.models.decomposition import Decomposition
+from streampca.models.incremental_pca import IncrementalPCA
+from streampca.models.loading import Model, model_of, result_of
+from streampca.models.saved_labels import plain
+from streampca.store import History, Part, StoredVersion, VersionStore, open_backend
+
+
+class Version(StoredVersion):
+    """One immutable version of a model: ``number``, ``id``, ``record``, and the model itself.
+
+    Whatever is read is checked against its digest first. Raises SourceError where it is absent or
+    altered.
+    """
+
+    def load(self) -> Model:
+        """The fitted model, ready to transform."""
+        return model_of(self)
+
+    def result(self) -> Decomposition:
+        """The decomposition alone."""
+        return result_of(self)
+
+    def state(self) -> IncrementalPCA | None:
+        """The model with what it has accumulated, to which rows can be appended; None without."""
+        if "state" not in self.parts:
+            return None
+        return IncrementalPCA.state_from_saved(*self.read("state"), f"version {self.number}")
+
+    def __repr__(self) -> str:
+        return f"<Version {self.number} ({self.id}) in {self.backend.place}>"
+
+
+class ModelStore(VersionStore):
+    """Versions of a model in a directory or an object store.
+
+    place : a local path, or a URL (``s3://``, ``gs://``, ``az://``) with ``obstore`` installed.
+        Nothing is made there before the first version is published.
+    storage_options : for the object store; never kept. Credentials otherwise come from the
+        environment.
+
+        store = streampca.ModelStore("models/nightly")
+        store.publish(pca)           # version 1, served from now on
+        store.latest().load()        # as streampca.load("models/nightly")
+        store.rollback()
+
+    A version is written, flushed, and then committed by one entry of an append-only log, made only
+    if it is absent: whatever dies at whatever moment, readers get the old version or the new one,
+    whole. ``promote``, ``rollback``, ``verify``, ``gc``, ``find`` and ``versions`` come from
+    :class:`streampca.store.VersionStore`.
+    """
+
+    kind = Version
+
+    def __init__(
+        self, place: str | os.PathLike[str], *, storage_options: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(open_backend(os.fspath(place), storage_options))
+
+    def latest(self) -> Version:
+        """The promoted version. Raises SourceError where there is none."""
+        found = self.find()
+        assert isinstance(found, Version)
+        return found
+
+    def load(self) -> Model:
+        """The promoted model, ready to transform."""
+        model: Model = self.read_current(model_of)
+        return model
+
+    def publish(
+        self, model: Any, *, state: bool = True, promote: bool = True, key: str = "",
+        base: History | None = None, reason: str = "", more: Mapping[str, Part] | None = None,
+        record: Mapping[str, Any] | None = None,
+    ) -> Version:  # fmt: skip
+        """Publish a fitted estimator, or a Decomposition; see :meth:`VersionStore.commit`.
+
+        state : keep what an IncrementalPCA has accumulated too, so that rows can be appended.
+        more : further parts.  record : further entries of the record.
+        """
+        result = model if isinstance(model, Decomposition) else getattr(model, "result_", None)
+        if not isinstance(result, Decomposition):
+            raise InvalidInputError(
+                f"cannot publish {type(model).__name__}; expected a fitted model or its result_"
+            )
+        parts: dict[str, Part] = {"model": result.to_saved()}
+        if state and isinstance(model, IncrementalPCA):
+            parts["state"] = model.state_to_saved()
+        told = {**record_of(result), **(record or {})}
+        found = self.commit(
+            {**parts, **(more or {})}, told, promote=promote, key=key, base=base, reason=reason
+        )
+        assert isinstance(found, Version)
+        return found
+
+
+def record_of(result: Decomposition) -> dict[str, Any]:
+    """What the manifest of a version says of its model, without opening it."""
+    provenance = dict(result.provenance)
+    certificate = result.certificate
+    return {
+        "method": result.method,
+        "samples": result.n_samples,
+        "features": result.n_features,
+        "components": result.n_components,
+        "explained_variance": plain(result.explained_variance),
+        "total_variance": result.total_variance,
+        "settings": plain(result.settings),
+        "certificate": None if certificate is None else certificate.to_dict(),
+        "source": {"fingerprint": provenance.pop("source", "")},
+        "libraries": provenance.pop("versions", {}),
+        "plan": plain(result.plan),
+        "cost": plain(provenance),
+    }

@@ -1,0 +1,220 @@
+"""Model stores of fitted models, and the models that earlier versions wrote."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca
+from streampca.cli import main
+from streampca.errors import InvalidInputError, SourceError
+from streampca.models.drift import compare, principal_angles
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture
+def X() -> Any:
+    rng = np.random.default_rng(5)
+    return rng.standard_normal((40, 6)) @ np.diag([6, 5, 4, 3, 2, 1.0]) + 3
+
+
+# -- what earlier versions wrote ---------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
+@pytest.mark.parametrize("archive", sorted(FIXTURES.glob("format-*.zip")), ids=lambda p: p.stem)
+def test_models_of_every_earlier_format_open(archive: Path, tmp_path: Path) -> None:
+    """Each archive was written by the commit that introduced what it holds; none is rewritten.
+
+    a: PCA and IncrementalPCA states; b: genotypes; c: rotated, TruncatedSVD; d: model stores.
+    """
+    with zipfile.ZipFile(archive) as zipped:
+        zipped.extractall(tmp_path)
+    expected = np.load(tmp_path / "expected.npz")
+    X = expected["X"]
+    models = [
+        one.parent.name for one in tmp_path.glob("*/bundle.json") if one.parent.name != "state"
+    ]
+    assert len(models) >= 2
+    for name in models:
+        model = streampca.load(tmp_path / name)
+        if name != "genotypes":
+            np.testing.assert_allclose(model.transform(X), expected[name], rtol=1e-13, atol=1e-13)
+        if f"{name} variance" in expected:
+            np.testing.assert_array_equal(model.explained_variance_, expected[f"{name} variance"])
+    state = streampca.IncrementalPCA.load_state(tmp_path / "state")
+    state.partial_fit(X[7:])
+    variance = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:2] ** 2 / (len(X) - 1)
+    np.testing.assert_allclose(state.explained_variance_, variance, rtol=1e-12)
+    if (tmp_path / "store").exists():
+        store = streampca.ModelStore(tmp_path / "store")
+        assert [v.number for v in store.versions()] == [1, 2]
+        assert store.verify() == {}
+        assert store.latest().state().n_samples_seen_ == 7
+        store.publish(state)
+        assert store.latest().number == 3
+
+
+# -- the store ---------------------------------------------------------------------------------
+
+
+def test_publish_and_load(X: Any, tmp_path: Path) -> None:
+    store = streampca.ModelStore(tmp_path / "models")
+    pca = streampca.PCA(3, scale="std").fit(X)
+    version = store.publish(pca, reason="the first")
+    record = version.record
+    assert (version.number, record["samples"], record["components"]) == (1, 40, 3)
+    assert record["settings"]["scale"] == "std"
+    assert record["plan"]["solver"] == "scatter"
+    assert record["cost"]["reads"] == pca.plan_.reads
+    assert record["libraries"]["numpy"] == np.__version__
+    assert record["certificate"]["angle_bound"] == pca.certificate_.angle_bound.tolist()
+    assert len(record["source"]["fingerprint"]) == 64
+    for model in (store.load(), streampca.load(tmp_path / "models"), store.latest().load()):
+        np.testing.assert_array_equal(model.transform(X), pca.transform(X))
+    assert streampca.load(tmp_path / "models").get_params() == pca.get_params()
+    # a version's part is what model.save writes, and opens as that
+    part = tmp_path / "models" / "versions" / version.id / "model"
+    np.testing.assert_array_equal(streampca.load(part).components_, pca.components_)
+    saved = pca.save(tmp_path / "saved")
+    files = [sorted(p.relative_to(at) for p in at.rglob("*")) for at in (part, saved)]
+    assert files[0] == files[1]
+    assert version.state() is None
+    with pytest.raises(InvalidInputError, match="cannot publish ndarray"):
+        store.publish(X)
+
+
+def test_a_state_goes_on_after_the_store_bit_for_bit(X: Any, tmp_path: Path) -> None:
+    store = streampca.ModelStore(tmp_path / "models")
+    model = streampca.IncrementalPCA(3).partial_fit(X[:25])
+    version = store.publish(model)
+    again = version.state()
+    assert again is not None
+    np.testing.assert_array_equal(
+        again.partial_fit(X[25:]).components_, model.partial_fit(X[25:]).components_
+    )
+    assert store.publish(model, state=False).state() is None
+
+
+def test_a_decomposition_and_an_object_store(X: Any) -> None:
+    pytest.importorskip("obstore")
+    store = streampca.ModelStore("memory:///nightly")
+    pca = streampca.PCA(2).fit(X)
+    store.publish(pca.result_)
+    np.testing.assert_array_equal(store.load().components_, pca.components_)
+
+
+def test_what_is_no_model_says_so(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no streampca model"):
+        streampca.load(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- drift -------------------------------------------------------------------------------------
+
+
+def test_principal_angles_are_those_of_a_known_rotation() -> None:
+    for angle in (0.0, 1e-9, 1e-4, 0.3, 1.2, np.pi / 2):
+        v = np.eye(5)[:2]
+        w = v.copy()
+        w[1] = np.cos(angle) * np.eye(5)[1] + np.sin(angle) * np.eye(5)[3]
+        turn = np.array([[0.6, 0.8], [-0.8, 0.6]])
+        found = principal_angles(v, turn @ w)
+        np.testing.assert_allclose(found, [0, angle], atol=1e-15, rtol=1e-10)
+
+
+def test_swapped_and_turned_components_are_matched(X: Any) -> None:
+    from dataclasses import replace
+
+    old = streampca.PCA(3).fit(X).result_
+    order, sign = [1, 0, 2], np.array([1.0, -1.0, 1.0])
+    new = replace(
+        old,
+        components=old.components[order] * sign[:, None],
+        explained_variance=old.explained_variance[order] * 2,
+    )
+    drift = compare(old, new)
+    assert drift.match.tolist() == order
+    np.testing.assert_allclose(drift.cosine, [-1, 1, 1])
+    np.testing.assert_allclose(drift.variance_ratio, 2)
+    assert drift.max_angle < 1e-14
+    assert (drift.total_ratio, drift.mean_shift) == (1.0, 0.0)
+    with pytest.raises(InvalidInputError, match="5 features cannot be compared with 6"):
+        compare(old, streampca.PCA(3).fit(X[:, :5]).result_)
+
+
+# -- the command line --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(X: Any, tmp_path: Path) -> str:
+    store = streampca.ModelStore(tmp_path / "models")
+    store.publish(streampca.PCA(2).fit(X[:20]), reason="half of it")
+    store.publish(streampca.PCA(3).fit(X))
+    store.publish(streampca.PCA(3, ddof=0).fit(X), promote=False)
+    return str(tmp_path / "models")
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
+    assert main(["models", *words, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_commands(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = told(capsys, "list", place)
+    assert [(r["version"], r["state"], r["samples"], r["components"]) for r in rows] == [
+        (1, "earlier", 20, 2), (2, "promoted", 40, 3), (3, "candidate", 40, 3),
+    ]  # fmt: skip
+    assert rows[0]["reason"] == "half of it"
+    assert told(capsys, "show", place)["version"] == 2
+    assert told(capsys, "show", place, "1")["samples"] == 20
+    assert told(capsys, "verify", place) == {"versions": 3, "damaged": {}}
+    assert told(capsys, "rollback", place)["promoted"] == 1
+    assert told(capsys, "promote", place, rows[2]["id"][:8])["promoted"] == 3
+    diff = told(capsys, "diff", place, "3", "2")
+    assert diff["settings"] == {"ddof": [1, 0]}
+    assert diff["max_angle"] < 1e-12
+    np.testing.assert_allclose(diff["total_ratio"], 39 / 40)
+    gone = told(capsys, "gc", place, "--keep", "1", "--grace", "0", "--dry-run")
+    assert [row["version"] for row in told(capsys, "list", place)] == [1, 2, 3]
+    assert told(capsys, "gc", place, "--keep", "1", "--grace", "0")["removed"] == gone["removed"]
+    assert [row["version"] for row in told(capsys, "list", place)] == [3]
+
+
+def test_words(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("list", "show", "verify", "diff"):
+        more = ["1"] if command == "diff" else []
+        assert main(["models", command, place, *more]) == 0
+    printed = capsys.readouterr().out
+    assert "*       2" in printed
+    assert "3 of 3 versions are whole" in printed
+    assert "from version 2 to version 1" in printed
+    assert main(["info", place]) == 0
+    assert "40 samples" in capsys.readouterr().out
+
+
+def test_damage_is_told_with_its_exit_code(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    served = streampca.ModelStore(place).latest()
+    chunk = next(Path(place, "versions", served.id).rglob("c/0*"))
+    (chunk if chunk.is_file() else chunk / "0").write_bytes(b"altered")
+    assert list(told(capsys, "verify", place, code=65)["damaged"]) == ["2"]
+    assert told(capsys, "verify", place, "1")["damaged"] == {}
+    with pytest.raises(SourceError, match="absent or altered"):
+        streampca.load(place)
+    assert told(capsys, "rollback", place)["promoted"] == 1
+    assert streampca.load(place).n_components == 2
+    Path(place, "_head.json").write_text("{}")
+    assert main(["models", "list", place]) == 66
+    assert "--mend" in capsys.readouterr().err
+    told(capsys, "verify", place, "--mend", code=65)
+    assert main(["models", "list", place]) == 0
+    shutil.rmtree(place)
+    assert main(["models", "list", place]) == 66
+    assert "no model store there" in capsys.readouterr().err
