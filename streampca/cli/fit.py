@@ -126,9 +126,9 @@ def run_fit(arguments: argparse.Namespace) -> int:
     if not (arguments.json or arguments.quiet):
         print(model.plan(matrix, **weight), end="\n\n")
     model.fit(matrix, **weight)
-    said = report(model)  # the peak of the fit, not of writing
     if chosen is not None:
         chosen.record(model, arguments)
+    said = report(model)  # the peak of the fit, not of writing
     if arguments.output:
         model.save(arguments.output)
     if arguments.scores:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import Moments
+from streampca.errors import shorten
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
@@ -24,6 +25,8 @@ from streampca.solvers import (
     signs_of_components,
     solver_floor,
 )
+
+UNDETERMINED = 1.5  # radians: a bound that says no more than a right angle does
 
 
 def sketch(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
@@ -74,7 +77,24 @@ def sketch(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Ru
     components = np.array(kept.vectors.T, order="C")
     fitted.components = finish_components(components, rank, fitted, settings["center"])
     fitted.components *= signs_of_components(fitted.components.T)[:, None]
+    fitted.uncertain = _undetermined(fitted, rank)
     return fitted
+
+
+def _undetermined(fitted: Fitted, rank: int) -> str:
+    """Which components that vary the bound of this look leaves undetermined; "" where none is."""
+    assert fitted.certificate is not None
+    bad = np.flatnonzero(fitted.certificate.angle_bound[:rank] >= UNDETERMINED)
+    if not bad.size:
+        return ""
+    k = len(fitted.spectrum.values)
+    shown = shorten([str(i + 1) for i in bad[:4]], bad.size)
+    fewer = f", or fewer components, n_components={bad[0]}" if bad[0] else ""
+    return (
+        f"one look leaves the direction of {bad.size} of {k} components undetermined: component "
+        f"{shown}. What the sketch left out may be as large as the gaps beside them. Use "
+        f"svd_solver='randomized', which reads again{fewer}; certificate_ has the bounds."
+    )
 
 
 def _spectrum(values: Array, rows: Array, total: float) -> Spectrum:

@@ -9,7 +9,7 @@ import pytest
 
 import streampca.passes.plan as plan_module
 from streampca import PCA
-from streampca.errors import InvalidInputError
+from streampca.errors import AccuracyWarning, InvalidInputError
 
 
 def matrix(n: int, p: int, decay: float, seed: int, shift: float = 3.0) -> np.ndarray:
@@ -27,7 +27,10 @@ def test_every_value_and_angle_is_bounded(shape, decay, dtype, monkeypatch):
     for seed in range(2):
         x = matrix(*shape, decay, seed).astype(dtype)
         x[:: 1 + seed] += 2.0  # blocks differ in their means
-        model = PCA(4, svd_solver="sketch").fit(x)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            model = PCA(4, svd_solver="sketch").fit(x)
+        _check_told(model, told)
         z = x.astype(np.float64) - x.mean(axis=0, dtype=np.float64)
         _, s, vt = np.linalg.svd(z, full_matrices=False)
         true = s[:4] ** 2 / (len(x) - 1)
@@ -41,6 +44,29 @@ def test_every_value_and_angle_is_bounded(shape, decay, dtype, monkeypatch):
             model.result_.total_variance, np.sum(s**2) / (len(x) - 1), rtol=1e-6
         )
         assert len(model.cost_) == 1
+
+
+def _check_told(model, told):
+    """A warning names the components whose bound says nothing, and no others."""
+    free = [str(i + 1) for i in np.flatnonzero(model.certificate_.angle_bound >= 1.5)]
+    said = [str(one.message) for one in told if one.category is AccuracyWarning]
+    assert len(said) == bool(free)
+    if free:
+        assert f"{len(free)} of 4 components undetermined: component {'; '.join(free)}." in said[0]
+        assert "svd_solver='randomized'" in said[0]
+
+
+def test_a_flat_tail_is_told_and_what_stands_apart_is_not():
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((400, 150))
+    x[:, :2] *= [40.0, 25.0]
+    x = x @ np.linalg.qr(rng.standard_normal((150, 150)))[0]
+    with pytest.warns(AccuracyWarning, match="component 3; 4; 5. .* n_components=2") as told:
+        PCA(5, svd_solver="sketch").fit(x)
+    assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PCA(2, svd_solver="sketch").fit(x)
 
 
 def test_low_rank_data_lose_nothing():
