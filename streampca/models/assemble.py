@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -178,6 +179,7 @@ def provenance(costs: Sequence[PassCost], source: str) -> dict[str, Any]:
     }
 
 
+@cache
 def _version(name: str) -> str:
     try:
         return version(name)

@@ -41,6 +41,7 @@ from streampca.solvers import known_count
 SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized", "sketch")
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "randomized"}  # scikit-learn's
 PANELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+LEAST_PANEL_NBYTES = 1 << 20  # not divided further: that would read more to save next to nothing
 
 ITERATIVE = 1.25  # an exact solver is taken where it is not slower than by this
 
@@ -277,6 +278,8 @@ def _panels(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Candidate]:
     for wanted in PANELS:
         bounds = panel_bounds(matrix, wanted)
         divisions.setdefault(len(bounds), bounds)
+        if int(np.diff(bounds).max()) * p * work_dtype(matrix.dtype).itemsize <= LEAST_PANEL_NBYTES:
+            break
     candidates = []
     for bounds in divisions.values():
         specs = []

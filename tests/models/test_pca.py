@@ -856,9 +856,9 @@ def test_bad_input_is_refused_in_words(X, error, words):
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"n_components": 9}, "between 1 and"),
-        ({"n_components": 0}, "between 1 and"),
-        ({"n_components": -2}, "between 1 and"),
+        ({"n_components": 9}, "between 0 and"),
+        ({"n_components": 0, "center": False}, "between 1 and"),
+        ({"n_components": -2}, "between 0 and"),
         ({"n_components": 1.5}, "between 0 and 1"),
         ({"n_components": "many"}, "expected an integer"),
         ({"svd_solver": "magic"}, "svd_solver"),
