@@ -62,6 +62,10 @@ class HeywoodWarning(UserWarning):
     """A factor analysis found a uniqueness at its lower bound: an improper solution."""
 
 
+class ConvergenceWarning(UserWarning):
+    """An iteration stopped before what it computes had stopped changing."""
+
+
 class LocalComponentWarning(UserWarning):
     """One short region of the genome makes most of a component."""
 

@@ -1,13 +1,17 @@
 """What a pass remembers: mergeable summaries, one statistic per file."""
 
+from streampca.accumulators.alternating_step import AlternatingStep
 from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
 from streampca.accumulators.cross_moments import CrossMoments
 from streampca.accumulators.cross_product import CrossProduct
 from streampca.accumulators.feature_posterior import FeaturePosterior
 from streampca.accumulators.feature_projection import FeatureProjection
+from streampca.accumulators.filled_step import FilledStep
 from streampca.accumulators.gram import Gram
+from streampca.accumulators.held_out import HeldOutError
 from streampca.accumulators.leading_directions import LeadingDirections
 from streampca.accumulators.moments import Moments
+from streampca.accumulators.observed_power import ObservedPower
 from streampca.accumulators.r_factor import RFactor
 from streampca.accumulators.reconstruction import Reconstruction
 from streampca.accumulators.row_missing import RowMissing
@@ -19,14 +23,18 @@ from streampca.accumulators.truncated_factor import TruncatedFactor
 __all__ = [
     "OPEN_BLOCKS",
     "Accumulator",
+    "AlternatingStep",
     "CrossMoments",
     "CrossProduct",
     "FeaturePosterior",
     "FeatureProjection",
+    "FilledStep",
     "Gram",
+    "HeldOutError",
     "LeadingDirections",
     "MeanImputedScatter",
     "Moments",
+    "ObservedPower",
     "RFactor",
     "Reconstruction",
     "RowMissing",

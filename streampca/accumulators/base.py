@@ -27,6 +27,7 @@ class Accumulator(ABC):
     settings: ClassVar[tuple[str, ...]] = ()  # constructor arguments
     fields: ClassVar[tuple[str, ...]] = ()  # what ``state`` saves
     axis: ClassVar[int | None] = 0  # the streamed axis that it needs; None: either
+    makes: ClassVar[tuple[str, ...]] = ()  # rows that ``update`` lays beside the block, for sinks
 
     @abstractmethod
     def update(self, block: Any) -> None:

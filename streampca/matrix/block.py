@@ -21,6 +21,7 @@ from streampca.kernels import (
 )
 from streampca.matrix.entries import Entries
 from streampca.matrix.labels import Labels
+from streampca.matrix.observed import Observed
 
 TILE_NBYTES = 4 * 1024 * 1024  # one tile: large enough for BLAS, small enough to count little
 THIN_ROWS = 512  # rows of a block whose mean serves as a shift
@@ -103,6 +104,7 @@ class Block:
     arrays: Mapping[str, Any] = field(default_factory=dict)
     buffer: Any = None  # what the values lie in, used again when the block is done
     scratch: dict[Any, Any] | None = None  # arrays that the blocks of one lane share
+    absent: bool = False  # of a sparse block: what is not stored is missing, and not 0
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -152,19 +154,28 @@ class Block:
     def _calls(self) -> bool:
         """Whether they serve its tiles; those of a sparse block are expanded first."""
         small = self.values.dtype in (np.int8, np.uint8)
-        return bool(self.axis and small) and self.hidden is None and self.weights is None
+        plain = self.hidden is None and self.weights is None and not self.absent
+        return bool(self.axis and small) and plain
 
     @property
     def sparse(self) -> bool:
         """Whether ``entries`` serves this block. (Not where zeros or hidden cells are missing:
         what is not stored would be holes.)"""
-        expanded = isinstance(self.values, np.ndarray)
+        expanded = isinstance(self.values, np.ndarray) or self.absent
         return not expanded and self.hidden is None and self.missing_value != 0
 
     @cached_property
     def entries(self) -> Entries:
         """The stored entries of a sparse block: its statistics and products."""
         return Entries.of(self.values, self.axis, self.missing_value, self.weights)
+
+    @cached_property
+    def observed(self) -> Observed:
+        """The observed cells of a block in which what is not stored is missing."""
+        found = Observed.of(self.values, self.axis, self.missing_value)
+        if np.isinf(found.data).any():
+            self._refuse_infinity(np.unique(found.columns[np.isinf(found.data)]))
+        return found
 
     @cached_property
     def row_missing(self) -> Array:
@@ -186,12 +197,23 @@ class Block:
 
     def dense(self) -> Array:
         """The raw values as one dense array (a CSR block is expanded: small blocks only)."""
-        return _expanded(self.values)
+        return self._expanded(self.values)
+
+    def _expanded(self, values: Any) -> Array:
+        """A part of the values as an array; NaN where a cell is missing for not being stored."""
+        if not self.absent or isinstance(values, np.ndarray):
+            return _expanded(values)
+        dense = np.full(values.shape, np.nan, work_dtype(values.dtype))
+        stored = values.tocoo()
+        dense[stored.row, stored.col] = stored.data
+        return dense
 
     @cached_property
     def stats(self) -> ColumnStats:
         """Column statistics of this block, computed once however many accumulators ask."""
-        if not isinstance(self.values, np.ndarray) and self.hidden is None:
+        if self.absent and self.hidden is None and self.weights is None:
+            return self.observed.stats
+        if not isinstance(self.values, np.ndarray) and not self.absent and self.hidden is None:
             return self._sparse_stats()
         dense = self.dense()
         if self.compiled:
@@ -236,7 +258,7 @@ class Block:
     def head_mean(self) -> Array:
         """(columns,) mean of the observed cells among the first rows: a provisional shift."""
         rows = leading_rows(self.shape[0], self.weights)
-        head = _expanded(self.values[rows])
+        head = self._expanded(self.values[rows])
         mask = self.holes_in(head, (rows, slice(0, self.shape[1])))
         return provisional_mean(head, mask)
 
@@ -322,7 +344,7 @@ class Block:
     ) -> Tile:
         """Fill one tile, in pieces of rows that stay in cache."""
         part = (slice(None), slice(begin, end)) if self.axis else (slice(begin, end), slice(None))
-        raw = _expanded(self.values[part])
+        raw = self._expanded(self.values[part])
         rows, cols = raw.shape
         out = buffer[:rows] if not self.axis else buffer.reshape(-1)[: rows * cols]
         out = out.reshape(rows, cols)  # contiguous even where the last tile is narrower

@@ -52,6 +52,7 @@ class ChunkedMatrix(ABC):
     design: np.ndarray[Any, Any] | None = None  # projected out of the samples by every pass
     removed: np.ndarray[Any, Any] | None = None  # what that takes away, where it is known
     sparse: bool = False  # whether blocks come as scipy.sparse
+    absent: bool = False  # then: whether what is not stored is missing (ratings), and not 0
     resident_nbytes: int = 0  # of what the source itself holds while it is read (indptr)
     note: str = ""  # what a plan should say of the source
     streamed_axis: int = 0
@@ -146,6 +147,12 @@ class ChunkedMatrix(ABC):
         laid.design, laid.removed = design, removed
         return laid
 
+    def observed_only(self) -> ChunkedMatrix:
+        """The same sparse matrix, in which a cell that is not stored is missing."""
+        laid = copy.copy(self)
+        laid.absent = True
+        return laid
+
     def expanded(self) -> ChunkedMatrix:
         """The same matrix, planned as if its blocks came dense: where they are made so."""
         laid = copy.copy(self)
@@ -178,6 +185,7 @@ class ChunkedMatrix(ABC):
             i,
             self.labels,
             self.missing_value,
+            absent=self.absent,
         )
 
     def __repr__(self) -> str:

@@ -7,11 +7,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from streampca.errors import InvalidInputError
-from streampca.matrix import AxisLabels
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.decomposition import Decomposition
 from streampca.models.eof_views import scaling_factor
 from streampca.models.projection import BackProjection, score_dtype
-from streampca.passes.lazy import beside, is_dask_array, lazy_rows, map_rows
+from streampca.passes.lazy import beside, is_dask_array, lazy_rows, map_rows, rows_like
 from streampca.sources import as_matrix, open
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.sinks import chunk_for
@@ -121,6 +122,21 @@ def _wrapped(result: Decomposition, scores: Any, samples: AxisLabels, rows: Any)
     for variable in made.data_vars.values() if features.parts else [made]:
         variable.attrs.update(labels.attrs_of(str(variable.name)))
     return made
+
+
+def completed_like(X: Any, matrix: ChunkedMatrix, features: AxisLabels, rows: Array) -> Any:
+    """Completed rows (n, p) as the kind of object that came in."""
+    if is_xarray(X):
+        from streampca.sources.labelled import to_dataarray
+
+        return to_dataarray(rows, [matrix.labels.samples, features], matrix.labels.name or "filled")
+    if is_dask_array(X) and X.ndim == 2:
+        return rows_like(X, rows)
+    if hasattr(X, "to_numpy") and hasattr(X, "columns"):
+        import pandas as pd
+
+        return pd.DataFrame(rows, index=X.index, columns=X.columns)
+    return rows
 
 
 def _component(result: Decomposition) -> str:

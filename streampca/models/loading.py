@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 
+from streampca.models.completion import Completion
 from streampca.models.decomposition import Decomposition
 from streampca.models.factor_analysis import FactorAnalysis
 from streampca.models.genotype_pca import GenotypePCA
+from streampca.models.hard_impute import HardImpute
 from streampca.models.linear import attach
 from streampca.models.pca import PCA
 from streampca.models.rotated import RotatedDecomposition
 from streampca.models.rotated_pca import RotatedPCA, rotated_from
+from streampca.models.soft_impute import SoftImpute
 from streampca.models.truncated_svd import TruncatedSVD
 from streampca.store import StoredVersion, VersionStore, is_bundle, open_backend
 
-Loaded = PCA | GenotypePCA | TruncatedSVD | FactorAnalysis
+Loaded = PCA | GenotypePCA | TruncatedSVD | FactorAnalysis | HardImpute | SoftImpute
 KINDS: dict[str, type[Loaded]] = {
     "FactorAnalysis": FactorAnalysis,
     "GenotypePCA": GenotypePCA,
+    "HardImpute": HardImpute,
+    "SoftImpute": SoftImpute,
     "TruncatedSVD": TruncatedSVD,
 }  # others load as PCA
 NOT_KEPT = (
@@ -64,4 +69,6 @@ def estimator_of(result: Decomposition) -> Model:
     known = set(kind().get_params()).difference(NOT_KEPT if kind is GenotypePCA else ())
     model = kind(**{name: value for name, value in result.settings.items() if name in known})
     attach(model, result)
+    if isinstance(model, Completion):
+        model.restore()
     return model

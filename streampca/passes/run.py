@@ -33,7 +33,8 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
     operands : small arrays that every block needs: ``block["Q"]``.
     side_inputs : arrays aligned with the streamed axis; ``block["scores"]`` is the slice.
     maps : name -> function of a block; its result is ``block[name]`` for what follows.
-    sinks : name of a map -> where its results are written. Idempotent.
+    sinks : name of a map, or of rows that an accumulator makes -> where they are written.
+        Idempotent.
     weights : (samples,) row weights.  hidden : (samples, features) boolean, more missing cells.
     halo : streamed rows before each block, as ``block.halo``. A pass with a halo is a scan: its
         plan is ordered, accumulators are updated in one lane and never merged.
@@ -118,5 +119,6 @@ def _check(work: Work) -> None:
     for sink in work.sinks.values():
         if same := sources.intersection(sink.paths()):
             raise InvalidInputError(f"{same.pop()} is what is read; choose another output")
-    if missing := set(work.sinks) - set(work.maps):
+    made = {name for one in work.accumulators.values() for name in one.makes}
+    if missing := set(work.sinks) - set(work.maps) - made:
         raise InvalidInputError(f"sinks {sorted(missing)} have no map of that name")

@@ -20,6 +20,12 @@ from streampca.solvers.components import (
 )
 from streampca.solvers.factor_likelihood import FactorSolution, maximum_likelihood
 from streampca.solvers.factor_model import FactorModel
+from streampca.solvers.factors import (
+    balanced,
+    change_of_both,
+    relative_change,
+    singular_form,
+)
 from streampca.solvers.krylov import KrylovSpace, Ritz, start_block
 from streampca.solvers.minka import MLE, by_mle
 from streampca.solvers.rotation import Rotation, promax, rotate_loadings, varimax, varimax_of_r
@@ -43,11 +49,13 @@ __all__ = [
     "Rotation",
     "Spectrum",
     "TracyWidom",
+    "balanced",
     "by_gap",
     "by_mle",
     "by_share",
     "certify",
     "certify_ritz",
+    "change_of_both",
     "check_n_components",
     "coherent_rounding",
     "count_significant",
@@ -58,11 +66,13 @@ __all__ = [
     "orthonormal_columns",
     "product_floor",
     "promax",
+    "relative_change",
     "residual_norms",
     "rotate_loadings",
     "rounding_floor",
     "signs",
     "signs_of_components",
+    "singular_form",
     "solver_floor",
     "start_block",
     "svd_of_r",

@@ -168,6 +168,11 @@ class ZarrSink(Sink):
             self.place, self._array = self.path, None
 
 
+def open_written(path: str) -> Any:
+    """The Zarr array that a :class:`ZarrSink` left at this path."""
+    return zarr.open_array(path, mode="r")
+
+
 def chunk_for(edges: Array, most: int | None = None) -> int | None:
     """A chunk length that no two blocks with these edges share, or None for the default one.
 

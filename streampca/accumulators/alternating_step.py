@@ -1,0 +1,226 @@
+"""One sweep of alternating least squares: solve every line, add to the equations of the others."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators.base import Accumulator
+from streampca.accumulators.observed_tiles import observed_tiles
+from streampca.accumulators.open_sum import OpenSum
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array, add_product
+from streampca.kernels.least_squares import (
+    explained_squares,
+    packed_gram,
+    packed_length,
+    packed_products,
+    resolution,
+    solve_packed,
+)
+
+
+class AlternatingStep(Accumulator):
+    """U = argmin |W (Z - U V')|^2 + ridge |U|^2 line by line, and the equations of V given U.
+
+    A line is a streamed row (a sample, or a feature where features are streamed), Z the
+    standardised matrix with lines as rows, (L, m), W 1 where it is observed. The operand "v"
+    (m, sum of ranks) holds the factors of every candidate side by side; "center" and "scale" (p,)
+    standardise where they are given. ``block["u"]`` (length, sum of ranks) are the factors of the
+    block's lines, for a sink.
+
+    ranks, ridges : of the candidates, which share the reading.
+
+    Of a block in which only stored cells are observed, these alone are taken.
+    Sums are float64; within a span they are made in the working dtype.
+    Cost: with t = r (r + 1) / 2 about 4 L m (t + r) flops and L r^3 / 3; of sparse blocks 4 t flops
+    per entry.
+    Source: Hastie, Mazumder, Lee and Zadeh 2015, "Matrix completion and low-rank SVD via fast
+    alternating least squares", section 2, with each factor solved for exactly.
+    """
+
+    settings = ("streamed", "ranks", "ridges")
+    fields = ("left", "right", "gram", "squares", "cells", "explained", "singular")
+    makes = ("u",)
+
+    def __init__(self, *, streamed: int, ranks: tuple[int, ...], ridges: tuple[float, ...]) -> None:
+        self.axis = self.streamed = streamed  # type: ignore[misc]
+        self.ranks, self.ridges = tuple(ranks), tuple(ridges)
+        self._left, self._right = OpenSum(), OpenSum()
+        self.gram: Any = None  # (R, R) U'U
+        self.squares = 0.0  # sum of z^2 over the observed cells
+        self.cells = 0
+        self.explained: Any = None  # (candidates,) squares - |W (Z - U V')|^2
+        self.singular: Any = None  # (candidates,) lines of fewer independent observations than r
+
+    @property
+    def left(self) -> Array | None:
+        """(sum of r (r + 1) / 2, m) U' diag(w_j) U of every j across the lines."""
+        return self._left.closed
+
+    @left.setter
+    def left(self, value: Array) -> None:
+        self._left.closed = value
+
+    @property
+    def right(self) -> Array | None:
+        """(sum of ranks, m) U'z_j."""
+        return self._right.closed
+
+    @right.setter
+    def right(self, value: Array) -> None:
+        self._right.closed = value
+
+    def update(self, block: Any) -> None:
+        self._check(block)
+        v, total = block["v"], sum(self.ranks)
+        m = block.shape[1 - block.axis]
+        if v.shape != (m, total):
+            raise InvalidInputError(f"the operand v is {v.shape}; this block needs {(m, total)}")
+        self._begin()
+        fold = self._of_entries if block.absent else self._of_tiles
+        block.arrays["u"] = fold(block, v)
+
+    def _begin(self) -> None:
+        if self.gram is None:
+            total = sum(self.ranks)
+            self.gram = np.zeros((total, total))
+            self.explained = np.zeros(len(self.ranks))
+            self.singular = np.zeros(len(self.ranks), np.int64)
+
+    def _of_tiles(self, block: Any, v: Array) -> Array:
+        """Add what a dense block holds; its factors."""
+        dtype, m = block.work_dtype, len(v)
+        v = np.ascontiguousarray(v, dtype)
+        left = self._left.open((sum(map(packed_length, self.ranks)), m), dtype)
+        right = self._right.open((v.shape[1], m), dtype)
+        products = [packed_products(v[:, part]) for part in self.parts]
+        out = np.empty((block.length, v.shape[1]), dtype)
+        for tile in observed_tiles(block):
+            x = np.empty((v.shape[1], len(tile.z)))
+            for c, part in enumerate(self.parts):
+                x[part] = self._solve(c, v[:, part], products[c], tile)
+            self.gram += x @ x.T
+            self.squares += tile.squares
+            self.cells += tile.cells
+            u = x.astype(dtype)
+            add_product(right, u, tile.z)
+            self._add_left(left, u, tile.w)
+            out[tile.start - block.start :][: len(tile.z)] = u.T
+        return out
+
+    def _solve(self, c: int, v: Array, products: Array, tile: Any) -> Array:
+        """(r, lines) the factors of the lines of a tile for candidate c."""
+        if tile.w is None:
+            lines = len(tile.z)
+            left = np.broadcast_to(packed_gram(v), (packed_length(v.shape[1]), lines))
+        else:
+            left = products @ tile.w.T
+        right = v.T @ tile.z.T
+        x, singular = solve_packed(left, right, self.ridges[c], resolution(v.dtype))
+        self.explained[c] += explained_squares(x, right, self.ridges[c])
+        self.singular[c] += len(singular)
+        return x
+
+    def _add_left(self, left: Array, u: Array, w: Array | None) -> None:
+        """Add the products of factors (sum of ranks, lines) to the equations across the lines."""
+        first = 0
+        for part in self.parts:
+            products = packed_products(u[part].T)
+            into = left[first : first + len(products)]
+            if w is None:
+                into += products.sum(axis=1)[:, None]
+            else:
+                add_product(into, products, w)
+            first += len(products)
+
+    def _of_entries(self, block: Any, v: Array) -> Array:
+        """Add what a block of observed entries holds; its factors."""
+        from streampca.kernels.completion import add_cross_equations, line_equations
+
+        observed = block.observed
+        names = ("center", "scale")
+        z = observed.standardized(*(_of_block(block, name) for name in names))
+        entries = (z, observed.indices, observed.indptr)
+        m, lines = len(v), len(observed.indptr) - 1
+        into = self._left.kept((sum(map(packed_length, self.ranks)), m))
+        right_into = self._right.kept((v.shape[1], m))
+        x = np.empty((v.shape[1], lines))
+        first = 0
+        for c, part in enumerate(self.parts):
+            left, right = line_equations(*entries, np.ascontiguousarray(v[:, part], np.float64))
+            x[part], singular = solve_packed(left, right, self.ridges[c], resolution(np.float64))
+            self.explained[c] += explained_squares(x[part], right, self.ridges[c])
+            self.singular[c] += len(singular)
+            last = first + len(left)
+            add_cross_equations(*entries, x[part], into[first:last], right_into[part])
+            first = last
+        self.gram += x @ x.T
+        self.squares += float(z @ z)
+        self.cells += len(z)
+        return np.asarray(x.T, block.work_dtype)
+
+    @property
+    def parts(self) -> list[slice]:
+        """Where each candidate's factors lie."""
+        ends = np.cumsum(self.ranks)
+        return [slice(int(e) - r, int(e)) for e, r in zip(ends, self.ranks, strict=True)]
+
+    def settle(self) -> None:
+        self._left.settle()
+        self._right.settle()
+
+    def merge(self, other: Self) -> None:
+        if other.gram is None:
+            return
+        self._begin()
+        if self.left is not None and other.left is not None:
+            self._check_width(self.left.T, other.left.shape[1])
+        self.settle()
+        self._left.merge(other._left)
+        self._right.merge(other._right)
+        self.gram += other.gram
+        self.squares += other.squares
+        self.cells += other.cells
+        self.explained += other.explained
+        self.singular += other.singular
+
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        m, total = shape[1 - self.streamed], sum(self.ranks)
+        return (self._height() * m + total * total) * 8
+
+    def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        return (
+            self.projected_nbytes(shape, 8) + self._height() * shape[1 - self.streamed] * itemsize
+        )
+
+    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
+        m, tall = shape[1 - self.streamed], self._height()
+        tile = min(block_length, 4096)
+        return 8 * (tall * (m + 4 * tile) + sum(self.ranks) * block_length) + 5 * m * tile
+
+    def _height(self) -> int:
+        return sum(packed_length(r) + r for r in self.ranks)
+
+    # -- results ----------------------------------------------------------------------------
+
+    def residual_squares(self) -> Array:
+        """(candidates,) |W (Z - U V')|^2 with the V that the pass was given."""
+        return np.maximum(self.squares - self.explained, 0.0)
+
+    def equations(self, c: int) -> tuple[Array, Array]:
+        """(left, right) of candidate c, as :func:`solve_packed` takes them."""
+        if self.left is None or self.right is None:
+            raise InvalidInputError("AlternatingStep has seen no block")
+        first = sum(map(packed_length, self.ranks[:c]))
+        return (
+            np.array(self.left[first : first + packed_length(self.ranks[c])]),
+            np.array(self.right[self.parts[c]]),
+        )
+
+
+def _of_block(block: Any, name: str) -> Array | None:
+    """The part of an operand over features that this block needs."""
+    values = block.arrays.get(name)
+    return None if values is None else values[block.columns]

@@ -1,0 +1,125 @@
+"""Many small least squares problems at once: the rows, and the columns, of a matrix with holes.
+
+Line i of a tile observes the cells where w_i is 1, and wants x_i = argmin |w_i (z_i - V x)|^2 +
+ridge |x|^2: r normal equations, (V' diag(w_i) V + ridge I) x = V'z_i, with z 0 in the holes. Their
+left sides are linear in w, so those of all lines are one matrix product with the products of
+columns of V, at the speed of BLAS. They are kept as (r (r + 1) / 2, lines), lower triangle by rows:
+entry i (i + 1) / 2 + j is (i, j); every step of the factorisation is a vector operation over lines.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streampca.kernels.blas import Array
+
+DEFICIENT = 1e-5  # a pivot below this share of its diagonal, in float32 data: see resolution
+LINES = 1024  # whose factors lie in cache together
+
+
+def packed_length(r: int) -> int:
+    """Entries of one triangle."""
+    return r * (r + 1) // 2
+
+
+def packed_products(v: Array) -> Array:
+    """(r (r + 1) / 2, m) products of any two columns of v (m, r), in its dtype."""
+    columns = np.ascontiguousarray(v.T)
+    r, m = columns.shape
+    out = np.empty((packed_length(r), m), v.dtype)
+    for i in range(r):
+        np.multiply(columns[i], columns[: i + 1], out=out[packed_length(i) : packed_length(i + 1)])
+    return out
+
+
+def packed_gram(v: Array) -> Array:
+    """(r (r + 1) / 2, 1) V'V: the left side of a line without holes."""
+    return np.asarray((v.T @ v)[np.tril_indices(v.shape[1])][:, None])
+
+
+def unpacked(left: Array) -> Array:
+    """(lines, r, r) symmetric matrices from (r (r + 1) / 2, lines)."""
+    r = int((np.sqrt(8 * len(left) + 1) - 1) / 2)
+    full = np.empty((left.shape[1], r, r), left.dtype)
+    i, j = np.tril_indices(r)
+    full[:, i, j] = full[:, j, i] = left.T
+    return full
+
+
+def resolution(dtype: np.dtype[np.generic] | type) -> float:
+    """The share of its diagonal below which a pivot is rounding, for sums of this dtype."""
+    return DEFICIENT if np.dtype(dtype) == np.float32 else 1e-11
+
+
+def solve_packed(
+    left: Array, right: Array, ridge: float = 0.0, floor: float = 1e-11
+) -> tuple[Array, Array]:
+    """(x (r, lines), numbers of the lines whose equations are singular), float64.
+
+    left : (r (r + 1) / 2, lines).  right : (r, lines).
+    floor : pivots below this share of their diagonal count as 0; see :func:`resolution`.
+
+    A singular line (fewer observations than r, or dependent ones) has its solution of minimum norm,
+    the limit for ridge -> 0; a line that observes nothing has 0.
+    Cost: lines (r^3 / 6 + r^2) multiplications; singular lines cost an eigenproblem each.
+    Source: Golub and Van Loan 2013, "Matrix Computations", sections 4.2.5 and 5.5.1.
+    """
+    r, lines = right.shape
+    x = np.empty((r, lines))
+    singular, diagonal = [], [packed_length(i) - 1 for i in range(1, r + 1)]
+    for start in range(0, lines, LINES):
+        part = slice(start, start + LINES)
+        a, b = np.array(left[:, part], np.float64), np.array(right[:, part], np.float64)
+        a[diagonal] += ridge
+        bad = np.flatnonzero(_cholesky_solve(a, b, floor))
+        if len(bad):
+            kept = np.array(left[:, start + bad], np.float64)
+            kept[diagonal] += ridge
+            b[:, bad] = _minimum_norm(kept, np.array(right[:, start + bad], np.float64), floor)
+            singular.append(start + bad)
+        x[:, part] = b
+    return x, np.concatenate(singular) if singular else np.zeros(0, np.int64)
+
+
+def _cholesky_solve(a: Array, b: Array, floor: float) -> Array:
+    """Overwrite a with its factors and b with the solutions; (lines,) True where singular."""
+    r = len(b)
+    bad = np.zeros(b.shape[1], bool)
+    inverse = np.empty_like(b)  # of the diagonals
+    for i in range(r):
+        row = a[packed_length(i) :][: i + 1]
+        diagonal = row[i].copy()
+        for j in range(i):
+            other = a[packed_length(j) :][:j]
+            if j:
+                row[j] -= np.einsum("kn,kn->n", row[:j], other)
+            row[j] *= inverse[j]
+        if i:
+            row[i] -= np.einsum("kn,kn->n", row[:i], row[:i])
+        small = ~(row[i] > floor * diagonal)
+        bad |= small
+        inverse[i] = 1.0 / np.sqrt(np.where(small, 1.0, row[i]))
+    for i in range(r):
+        row = a[packed_length(i) :][:i]
+        if i:
+            b[i] -= np.einsum("kn,kn->n", row, b[:i])
+        b[i] *= inverse[i]
+    for i in reversed(range(r)):
+        b[i] *= inverse[i]
+        b[:i] -= a[packed_length(i) :][:i] * b[i]
+    return bad
+
+
+def _minimum_norm(left: Array, right: Array, floor: float) -> Array:
+    """(r, lines) by the eigenvectors of each left side whose values are above rounding."""
+    values, vectors = np.linalg.eigh(unpacked(left))
+    kept = values > floor * np.maximum(values[:, -1:], 0.0)
+    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=kept)
+    inside = np.einsum("nij,in->nj", vectors, right) * inverse
+    return np.asarray(np.einsum("nij,nj->in", vectors, inside))
+
+
+def explained_squares(x: Array, right: Array, ridge: float = 0.0) -> float:
+    """sum z^2 - sum |w (z - V x)|^2 over all lines, for the x that :func:`solve_packed` gives."""
+    total = float(np.einsum("in,in->", x, right, dtype=np.float64))
+    return total + ridge * float(np.einsum("in,in->", x, x)) if ridge else total

@@ -1,0 +1,91 @@
+"""The observed cells of a sparse block in which what is not stored is missing: ratings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from streampca.kernels import Array, ColumnStats, reciprocal
+from streampca.matrix.entries import Entries, check_compressed
+
+
+@dataclass
+class Observed:
+    """Stored cells alone, line by line: a stored zero is data.
+
+    data : (entries,) the values.  indices, indptr : of the block's CSR form (samples streamed, a
+        line is a row) or CSC form (features streamed), increasing within each line.
+    shape : of the block.
+    """
+
+    data: Array
+    indices: Array
+    indptr: Array
+    shape: tuple[int, int]
+    by_feature: bool
+
+    @classmethod
+    def of(cls, values: Any, axis: int, missing_value: float | None) -> Observed:
+        """Those of a scipy.sparse block; NaN and the missing code are left out."""
+        wanted = "csc" if axis else "csr"
+        values = values if values.format == wanted else values.asformat(wanted)
+        check_compressed(values.indices, values.indptr, values.shape[1 - axis], "the block")
+        if not values.has_canonical_format:
+            values = values.copy()
+            values.sum_duplicates()
+        rows, columns = values.shape
+        found = cls(values.data, values.indices, values.indptr, (int(rows), int(columns)),
+                    bool(axis))  # fmt: skip
+        hole = np.isnan(values.data) if values.data.dtype.kind == "f" else None
+        if missing_value is not None:
+            coded = values.data == missing_value
+            hole = coded if hole is None else hole | coded
+        return found if hole is None or not hole.any() else found.without(hole)
+
+    def without(self, gone: Array) -> Observed:
+        """The same but for some entries (boolean)."""
+        kept = ~gone
+        before = np.concatenate([[0], np.cumsum(kept)])
+        indptr = before[self.indptr]
+        return replace(self, data=self.data[kept], indices=self.indices[kept], indptr=indptr)
+
+    @property
+    def lines(self) -> Array:
+        """(entries,) the line of each entry."""
+        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+
+    @property
+    def columns(self) -> Array:
+        """(entries,) the column of the block of each entry."""
+        return self.lines if self.by_feature else self.indices
+
+    def standardized(self, center: Array | None, scale: Array | None) -> Array:
+        """(entries,) float64 (x - center) / scale of the entries' columns; scale 0 gives 0."""
+        z, columns = self.data.astype(np.float64), self.columns
+        if center is not None:
+            z -= center[columns]
+        return z if scale is None else z * reciprocal(np.asarray(scale, np.float64))[columns]
+
+    def entries(self, z: Array) -> Entries:
+        """Products with a matrix that holds z in these cells and 0 in all others."""
+        return Entries(z, self.indices, self.indptr, self.shape, self.by_feature)
+
+    @cached_property
+    def stats(self) -> ColumnStats:
+        """Of every column over its observed cells."""
+        (rows, p), columns = self.shape, self.columns
+        x = self.data.astype(np.float64)
+        count = np.bincount(columns, minlength=p)
+        safe = np.maximum(count, 1)
+        mean = np.bincount(columns, x, minlength=p) / safe
+        off = x - mean[columns]
+        mean += np.bincount(columns, off, minlength=p) / safe
+        m2 = np.bincount(columns, (x - mean[columns]) ** 2, minlength=p)
+        low, high = np.full(p, np.inf), np.full(p, -np.inf)
+        np.minimum.at(low, columns, x)
+        np.maximum.at(high, columns, x)
+        weight, rest = count.astype(np.float64), np.zeros(p)
+        return ColumnStats(count, rows - count, weight, mean, m2, low, high, rest)
