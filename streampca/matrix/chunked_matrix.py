@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,6 +129,13 @@ class ChunkedMatrix(ABC):
     @abstractmethod
     def restart_counts(self) -> None:
         """Forget what was counted (a copy on a worker counts for itself)."""
+
+    def checksums(self) -> dict[str, int]:
+        """crc32c of the stored chunks that were read, where a ledger is kept of them."""
+        return {}
+
+    def add_checksums(self, found: Mapping[str, int]) -> None:  # noqa: B027
+        """Take in those of a worker. Raises SourceError where one differs from what was read."""
 
     # -- provided ---------------------------------------------------------------------------
 

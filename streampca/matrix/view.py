@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
 
 
@@ -27,3 +29,9 @@ class MatrixView(ChunkedMatrix):
 
     def restart_counts(self) -> None:
         self.base.restart_counts()
+
+    def checksums(self) -> dict[str, int]:
+        return self.base.checksums()
+
+    def add_checksums(self, found: Mapping[str, int]) -> None:
+        self.base.add_checksums(found)

@@ -207,6 +207,8 @@ def fold_on_worker(work: Parcel, span: range, ahead: int, common: Parcel) -> Par
     mine.matrix.restart_counts()
     try:
         with single_threaded_blas():
-            return Parcel(fold_span(mine, span, ahead))
+            result = fold_span(mine, span, ahead)
+        result.checksums = mine.matrix.checksums()
+        return Parcel(result)
     except StreamPCAError as error:
         return Parcel(error)

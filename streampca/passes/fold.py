@@ -45,6 +45,7 @@ class Fold:
                 raise Stopped
             self._waiting[number] = result
             while (ready := self._waiting.pop(self.next, None)) is not None:
+                self.work.matrix.add_checksums(ready.checksums)
                 self._whole = False
                 for name, accumulator in ready.accumulators.items():
                     self.total[name].merge(accumulator)

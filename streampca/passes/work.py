@@ -126,6 +126,7 @@ class SpanResult:
     accumulators: dict[str, Accumulator]
     pieces: list[tuple[str, int, Any]]
     reads: ReadCount = field(default_factory=ReadCount)
+    checksums: dict[str, int] = field(default_factory=dict)  # of what a worker read, for a ledger
     nbytes: int = 0
     n_blocks: int = 0
     live: int = 0  # most raw blocks alive at once in its lane

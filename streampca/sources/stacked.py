@@ -11,7 +11,7 @@ import copy
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,13 @@ class Reader(ABC):
     @abstractmethod
     def restart_counts(self) -> None:
         """Count from zero (a copy on a worker counts for itself)."""
+
+    def checksums(self) -> dict[str, int]:
+        """See :meth:`ChunkedMatrix.checksums`."""
+        return {}
+
+    def add_checksums(self, found: Mapping[str, int]) -> None:  # noqa: B027
+        """See :meth:`ChunkedMatrix.add_checksums`."""
 
 
 class StackedMatrix(ChunkedMatrix):
@@ -194,6 +201,12 @@ class StackedMatrix(ChunkedMatrix):
 
     def restart_counts(self) -> None:
         self.reader.restart_counts()
+
+    def checksums(self) -> dict[str, int]:
+        return self.reader.checksums()
+
+    def add_checksums(self, found: Mapping[str, int]) -> None:
+        self.reader.add_checksums(found)
 
 
 def check_dtype(dtype: np.dtype[Any]) -> None:

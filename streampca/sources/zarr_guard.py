@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from typing import Any
 
+import google_crc32c
+import numpy as np
 import zarr
 import zarr.storage
 from zarr.abc.store import ByteRequest
@@ -27,14 +30,29 @@ def default_timeout() -> float:
 
 class Tally:
     """What was read through a store and all copies that Zarr makes of it; counts from zero
-    where it was unpickled."""
+    where it was unpickled.
 
-    def __init__(self) -> None:
+    checksums : crc32c of every chunk that was read whole, by its key; None unless asked for.
+    """
+
+    def __init__(self, checksums: bool = False) -> None:
         self.lock = threading.Lock()
         self.count = ReadCount()
+        self.checksums: dict[str, int] | None = {} if checksums else None
 
     def __reduce__(self) -> Any:
-        return Tally, ()
+        return Tally, (self.checksums is not None,)
+
+    def keep_checksums(self, found: Mapping[str, int]) -> None:
+        """Keep more. Raises SourceError where a chunk is not what it was when it was read before:
+        two passes over different data give no result."""
+        with self.lock:
+            kept = self.checksums
+            if kept is None:
+                return
+            for key, checksum in found.items():
+                if kept.setdefault(key, checksum) != checksum:
+                    raise SourceError(f"chunk {key!r} was changed while it was read; start again")
 
     def add(self, count: ReadCount) -> None:
         """Count more."""
@@ -80,17 +98,23 @@ class GuardedStore(zarr.storage.WrapperStore):
             raise no_answer(repr(key), str(self._store), self.timeout) from None
         if key.rsplit("/", 1)[-1] in METADATA:
             return value
-        self.note(key, None if value is None else len(value))
+        whole = None if value is None or byte_range is not None else value.as_numpy_array()
+        self.note(key, None if value is None else len(value), whole)
         if value is not None and self.shards is not None:
             absent = self.shards.absent(key, value, byte_range)
             if absent is not None:
                 raise self._refusal(absent)
         return value
 
-    def note(self, key: str, nbytes: int | None) -> None:
-        """Count a chunk of so many bytes at rest; None for one that is absent."""
+    def note(self, key: str, nbytes: int | None, encoded: Any = None) -> None:
+        """Count a chunk of so many bytes at rest; None for one that is absent.
+
+        encoded : the chunk, if all of it was read.
+        """
         if nbytes is not None:
             self.tally.add(ReadCount(chunks=1, stored=nbytes))
+            if encoded is not None and self.tally.checksums is not None:
+                self.tally.keep_checksums({key: checksum(encoded)})
             return
         if self.missing == "error":
             raise self._refusal(f"chunk {key!r}")
@@ -101,6 +125,18 @@ class GuardedStore(zarr.storage.WrapperStore):
             "if absent chunks are meant to be the fill value, "
             "streampca.open(..., missing_chunks='fill')."
         )
+
+
+def checksum(encoded: Any) -> int:
+    """63 bits: the crc32c of all but the last four bytes, beside those four.
+
+    Of all bytes it would be the same number for every chunk that ends with its own crc32c, as
+    Zarr's crc32c codec makes them: that is how such a code works.
+    """
+    data = np.frombuffer(encoded, np.uint8)
+    body = data[: max(len(data) - 4, 0)]
+    body.flags.writeable = False  # what can be written to is not taken
+    return int(google_crc32c.value(body)) << 31 ^ int.from_bytes(data[len(body) :].tobytes())
 
 
 def no_answer(what: str, store: str, timeout: float | None) -> SourceError:

@@ -49,22 +49,34 @@ def stamp(store: Any, path: str) -> str:
 
     Cost: one ``stat`` per file, about 8 s for a million; one listing of an object store.
     """
+    found = listing(store, path)
+    return UNKNOWN if found is None else _digest((name, *about) for name, about in found)
+
+
+def listing(store: Any, path: str) -> Iterator[tuple[str, tuple[Any, ...]]] | None:
+    """(name below the array, (size, what changes when it is written)) of all files of an array.
+
+    None for a store that cannot be listed, or does not say when its files were written.
+    """
     if found := local_paths(store, path):
-        return _digest(_files(found[0]))
+        return ((name.strip("/"), (size, time)) for name, size, time in _files(found[0]))
     if isinstance(store, zarr.storage.MemoryStore):
-        inside = (k for k in list(store._store_dict) if not path or k.startswith(path + "/"))
-        return _digest(
-            (k, hashlib.sha256(store._store_dict[k].to_bytes()).hexdigest()) for k in inside
+        start = f"{path}/" if path else ""
+        held = [(key, value.to_bytes()) for key, value in list(store._store_dict.items())]
+        return (
+            (key.removeprefix(start), (len(data), hashlib.sha256(data).hexdigest()))
+            for key, data in held
+            if key.startswith(start)
         )
     fs = getattr(store, "fs", None)
     if fs is None or not hasattr(fs, "_find") or "http" in str(fs.protocol):
-        return UNKNOWN
+        return None
     root = f"{store.path}/{path}".rstrip("/")
     listed = sync(fs._find(root, detail=True)).items()
     if not all(any(key in about for key in VERSIONS) for _, about in listed):
-        return UNKNOWN
-    return _digest(
-        (name, about.get("size"), *(str(about.get(key)) for key in VERSIONS))
+        return None
+    return (
+        (name[len(root) :].strip("/"), (about.get("size"), *(str(about.get(k)) for k in VERSIONS)))
         for name, about in listed
     )
 
@@ -80,7 +92,10 @@ def _files(root: str) -> Iterator[tuple[Any, ...]]:
         folder = folders.pop()
         with os.scandir(folder) as entries:
             for entry in entries:
-                about = entry.stat()
+                try:
+                    about = entry.stat()
+                except FileNotFoundError:  # of a writer, on its way to its place
+                    continue
                 if file_modes.S_ISDIR(about.st_mode):
                     folders.append(entry.path)
                 else:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import itertools
 import json
 import os
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -193,7 +195,7 @@ class ZarrReader(Reader):
         except (FileNotFoundError, NotADirectoryError):
             self.guard.note(key, None)
             return None
-        self.guard.note(key, done)
+        self.guard.note(key, done, view[:done])
         return view[:done]
 
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
@@ -244,6 +246,35 @@ class ZarrReader(Reader):
 
     def restart_counts(self) -> None:
         self.guard.tally.restart()
+
+    def checksums(self) -> dict[str, int]:
+        return dict(self.guard.tally.checksums or {})
+
+    def add_checksums(self, found: Mapping[str, int]) -> None:
+        self.guard.tally.keep_checksums(found)
+
+    def encoded(self, place: tuple[int, ...]) -> bytes | None:
+        """One chunk as it is stored now, counted nowhere; None where it is absent."""
+        key = self._key(place)
+        if self._is_local:
+            try:
+                return bytes((self.guard._store.root / key).read_bytes())
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        found = sync(
+            self.guard._store.get(key, default_buffer_prototype()), timeout=self.guard.timeout
+        )
+        return None if found is None else bytes(found.to_bytes())
+
+    def key(self, place: tuple[int, ...]) -> str:
+        """The name of a chunk in its store."""
+        return self._key(place)
+
+    def limited(self, dim: int, size: int) -> ZarrReader:
+        """The same array, as if it ended after ``size`` along dim."""
+        shorter = copy.copy(self)
+        shorter.shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
+        return shorter
 
 
 def open_array(
