@@ -6,12 +6,14 @@ from streampca.errors import StreamPCAError
 from streampca.matrix import Block, ChunkedMatrix, concat_features, concat_samples
 from streampca.models import (
     PCA,
+    PPCA,
     Decomposition,
     FactorAnalysis,
     FactorDecomposition,
     GenotypePCA,
     HardImpute,
     IncrementalPCA,
+    ProbabilisticDecomposition,
     RotatedDecomposition,
     RotatedPCA,
     SoftImpute,
@@ -34,6 +36,7 @@ from streampca.version import __version__
 
 __all__ = [
     "PCA",
+    "PPCA",
     "Accumulator",
     "Advance",
     "Block",
@@ -46,6 +49,7 @@ __all__ = [
     "IncrementalPCA",
     "ModelStore",
     "Plan",
+    "ProbabilisticDecomposition",
     "RotatedDecomposition",
     "RotatedPCA",
     "SoftImpute",

@@ -9,6 +9,7 @@ from streampca.accumulators.feature_projection import FeatureProjection
 from streampca.accumulators.filled_step import FilledStep
 from streampca.accumulators.gram import Gram
 from streampca.accumulators.held_out import HeldOutError
+from streampca.accumulators.latent_equations import LatentEquations
 from streampca.accumulators.leading_directions import LeadingDirections
 from streampca.accumulators.moments import Moments
 from streampca.accumulators.observed_power import ObservedPower
@@ -31,6 +32,7 @@ __all__ = [
     "FilledStep",
     "Gram",
     "HeldOutError",
+    "LatentEquations",
     "LeadingDirections",
     "MeanImputedScatter",
     "Moments",

@@ -9,6 +9,8 @@ from streampca.models.genotype_pca import GenotypePCA
 from streampca.models.hard_impute import HardImpute
 from streampca.models.incremental_pca import IncrementalPCA
 from streampca.models.pca import PCA
+from streampca.models.ppca import PPCA
+from streampca.models.ppca_result import ProbabilisticDecomposition
 from streampca.models.rotated import RotatedDecomposition
 from streampca.models.rotated_pca import RotatedPCA, rotate
 from streampca.models.soft_impute import SoftImpute
@@ -17,12 +19,14 @@ from streampca.models.variable_weights import variable_weights
 
 __all__ = [
     "PCA",
+    "PPCA",
     "Decomposition",
     "FactorAnalysis",
     "FactorDecomposition",
     "GenotypePCA",
     "HardImpute",
     "IncrementalPCA",
+    "ProbabilisticDecomposition",
     "RotatedDecomposition",
     "RotatedPCA",
     "SoftImpute",

@@ -57,7 +57,7 @@ class Estimator:
             target_tags=TargetTags(required=False),
             transformer_tags=TransformerTags(preserves_dtype=["float64", "float32"]),
             input_tags=InputTags(
-                sparse=True, allow_nan=getattr(self, "missing", "raise") == "mean"
+                sparse=True, allow_nan=getattr(self, "missing", "raise") != "raise"
             ),
         )
 

@@ -31,11 +31,19 @@ class LatentModel(LinearModel):
         assert isinstance(result, LatentDecomposition)
         return result
 
+    def fit_transform(
+        self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
+    ) -> Any:
+        """Fit, and the scores of X, (n, k): another pass, unless the fit has them."""
+        self.fit(X, dim=dim, sample_weight=sample_weight)  # type: ignore[call-arg]
+        return self._scores_of_fit(X, dim, getattr(self, "remove", None))
+
     # -- rows -------------------------------------------------------------------------------
 
     def _projection(self, centre: bool = True) -> FactorScores:
         result = self._latent()
-        factor = None if self.whiten else result.factor_scale
+        unit = self.whiten or np.all(result.factor_scale == 1.0)
+        factor = None if unit else result.factor_scale
         made: FactorScores = FactorScores.of(
             result, self.missing, centre, factor=factor, kind=self.scores
         )
@@ -54,8 +62,9 @@ class LatentModel(LinearModel):
         removed = result.removed if again else None
         return BackProjection(rows, center, result.divisors, None, removed)
 
-    def _scores_of_fit(self, X: Any, dim: Any, remove: Any = None) -> Any:
-        return self.transform(X, dim=dim, remove=remove)
+    def _score_deviation(self) -> Array:
+        deviation = self._latent().factor_scale
+        return np.where(deviation > 0, deviation, 1.0)
 
     def _scores_by_features(self, matrix: ChunkedMatrix, projection: Any) -> Array:
         b, _, tables = self._feature_sums("transform", matrix)

@@ -75,8 +75,12 @@ class LinearModel(FittedViews):
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         values = np.array(scores, dtype=score_dtype(matrix.dtype))
         if self.whiten:
-            values = values / whitening(self._fitted()).astype(values.dtype)
+            values = values / self._score_deviation().astype(values.dtype)
         return self._wrap_scores(X, matrix, values)
+
+    def _score_deviation(self) -> Array:
+        """(k,) by which whitening divides scores."""
+        return whitening(self._fitted())
 
     # -- projection -----------------------------------------------------------------------------
 

@@ -11,17 +11,19 @@ from streampca.models.genotype_pca import GenotypePCA
 from streampca.models.hard_impute import HardImpute
 from streampca.models.linear import attach
 from streampca.models.pca import PCA
+from streampca.models.ppca import PPCA
 from streampca.models.rotated import RotatedDecomposition
 from streampca.models.rotated_pca import RotatedPCA, rotated_from
 from streampca.models.soft_impute import SoftImpute
 from streampca.models.truncated_svd import TruncatedSVD
 from streampca.store import StoredVersion, VersionStore, is_bundle, open_backend
 
-Loaded = PCA | GenotypePCA | TruncatedSVD | FactorAnalysis | HardImpute | SoftImpute
+Loaded = PCA | GenotypePCA | TruncatedSVD | FactorAnalysis | PPCA | HardImpute | SoftImpute
 KINDS: dict[str, type[Loaded]] = {
     "FactorAnalysis": FactorAnalysis,
     "GenotypePCA": GenotypePCA,
     "HardImpute": HardImpute,
+    "PPCA": PPCA,
     "SoftImpute": SoftImpute,
     "TruncatedSVD": TruncatedSVD,
 }  # others load as PCA

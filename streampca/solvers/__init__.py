@@ -27,6 +27,7 @@ from streampca.solvers.factors import (
     singular_form,
 )
 from streampca.solvers.krylov import KrylovSpace, Ritz, start_block
+from streampca.solvers.latent_step import LatentState, expanded_step
 from streampca.solvers.minka import MLE, by_mle
 from streampca.solvers.rotation import Rotation, promax, rotate_loadings, varimax, varimax_of_r
 from streampca.solvers.signs import signs, signs_of_components
@@ -45,6 +46,7 @@ __all__ = [
     "FactorModel",
     "FactorSolution",
     "KrylovSpace",
+    "LatentState",
     "Ritz",
     "Rotation",
     "Spectrum",
@@ -60,6 +62,7 @@ __all__ = [
     "coherent_rounding",
     "count_significant",
     "eigh_lower",
+    "expanded_step",
     "known_count",
     "maximum_likelihood",
     "numerical_rank",
