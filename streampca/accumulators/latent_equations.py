@@ -12,6 +12,7 @@ from streampca.kernels import Array
 from streampca.kernels.posterior import packed, pair_columns, posterior, unpacked
 
 LOG_2_PI = float(np.log(2.0 * np.pi))
+SUMS = ("second", "first", "seen", "cross", "total", "squares", "mean", "moment")
 
 
 class LatentEquations(Accumulator):
@@ -31,8 +32,7 @@ class LatentEquations(Accumulator):
     """
 
     settings = ("scale", "width")
-    fields = ("rows", "likelihood", "second", "first", "seen", "cross", "total", "squares",
-              "mean", "moment")  # fmt: skip
+    fields = ("rows", "likelihood", "used", *SUMS)
 
     def __init__(self, *, scale: str | None = None, width: int = 8) -> None:
         self.scale, self.width = scale, width
@@ -46,6 +46,7 @@ class LatentEquations(Accumulator):
         self.squares: Any = None  # (p,) sum w z^2
         self.mean: Any = None  # (k,) sum over rows of w E[f]
         self.moment: Any = None  # (k (k + 1) / 2,) sum over rows of w E[f f'], packed
+        self.used: Any = None  # (p,) 1.0 where the noise is not 0: other sums mean nothing
 
     def update(self, block: Any) -> None:
         self._check(block)
@@ -57,8 +58,9 @@ class LatentEquations(Accumulator):
         if self.second is None:
             pairs = k * (k + 1) // 2
             shapes = ((p, pairs), (p, k), (p,), (p, k), (p,), (p,), (k,), (pairs,))
-            for name, shape in zip(self.fields[2:], shapes, strict=True):
+            for name, shape in zip(SUMS, shapes, strict=True):
                 setattr(self, name, np.zeros(shape))
+            self.used = (noise > 0).astype(np.float64)
         model = _Operands(w, noise)
         scale = None if self.scale is None else block[self.scale]
         for tile in block.tiles(np.dtype(np.float64), center=block["center"], scale=scale):
@@ -112,7 +114,8 @@ class LatentEquations(Accumulator):
         self._check_width(self.seen, len(other.seen))
         self.rows += other.rows
         self.likelihood += other.likelihood
-        for name in self.fields[2:]:
+        self.used = other.used.copy()
+        for name in SUMS:
             mine, theirs = getattr(self, name), getattr(other, name)
             setattr(self, name, theirs.copy() if mine is None else mine + theirs)
 
@@ -130,7 +133,7 @@ class LatentEquations(Accumulator):
 
     def equations(self) -> tuple[Array, Array]:
         """((p, k + 1, k + 1), (p, k + 1)): normal equations of each column's loadings and centre,
-        fresh arrays; the centre comes last."""
+        fresh arrays; the centre comes last. 0 for columns that are left out."""
         if self.second is None:
             raise InvalidInputError("LatentEquations has seen no block")
         k = self.first.shape[1]
@@ -138,7 +141,8 @@ class LatentEquations(Accumulator):
         left[:, :k, :k] = unpacked(self.second, k)
         left[:, :k, k] = left[:, k, :k] = self.first
         left[:, k, k] = self.seen
-        return left, np.column_stack([self.cross, self.total])
+        left *= self.used[:, None, None]
+        return left, np.column_stack([self.cross, self.total]) * self.used[:, None]
 
 
 class _Operands:

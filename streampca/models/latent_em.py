@@ -81,6 +81,7 @@ def iterate(
     step: Callable[[int, LatentState], LatentEquations],
     state: LatentState,
     *,
+    scale: Array | None,
     shared: bool,
     lower: float,
     tol: float,
@@ -90,18 +91,22 @@ def iterate(
 
     step : folds pass number i under these parameters.  The rest as :func:`expanded_step`.
     The gain is extrapolated from the last two: a rate a leaves a / (1 - a) times the last one.
+    A likelihood that fell, which only rounding can do, ends it at the state before.
     """
     trace: list[float] = []
-    gain, converged = math.inf, False
+    before = state
     while True:
         sums = step(len(trace) + 1, state)
+        if trace and sums.likelihood < trace[-1]:  # by rounding alone
+            gain = trace[-1] - sums.likelihood
+            return EmResult(before, sums.seen, np.array(trace), gain, gain <= tol)
         trace.append(sums.likelihood)
         gain = _left_to_gain(trace)
-        converged = gain <= tol
-        if converged or len(trace) >= max_passes:
-            return EmResult(state, sums.seen, np.array(trace), gain, converged)
+        if gain <= tol or len(trace) >= max_passes:
+            return EmResult(state, sums.seen, np.array(trace), gain, gain <= tol)
+        before = state
         with single_threaded_blas():
-            state = expanded_step(sums, state, shared, lower)
+            state = expanded_step(sums, state, scale, shared, lower)
 
 
 def _left_to_gain(trace: list[float]) -> float:
@@ -110,6 +115,6 @@ def _left_to_gain(trace: list[float]) -> float:
         return math.inf
     before, last = trace[-2] - trace[-3], trace[-1] - trace[-2]
     if last <= ROUNDING * abs(trace[-1]):
-        return 0.0
+        return last
     rate = min(max(last / before if before > 0 else 1.0, SLOWEST), 0.999)
     return last * rate / (1.0 - rate)

@@ -136,7 +136,8 @@ class PPCA(LatentModel):
 
     def _em_plan(self, matrix: ChunkedMatrix) -> Plan:
         """The plan of the steps of EM alone."""
-        k = known_count(self.n_components, *matrix.shape) or min(min(matrix.shape), UNKNOWN)
+        k = known_count(self.n_components, *matrix.shape)
+        k = min(*matrix.shape, UNKNOWN) if k is None else k
         scaled = self.scale is not None or self.weights is not None
         return em_plan(matrix, k, check_passes(self.max_passes), self.memory_limit, scaled)
 

@@ -54,7 +54,9 @@ def fit_by_em(
         return sums
 
     lower = smallest_variance(start)
-    found = iterate(step, first_state(start), shared=True, lower=lower, tol=tol, max_passes=most)
+    found = iterate(
+        step, first_state(start), scale=scale, shared=True, lower=lower, tol=tol, max_passes=most
+    )
     execution.finished()
     if not found.converged:
         warnings.warn(

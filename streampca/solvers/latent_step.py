@@ -15,9 +15,8 @@ COLUMNS = 4096  # whose equations are solved together
 
 @dataclass(frozen=True)
 class LatentState:
-    """Parameters between two passes: loadings (p, k), noise (p,), centre (p,).
-
-    A noise of 0 leaves a column out.
+    """Parameters between two passes: loadings (p, k) and noise (p,) of standardised columns, and
+    their centre (p,) in the units of the data. A noise of 0 leaves a column out.
     """
 
     loadings: Array
@@ -25,11 +24,14 @@ class LatentState:
     center: Array
 
 
-def expanded_step(sums: Any, state: LatentState, shared: bool, lower: float) -> LatentState:
+def expanded_step(
+    sums: Any, state: LatentState, scale: Array | None, shared: bool, lower: float
+) -> LatentState:
     """The parameters that an E step makes most likely.
 
-    sums : a LatentEquations folded over all rows.  shared : one noise for all columns (PPCA), or
-    one each (factor analysis).  lower : least noise.
+    sums : a LatentEquations folded over all rows.  scale : (p,) divisors of the columns, or None.
+    shared : one noise for all columns (PPCA), or one each (factor analysis).
+    lower : least noise.
 
     Every column's loadings and centre solve one small system, which is exact; its noise is what is
     left. Then the factors, which had mean 0 and variance 1, get the mean and covariance that their
@@ -56,5 +58,7 @@ def expanded_step(sums: Any, state: LatentState, shared: bool, lower: float) -> 
     noise[used] = np.maximum(noise[used], lower)
     mean = sums.mean / sums.rows
     spread = unpacked(sums.moment[None], k)[0] / sums.rows - np.outer(mean, mean)
-    loadings, center = solved[:, :k], state.center + solved[:, k]
-    return LatentState(loadings @ np.linalg.cholesky(spread), noise, center + loadings @ mean)
+    loadings = solved[:, :k]
+    shift = solved[:, k] + loadings @ mean
+    center = state.center + (shift if scale is None else shift * scale)
+    return LatentState(loadings @ np.linalg.cholesky(spread), noise, center)

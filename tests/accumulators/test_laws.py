@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
 
 import streampca.matrix.block as block_module
 from streampca.accumulators import (
@@ -23,6 +24,7 @@ from streampca.accumulators import (
     FeaturePosterior,
     FeatureProjection,
     Gram,
+    LatentEquations,
     LeadingDirections,
     MeanImputedScatter,
     Moments,
@@ -70,6 +72,8 @@ class Data:
             "center": rng.normal(size=p),
             "scale": scale,
             "weighted": square[: min(2, p)].T,
+            "loadings": square[: min(2, p)].T + 0.5,
+            "noise": np.where(np.arange(p) == 1, 0.0, 0.5 + np.arange(p)),
             "inverse_noise": np.arange(p) / max(p, 1),
             "table": np.outer(1.0 + np.arange(p), [1.0, -0.5, 0.0]),
         }
@@ -369,6 +373,51 @@ def oracle_feature_posterior(d: Data) -> Values:
     }
 
 
+def read_latent_equations(a: LatentEquations) -> dict[str, Any]:
+    left, right = a.equations()
+    rest = {name: np.array(getattr(a, name)) for name in ("squares", "mean", "moment", "rows")}
+    return {"left": left, "right": right, "likelihood": a.likelihood, **rest}
+
+
+def oracle_latent_equations(d: Data) -> Values:
+    """Row by row, each by the normal distribution of what it observes."""
+    o = d.operands
+    w, noise = o["loadings"], o["noise"]
+    (p, k), n = w.shape, len(d.x)
+    z = Data(d.x, d.missing, np.ones(n)).filled(o["center"], o["scale"])
+    left, right = np.zeros((p, k + 1, k + 1)), np.zeros((p, k + 1))
+    mean, moment, likelihood, size = np.zeros(k), np.zeros((k, k)), 0.0, 1.0
+    for row, hole, weight in zip(z, d.missing, d.weights, strict=True):
+        seen = ~hole & (noise > 0)
+        v, x = w[seen], row[seen]
+        sigma = v @ v.T + np.diag(noise[seen])
+        gain = v.T @ np.linalg.inv(sigma)
+        f, spread = gain @ x, np.eye(k) - gain @ v
+        one = np.append(f, 1.0)
+        both = np.outer(one, one)
+        both[:k, :k] += spread
+        for j in np.flatnonzero(~hole):
+            left[j] += weight * both
+            right[j] += weight * row[j] * one
+        mean, moment = mean + weight * f, moment + weight * both[:k, :k]
+        if len(x):
+            likelihood += weight * multivariate_normal(np.zeros(len(x)), sigma).logpdf(x)
+        size += weight * (p + float(row @ row))
+    lower = moment[np.tril_indices(k)]
+    rows = d.weights.sum()
+    squares = d.filled(o["center"], o["scale"]) ** 2
+    left[noise == 0], right[noise == 0] = 0.0, 0.0  # not solved
+    return {
+        "left": (left, size),
+        "right": (right, size),
+        "likelihood": (likelihood, size),
+        "squares": (squares.sum(axis=0), size),
+        "mean": (mean, size),
+        "moment": (lower, size),
+        "rows": (rows, size),
+    }
+
+
 def scatter_case(name: str, make: Callable[[], Accumulator], center: bool, **more: Any) -> Case:
     oracle = oracle_scatter(center, factor=more.pop("factor", False))
     by_row = ("weight", "mean", "scatter", "covariance")
@@ -525,6 +574,13 @@ CASES = [
         lambda d: {n: v for n, v in oracle_feature_posterior(d).items() if n != "tables"},
         axis=1,
         holes="refuse",
+    ),
+    Case(
+        "LatentEquations",
+        lambda: LatentEquations(scale="scale", width=2),
+        read_latent_equations,
+        oracle_latent_equations,
+        by_row=("left", "right", "likelihood", "squares", "mean", "moment", "rows"),
     ),
     Case(
         "RowMissing",

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 from scipy.stats import multivariate_normal
 
-from streampca import FactorAnalysis
+from streampca import PPCA, FactorAnalysis
 from streampca.errors import NonFiniteError
 
 
@@ -22,6 +22,8 @@ def planted(n=120, p=9, k=2, seed=0, holes=0.2):
 
 
 MODELS = {
+    "ppca": lambda: PPCA(2),
+    "ppca whitened": lambda: PPCA(2, scale="std", whiten=True),
     "factors": lambda: FactorAnalysis(2, missing="mean"),
     "promax": lambda: FactorAnalysis(2, missing="mean", rotation="promax"),
 }
@@ -31,11 +33,11 @@ def by_hand(model, row):
     """(log-likelihood, posterior mean and covariance) of one row, from what it observes."""
     seen = ~np.isnan(row)
     mean, sigma = model.mean_[seen], model.get_covariance()[np.ix_(seen, seen)]
-    w = model.get_covariance()  # of x with the factors: W C, through the reconstruction of units
     k = model.n_components_
     w = (model.inverse_transform(np.eye(k)) - model.mean_).T[seen]
     phi = getattr(model, "correlations_", None)
-    phi = np.diag(model.result_.factor_scale**2) if phi is None else phi
+    if phi is None:
+        phi = np.eye(k) if model.whiten else np.diag(model.result_.factor_scale**2)
     gain = phi @ w.T @ np.linalg.inv(sigma)
     covariance = phi - gain @ w @ phi
     if not seen.any():
