@@ -121,7 +121,7 @@ class LatentEquations(Accumulator):
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         k = self.width
-        return (shape[1] + 1) * (k * (k + 1) // 2 + 2 * k + 3) * 8
+        return (shape[1] + 1) * (k * (k + 1) // 2 + 2 * k + 4) * 8
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         p, k = shape[1], self.width

@@ -137,7 +137,7 @@ def test_every_source_gives_the_same(kind):
 
 
 def test_remove_and_sample_weights_are_those_of_the_pca(tmp_path):
-    X = planted(120, 6, 2, seed=7)
+    X = planted(120, 12, 2, seed=7)
     trend = np.linspace(-1, 1, 120)
     X = X + 30 * trend[:, None]
     model = PPCA(2, remove=trend).fit(X)
@@ -169,7 +169,7 @@ def test_nothing_left_for_the_noise():
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [({"missing": "mean"}, "expected 'raise' or 'em'"), ({"n_components": 99}, "between 1 and")],
+    [({"missing": "mean"}, "expected 'raise' or 'em'"), ({"n_components": 99}, "between 0 and")],
 )
 def test_settings_that_cannot_be_met(settings, words):
     with pytest.raises(InvalidInputError, match=words):
