@@ -12,6 +12,7 @@ import numpy as np
 from streampca.errors import ConvergenceWarning, DroppedFeaturesWarning, InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
+from streampca.models import completion_fit
 from streampca.models.assemble import provenance
 from streampca.models.completion_fit import Completed, fit_completion
 from streampca.models.completion_plan import plan_completion
@@ -76,7 +77,7 @@ class Completion(LinearModel):
         execution = self._execution(plan)
         execution.checkpoint = self.checkpoint
         folder = None
-        if plan.sizes["scratch"]:
+        if completion_fit.in_scratch(plan):
             folder = scratch_folder(self, self.scratch or self.checkpoint)
         done = fit_completion(plan, matrix, task, execution, folder)
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
@@ -114,7 +115,7 @@ class Completion(LinearModel):
     ) -> Decomposition:
         """The frozen result: the singular form of the estimate."""
         (n, p), values = matrix.shape, done.values
-        lines = None if plan.sizes["scratch"] else done.line_factors()
+        lines = None if done.factors.folder is not None else done.line_factors()
         if done.axis == 0:
             components, scores = np.array(done.vectors.T, order="C"), lines
         else:

@@ -76,7 +76,7 @@ class _Fit:
         lines, m = matrix.shape[self.axis], matrix.shape[1 - self.axis]
         dtype = np.float32 if matrix.dtype == np.float32 else np.float64
         self.factors = LineFactors(
-            lines, task.total, dtype, one.edges, folder if plan.sizes["scratch"] else None
+            lines, task.total, dtype, one.edges, folder if in_scratch(plan) else None
         )
         self.sweeps: AlternatingSweeps | FilledSweeps
         self.sweeps = (FilledSweeps if task.filled else AlternatingSweeps)(task, m)
@@ -86,7 +86,7 @@ class _Fit:
         self.saved = SavedSweeps.of(execution.checkpoint, plan, matrix, task)
         self.stats: ColumnStats
         self.scaling: Scaling
-        execution.n_passes = plan.n_passes
+        execution.n_passes, execution.keeps = plan.n_passes, False
 
     # -- passes -----------------------------------------------------------------------------
 
@@ -172,7 +172,6 @@ class _Fit:
         if self.saved is not None:
             held = self.factors if self.task.filled else None
             self.saved.write(self.number, self.stats, self.sweeps.state(), self.trace, held)
-            self.execution.finished()
 
     def resume(self) -> bool:
         """Whether an interrupted fit of the same task and data was found; its state is taken."""
@@ -195,6 +194,11 @@ class _Fit:
         self.execution.finished()
         return Completed(c, values, vectors, turn, self.factors, self.task.parts[c], self.stats,
                          self.scaling, self.trace, self.stopped, self.axis)  # fmt: skip
+
+
+def in_scratch(plan: Plan) -> bool:
+    """Whether the plan keeps the factors of the lines in a scratch store."""
+    return bool(plan.sizes["scratch"])
 
 
 def _directions(start: Any, m: int, width: int, rng: np.random.Generator) -> Array:

@@ -22,6 +22,7 @@ from streampca.models.projection import score_dtype
 from streampca.passes import Candidate, Plan, make_plan, pass_spec
 
 OVERSAMPLED = 40  # random vectors beyond the rank, in a first look at ratings
+BESIDE = 5  # directions beyond the rank that a first look at dense data keeps
 LIKELY = 8  # sweeps, for predictions of time
 
 
@@ -36,10 +37,11 @@ def plan_completion(matrix: ChunkedMatrix, method: str, task: Task) -> Plan:
 
 def look_of(matrix: ChunkedMatrix, task: Task, axis: int) -> Accumulator:
     """The empty accumulator that finds where to begin."""
-    width = max(task.ranks)
+    m, width = matrix.shape[1 - axis], max(task.ranks)
     if matrix.absent:
-        width = min(matrix.shape[1 - axis], width + OVERSAMPLED)
+        width = min(m, width + OVERSAMPLED)
         return ObservedPower(streamed=axis, width=width, center=task.standardize.center)
+    width = min(m, max(width + BESIDE, 2 * BESIDE))
     return LeadingDirections(
         streamed=axis, standardize=task.standardize, width=width, missing="mean"
     )

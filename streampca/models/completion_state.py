@@ -56,8 +56,8 @@ class SavedSweeps:
         Those in a scratch store stay there, and are known by their path.
         """
         arrays = {f"state {name}": value for name, value in state.items()}
-        for one in fields(ColumnStats):
-            arrays[f"stats {one.name}"] = np.asarray(getattr(stats, one.name))
+        columns = [getattr(stats, one.name) for one in fields(ColumnStats)]
+        arrays["columns"] = np.stack([np.asarray(one, np.float64) for one in columns])
         document: dict[str, Any] = {"key": self.key, "number": number}
         document["trace"] = [one.to_dict() for one in trace]
         if factors is not None and number and factors.folder is not None:
@@ -86,7 +86,9 @@ class SavedSweeps:
             factors.open(number)
         elif "factors" in arrays:
             factors.begin_with(arrays["factors"])
-        stats = ColumnStats(*(arrays[f"stats {one.name}"] for one in fields(ColumnStats)))
+        columns = list(arrays["columns"])
+        counts = [one.astype(np.int64) for one in columns[:2]]
+        stats = ColumnStats(*counts, *columns[2:])
         state = {k[6:]: v for k, v in arrays.items() if k.startswith("state ")}
         return number, stats, state, [Sweep.from_dict(one) for one in document["trace"]]
 

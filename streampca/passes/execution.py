@@ -44,6 +44,7 @@ class Execution:
     checkpoint : directory for span checkpoints, or None.  every : seconds between them.
     pass_number, n_passes : told by the fit before each pass. After the last one the checkpoints
         of all are dropped.
+    keeps : False where a fit saves what its passes give itself: a finished one leaves nothing.
     costs, checkpoints : one more after each pass.
     """
 
@@ -55,6 +56,7 @@ class Execution:
     every: float = 60.0
     pass_number: int = 1
     n_passes: int = 1
+    keeps: bool = True
     costs: list[PassCost] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
 

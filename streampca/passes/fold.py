@@ -107,7 +107,7 @@ class Fold:
         kept = self.execution.checkpoints
         if self.checkpoint is not None:
             kept.append(self.checkpoint)
-        if self.execution.pass_number < self.execution.n_passes:
+        if self.execution.keeps and self.execution.pass_number < self.execution.n_passes:
             if self.checkpoint is not None:
                 self.checkpoint.save(len(self.spans), self.total)
             return

@@ -98,8 +98,8 @@ def _check(work: Work) -> None:
     if len(set(names)) < len(names):
         raise InvalidInputError(f"operands, side inputs and maps share a name: {sorted(names)}")
     for name, values in work.side_inputs.items():
-        if len(values) != length:
-            raise InvalidInputError(f"side input {name!r} has {len(values)} rows, not {length}")
+        if (rows := np.shape(values)[0]) != length:
+            raise InvalidInputError(f"side input {name!r} has {rows} rows, not {length}")
     if work.design is not None:
         if len(work.design) != work.matrix.shape[0]:
             raise InvalidInputError(
