@@ -6,6 +6,7 @@ timings never enter it; they can only lead to its refusal (``Plan.check_machine`
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -181,12 +182,12 @@ def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
         return start + regular_edges(stop - start, wanted)
     edges = np.asarray(edges, dtype=np.int64)
     edges = edges[(edges >= start) & (edges <= stop)]
-    edges = np.unique(np.concatenate([[start], edges, [stop]]))
+    known = np.unique(np.concatenate([[start], edges, [stop]])).tolist()
     grouped = [start]
     while grouped[-1] < stop:
-        nearest = int(np.searchsorted(edges, grouped[-1] + wanted, side="right")) - 1
-        after = int(np.searchsorted(edges, grouped[-1], side="right"))
-        grouped.append(int(edges[max(nearest, after)]))
+        nearest = bisect_right(known, grouped[-1] + wanted) - 1
+        after = bisect_right(known, grouped[-1])
+        grouped.append(known[max(nearest, after)])
     return np.array(grouped, dtype=np.int64)
 
 

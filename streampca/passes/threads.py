@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import threadpoolctl
 _lock = threading.Lock()
 _depth = 0
 _before: list[tuple[Any, int]] = []
+_known: tuple[int, list[Any]] | None = None  # (modules imported when looked, what was found)
 
 
 @contextmanager
@@ -24,8 +26,7 @@ def single_threaded_blas() -> Iterator[None]:
     global _depth, _before
     with _lock:
         if _depth == 0:
-            blas = threadpoolctl.ThreadpoolController().select(user_api="blas")
-            _before = [(library, library.num_threads) for library in blas.lib_controllers]
+            _before = [(library, library.num_threads) for library in _libraries()]
             _set([(library, 1) for library, _ in _before])
         _depth += 1
     try:
@@ -36,6 +37,17 @@ def single_threaded_blas() -> Iterator[None]:
             if _depth == 0:
                 _set(_before)
                 _before = []
+
+
+def _libraries() -> list[Any]:
+    """The BLAS libraries of this process, looked for again only after something was imported:
+    the look takes as long as a small decomposition."""
+    global _known
+    imported = len(sys.modules)
+    if _known is None or _known[0] != imported:
+        found = threadpoolctl.ThreadpoolController().select(user_api="blas")
+        _known = (imported, found.lib_controllers)
+    return _known[1]
 
 
 def _set(counts: list[tuple[Any, int]]) -> None:
