@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from streampca.models.covariance import checked_covariance
 from streampca.models.factor_fit import check_factors, factor_result, fit_covariance
 from streampca.models.factor_plan import plan_factors, scatter_of
 from streampca.models.factor_result import FactorDecomposition
+from streampca.models.factor_streamed import fit_streamed
 from streampca.models.fitted import Resolution, check_ddof, freedom
 from streampca.models.given import resolve_given
 from streampca.models.latent import LatentModel
@@ -42,7 +44,11 @@ class FactorAnalysis(LatentModel):
     scores : what ``transform`` gives: "regression" (the posterior mean; Thomson's) or "bartlett"
         (weighted least squares, without bias).
     min_uniqueness : least uniqueness; one that ends there is a Heywood case, and is reported.
-    solver : "auto" or "scatter" (p x p correlations, one pass).
+    solver : "scatter" (p x p correlations, one pass, Newton steps), "streamed" (p large: a look,
+        and one pair of products with k vectors for each read, usually 3 to 5), or "auto": as
+        ``plan(X)`` says, by memory and predicted time.
+    tol : "streamed" stops when the log-likelihood of all rows has at most this to gain.
+    max_passes : of "streamed", the look included.
     ddof : variances divide by n - ddof (scikit-learn's is 0). Correlations, uniquenesses and the
         test do not depend on it.
     missing : "raise", or "mean": a hole holds its column's mean in the fit. Under "mean"
@@ -59,8 +65,11 @@ class FactorAnalysis(LatentModel):
     :class:`FactorDecomposition`. explained_variance_ are the sums of squared loadings,
     explained_variance_ratio_ their share of the p unit variances.
 
-    Cost: one pass, n p^2 flops, 10 p^2 float64, then 5 to 10 Newton steps of about
-    (13 + 2 k) p^3 flops.
+    trace_ : of "streamed", the best log-likelihood known after every product; result_.gain what it
+    may still lack. The test needs log|S|, which "streamed" does not know: NaN there.
+
+    Cost: "scatter" one pass, n p^2 flops, 10 p^2 float64, then 5 to 10 Newton steps of about
+    (13 + 2 k) p^3 flops; "streamed" 3 to 6 passes of 4 n p (k + 12) flops, 6 p (9 k + 12) float64.
     Source: Lawley and Maxwell 1971, "Factor Analysis as a Statistical Method", chapters 2 to 4.
     """
 
@@ -77,6 +86,8 @@ class FactorAnalysis(LatentModel):
         scores: str = "regression",
         min_uniqueness: float = 0.005,
         solver: str = "auto",
+        tol: float = 1e-2,
+        max_passes: int = 20,
         ddof: int = 1,
         missing: str = "raise",
         missing_value: float | None = None,
@@ -93,6 +104,8 @@ class FactorAnalysis(LatentModel):
         self.scores = scores
         self.min_uniqueness = min_uniqueness
         self.solver = solver
+        self.tol = tol
+        self.max_passes = max_passes
         self.ddof = ddof
         self.missing = missing
         self.missing_value = missing_value
@@ -123,6 +136,9 @@ class FactorAnalysis(LatentModel):
             raise InvalidInputError(
                 f"rotation={self.rotation!r}; expected None or one of {METHODS}"
             )
+        most = self.max_passes
+        if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 3:
+            raise InvalidInputError(f"max_passes={most!r}; expected 3 or more")
         if not 0.0 <= self.rotation_tol < 1.0:
             raise InvalidInputError(f"rotation_tol={self.rotation_tol!r}; expected 0 or a share")
         if self.scores not in SCORES:
@@ -147,15 +163,20 @@ class FactorAnalysis(LatentModel):
         execution = self._execution(plan)
         execution.checkpoint, execution.n_passes = self.checkpoint, plan.n_passes
         self.n_features_in_ = matrix.shape[1]
-        sums = run(
-            plan.passes[0],
-            matrix,
-            accumulators={"scatter": scatter_of(settings)},
-            weights=weights,
-            execution=execution,
-        )["scatter"]
+
+        def step(name: str, number: int = 1, **more: Any) -> Any:
+            one = plan.named(name)
+            execution.pass_number = number + plan.passes.index(one)
+            named = one if one.times == 1 else replace(one, name=f"{name} {number}")
+            return run(named, matrix, weights=weights, execution=execution, **more)
+
+        if plan.solver == "streamed":
+            total = float(matrix.shape[0]) if weights is None else float(weights.sum())
+            found = fit_streamed(plan, matrix, settings, step, total)
+        else:
+            sums = step("scatter", accumulators={"scatter": scatter_of(settings)})["scatter"]
+            found = _solve(sums, settings, matrix)
         execution.finished()
-        found = _solve(sums, settings, matrix)
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         self.result_ = factor_result(
             found,
@@ -254,13 +275,18 @@ class FactorAnalysis(LatentModel):
         return self._factors().p_value
 
     @property
+    def trace_(self) -> Array:
+        """(reads,) the best log-likelihood known after each product; empty of "scatter"."""
+        return self._factors().trace
+
+    @property
     def converged_(self) -> bool:
         """Whether the likelihood equations are solved."""
         return self._factors().converged
 
     @property
     def n_iter_(self) -> int:
-        """Steps of the iteration."""
+        """Newton steps of "scatter", reads with products of "streamed"."""
         return self._factors().steps
 
     def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:

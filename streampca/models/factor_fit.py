@@ -214,7 +214,7 @@ def _warn(result: FactorDecomposition, settings: dict[str, Any]) -> None:
             stacklevel=4,
         )
     p, k = result.n_features_used, result.n_components
-    if result.freedom < 0:
+    if result.freedom < 0 or p < k:
         warnings.warn(
             f"{k} factors are too many for {p} features that vary: the likelihood does not say "
             "which loadings they have",
@@ -222,10 +222,11 @@ def _warn(result: FactorDecomposition, settings: dict[str, Any]) -> None:
             stacklevel=4,
         )
     if not result.converged:
+        left = f"{result.gain:.1e} (tol={settings['tol']:g})" if len(result.trace) else "little"
         warnings.warn(
-            f"the likelihood equations of the factors are solved to {result.gradient:.1e} only, "
-            f"after {result.steps} steps: max_passes={settings['max_passes']} or rounding ended "
-            "the iteration",
+            f"the factors are not certain: the likelihood equations are solved to "
+            f"{result.gradient:.1e} after {result.steps} steps, and the log-likelihood may gain "
+            f"{left}; max_passes={settings['max_passes']} or rounding ended the iteration",
             AccuracyWarning,
             stacklevel=4,
         )

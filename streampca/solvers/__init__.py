@@ -20,6 +20,7 @@ from streampca.solvers.components import (
 )
 from streampca.solvers.factor_likelihood import FactorSolution, maximum_likelihood
 from streampca.solvers.factor_model import FactorModel
+from streampca.solvers.factor_surrogate import FactorPoint, FactorSurrogate, solution_of
 from streampca.solvers.factors import (
     balanced,
     change_of_both,
@@ -44,7 +45,9 @@ __all__ = [
     "TRACY_WIDOM",
     "Certificate",
     "FactorModel",
+    "FactorPoint",
     "FactorSolution",
+    "FactorSurrogate",
     "KrylovSpace",
     "LatentState",
     "Ritz",
@@ -76,6 +79,7 @@ __all__ = [
     "signs",
     "signs_of_components",
     "singular_form",
+    "solution_of",
     "solver_floor",
     "start_block",
     "svd_of_r",
