@@ -31,6 +31,8 @@ class AlternatingStep(Accumulator):
     block's lines, for a sink.
 
     ranks, ridges : of the candidates, which share the reading.
+    means : the equations are those of V and a mean m_j beside it, z_j = U v_j + m_j: the factors of
+        every line are followed by a 1.
 
     Of a block in which only stored cells are observed, these alone are taken.
     Sums are float64; within a span they are made in the working dtype.
@@ -40,23 +42,34 @@ class AlternatingStep(Accumulator):
     alternating least squares", section 2, with each factor solved for exactly.
     """
 
-    settings = ("streamed", "ranks", "ridges")
-    fields = ("left", "right", "gram", "squares", "cells", "explained", "singular")
+    settings = ("streamed", "ranks", "ridges", "means")
+    fields = (
+        "left", "right", "gram", "sums", "squares", "cells", "lines", "explained", "singular",
+    )  # fmt: skip
     makes = ("u",)
 
-    def __init__(self, *, streamed: int, ranks: tuple[int, ...], ridges: tuple[float, ...]) -> None:
+    def __init__(
+        self,
+        *,
+        streamed: int,
+        ranks: tuple[int, ...],
+        ridges: tuple[float, ...],
+        means: bool = False,
+    ) -> None:
         self.axis = self.streamed = streamed  # type: ignore[misc]
-        self.ranks, self.ridges = tuple(ranks), tuple(ridges)
+        self.ranks, self.ridges, self.means = tuple(ranks), tuple(ridges), means
         self._left, self._right = OpenSum(), OpenSum()
         self.gram: Any = None  # (R, R) U'U
+        self.sums: Any = None  # (R,) U'1
         self.squares = 0.0  # sum of z^2 over the observed cells
         self.cells = 0
+        self.lines = 0
         self.explained: Any = None  # (candidates,) squares - |W (Z - U V')|^2
         self.singular: Any = None  # (candidates,) lines of fewer independent observations than r
 
     @property
     def left(self) -> Array | None:
-        """(sum of r (r + 1) / 2, m) U' diag(w_j) U of every j across the lines."""
+        """(sum of r (r + 1) / 2, m) U' diag(w_j) U of every j across; r + 1 for r with means."""
         return self._left.closed
 
     @left.setter
@@ -85,7 +98,7 @@ class AlternatingStep(Accumulator):
     def _begin(self) -> None:
         if self.gram is None:
             total = sum(self.ranks)
-            self.gram = np.zeros((total, total))
+            self.gram, self.sums = np.zeros((total, total)), np.zeros(total)
             self.explained = np.zeros(len(self.ranks))
             self.singular = np.zeros(len(self.ranks), np.int64)
 
@@ -93,19 +106,19 @@ class AlternatingStep(Accumulator):
         """Add what a dense block holds; its factors."""
         dtype, m = block.work_dtype, len(v)
         v = np.ascontiguousarray(v, dtype)
-        left = self._left.open((sum(map(packed_length, self.ranks)), m), dtype)
-        right = self._right.open((v.shape[1], m), dtype)
+        left = self._left.open((self._packed, m), dtype)
+        right = self._right.open((sum(self.across), m), dtype)
         products = [packed_products(v[:, part]) for part in self.parts]
         out = np.empty((block.length, v.shape[1]), dtype)
         for tile in observed_tiles(block):
             x = np.empty((v.shape[1], len(tile.z)))
             for c, part in enumerate(self.parts):
                 x[part] = self._solve(c, v[:, part], products[c], tile)
-            self.gram += x @ x.T
+            self._add_grams(x)
             self.squares += tile.squares
             self.cells += tile.cells
             u = x.astype(dtype)
-            add_product(right, u, tile.z)
+            add_product(right, self._beside_ones(u), tile.z)
             self._add_left(left, u, tile.w)
             out[tile.start - block.start :][: len(tile.z)] = u.T
         return out
@@ -127,7 +140,7 @@ class AlternatingStep(Accumulator):
         """Add the products of factors (sum of ranks, lines) to the equations across the lines."""
         first = 0
         for part in self.parts:
-            products = packed_products(u[part].T)
+            products = packed_products(self._with_one(u[part]).T)
             into = left[first : first + len(products)]
             if w is None:
                 into += products.sum(axis=1)[:, None]
@@ -144,28 +157,50 @@ class AlternatingStep(Accumulator):
         z = observed.standardized(*(_of_block(block, name) for name in names))
         entries = (z, observed.indices, observed.indptr)
         m, lines = len(v), len(observed.indptr) - 1
-        into = self._left.kept((sum(map(packed_length, self.ranks)), m))
-        right_into = self._right.kept((v.shape[1], m))
+        into = self._left.kept((self._packed, m))
+        right_into = self._right.kept((sum(self.across), m))
         x = np.empty((v.shape[1], lines))
         first = 0
-        for c, part in enumerate(self.parts):
+        for c, (part, wide) in enumerate(zip(self.parts, _slices(self.across), strict=True)):
             left, right = line_equations(*entries, np.ascontiguousarray(v[:, part], np.float64))
             x[part], singular = solve_packed(left, right, self.ridges[c], resolution(np.float64))
             self.explained[c] += explained_squares(x[part], right, self.ridges[c])
             self.singular[c] += len(singular)
-            last = first + len(left)
-            add_cross_equations(*entries, x[part], into[first:last], right_into[part])
+            last = first + packed_length(self.across[c])
+            factors = self._with_one(x[part])
+            add_cross_equations(*entries, factors, into[first:last], right_into[wide])
             first = last
-        self.gram += x @ x.T
+        self._add_grams(x)
         self.squares += float(z @ z)
         self.cells += len(z)
         return np.asarray(x.T, block.work_dtype)
 
+    def _add_grams(self, x: Array) -> None:
+        self.gram += x @ x.T
+        self.sums += x.sum(axis=1)
+        self.lines += x.shape[1]
+
+    def _with_one(self, u: Array) -> Array:
+        """Factors (r, lines), with a 1 below them where means are solved for too."""
+        return np.vstack([u, np.ones_like(u[:1])]) if self.means else u
+
+    def _beside_ones(self, u: Array) -> Array:
+        """Those of all candidates (sum of ranks, lines)."""
+        return np.vstack([self._with_one(u[part]) for part in self.parts]) if self.means else u
+
     @property
     def parts(self) -> list[slice]:
         """Where each candidate's factors lie."""
-        ends = np.cumsum(self.ranks)
-        return [slice(int(e) - r, int(e)) for e, r in zip(ends, self.ranks, strict=True)]
+        return _slices(self.ranks)
+
+    @property
+    def across(self) -> tuple[int, ...]:
+        """Unknowns of one equation across the lines, by candidate."""
+        return tuple(r + self.means for r in self.ranks)
+
+    @property
+    def _packed(self) -> int:
+        return sum(map(packed_length, self.across))
 
     def settle(self) -> None:
         self._left.settle()
@@ -181,6 +216,8 @@ class AlternatingStep(Accumulator):
         self._left.merge(other._left)
         self._right.merge(other._right)
         self.gram += other.gram
+        self.sums += other.sums
+        self.lines += other.lines
         self.squares += other.squares
         self.cells += other.cells
         self.explained += other.explained
@@ -201,7 +238,7 @@ class AlternatingStep(Accumulator):
         return 8 * (tall * (m + 4 * tile) + sum(self.ranks) * block_length) + 5 * m * tile
 
     def _height(self) -> int:
-        return sum(packed_length(r) + r for r in self.ranks)
+        return sum(packed_length(r) + r for r in self.across)
 
     # -- results ----------------------------------------------------------------------------
 
@@ -213,11 +250,17 @@ class AlternatingStep(Accumulator):
         """(left, right) of candidate c, as :func:`solve_packed` takes them."""
         if self.left is None or self.right is None:
             raise InvalidInputError("AlternatingStep has seen no block")
-        first = sum(map(packed_length, self.ranks[:c]))
+        first = sum(map(packed_length, self.across[:c]))
         return (
-            np.array(self.left[first : first + packed_length(self.ranks[c])]),
-            np.array(self.right[self.parts[c]]),
+            np.array(self.left[first : first + packed_length(self.across[c])]),
+            np.array(self.right[_slices(self.across)[c]]),
         )
+
+
+def _slices(lengths: tuple[int, ...]) -> list[slice]:
+    """Where pieces of these lengths lie side by side."""
+    ends = np.cumsum(lengths)
+    return [slice(int(e) - r, int(e)) for e, r in zip(ends, lengths, strict=True)]
 
 
 def _of_block(block: Any, name: str) -> Array | None:

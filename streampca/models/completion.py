@@ -45,7 +45,7 @@ class Completion(LinearModel):
     whiten = False
     _soft = False
     rank: Any
-    center: bool
+    center: bool | str
     absent: str
     checkpoint: str | None
     scratch: str | None
@@ -122,7 +122,7 @@ class Completion(LinearModel):
             assert lines is not None
             safe = np.where(values > 0, values, 1.0)
             components, scores = np.array((lines / safe).T, order="C"), done.vectors * values
-        still = done.scaling.still if self.center else np.zeros(p, bool)
+        still = done.scaling.still if self.center is True else np.zeros(p, bool)
         components[:, still | (done.stats.count == 0)] = 0.0
         turn = signs_of_components(components.T)
         components *= turn[:, None]
@@ -131,11 +131,7 @@ class Completion(LinearModel):
         else:
             scores *= turn
         stats, scale = done.stats, done.scaling.scale
-        variance = stats.m2 / np.maximum(stats.weight - 1.0, 1.0)
-        if scale is not None:
-            variance = np.where(scale > 0, 1.0, 0.0)
-        elif not self.center:
-            variance = variance + stats.mean**2
+        left = done.trace[-1].objective[done.chosen]  # beside the estimate, at its fixed point
         dropped = np.flatnonzero(stats.count == 0)
         known = {k: v for k, v in self.get_params().items() if k not in NOT_KEPT}
         told = provenance(costs, matrix.fingerprint())
@@ -145,8 +141,8 @@ class Completion(LinearModel):
         return Decomposition(
             method=type(self).__name__,
             explained_variance=values**2 / max(n - 1, 1),
-            total_variance=float(variance.sum()),
-            mean=np.array(done.scaling.center),
+            total_variance=(float(np.sum(values**2)) + left) / max(n - 1, 1),
+            mean=np.array(done.center),
             n_samples=n,
             ddof=1 if n > 1 else 0,
             rank=int(numerical_rank(values, max(n, p))),
@@ -171,8 +167,7 @@ class Completion(LinearModel):
                         done.factors.chunk, overwrite=True)  # fmt: skip
         step = sink.chunk
         for start in range(0, n, step):
-            rows = done.factors.rows(done.part, start, min(start + step, n))
-            sink.write(start, rows @ done.turn * turn)
+            sink.write(start, done.rows(start, min(start + step, n)) * turn)
         sink.finish()
         self.scores_path_ = sink.path
         self._scores = sink.array

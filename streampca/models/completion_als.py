@@ -20,6 +20,8 @@ class AlternatingSweeps:
     solves them: |W (Z - U V')|^2 + ridge (|U|^2 + |V|^2) falls in both halves. Then V is balanced:
     of all pairs with the same product the one with least |U|^2 + |V|^2 goes on, which is twice the
     nuclear norm. U follows from V, so that no old U is needed.
+
+    Where means are fitted, they are solved for with V, and U is taken about its own mean.
     """
 
     judged = True  # held-out cells are judged in every sweep
@@ -29,6 +31,8 @@ class AlternatingSweeps:
         self.v = np.zeros((m, task.total))
         self.solved = np.zeros((m, task.total))  # of the last sweep, before it was balanced
         self.gram = np.zeros((task.total, task.total))
+        self.offset = np.zeros(task.total)  # of the factors of the lines, as they were written
+        self.shift = np.zeros(m)  # of the means, in standardised units, since the look
 
     def begin(self, directions: Array) -> None:
         """Begin with the leading ones of these orthonormal directions (m, most)."""
@@ -56,8 +60,11 @@ class AlternatingSweeps:
             ridge = self.task.ridges[c]
             left, right = step.equations(c)
             x, _ = solve_packed(left, right, ridge)
-            v, gram = np.ascontiguousarray(x.T), self.gram[part, part]
             rss = max(step.squares - explained_squares(x, right, ridge), 0.0)
+            v = np.ascontiguousarray(x[: part.stop - part.start].T)
+            if self.task.means:
+                self._take_means(step, x[-1], v)
+            gram = self.gram[part, part]
             objective.append(rss)
             penalised.append(rss + ridge * (float(np.trace(gram)) + float(np.sum(v**2))))
             change.append(relative_change(gram, self.v[:, part], v))
@@ -68,6 +75,13 @@ class AlternatingSweeps:
         return {"objective": objective, "penalised": penalised, "change": change,
                 "singular": singular}  # fmt: skip
 
+    def _take_means(self, step: AlternatingStep, means: Array, v: Array) -> None:
+        """Of U V' + 1 m', move what the mean of U makes into m."""
+        lines = step.lines
+        self.offset = step.sums / lines
+        self.gram -= lines * np.outer(self.offset, self.offset)
+        self.shift = self.shift + means + v @ self.offset
+
     def estimate(self, c: int) -> tuple[Array, Array]:
         """(U'U, V) of a candidate, U as the last pass wrote it."""
         part = self.task.parts[c]
@@ -75,7 +89,8 @@ class AlternatingSweeps:
 
     def state(self) -> dict[str, Array]:
         """All that the next sweep needs."""
-        return {"v": self.v, "solved": self.solved, "gram": self.gram}
+        known = {"v": self.v, "solved": self.solved, "gram": self.gram}
+        return known | {"offset": self.offset, "shift": self.shift}
 
     def restore(self, state: dict[str, Array]) -> None:
         """Go on with that."""

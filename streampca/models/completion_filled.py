@@ -27,6 +27,7 @@ class FilledSweeps:
         self.turn: Any = None  # (m, R); None before the first sweep
         self.gram = np.zeros((task.total, task.total))
         self.values = np.zeros(task.total)
+        self.offset, self.shift = np.zeros(task.total), np.zeros(m)  # no means are fitted
 
     @property
     def judged(self) -> bool:

@@ -27,13 +27,16 @@ class Completed:
     """What the last sweep left.
 
     chosen : number of the best candidate.  values (r,), vectors (m, r), turn (r, r) : its singular
-    form; the factors of the lines are ``factors`` times ``turn``.
+    form; the factors of the lines are ``factors`` less ``offset``, times ``turn``.
+    center : (p,) means of the columns.
     """
 
     chosen: int
     values: Array
     vectors: Array
     turn: Array
+    offset: Array
+    center: Array
     factors: LineFactors
     part: slice
     stats: ColumnStats
@@ -44,7 +47,11 @@ class Completed:
 
     def line_factors(self) -> Array:
         """(lines, r) of the chosen candidate, float64, orthogonal columns; in memory."""
-        return self.factors.rows(self.part, 0, self.factors.length) @ self.turn
+        return self.rows(0, self.factors.length)
+
+    def rows(self, start: int, stop: int) -> Array:
+        """Those of some lines."""
+        return (self.factors.rows(self.part, start, stop) - self.offset) @ self.turn
 
 
 def fit_completion(
@@ -127,7 +134,7 @@ class _Fit:
 
     def advance(self) -> bool:
         """One sweep. False when it was the last."""
-        operands = self.sweeps.operands() | {"center": self.scaling.center}
+        operands = self.sweeps.operands() | {"center": self.center()}
         if self.scaling.scale is not None:
             operands["scale"] = self.scaling.scale
         accumulators: dict[str, Accumulator] = {"step": step_of(self.task, self.axis)}
@@ -148,6 +155,14 @@ class _Fit:
             self._record(told, held, done.cost.seconds)
         self._save()
         return not self._finished(done["step"].squares)
+
+    def center(self) -> Array:
+        """(p,) what is subtracted from the columns: means, and what the sweeps moved them by."""
+        if not self.task.means:
+            return self.scaling.center
+        scale = self.scaling.scale
+        shift = self.sweeps.shift if scale is None else self.sweeps.shift * scale
+        return np.asarray(self.scaling.center + shift)
 
     def _record(self, told: dict[str, Any], held: Array, seconds: float) -> None:
         numbers = {name: tuple(np.asarray(value).tolist()) for name, value in told.items()}
@@ -192,8 +207,11 @@ class _Fit:
         if self.saved is not None:
             self.saved.clear()
         self.execution.finished()
-        return Completed(c, values, vectors, turn, self.factors, self.task.parts[c], self.stats,
-                         self.scaling, self.trace, self.stopped, self.axis)  # fmt: skip
+        part = self.task.parts[c]
+        return Completed(
+            c, values, vectors, turn, self.sweeps.offset[part], self.center(), self.factors, part,
+            self.stats, self.scaling, self.trace, self.stopped, self.axis,
+        )  # fmt: skip
 
 
 def in_scratch(plan: Plan) -> bool:

@@ -29,7 +29,9 @@ LIKELY = 8  # sweeps, for predictions of time
 def plan_completion(matrix: ChunkedMatrix, method: str, task: Task) -> Plan:
     """The plan of this task. Raises MemoryLimitError where nothing fits the limit."""
     n, p = matrix.shape
-    axes = (0, 1) if n >= p or matrix.sparse else (1, 0)
+    axes: tuple[int, ...] = (0, 1) if n >= p or matrix.sparse else (1, 0)
+    if task.means:
+        axes = (0,)
     candidates = [_candidate(matrix, task, axis, scratch=False) for axis in axes]
     candidates.append(_candidate(matrix, task, 0, scratch=True))
     return make_plan(matrix, method, candidates, task.memory_limit)
@@ -51,7 +53,7 @@ def step_of(task: Task, axis: int) -> AlternatingStep | FilledStep:
     """The empty accumulator of one sweep."""
     if task.filled:
         return FilledStep(streamed=axis, ranks=task.ranks, whole=task.solver == "exact")
-    return AlternatingStep(streamed=axis, ranks=task.ranks, ridges=task.ridges)
+    return AlternatingStep(streamed=axis, ranks=task.ranks, ridges=task.ridges, means=task.means)
 
 
 def judge_of(task: Task, axis: int) -> HeldOutError:

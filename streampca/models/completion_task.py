@@ -15,6 +15,7 @@ from streampca.matrix import ChunkedMatrix, Standardize
 from streampca.models.iteration import seed_of
 
 SOLVERS = ("auto", "als", "impute", "exact")
+FITTED = "fitted"  # means of the columns that belong to the model
 REASONS = {
     "als": "rows and columns solved exactly in turn: the fewest passes, and no old factors needed",
     "impute": "one step of subspace iteration on the filled matrix per pass",
@@ -28,6 +29,7 @@ class Task:
 
     ranks, ridges : of the candidates, all fitted in the same passes.
     soft : singular values are lowered by the ridge; else they are cut off at the rank.
+    means : those of the columns are fitted too, so that the completed matrix has them.
     init : (scores (n, r), loadings (p, r)) of a first estimate, either None; or None.
     """
 
@@ -36,6 +38,7 @@ class Task:
     soft: bool
     solver: str
     standardize: Standardize
+    means: bool
     tol: float
     max_passes: int
     seed: int
@@ -91,14 +94,18 @@ def make_task(settings: dict[str, Any], matrix: ChunkedMatrix, soft: bool) -> Ta
             "SoftImpute(lambda_=) shrinks with every solver"
         )
     _check_limits(settings)
-    pairs = list(product(ranks, ridges))
-    center = settings["center"]
+    pairs, center = list(product(ranks, ridges)), settings["center"]
+    if center == FITTED and (solver != "als" or several or any(ridges)):
+        raise InvalidInputError(
+            f"center={FITTED!r} takes solver='als', one rank and no penalty; else center=True"
+        )
     return Task(
         tuple(int(rank) for rank, _ in pairs),
         tuple(float(ridge) for _, ridge in pairs),
         soft,
         solver,
         Standardize(center=bool(center), scale=settings["scale"]),
+        center == FITTED,
         float(settings["tol"]),
         int(settings["max_passes"]),
         seed_of(settings["random_state"]),
@@ -130,8 +137,10 @@ def _check_limits(settings: dict[str, Any]) -> None:
         raise InvalidInputError(f"max_passes={most!r}; expected 3 or more: a look and two sweeps")
     if settings["scale"] not in (None, "std"):
         raise InvalidInputError(f"scale={settings['scale']!r}; expected None or 'std'")
-    if settings["center"] not in (True, False):
-        raise InvalidInputError(f"center={settings['center']!r}; expected True or False")
+    if settings["center"] not in (True, False, FITTED):
+        raise InvalidInputError(
+            f"center={settings['center']!r}; expected True, False or {FITTED!r}"
+        )
 
 
 def _initial(init: Any, shape: tuple[int, int]) -> tuple[Array | None, Array | None] | None:

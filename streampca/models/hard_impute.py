@@ -21,7 +21,8 @@ class HardImpute(Completion):
         approximation of rank r, from the p x p or n x n matrix of the filled data. "impute" is the
         same with one step of subspace iteration per pass, for any size; its fixed points are the
         same. "auto" is "als".
-    center : subtract the mean of every column over its observed cells.
+    center : subtract the mean of every column over its observed cells; "fitted" makes means a part
+        of the model (solver "als"), so that they are those of the completed matrix.
     scale : None, or "std": divide by the standard deviation of the observed cells.
     tol : the fit stops when a sweep changes neither the estimate (relative, Frobenius) nor the
         objective by more; then, or at ``max_passes`` with a ConvergenceWarning.
@@ -63,7 +64,7 @@ class HardImpute(Completion):
         *,
         ridge: Any = 0.0,
         solver: str = "auto",
-        center: bool = True,
+        center: bool | str = True,
         scale: str | None = None,
         tol: float = 1e-5,
         max_passes: int = 100,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import Any, Self
 
 from streampca.errors import InvalidInputError
@@ -13,10 +15,13 @@ from streampca.models.given import resolve_given
 from streampca.models.iteration import iteration_limits, seed_of
 from streampca.models.linear import LinearModel
 from streampca.models.pca_fit import fit_pca
+from streampca.models.pca_impute import as_pca, completing, completion_of, plan_of
 from streampca.models.pca_plan import plan_pca
 from streampca.passes import PassCost, Plan, check_workers, find_client
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix
+
+IMPUTE = "impute"
 
 
 class PCA(LinearModel):
@@ -39,8 +44,12 @@ class PCA(LinearModel):
     center : subtract column means.
     scale : None, or "std": divide columns by their standard deviation; constant ones become 0.
     ddof : variances divide by n - ddof.
-    missing : "raise", or "mean": a hole holds its column's mean. Columns without any observation
-        are dropped, and named, under either.
+    missing : "raise"; "mean": a hole holds its column's mean; or "impute": it holds what the
+        components say, and they are those of the matrix that they complete (a :class:`HardImpute`
+        at rank ``n_components`` with fitted means: a pass per sweep, until a sweep changes less
+        than ``tol``, at most ``max_passes`` or 60). ``transform`` then scores rows by what they
+        observe, ``impute`` fills their holes. Columns without any observation are dropped, and
+        named, under each.
     missing_value : a number that means "missing", beside NaN.
     components : False saves the second pass of a wide fit; it then has scores and spectrum only.
     tol : radians; "randomized" stops when the angle of every component is certified to it.
@@ -146,6 +155,8 @@ class PCA(LinearModel):
 
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
+        if self.missing == IMPUTE:
+            return plan_of(completion_of(self.get_params(), sample_weight), X, dim)
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         return self._plan(matrix, sample_weight)
 
@@ -173,6 +184,8 @@ class PCA(LinearModel):
         Raises InvalidInputError, InvalidTypeError, MemoryLimitError before reading;
         NonFiniteError while reading.
         """
+        if self.missing == IMPUTE:
+            return self._fit_completed(X, dim, sample_weight)
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         settings = self._settings(matrix, sample_weight)
         settings["random_state"] = seed_of(self.random_state)
@@ -198,6 +211,54 @@ class PCA(LinearModel):
         )
         self.gap_ = fitted.gap
         return self
+
+    def _fit_completed(self, X: Any, dim: Any, sample_weight: Any) -> Self:
+        """By a completion: ``missing="impute"``."""
+        model = completion_of(self.get_params(), sample_weight).fit(X, dim=dim)
+        self.n_features_in_ = model.n_features_in_
+        self.plan_, self.cost_, self.dim_ = replace(model.plan_, method="PCA"), model.cost_, dim
+        self.trace_, self.gap_ = model.trace_, None
+        settings = self.get_params() | {"random_state": seed_of(self.random_state)}
+        self.result_ = as_pca(model.result_, settings)
+        return self
+
+    def transform(
+        self,
+        X: Any,
+        *,
+        dim: Any = None,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        remove: Any = None,
+    ) -> Any:
+        """Scores of rows on the components, (n, k): as every linear model.
+
+        With ``missing="impute"`` by least squares over what each row observes.
+        """
+        if self.missing != IMPUTE:
+            return super().transform(X, dim=dim, out=out, overwrite=overwrite, remove=remove)
+        if self.whiten:
+            raise InvalidInputError("whiten=True does not go with missing='impute'")
+        model = completing(self._fitted(), self.get_params())
+        model.dim_ = self.dim_
+        return model.transform(X, dim=dim, out=out, overwrite=overwrite, remove=remove)
+
+    def impute(
+        self,
+        X: Any,
+        *,
+        dim: Any = None,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+    ) -> Any:
+        """X with its holes filled, after a fit with ``missing="impute"``: see ``HardImpute``."""
+        if self.missing != IMPUTE:
+            raise InvalidInputError(
+                f"impute() after missing={self.missing!r}; fit with PCA(missing='impute')"
+            )
+        model = completing(self._fitted(), self.get_params())
+        model.dim_ = self.dim_
+        return model.impute(X, dim=dim, out=out, overwrite=overwrite)
 
     def _carry(self, matrix: ChunkedMatrix, settings: dict[str, Any]) -> Carried | None:
         """What earlier fits left, if it is wanted and of this matrix."""
@@ -245,7 +306,9 @@ def check_settings(
     n, p = shape
     settings = iteration_limits(settings)
     if settings["missing"] not in ("raise", "mean"):
-        raise InvalidInputError(f"missing={settings['missing']!r}; expected 'raise' or 'mean'")
+        raise InvalidInputError(
+            f"missing={settings['missing']!r}; expected 'raise' or 'mean' (PCA: or 'impute')"
+        )
     if settings.get("remove") is not None and not settings["center"]:
         raise InvalidInputError("remove= needs center=True: the mean goes with what is removed")
     if settings["missing"] == "mean" and not settings["center"]:

@@ -40,7 +40,7 @@ class SoftImpute(Completion):
         lambda_: Any = 0.0,
         *,
         solver: str = "auto",
-        center: bool = True,
+        center: bool | str = True,
         scale: str | None = None,
         tol: float = 1e-5,
         max_passes: int = 100,
