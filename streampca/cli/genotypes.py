@@ -133,9 +133,10 @@ def genotype_model(
     """
     if arguments.no_center or arguments.ddof != 1:
         raise InvalidInputError("genotypes are centred, with ddof=1: leave out --no-center, --ddof")
-    if arguments.missing == "raise":
+    if arguments.missing in ("raise", "impute"):
         raise InvalidInputError(
-            "--missing raise: a missing genotype counts as its variant's mean; leave out --missing"
+            f"--missing {arguments.missing}: a missing genotype counts as its variant's mean; "
+            "leave out --missing"
         )
     judged = chosen.pruning is not None
     return streampca.GenotypePCA(

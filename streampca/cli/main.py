@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import streampca
-from streampca.cli import calibrate, fit, genotypes, models, pictures
+from streampca.cli import calibrate, fit, genotypes, impute, models, pictures
 from streampca.cli.config import Parser, apply_config
 from streampca.cli.outputs import OutputError
 from streampca.errors import (
@@ -66,6 +66,6 @@ def build_parser() -> Parser:
     parser = Parser(prog="streampca", description="PCA of matrices that do not fit in memory.")
     parser.add_argument("--version", action="version", version=f"streampca {streampca.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (fit, genotypes, pictures, models, calibrate):
+    for module in (fit, genotypes, impute, pictures, models, calibrate):
         module.add_commands(commands)
     return parser

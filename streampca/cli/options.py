@@ -65,8 +65,9 @@ def model_options(parser: argparse.ArgumentParser) -> None:
     beside_options(parser)
     parser.add_argument(
         "--missing",
-        choices=("raise", "mean"),
-        help="what a hole does (default raise; in genotypes always the mean of its variant)",
+        choices=("raise", "mean", "impute"),
+        help="what a hole does (default raise; in genotypes always the mean of its variant); "
+        "impute: it holds what the components say",
     )
     parser.add_argument("--solver", default="auto", choices=SOLVERS)
     parser.add_argument(

@@ -1,0 +1,75 @@
+"""``streampca impute``, end to end in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+import zarr
+
+import streampca
+from streampca.cli import main
+
+pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
+
+
+@pytest.fixture
+def ratings(tmp_path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """A rank-2 matrix with holes, in a Zarr store and as a sparse file; and the whole one."""
+    rng = np.random.default_rng(0)
+    whole = rng.standard_normal((120, 2)) @ rng.standard_normal((2, 20)) + 1.0
+    x = np.where(rng.random(whole.shape) < 0.3, np.nan, whole)
+    zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(50, 20))
+    seen = ~np.isnan(x)
+    stored = scipy.sparse.coo_matrix((x[seen], np.nonzero(seen)), x.shape)
+    scipy.io.mmwrite(tmp_path / "x.mtx", stored)
+    return x, whole
+
+
+def test_completes_saves_and_reports(tmp_path: Path, ratings: Any, capsys: Any) -> None:
+    x, whole = ratings
+    out = {name: str(tmp_path / name) for name in ("model", "full.zarr", "scores.zarr")}
+    command = ["impute", str(tmp_path / "x.zarr"), "--rank", "1", "2", "3", "--validation", "0.1",
+               "-o", out["model"], "--completed", out["full.zarr"],
+               "--scores", out["scores.zarr"]]  # fmt: skip
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "projected peak" in printed
+    assert "held-out RMSE" in printed
+    model: Any = streampca.load(out["model"])
+    completed = zarr.open_array(out["full.zarr"])[...]
+    seen = ~np.isnan(x)
+    np.testing.assert_array_equal(completed[seen], x[seen])
+    np.testing.assert_allclose(completed, whole, atol=0.5)
+    np.testing.assert_array_equal(completed, model.impute(x))
+    assert zarr.open_array(out["scores.zarr"]).shape == (120, model.best_rank_)
+    assert main(command) == 65  # the outputs exist already
+    assert main([*command, "--overwrite", "--json", "--init", out["model"]]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [one["rank"] for one in said["candidates"]] == [1, 2, 3]
+    assert main(["info", out["model"]]) == 0
+
+
+def test_ratings_by_a_config_file(tmp_path: Path, ratings: Any, capsys: Any) -> None:
+    (tmp_path / "impute.yaml").write_text(
+        f"source: {tmp_path / 'x.mtx'}\nrank: [2, 3]\nlambda: [0.1, 2.0]\nvalidation: 0.1\n"
+    )
+    assert main(["impute", "--config", str(tmp_path / "impute.yaml"), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["method"] == "SoftImpute"
+    assert len(said["candidates"]) == 4
+    assert main(["impute", str(tmp_path / "x.mtx"), "--plan", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["solver"] == "als"
+    assert main(["impute", str(tmp_path / "x.mtx"), "--ridge", "1", "--lambda", "1"]) == 65
+    assert "choose one" in capsys.readouterr().err
+
+
+def test_the_config_file_that_comes_with_it_is_understood(tmp_path: Path, capsys: Any) -> None:
+    shipped = Path(__file__).parents[1] / "configs" / "impute.yaml"
+    assert main(["impute", "--config", str(shipped), "--plan"]) == 66
+    assert "ratings.mtx" in capsys.readouterr().err
