@@ -130,7 +130,8 @@ def _write_scores(model: Any, matrix: Any, arguments: argparse.Namespace) -> Non
     if (scores := model.result_.scores) is None:
         model.transform(matrix, out=arguments.scores, overwrite=arguments.overwrite)
         return
-    sink = ZarrSink(arguments.scores, *scores.shape, overwrite=arguments.overwrite)
+    n, k = scores.shape
+    sink = ZarrSink(arguments.scores, n, k, overwrite=arguments.overwrite)
     sink.write(0, scores)
     sink.finish()
 
