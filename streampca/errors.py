@@ -34,6 +34,14 @@ class SourceError(StreamPCAError, OSError):
     """A source that is absent, unreadable or incomplete."""
 
 
+class DamagedSourceError(SourceError):
+    """A part of a source is absent, cut off or altered."""
+
+
+class ChangingSourceError(SourceError):
+    """A source was changed while it was read."""
+
+
 class BusyError(StreamPCAError, RuntimeError):
     """Another process is at the same work, or was first; trying again later may do."""
 

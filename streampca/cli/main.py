@@ -8,23 +8,30 @@ from collections.abc import Sequence
 from typing import Any
 
 import streampca
-from streampca.cli import calibrate, fit, genotypes, impute, models, pictures
+from streampca.cli import calibrate, fit, genotypes, impute, models, pictures, refresh
 from streampca.cli.config import Parser, apply_config
 from streampca.cli.outputs import OutputError
 from streampca.errors import (
     BusyError,
+    ChangingSourceError,
+    DamagedSourceError,
     MemoryLimitError,
     MissingDependencyError,
     SourceError,
     StreamPCAError,
 )
+from streampca.jobs.config import ConfigError
 
 # sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory, 73 no such
-# place to write to, 74 reading or writing failed, 75 another process was first: try again later
+# place to write to, 74 reading or writing failed, 75 another process was first: try again later,
+# 78 a job file that cannot be used
 FAILED = 74
 EXIT = (
     (OutputError, 73),
+    (ConfigError, 78),
     (BusyError, 75),
+    (ChangingSourceError, 75),
+    (DamagedSourceError, 65),
     (MemoryLimitError, 69),
     (SourceError, 66),
     (MissingDependencyError, 69),
@@ -66,6 +73,6 @@ def build_parser() -> Parser:
     parser = Parser(prog="streampca", description="PCA of matrices that do not fit in memory.")
     parser.add_argument("--version", action="version", version=f"streampca {streampca.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (fit, genotypes, impute, pictures, models, calibrate):
+    for module in (fit, genotypes, impute, pictures, models, refresh, calibrate):
         module.add_commands(commands)
     return parser

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,47 @@ def compare(old: Decomposition, new: Decomposition) -> Drift:
         variance_ratio=_ratio(now, before),
         total_ratio=float(_ratio(new.total_variance, old.total_variance)),
         mean_shift=_mean_shift(old, new),
+    )
+
+
+def align(new: Decomposition, old: Decomposition, how: str = "order") -> Decomposition:
+    """The new result with the signs of the old one, and ("order") its order too.
+
+    Components change places only where every one that moves is within 45 degrees of the one whose
+    place it takes; explained variances, scores and bounds go with them. Where both have another
+    number of components, or other features, nothing moves.
+    """
+    if how == "none" or new.components is None or old.components is None:
+        return new
+    drift = compare(old, new)
+    k = len(drift.match)
+    order, sign = np.arange(new.n_components), np.ones(new.n_components)
+    sure = np.abs(drift.cosine) > np.sqrt(0.5)
+    moves = drift.match != np.arange(k)
+    if how == "order" and moves.any() and new.n_components == k and np.all(sure[moves]):
+        order[:k] = drift.match
+    for place, cosine, now in zip(range(k), drift.cosine, drift.match, strict=True):
+        if order[place] == now and cosine < 0:
+            sign[place] = -1.0
+    return permuted(new, order, sign)
+
+
+def permuted(result: Decomposition, order: Array, sign: Array) -> Decomposition:
+    """The same result with its components in another order and with other signs."""
+    if np.array_equal(order, np.arange(len(order))) and np.all(sign > 0):
+        return result
+    certificate = result.certificate
+    if certificate is not None:
+        names = ("residual", "variance_bound", "gap", "angle_bound")
+        certificate = replace(
+            certificate, **{name: getattr(certificate, name)[order] for name in names}
+        )
+    return replace(
+        result,
+        components=result.require_components()[order] * sign[:, None],
+        explained_variance=result.explained_variance[order],
+        scores=None if result.scores is None else result.scores[:, order] * sign,
+        certificate=certificate,
     )
 
 

@@ -213,6 +213,24 @@ class IncrementalPCA(LinearModel):
         """Rows taken in so far."""
         return int(self._require_state().count)
 
+    def error_under(self, result: Decomposition) -> float:
+        """Mean over its rows of ||x - reconstruction||^2 under another result, as that scales.
+
+        From the state alone: no row is read again. Not for state="truncated".
+        """
+        state = self._require_state()
+        if isinstance(state, TruncatedFactor):
+            raise InvalidInputError("error_under needs state='scatter' or 'tsqr'")
+        shift = np.asarray(state.mean) - result.mean
+        if not self.center:
+            raise InvalidInputError("error_under needs center=True")
+        second = state.scatter() / state.weight + np.outer(shift, shift)
+        if (divisors := result.divisors) is not None:
+            inverse = np.divide(1.0, divisors, out=np.zeros_like(shift), where=divisors > 0)
+            second *= inverse[:, None] * inverse
+        v = result.require_components()
+        return max(float(np.trace(second) - np.einsum("ki,ij,kj->", v, second, v)), 0.0)
+
     def _solvable(self) -> bool:
         count, p = self._accumulator.count, self.n_features_in_
         wanted = self.n_components

@@ -15,12 +15,13 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from streampca.errors import SourceError
+from streampca.errors import ChangingSourceError, SourceError
+from streampca.matrix import ChunkedMatrix, select
 from streampca.sources.stacked import StackedMatrix
 from streampca.sources.zarr_guard import checksum
 from streampca.sources.zarr_stamp import listing, place_of
@@ -98,14 +99,15 @@ class Change:
     another; "removed": fewer rows; "vanished": an old chunk is gone; "relaid": stored otherwise,
     or with other columns.
     rows : (before, now).  chunks : keys of what changed or vanished.  checked : "stat" or "full".
-    read : bytes read to find out.
+    read : bytes read to find out.  content : checksums of the changed chunks as they are now.
     """
 
     kind: str
     rows: tuple[int, int]
     checked: str
-    chunks: tuple[str, ...] = field(default=())
+    chunks: tuple[str, ...] = ()
     read: int = 0
+    content: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         before, now = self.rows
@@ -193,15 +195,15 @@ class LedgerSource:
         """The ledger of the rows that have been read.
 
         seen : what was listed before they were.  old : of an earlier fit, for chunks that were
-        not read again. Chunks whose checksum is not known are read now. Raises SourceError where
-        a chunk was changed since ``seen``.
+        not read again. Chunks whose checksum is not known are read now. Raises
+        ChangingSourceError where a chunk was changed since ``seen``.
         """
         now = self.look(rows)
         part = tuple(slice(0, n) for n in now.nbytes.shape)
         moved = np.argwhere(now.version != seen.version[part])
         if len(moved):
             key = self.reader.key(tuple(int(i) for i in moved[0]))
-            raise SourceError(f"chunk {key!r} was changed while it was read; start again")
+            raise ChangingSourceError(f"chunk {key!r} was changed while it was read; start again")
         crc = np.full(now.nbytes.shape, UNKNOWN, np.int64)
         if old is not None:
             both = tuple(slice(0, min(n, m)) for n, m in zip(crc.shape, old.crc32c.shape))
@@ -235,6 +237,11 @@ class LedgerSource:
         shorter.labels = replace(self.matrix.labels, samples=samples)
         return shorter
 
+    def rows_from(self, first: int, rows: int) -> ChunkedMatrix:
+        """The samples of rows ``first`` up to ``rows``."""
+        numbers = np.arange(first * self.inner, rows * self.inner)
+        return select(self.first_rows(rows), samples=numbers)
+
     def compare(self, old: Ledger, rows: int, seen: Seen, full: bool = False) -> Change:
         """What became of the array since ``old``.
 
@@ -253,19 +260,22 @@ class LedgerSource:
         suspect = here & (np.True_ if full else seen.version[part] != old.version)
         if rows > old.rows:  # appending wrote the last chunk anew; its old rows are compared below
             suspect[(slice(None),) * self.dim + (slice(whole, None),)] = False
-        changed, read = [], 0
+        changed: dict[str, int] = {}
+        read = 0
         for place in _places(suspect):
             data = self.reader.encoded(place) or b""
             read += len(data)
-            if checksum(data) != old.crc32c[place]:
-                changed.append(self.reader.key(place))
+            if (now := checksum(data)) != old.crc32c[place]:
+                changed[self.reader.key(place)] = now
         cut = whole * self.step
-        if not vanished and rows > old.rows > cut and self.tail(old.rows) != old.tail:
-            changed.append(f"rows {cut} to {old.rows - 1}")
+        if not vanished and rows > old.rows > cut and (now := self.tail(old.rows)) != old.tail:
+            changed[f"rows {cut} to {old.rows - 1}"] = now
         if vanished:
             return Change(VANISHED, span, how, tuple(vanished), read)
+        if rows < old.rows:
+            return Change(REMOVED, span, how, (), read)
         if changed:
-            return Change(CHANGED, span, how, tuple(changed), read)
+            return Change(CHANGED, span, how, tuple(changed), read, tuple(changed.values()))
         return Change(APPENDED if rows > old.rows else NOTHING, span, how, (), read)
 
 

@@ -15,7 +15,7 @@ import google_crc32c
 import numcodecs
 import numpy as np
 
-from streampca.errors import SourceError
+from streampca.errors import DamagedSourceError
 
 
 class ChunkDecoder:
@@ -60,7 +60,7 @@ class ChunkDecoder:
             self._check_size(declared)
             self.compressor.decode(view, out=into)
         except (RuntimeError, ValueError, OSError, TypeError, zlib.error) as error:
-            raise SourceError(f"chunk {key!r} is damaged: {error}") from error
+            raise DamagedSourceError(f"chunk {key!r} is damaged: {error}") from error
 
     def _check_size(self, nbytes: int) -> None:
         if nbytes != self.nbytes:

@@ -14,7 +14,7 @@ import zarr.storage
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
-from streampca.errors import SourceError
+from streampca.errors import ChangingSourceError, DamagedSourceError, SourceError
 from streampca.matrix import ReadCount
 from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_shards import ShardIndex
@@ -44,15 +44,17 @@ class Tally:
         return Tally, (self.checksums is not None,)
 
     def keep_checksums(self, found: Mapping[str, int]) -> None:
-        """Keep more. Raises SourceError where a chunk is not what it was when it was read before:
-        two passes over different data give no result."""
+        """Keep more. Raises ChangingSourceError where a chunk is not what it was when it was read
+        before: two passes over different data give no result."""
         with self.lock:
             kept = self.checksums
             if kept is None:
                 return
             for key, checksum in found.items():
                 if kept.setdefault(key, checksum) != checksum:
-                    raise SourceError(f"chunk {key!r} was changed while it was read; start again")
+                    raise ChangingSourceError(
+                        f"chunk {key!r} was changed while it was read; start again"
+                    )
 
     def add(self, count: ReadCount) -> None:
         """Count more."""
@@ -120,7 +122,7 @@ class GuardedStore(zarr.storage.WrapperStore):
             raise self._refusal(f"chunk {key!r}")
 
     def _refusal(self, what: str) -> SourceError:
-        return SourceError(
+        return DamagedSourceError(
             f"{what} is absent from {hide_secrets(str(self._store))}. Restore it; or, "
             "if absent chunks are meant to be the fill value, "
             "streampca.open(..., missing_chunks='fill')."

@@ -1,0 +1,93 @@
+"""``streampca refresh`` and ``streampca config``: jobs that a scheduler starts."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import signal
+import sys
+from typing import Any, NoReturn
+
+from streampca.cli.config import apply_config
+from streampca.errors import InvalidInputError
+from streampca.jobs.config import check_job, read_yaml, schema
+from streampca.jobs.refresh import Outcome, refresh
+
+TERMINATED = 143  # 128 + SIGTERM
+
+
+def add_commands(commands: Any) -> None:
+    """Declare them."""
+    one = commands.add_parser("refresh", help="bring a model store up to its source, as a job says")
+    one.set_defaults(run=run_refresh)
+    one.add_argument("job", metavar="CONFIG", help="the job, a YAML file: see configs/")
+    one.add_argument("--verify", choices=("stat", "full"), help="in place of what the job says")
+    one.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    one.add_argument("-q", "--quiet", action="store_true", help="no words on stderr")
+
+    config = commands.add_parser("config", help="check a job file, or print the schema of one")
+    inner = config.add_subparsers(required=True, metavar="COMMAND")
+    check = inner.add_parser("check", help="exit code 78 where a file cannot be used")
+    check.set_defaults(run=run_check, parsers=commands.choices)
+    check.add_argument("file", nargs="+", metavar="YAML")
+    inner.add_parser("schema", help="the JSON Schema of job files").set_defaults(run=run_schema)
+
+
+def run_refresh(arguments: argparse.Namespace) -> int:
+    """``streampca refresh``: one line of JSON on stdout, words on stderr."""
+    job = check_job(read_yaml(arguments.job), arguments.job)
+    signal.signal(signal.SIGTERM, _terminated)
+    outcome = refresh(job, verify=arguments.verify, dry_run=arguments.dry_run)
+    print(outcome.to_json())
+    if not arguments.quiet:
+        print(in_words(outcome), file=sys.stderr)
+    return outcome.exit_code
+
+
+def _terminated(*_: Any) -> NoReturn:
+    raise SystemExit(TERMINATED)
+
+
+def in_words(outcome: Outcome) -> str:
+    """What was done, for people."""
+    served = f"version {outcome.previous}"
+    words = {
+        "unchanged": f"nothing to do: {outcome.why}; {served} is served",
+        "published": f"version {outcome.version} is served: {outcome.why}",
+        "refused": f"version {outcome.version} is a candidate: {outcome.gate}; {served} is served "
+        f"(streampca models promote {outcome.store} {outcome.version})",
+        "planned": f"would do: {outcome.how}: {outcome.why}",
+    }[outcome.status]
+    return f"streampca: {words}" + (f"\nstreampca: {outcome.note}" if outcome.note else "")
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """``streampca config check``: job files, and files of options for ``fit --config``."""
+    for path in arguments.file:
+        entries = read_yaml(path)
+        if isinstance(entries.get("source"), dict) or "model" in entries or "store" in entries:
+            job = check_job(entries, path)
+            job.estimator()
+            print(f"{path}: a refresh of {job.store} by {job.model['kind']}")
+        else:
+            command = _taker(arguments.parsers, path)
+            print(f"{path}: options of streampca {command}")
+    return 0
+
+
+def _taker(parsers: dict[str, Any], path: str) -> str:
+    """The command whose options a file holds. Raises what ``fit`` finds wrong if there is none."""
+    takers = [name for name, one in parsers.items() if "--config" in one._option_string_actions]
+    for name in takers:
+        with contextlib.suppress(InvalidInputError):
+            apply_config(parsers[name], path)
+            return name
+    apply_config(parsers["fit"], path)
+    return "fit"
+
+
+def run_schema(arguments: argparse.Namespace) -> int:
+    """``streampca config schema``."""
+    print(json.dumps(schema(), indent=1))
+    return 0

@@ -1,0 +1,299 @@
+"""Job files: YAML that is checked, entry by entry, before anything else happens.
+
+The table :data:`SECTIONS` is the schema: what is checked, what ``streampca config schema`` prints,
+and what the defaults are.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from streampca.errors import InvalidInputError
+from streampca.models.genotype_pca import GenotypePCA
+from streampca.models.incremental_pca import IncrementalPCA
+from streampca.models.pca import PCA
+from streampca.models.truncated_svd import TruncatedSVD
+from streampca.sources.urls import hide_secrets
+
+MOST_BYTES = 1 << 20
+SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "https")  # that a job may read from
+MODELS: dict[str, type[Any]] = {
+    "IncrementalPCA": IncrementalPCA,
+    "PCA": PCA,
+    "GenotypePCA": GenotypePCA,
+    "TruncatedSVD": TruncatedSVD,
+}
+RUNNING = ("memory_limit", "scheduler", "progress", "checkpoint", "warm_start", "rates")
+
+
+class ConfigError(InvalidInputError):
+    """A job file that cannot be used: exit code 78."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a section.
+
+    kinds : JSON types that it may have.  least, above : bounds of a number (at least, more than).
+    """
+
+    kinds: tuple[str, ...]
+    words: str
+    default: Any = None
+    required: bool = False
+    choices: tuple[Any, ...] = ()
+    least: float | None = None
+    above: float | None = None
+    place: bool = False  # a path or URL
+
+
+TEXT, NUMBER, WHOLE, FLAG, LIST = ("string",), ("number",), ("integer",), ("boolean",), ("array",)
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "": {
+        "store": Entry(TEXT, "the model store: a directory or URL", required=True, place=True),
+        "verify": Entry(
+            TEXT, "how old chunks are checked: by length and time, or every byte", "stat",
+            choices=("stat", "full"),
+        ),
+        "settle": Entry(
+            NUMBER, "seconds without a write after which an append is taken to be over", 60.0,
+            least=0,
+        ),
+        "keep": Entry(WHOLE, "versions that stay; older ones are removed", least=1),
+        "align": Entry(
+            TEXT, "turn and reorder components as the promoted version has them", "order",
+            choices=("order", "sign", "none"),
+        ),
+        "memory_limit": Entry(("string", "integer"), "such as 512MiB"),
+        "scheduler": Entry(TEXT, "a Dask scheduler, tcp://host:port"),
+    },
+    "source": {
+        "path": Entry(("string", "array"), "what is read: path, URL, or a list", required=True,
+                      place=True),
+        "variable": Entry(("string", "array"), "which array of a group or file"),
+        "dim": Entry(("string", "integer", "array"), "sample dimension(s)"),
+        "missing_value": Entry(NUMBER, "a number that means missing"),
+        "missing_chunks": Entry(TEXT, "what an absent chunk is", "error",
+                                choices=("error", "fill")),
+        "multiallelic": Entry(TEXT, "variants of more than two alleles", "error",
+                              choices=("error", "drop")),
+    },
+    "model": {
+        "kind": Entry(TEXT, "the estimator; the rest are its parameters", "IncrementalPCA",
+                      choices=tuple(MODELS)),
+    },
+    "gate": {
+        "max_angle": Entry(NUMBER, "radians between the old span and the new one", above=0),
+        "max_error_ratio": Entry(
+            NUMBER, "error of the new rows under the old model over that of its own rows", above=0
+        ),
+    },
+    "scores": {
+        "path": Entry(TEXT, "Zarr array; {version} becomes the number", required=True, place=True),
+        "rows": Entry(TEXT, "which rows are scored with the new model", "all",
+                      choices=("all", "new")),
+    },
+}  # fmt: skip
+OPTIONAL = ("gate", "scores")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A checked job file: ``streampca.jobs.refresh`` runs it."""
+
+    source: dict[str, Any]
+    model: dict[str, Any]
+    store: str
+    verify: str = "stat"
+    settle: float = 60.0
+    keep: int | None = None
+    align: str = "order"
+    memory_limit: int | str | None = None
+    scheduler: str | None = None
+    gate: dict[str, Any] = field(default_factory=dict)
+    scores: dict[str, Any] = field(default_factory=dict)
+
+    def estimator(self, **running: Any) -> Any:
+        """The unfitted model.  running : parameters that change no result."""
+        settings = {name: value for name, value in self.model.items() if name != "kind"}
+        kind = MODELS[self.model["kind"]]
+        known = kind().get_params()
+        running = {name: value for name, value in running.items() if name in known}
+        return kind(**settings, **running)
+
+
+def read_job(path: str | os.PathLike[str]) -> Job:
+    """The job that a YAML file describes. Raises ConfigError, with the entry and what it takes."""
+    return check_job(read_yaml(path), str(path))
+
+
+def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The entries of a YAML file without aliases, of at most 1 MiB. Raises ConfigError."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise ConfigError(f"{path}: aliases (*name) are not taken; write the entry out")
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            for key in keys:
+                if not isinstance(key, str) or keys.count(key) > 1:
+                    raise ConfigError(f"{path}: {key!r} is there twice, or is no name")
+            return super().construct_mapping(node, deep)
+
+    try:
+        if Path(path).stat().st_size > MOST_BYTES:
+            raise ConfigError(f"{path} has more than {MOST_BYTES} bytes: no job file")
+        entries = yaml.load(Path(path).read_text(encoding="utf-8"), Loader)  # a SafeLoader
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from None
+    if not isinstance(entries, dict):
+        raise ConfigError(f"{path}: expected 'entry: value' lines")
+    return entries
+
+
+def check_job(entries: Mapping[str, Any], where: str) -> Job:
+    """The job of these entries, defaults filled in. Raises ConfigError."""
+    flat = {name: value for name, value in entries.items() if name not in SECTIONS}
+    checked = _section("", flat, where)
+    for name in SECTIONS:
+        if not name:
+            continue
+        given = entries.get(name)
+        if given is None and name in OPTIONAL:
+            continue
+        if not isinstance(given, dict):
+            raise ConfigError(f"{where}: {name}: expected a section of 'entry: value' lines")
+        checked[name] = _model(given, where) if name == "model" else _section(name, given, where)
+    return Job(**checked)
+
+
+def _section(section: str, entries: Mapping[str, Any], where: str) -> dict[str, Any]:
+    table = SECTIONS[section]
+    start = f"{where}: {section + '.' if section else ''}"
+    for name in entries:
+        if name not in table:
+            names = [*table, *(one for one in SECTIONS if one and not section)]
+            raise ConfigError(f"{start}{name}: unknown; expected one of {', '.join(names)}")
+    checked = {}
+    for name, entry in table.items():
+        value = entries.get(name, entry.default)
+        if value is None:
+            if entry.required:
+                raise ConfigError(f"{start}{name} is missing: {entry.words}")
+            continue
+        if why := _wrong(entry, value):
+            raise ConfigError(f"{start}{name}: {hide_secrets(repr(value)):.80}: {why}")
+        checked[name] = value
+    return checked
+
+
+def _model(entries: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The model's section: its parameters are those of the estimator."""
+    kind = entries.get("kind", SECTIONS["model"]["kind"].default)
+    if kind not in MODELS:
+        raise ConfigError(f"{where}: model.kind: {kind!r:.80}: expected one of {tuple(MODELS)}")
+    known = [name for name in MODELS[kind]().get_params() if name not in RUNNING]
+    for name, value in entries.items():
+        if name != "kind" and name not in known:
+            raise ConfigError(
+                f"{where}: model.{name}: {kind} has no such parameter; it has {', '.join(known)}"
+            )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{where}: model.{name}: {value}; expected a finite number")
+    k = entries.get("n_components")
+    if isinstance(k, bool) or (isinstance(k, int | float) and k <= 0):
+        raise ConfigError(f"{where}: model.n_components: {k}; expected more than 0")
+    return {"kind": kind, **{name: value for name, value in entries.items() if name != "kind"}}
+
+
+def _wrong(entry: Entry, value: Any) -> str:
+    """Why a value cannot be taken, or ""."""
+    if _json_type(value) not in entry.kinds and not (
+        entry.kinds == NUMBER and _json_type(value) == "integer"
+    ):
+        return f"expected {' or '.join(entry.kinds)}"
+    if entry.choices and value not in entry.choices:
+        return f"expected one of {', '.join(map(str, entry.choices))}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            return "expected a finite number"
+        if entry.least is not None and value < entry.least:
+            return f"expected at least {entry.least:g}"
+        if entry.above is not None and value <= entry.above:
+            return f"expected more than {entry.above:g}"
+    if entry.place:
+        found = [_bad_place(one) for one in (value if isinstance(value, list) else [value])]
+        return next((why for why in found if why), "")
+    return ""
+
+
+def _bad_place(place: Any) -> str:
+    """Why a path or URL is not taken, or ""."""
+    if not isinstance(place, str) or not place or "\0" in place:
+        return "expected a path or URL"
+    if "::" in place:
+        return "chained URLs are not taken"
+    if "://" not in place:
+        return ""
+    try:
+        parts = urlsplit(place)
+        host = parts.hostname or ""
+    except ValueError:
+        return "expected a path or URL"
+    if parts.scheme not in SCHEMES:
+        return f"expected a path, or one of {', '.join(f'{one}://' for one in SCHEMES)}"
+    if parts.password is not None:
+        return "credentials do not belong into a file; give them by the environment"
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "" if host != "localhost" or parts.scheme != "https" else "expected a public host"
+    return "expected a host by its name" if not address.is_global else ""
+
+
+def _json_type(value: Any) -> str:
+    for kind, name in ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"),
+                       (list, "array"), (dict, "object")):  # fmt: skip
+        if isinstance(value, kind):
+            return name
+    return "null"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of job files, for editors."""
+
+    def of(section: str) -> dict[str, Any]:
+        properties = {}
+        for name, entry in SECTIONS[section].items():
+            one: dict[str, Any] = {"description": entry.words, "type": list(entry.kinds)}
+            if entry.choices:
+                one["enum"] = list(entry.choices)
+            if entry.default is not None:
+                one["default"] = entry.default
+            if entry.least is not None:
+                one["minimum"] = entry.least
+            if entry.above is not None:
+                one["exclusiveMinimum"] = entry.above
+            properties[name] = one
+        required = [name for name, entry in SECTIONS[section].items() if entry.required]
+        return {"type": "object", "properties": properties, "required": required,
+                "additionalProperties": section == "model"}  # fmt: skip
+
+    whole = of("")
+    whole["properties"] |= {name: of(name) for name in SECTIONS if name}
+    whole["required"] += [name for name in SECTIONS if name and name not in OPTIONAL]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "A refresh job of streampca", **whole}  # fmt: skip

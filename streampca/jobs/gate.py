@@ -1,0 +1,48 @@
+"""Whether a new version may take the place of the promoted one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.models.decomposition import Decomposition
+from streampca.models.drift import align, compare
+
+
+def against(
+    old: Decomposition | None, new: Decomposition, error: float | None, how: str
+) -> tuple[Decomposition, dict[str, Any] | None]:
+    """(the new result, aligned to the old one, and its drift as JSON takes it).
+
+    error : mean squared error of the new rows under the old result.  how : see ``align``.
+    """
+    if old is None:
+        return new, None
+    try:
+        drift = compare(old, new).to_dict()
+        new = align(new, old, how)
+    except InvalidInputError as problem:
+        return new, {"not_comparable": str(problem)}
+    if error is not None:
+        own = max(old.total_variance - float(np.sum(old.explained_variance)), 0.0)
+        own *= (old.weight - old.ddof) / max(old.weight, 1.0)
+        floor = 1e-12 * max(old.total_variance, 1e-300)
+        drift["new_rows_error"], drift["old_rows_error"] = error, own
+        drift["error_ratio"] = max(error, floor) / max(own, floor)
+    return new, drift
+
+
+def refusal(gate: Mapping[str, float], drift: Mapping[str, Any] | None) -> str:
+    """Why the gate refuses, or ""."""
+    if not gate or drift is None:
+        return ""
+    if "not_comparable" in drift:
+        return f"cannot be compared with the promoted version: {drift['not_comparable']}"
+    for name, value in (("max_angle", "max_angle"), ("max_error_ratio", "error_ratio")):
+        limit = gate.get(name)
+        if limit is not None and drift.get(value, 0.0) > limit:
+            return f"{value.replace('_', ' ')} {drift[value]:.4g} is over gate.{name} {limit:g}"
+    return ""

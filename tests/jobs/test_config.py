@@ -1,0 +1,142 @@
+"""Job files: what is taken, what is refused (F18), and the schema."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streampca.cli import main
+from streampca.jobs.config import ConfigError, check_job, read_job, schema
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+GOOD = """
+source: {path: x.zarr}
+model: {n_components: 3}
+store: models
+"""
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "job.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_the_examples_are_good(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check", str(path)]) == 0
+    assert path.name in capsys.readouterr().out
+
+
+def test_defaults(tmp_path: Path) -> None:
+    job = read_job(write(tmp_path, GOOD))
+    assert (job.verify, job.settle, job.align, job.keep, job.gate) == (
+        "stat",
+        60,
+        "order",
+        None,
+        {},
+    )
+    model = job.estimator(memory_limit="1GiB", scheduler="threads", checkpoint="x")
+    assert type(model).__name__ == "IncrementalPCA"
+    assert (model.n_components, model.memory_limit) == (3, "1GiB")
+
+
+BAD = {
+    "unknown entry": GOOD + "stores: x",
+    "unknown in a section": GOOD.replace("path: x.zarr", "path: x.zarr, paths: y"),
+    "unknown parameter": GOOD.replace("n_components: 3", "n_component: 3"),
+    "unknown model": GOOD.replace("n_components: 3", "kind: os.system"),
+    "no store": GOOD.replace("store: models", ""),
+    "no source": "model: {}\nstore: x",
+    "source is a word": "source: x\nmodel: {}\nstore: x",
+    "k of 0": GOOD.replace("3", "0"),
+    "k below 0": GOOD.replace("3", "-3"),
+    "k not a number": GOOD.replace("3", ".nan"),
+    "k infinite": GOOD.replace("3", ".inf"),
+    "k true": GOOD.replace("3", "true"),
+    "settle not a number": GOOD + "settle: .nan",
+    "settle below 0": GOOD + "settle: -1",
+    "keep of 0": GOOD + "keep: 0",
+    "keep a word": GOOD + "keep: all",
+    "gate of 0": GOOD + "gate: {max_angle: 0}",
+    "gate a word": GOOD + "gate: {max_angle: wide}",
+    "another verify": GOOD + "verify: often",
+    "chained URL": GOOD.replace("x.zarr", "reference::http://169.254.169.254/x"),
+    "simplecache": GOOD.replace("x.zarr", "simplecache::s3://b/x"),
+    "link-local": GOOD.replace("x.zarr", "https://169.254.169.254/latest/meta-data"),
+    "link-local over http": GOOD.replace("x.zarr", "http://169.254.169.254/x"),
+    "loopback": GOOD.replace("x.zarr", "https://127.0.0.1:8080/x"),
+    "file URL": GOOD.replace("x.zarr", "file:///etc/passwd"),
+    "store over http": GOOD.replace("store: models", "store: http://x/y"),
+    "credentials": GOOD.replace("x.zarr", "https://user:secret@host/x"),
+    "a null in a path": GOOD.replace("x.zarr", '"x\\0.zarr"'),
+    "an alias": "a: &a [1]\nsource: {path: *a}\nmodel: {}\nstore: x",
+    "alias bomb": "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"{chr(98 + i)}: &{chr(98 + i)} [{','.join([f'*{chr(97 + i)}'] * 9)}]\n" for i in range(8)
+    ),
+    "twice": GOOD + "store: other",
+    "python object": GOOD + "keep: !!python/object/apply:os.system [true]",
+    "not YAML": "{",
+    "a list": "- 1",
+    "empty": "",
+    "number keys": GOOD + "3: 4",
+    "deep": "[" * 5000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_used_is_refused_before_anything_happens(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("something left the machine")
+
+    path = write(tmp_path, BAD[name])
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    assert main(["refresh", path]) == 78
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert path in printed.err
+    assert "secret" not in printed.err
+    assert [p.name for p in tmp_path.iterdir()] == ["job.yaml"]
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD)
+    with open(path, "ab") as file:
+        file.truncate(10 << 20)
+    with pytest.raises(ConfigError, match="more than 1048576 bytes"):
+        read_job(path)
+    with pytest.raises(ConfigError, match="No such file"):
+        read_job(tmp_path / "nowhere")
+
+
+def test_messages_name_the_entry_and_what_it_takes(tmp_path: Path) -> None:
+    for text, words in (
+        ("verify: often", "verify: 'often': expected one of stat, full"),
+        ("keep: 0", "keep: 0: expected at least 1"),
+        ("gate: {max_angle: -1}", "gate.max_angle: -1: expected more than 0"),
+        ("memory: 3", "memory: unknown; expected one of store, verify"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            read_job(write(tmp_path, GOOD + text))
+
+
+def test_the_schema_agrees_with_the_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "schema"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == schema()
+    assert set(told["required"]) == {"store", "source", "model"}
+    assert told["properties"]["gate"]["properties"]["max_angle"]["exclusiveMinimum"] == 0
+    job = {"source": {"path": "x"}, "model": {}, "store": "y"}
+    assert check_job(job, "x").store == "y"
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(job, told)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**job, "verify": "often"}, told)

@@ -1,0 +1,401 @@
+"""Refresh: what changed, the least exact work, one version; each row of the table is a test."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import streampca
+from streampca.cli import main
+from streampca.errors import BusyError, ChangingSourceError, DamagedSourceError
+from streampca.jobs import refresh as refresh_module
+from streampca.jobs.config import check_job
+from streampca.jobs.lock import only_one
+from streampca.jobs.refresh import refresh
+
+pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
+P, ROWS = 8, 32
+
+
+def data(n: int, seed: int = 0, turn: float = 0.0) -> Any:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, P)) * np.linspace(4, 1, P)
+    if turn:
+        X[:, [0, -1]] = X[:, [-1, 0]] * turn
+    return X + 5
+
+
+class Nightly:
+    """A store that grows, and the job that follows it."""
+
+    def __init__(self, folder: Path, dtype: str = "f8", **changes: Any) -> None:
+        self.folder, self.place = folder, str(folder / "x.zarr")
+        self.array = zarr.create_array(
+            self.place, shape=(100, P), chunks=(ROWS, 4), dtype=dtype, compressors=None
+        )
+        self.array[...] = data(100)
+        self.entries: dict[str, Any] = {
+            "source": {"path": self.place},
+            "model": {"kind": "IncrementalPCA", "n_components": 3},
+            "store": str(folder / "models"),
+            "settle": 0,
+        } | changes
+
+    def run(self, **more: Any) -> Any:
+        return refresh(check_job(self.entries, "job"), **more)
+
+    @property
+    def store(self) -> streampca.ModelStore:
+        return streampca.ModelStore(self.entries["store"])
+
+    def check(self, rtol: float = 1e-12) -> None:
+        """The served version is that of all rows, by NumPy; I1, I4."""
+        X = self.array[...].astype("f8")
+        version = self.store.latest()
+        result = version.result()
+        C = X - X.mean(axis=0)
+        variance = np.linalg.svd(C, compute_uv=False)[:3] ** 2 / (len(X) - 1)
+        np.testing.assert_allclose(np.sort(result.explained_variance)[::-1], variance, rtol=rtol)
+        assert result.n_samples == len(X)
+        cells = C @ result.components.T
+        np.testing.assert_allclose(np.var(cells, axis=0, ddof=1), result.explained_variance,
+                                   rtol=max(rtol * 1e3, 1e-9))  # fmt: skip
+        assert self.store.verify() == {}
+        if (state := version.state()) is not None:
+            assert state.n_samples_seen_ == len(X)
+
+
+@pytest.fixture
+def nightly(tmp_path: Path) -> Nightly:
+    return Nightly(tmp_path)
+
+
+def test_the_first_publishes_and_the_second_has_nothing_to_do(nightly: Nightly) -> None:
+    first = nightly.run()
+    assert (first.status, first.change, first.how, first.version) == (
+        "published", "first", "full", 1,
+    )  # fmt: skip
+    assert first.chunk_reads == 8
+    nightly.check()
+    for verify in ("stat", "full"):
+        again = nightly.run(verify=verify)
+        assert (again.status, again.version, again.chunk_reads) == ("unchanged", 1, 0)
+        assert (again.verified_bytes > 0) == (verify == "full")
+    assert len(nightly.store.versions()) == 1
+    record = nightly.store.latest().record
+    assert record["source"]["rows"] == 100
+    assert record["lineage"]["parent"] is None
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("f8", 1e-12), ("f4", 1e-6)])
+def test_an_append_reads_the_new_rows_and_equals_the_full_fit(
+    dtype: str, rtol: float, tmp_path: Path
+) -> None:
+    nightly = Nightly(tmp_path, dtype)
+    nightly.run()
+    for night in range(3):
+        nightly.array.append(data(11, seed=night + 1).astype(dtype))
+        done = nightly.run()
+        assert (done.status, done.change, done.how) == ("published", "appended", "append")
+        assert (done.new_samples, done.samples) == (11, 111 + 11 * night)
+        assert done.chunk_reads <= 4  # those that hold the new rows
+        assert done.drift["error_ratio"] == pytest.approx(1, abs=1)
+        nightly.check(rtol)
+    lineage = [v.record["lineage"]["parent"] for v in nightly.store.versions()]
+    assert lineage == [None, *(v.id for v in nightly.store.versions()[:-1])]
+    nightly.check(rtol)
+
+
+def change_a_chunk(nightly: Nightly) -> None:
+    nightly.array[3, 3] = 77.0
+
+
+def change_a_chunk_and_append(nightly: Nightly) -> None:
+    change_a_chunk(nightly)
+    nightly.array.append(data(40, seed=9))
+
+
+def change_the_last_chunk_and_append(nightly: Nightly) -> None:
+    nightly.array[99, 3] = 77.0
+    nightly.array.append(data(40, seed=9))
+
+
+def remove_rows(nightly: Nightly) -> None:
+    nightly.array.resize((70, P))
+
+
+def lay_out_otherwise(nightly: Nightly) -> None:
+    values = nightly.array[...]
+    nightly.array = zarr.create_array(
+        nightly.place, shape=values.shape, chunks=(50, P), dtype="f8", overwrite=True
+    )
+    nightly.array[...] = values
+
+
+def change_settings(nightly: Nightly) -> None:
+    nightly.entries["model"] = {"kind": "IncrementalPCA", "n_components": 3, "whiten": True}
+
+
+def append(nightly: Nightly) -> None:
+    nightly.array.append(data(40, seed=9))
+
+
+TABLE = {
+    "old chunk changed": (change_a_chunk, "changed"),
+    "old chunk changed and rows appended": (change_a_chunk_and_append, "changed"),
+    "last chunk changed and rows appended": (change_the_last_chunk_and_append, "changed"),
+    "rows removed": (remove_rows, "removed"),
+    "laid out otherwise": (lay_out_otherwise, "relaid"),
+    "settings changed": (change_settings, "settings"),
+}
+
+
+@pytest.mark.parametrize("verify", ["stat", "full"])
+@pytest.mark.parametrize("what", TABLE)
+def test_every_other_change_is_a_full_fit(what: str, verify: str, nightly: Nightly) -> None:
+    act, kind = TABLE[what]
+    nightly.run()
+    act(nightly)
+    done = nightly.run(verify=verify)
+    assert (done.status, done.change, done.how, done.version) == ("published", kind, "full", 2)
+    nightly.check()
+    assert nightly.run(verify=verify).status == "unchanged"
+
+
+def test_models_without_a_state_read_all_rows_and_say_why(nightly: Nightly) -> None:
+    nightly.entries["model"] = {"kind": "PCA", "n_components": 3}
+    nightly.entries["gate"] = {"max_error_ratio": 100}
+    nightly.run()
+    append(nightly)
+    done = nightly.run()
+    assert (done.change, done.how) == ("appended", "full")
+    assert "keeps nothing that rows can be added to" in done.why
+    assert done.drift["error_ratio"] == pytest.approx(1, abs=1)
+    nightly.check()
+
+
+def test_what_the_old_times_hide_is_found_by_the_full_check(nightly: Nightly) -> None:
+    nightly.run()
+    path = Path(nightly.place, "c", "0", "0")
+    about = path.stat()
+    change_a_chunk(nightly)
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert path.stat().st_size == about.st_size
+    done = nightly.run()
+    assert done.status == "unchanged"
+    assert "checked by length and time" in done.why
+    done = nightly.run(verify="full")
+    assert (done.status, done.change, done.how) == ("published", "changed", "full")
+    nightly.check()
+
+
+def test_a_chunk_that_is_gone_stops_it_and_the_old_version_is_served(
+    nightly: Nightly, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nightly.run()
+    path = Path(nightly.place, "c", "1", "0")
+    text = path.read_bytes()
+    path.unlink()
+    with pytest.raises(DamagedSourceError, match="c/1/0"):
+        nightly.run()
+    path.write_bytes(text)
+    assert nightly.run().status == "unchanged"
+
+
+def test_rows_that_are_not_written_yet_wait(nightly: Nightly) -> None:
+    nightly.run()
+    nightly.array.resize((150, P))  # as an append begins
+    done = nightly.run()
+    assert (done.status, done.samples) == ("unchanged", 100)
+    assert "have not been written" in done.note or "absent" in done.note
+    nightly.array[100:] = data(50, seed=4)
+    done = nightly.run()
+    assert (done.change, done.new_samples) == ("appended", 50)
+    nightly.check()
+
+
+def test_a_dry_run_does_nothing(nightly: Nightly) -> None:
+    assert nightly.run(dry_run=True).how == "full"
+    assert not Path(nightly.entries["store"]).exists()
+    nightly.run()
+    append(nightly)
+    done = nightly.run(dry_run=True)
+    assert (done.status, done.how, done.new_samples) == ("planned", "append", 40)
+    assert len(nightly.store.versions()) == 1
+
+
+def test_the_gate_refuses_once_and_keeps_the_candidate(
+    nightly: Nightly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nightly.entries["gate"] = {"max_angle": 0.3, "max_error_ratio": 1.5}
+    nightly.run()
+    nightly.array.append(data(60, seed=3, turn=10.0))
+    done = nightly.run()
+    assert (done.status, done.exit_code, done.version) == ("refused", 65, 2)
+    assert "is over gate.max_angle 0.3" in done.gate
+    assert done.drift["error_ratio"] > 1.5
+    assert nightly.store.latest().number == 1
+    with monkeypatch.context() as patch:  # not computed again
+        patch.setattr(refresh_module._Run, "_work", None)
+        again = nightly.run()
+    assert (again.status, again.version, again.gate) == ("refused", 2, done.gate)
+    nightly.entries["gate"] = {"max_angle": 2}
+    done = nightly.run()
+    assert (done.status, done.version, done.chunk_reads) == ("published", 2, 0)
+    assert nightly.store.latest().number == 2
+    nightly.check()
+
+
+def test_what_was_rolled_back_is_not_made_again(nightly: Nightly) -> None:
+    nightly.run()
+    append(nightly)
+    nightly.run()
+    nightly.store.rollback()
+    done = nightly.run()
+    assert (done.status, done.version) == ("unchanged", 2)
+    assert "rolled back" in done.why
+    assert nightly.store.latest().number == 1
+
+
+def test_data_that_go_back_are_published_again(nightly: Nightly) -> None:
+    nightly.run()
+    append(nightly)
+    nightly.run()
+    nightly.array.resize((100, P))
+    nightly.array[96:100] = data(100)[96:]
+    done = nightly.run()
+    assert (done.status, done.version, done.change) == ("published", 3, "removed")
+    nightly.check()
+
+
+def test_components_keep_their_signs_and_places(tmp_path: Path) -> None:
+    """Two variances that cross from one night to the next."""
+    nightly = Nightly(tmp_path, align="order")
+    rng = np.random.default_rng(0)
+    first = rng.standard_normal((100, P)) * [5.0, 4.0, 1, 1, 1, 1, 1, 1]
+    nightly.array[...] = first
+    nightly.run()
+    nightly.array.append(rng.standard_normal((60, P)) * [3.0, 7.0, 1, 1, 1, 1, 1, 1])
+    nightly.run()
+    old, new = (v.result() for v in nightly.store.versions())
+    cosine = np.einsum("kp,kp->k", old.components, new.components)
+    assert np.all(cosine[:2] > 0.8)
+    assert new.explained_variance[1] > new.explained_variance[0]
+    nightly.check()
+    nightly.entries["align"] = "none"
+    nightly.array.append(data(1, seed=3))
+    nightly.run()
+    plain = nightly.store.latest().result()
+    assert np.all(np.diff(plain.explained_variance) <= 0)
+
+
+@pytest.mark.parametrize("rows", ["all", "new"])
+def test_scores_are_published_and_it_says_of_which_rows(rows: str, nightly: Nightly) -> None:
+    path = nightly.folder / "scores-{version}.zarr"
+    nightly.entries["scores"] = {"path": str(path), "rows": rows}
+    nightly.run()
+    append(nightly)
+    done = nightly.run()
+    told = done.scores
+    first = 100 if rows == "new" else 0
+    assert told == {
+        "path": str(path).replace("{version}", "2"), "first_row": first, "rows": 140 - first,
+        "old_rows_scored_anew": rows == "all",
+    }  # fmt: skip
+    expected = nightly.store.load().transform(nightly.array[first:])
+    np.testing.assert_allclose(zarr.open_array(told["path"])[...], expected, atol=1e-12)
+
+
+def test_sources_without_a_ledger_go_by_their_files(tmp_path: Path) -> None:
+    nightly = Nightly(tmp_path)
+    path = tmp_path / "x.npy"
+    np.save(path, data(50))
+    nightly.entries["source"] = {"path": str(path)}
+    assert nightly.run().how == "full"
+    assert nightly.run().status == "unchanged"
+    np.save(path, data(60))
+    done = nightly.run()
+    assert (done.status, done.change, done.how) == ("published", "other", "full")
+
+
+def test_old_versions_go(nightly: Nightly) -> None:
+    nightly.entries["keep"] = 2
+    for night in range(4):
+        nightly.run()
+        nightly.array.append(data(5, seed=night))
+    assert [v.number for v in nightly.store.versions()] == [3, 4]
+
+
+def test_one_at_a_time(nightly: Nightly) -> None:
+    with only_one(nightly.entries["store"]), pytest.raises(BusyError, match="another job holds"):
+        nightly.run()
+    assert nightly.run().status == "published"
+
+
+def test_a_source_that_changes_while_it_is_read_is_read_again(
+    nightly: Nightly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit, fits = streampca.IncrementalPCA.fit, []
+
+    def fit_beside_a_writer(self: Any, X: Any) -> Any:
+        done = fit(self, X)
+        fits.append(1)
+        if len(fits) in writes:
+            nightly.array[3, 3] = len(fits)
+        return done
+
+    monkeypatch.setattr(streampca.IncrementalPCA, "fit", fit_beside_a_writer)
+    writes = {1}
+    assert nightly.run().status == "published"
+    assert len(fits) == 2
+    nightly.check()
+    nightly.array[5, 5] = 1.0
+    writes = {3, 4}
+    with pytest.raises(ChangingSourceError):
+        nightly.run()
+    assert len(nightly.store.versions()) == 1
+
+
+# -- the command line --------------------------------------------------------------------------
+
+
+def test_one_line_of_json_and_the_exit_codes(
+    nightly: Nightly, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import yaml
+
+    job = nightly.folder / "job.yaml"
+    nightly.entries["gate"] = {"max_angle": 0.3}
+    job.write_text(yaml.safe_dump(nightly.entries))
+
+    def run(*words: str) -> tuple[int, Any, str]:
+        code = main(["refresh", str(job), *words])
+        printed = capsys.readouterr()
+        return code, json.loads(printed.out) if printed.out else None, printed.err
+
+    code, told, words = run("--dry-run")
+    assert (code, told["status"], told["how"]) == (0, "planned", "full")
+    code, told, words = run()
+    assert (code, told["status"], told["version"], told["exit"]) == (0, "published", 1, 0)
+    assert "version 1 is served" in words
+    code, told, words = run("--verify", "full", "-q")
+    assert (code, told["status"], told["checked"], words) == (0, "unchanged", "full", "")
+    nightly.array.append(data(60, seed=3, turn=10.0))
+    code, told, words = run()
+    assert (code, told["status"], told["exit"]) == (65, "refused", 65)
+    assert "streampca models promote" in words
+    Path(nightly.place, "c", "0", "0").unlink()
+    assert run()[0] == 65
+    job.write_text("store: 3")
+    assert run()[0] == 78
+    nightly.entries["source"]["path"] = "nowhere.zarr"
+    job.write_text(yaml.safe_dump(nightly.entries))
+    assert run()[0] == 66
+    with only_one(nightly.entries["store"]):
+        assert run()[0] == 75
