@@ -68,45 +68,50 @@ class LatentEquations(Accumulator):
 
     def _take(self, tile: Any, model: _Operands) -> None:
         """Add the rows of one tile, which are times the roots of their weights."""
-        z, k = tile.values, model.loadings.shape[1]
-        root = np.ones(len(z)) if tile.root_weights is None else tile.root_weights
-        weight = root**2
-        observed, own = model.observed(tile.mask)
-        f = z @ model.weighted  # becomes E[f], times the root too
-        second = np.empty((len(z), k * (k + 1) // 2))
-        constant = np.full(len(z), model.constant)
-        whole = np.ones(len(z), bool)
-        whole[own] = False
-        f[whole] = f[whole] @ model.covariance
-        second[whole] = packed(model.covariance[None])
-        if own.size:
-            information = unpacked(observed[own] @ model.pairs, k) + np.eye(k)
-            f[own], covariance, logdet = posterior(information, f[own])
-            second[own] = packed(covariance)
-            cells = observed[own] @ model.log_noise
-            constant[own] = -0.5 * (cells + logdet)
-        second *= weight[:, None]
+        z, mask, root = tile.values, tile.mask, tile.root_weights
+        root = np.ones(len(z)) if root is None else root
+        holes = np.zeros(len(z), bool) if mask is None else np.any(mask & model.used, axis=1)
+        for own in (False, True):
+            chosen = holes == own
+            if not chosen.any():
+                continue
+            rows: Any = slice(None) if chosen.all() else chosen
+            observed = (~mask[rows]).astype(np.float64) if own else None
+            self._take_rows(z[rows], root[rows], observed, model)
+
+    def _take_rows(self, z: Array, root: Array, observed: Array | None, model: _Operands) -> None:
+        """Add rows that all observe everything (None), or what ``observed`` says (1.0 or 0.0)."""
+        k, weight = model.loadings.shape[1], root**2
+        b, constant = z @ model.weighted, np.array([model.constant])
+        if observed is None:
+            f, covariance = b @ model.covariance, model.covariance[None]
+        else:
+            information = unpacked(observed @ model.pairs, k) + np.eye(k)
+            f, covariance, logdet = posterior(information, b)
+            constant = -0.5 * (observed @ model.log_noise + logdet)
+        second = packed(covariance) * weight[:, None]
         second += pair_columns(f)
         left = z - f @ model.loadings.T
-        if own.size:
-            left[own] *= observed[own]
-        distance = np.einsum("ij,ij,j->i", left, left, model.inverse_noise)
-        distance += np.einsum("ij,ij->i", f, f)
-        self.likelihood += float(weight @ constant - 0.5 * distance.sum())
+        if observed is not None:
+            left *= observed
+        left *= left
+        distance = left @ model.inverse_noise + np.einsum("ij,ij->i", f, f)
+        self.likelihood += float(np.sum(weight * constant) - 0.5 * distance.sum())
         self.rows += float(weight.sum())
         self.mean += root @ f
         self.moment += second.sum(axis=0)
         self.cross += z.T @ f
         self.total += root @ z
-        self.squares += np.einsum("ij,ij->j", z, z)
-        self.second += second[whole].sum(axis=0)
-        self.first += root[whole] @ f[whole]
-        self.seen += float(weight[whole].sum())
-        if own.size:
-            cells = observed[own].T
-            self.second += cells @ second[own]
-            self.first += cells @ (f[own] * root[own, None])
-            self.seen += cells @ weight[own]
+        np.multiply(z, z, out=left)
+        self.squares += left.sum(axis=0)
+        if observed is None:
+            self.second += second.sum(axis=0)
+            self.first += root @ f
+            self.seen += float(weight.sum())
+        else:
+            self.second += observed.T @ second
+            self.first += observed.T @ (f * root[:, None])
+            self.seen += weight @ observed
 
     def merge(self, other: Self) -> None:
         if other.second is None:
@@ -160,10 +165,3 @@ class _Operands:
         _, covariance, logdet = posterior(information[None], np.zeros((1, k)))
         self.covariance = covariance[0]
         self.constant = -0.5 * float(self.log_noise.sum() + logdet[0])
-
-    def observed(self, mask: Array | None) -> tuple[Array, Array]:
-        """((rows, p) 1.0 where observed, numbers of the rows with holes in used columns)."""
-        if mask is None:
-            return np.zeros((0, 0)), np.zeros(0, np.int64)
-        own = np.flatnonzero(np.any(mask & self.used, axis=1))
-        return (~mask).astype(np.float64), own

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, Labels, constant_columns
+from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models.assemble import provenance
 from streampca.models.covariance import checked_covariance
 from streampca.models.factor_fit import check_factors, factor_result, fit_covariance
-from streampca.models.factor_plan import plan_factors, scatter_of
+from streampca.models.factor_passes import fit_around_holes, fit_factors
+from streampca.models.factor_plan import plan_factors
 from streampca.models.factor_result import FactorDecomposition
-from streampca.models.factor_streamed import fit_streamed
-from streampca.models.fitted import Resolution, check_ddof, freedom
+from streampca.models.fitted import check_ddof, freedom
 from streampca.models.given import resolve_given
 from streampca.models.latent import LatentModel
+from streampca.models.latent_em import em_plan, joined_plan
 from streampca.models.latent_rows import SCORES
 from streampca.models.linear import attach
-from streampca.models.pca_fit import stats_of_sums
-from streampca.passes import PassCost, Plan, check_workers, find_client, run
+from streampca.passes import PassCost, Plan, check_workers, find_client
 from streampca.solvers.rotation import METHODS
 from streampca.sources import as_matrix
 
@@ -47,12 +46,13 @@ class FactorAnalysis(LatentModel):
     solver : "scatter" (p x p correlations, one pass, Newton steps), "streamed" (p large: a look,
         and one pair of products with k vectors for each read, usually 3 to 5), or "auto": as
         ``plan(X)`` says, by memory and predicted time.
-    tol : "streamed" stops when the log-likelihood of all rows has at most this to gain.
-    max_passes : of "streamed", the look included.
+    tol : "streamed" and EM stop when the log-likelihood of all rows has at most this to gain.
+    max_passes : of "streamed", the look included, and of EM.
     ddof : variances divide by n - ddof (scikit-learn's is 0). Correlations, uniquenesses and the
         test do not depend on it.
-    missing : "raise", or "mean": a hole holds its column's mean in the fit. Under "mean"
-        ``transform``, ``posterior`` and ``score_samples`` leave holes out, exactly.
+    missing : "raise"; "em" leaves holes out of the likelihood, exactly, with one read for each step
+        of EM, from "mean" on, where a hole holds its column's mean in the fit. ``transform``,
+        ``posterior`` and ``score_samples`` leave holes out under both.
     missing_value, memory_limit, scheduler, progress, checkpoint : as :class:`PCA`.
 
     Attributes
@@ -65,8 +65,8 @@ class FactorAnalysis(LatentModel):
     :class:`FactorDecomposition`. explained_variance_ are the sums of squared loadings,
     explained_variance_ratio_ their share of the p unit variances.
 
-    trace_ : of "streamed", the best log-likelihood known after every product; result_.gain what it
-    may still lack. The test needs log|S|, which "streamed" does not know: NaN there.
+    trace_ : of "streamed", the best log-likelihood known after every product, of EM that of every
+    pass; result_.gain what it may still lack. The test needs log|S|: NaN where that is not known.
 
     Cost: "scatter" one pass, n p^2 flops, 10 p^2 float64, then 5 to 10 Newton steps of about
     (13 + 2 k) p^3 flops; "streamed" 3 to 6 passes of 4 n p (k + 12) flops, 6 p (9 k + 12) float64.
@@ -87,7 +87,7 @@ class FactorAnalysis(LatentModel):
         min_uniqueness: float = 0.005,
         solver: str = "auto",
         tol: float = 1e-2,
-        max_passes: int = 20,
+        max_passes: int = 100,
         ddof: int = 1,
         missing: str = "raise",
         missing_value: float | None = None,
@@ -123,15 +123,30 @@ class FactorAnalysis(LatentModel):
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
-        return plan_factors(matrix, self._settings(matrix.shape[1]))
+        return self._plans(matrix, self._settings(matrix.shape[1]))[0]
+
+    def _plans(
+        self, matrix: ChunkedMatrix, settings: dict[str, Any]
+    ) -> tuple[Plan, Plan, Plan | None]:
+        """(the whole plan, that of the factors without holes, that of EM or None)."""
+        if self.missing != "em":
+            plan = plan_factors(matrix, settings)
+            return plan, plan, None
+        possible = matrix.dtype.kind == "f" or matrix.missing_value is not None
+        first = plan_factors(matrix, settings | {"missing": "mean" if possible else "raise"})
+        if not possible:
+            return first, first, None
+        k, most = int(self.n_components), int(self.max_passes)
+        steps = em_plan(matrix, k, most, self.memory_limit, scaled=True)
+        return joined_plan(first, steps, "FactorAnalysis"), first, steps
 
     def _settings(self, p: int) -> dict[str, Any]:
         """The parameters; refuse those that no data of p features can meet."""
         settings = self.get_params()
         check_ddof(self.ddof)
         check_factors(settings, p)
-        if self.missing not in ("raise", "mean"):
-            raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'mean'")
+        if self.missing not in ("raise", "mean", "em"):
+            raise InvalidInputError(f"missing={self.missing!r}; expected 'raise', 'mean' or 'em'")
         if self.rotation is not None and self.rotation not in METHODS:
             raise InvalidInputError(
                 f"rotation={self.rotation!r}; expected None or one of {METHODS}"
@@ -155,35 +170,29 @@ class FactorAnalysis(LatentModel):
         settings = self._settings(matrix.shape[1])
         weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
         freedom(matrix.shape[0] if weights is None else float(weights.sum()), settings)
-        plan = plan_factors(matrix, settings)
+        whole, plan, steps = self._plans(matrix, settings)
         client = find_client(self.scheduler)
-        plan.check_machine()
+        whole.check_machine()
         if client is not None:
-            check_workers(client, plan)
+            check_workers(client, whole)
         execution = self._execution(plan)
-        execution.checkpoint, execution.n_passes = self.checkpoint, plan.n_passes
+        execution.checkpoint, execution.n_passes = self.checkpoint, whole.n_passes
         self.n_features_in_ = matrix.shape[1]
-
-        def step(name: str, number: int = 1, **more: Any) -> Any:
-            one = plan.named(name)
-            execution.pass_number = number + plan.passes.index(one)
-            named = one if one.times == 1 else replace(one, name=f"{name} {number}")
-            return run(named, matrix, weights=weights, execution=execution, **more)
-
-        if plan.solver == "streamed":
-            total = float(matrix.shape[0]) if weights is None else float(weights.sum())
-            found = fit_streamed(plan, matrix, settings, step, total)
-        else:
-            sums = step("scatter", accumulators={"scatter": scatter_of(settings)})["scatter"]
-            found = _solve(sums, settings, matrix)
+        how = settings if steps is None else settings | {"missing": "mean"}
+        found = fit_factors(plan, matrix, how, execution, weights)
+        if steps is not None and found.has_holes:
+            again = self._execution(steps)
+            again.checkpoint, again.n_passes = self.checkpoint, whole.n_passes
+            again.costs, again.checkpoints = execution.costs, execution.checkpoints
+            found = fit_around_holes(steps, matrix, found, settings, again, weights)
         execution.finished()
-        self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
+        self.plan_, self.cost_, self.dim_ = whole, execution.costs, dim
         self.result_ = factor_result(
             found,
             settings,
             matrix.labels,
             matrix.shape[0],
-            plan=plan.to_dict(),
+            plan=whole.to_dict(),
             provenance=provenance(execution.costs, matrix.fingerprint()),
         )
         return self
@@ -301,17 +310,3 @@ class FactorAnalysis(LatentModel):
     def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
         """Not for factors: they explain correlations, not squares."""
         raise InvalidInputError("factors explain correlations; compare models by score(X)")
-
-
-def _solve(sums: Any, settings: dict[str, Any], matrix: ChunkedMatrix) -> Any:
-    """Factors from a folded scatter."""
-    stats = stats_of_sums(sums)
-    dropped = np.flatnonzero(sums.missing >= sums.count)
-    still = constant_columns(stats, Resolution.of(matrix.dtype).eps)
-    live = np.setdiff1d(np.flatnonzero(~still), dropped)
-    divisor = freedom(sums.weight, settings)
-    lower = sums.lower()
-    lower /= divisor
-    found = fit_covariance(lower, np.array(sums.mean), sums.weight, settings, live, dropped)
-    found.missing = np.asarray(sums.missing)
-    return found

@@ -14,10 +14,12 @@ from streampca.errors import AccuracyWarning, HeywoodWarning, InvalidInputError,
 from streampca.kernels import Array
 from streampca.matrix import Labels
 from streampca.models.factor_result import FactorDecomposition, degrees_of_freedom
+from streampca.models.latent_em import EmResult
 from streampca.passes import single_threaded_blas
 from streampca.solvers import (
     FactorModel,
     FactorSolution,
+    LatentState,
     maximum_likelihood,
     rotate_loadings,
     signs_of_components,
@@ -44,6 +46,11 @@ class FactorFit:
     missing: Array | None = None
     trace: Array = field(default_factory=lambda: np.zeros(0))
     gain: float = 0.0
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether features that vary have missing cells."""
+        return self.missing is not None and bool(np.any(self.missing[self.live] > 0))
 
 
 def check_factors(settings: dict[str, Any], p: int) -> None:
@@ -90,6 +97,43 @@ def fit_covariance(
         correlation *= (weight - settings["ddof"]) / weight
         likelihood = model.mean_log_likelihood(correlation)
     return FactorFit(solution, live, mean, deviation, weight, logdet, likelihood, dropped)
+
+
+def first_factors(fit: FactorFit, lower: float) -> LatentState:
+    """Where EM with holes begins: the factors of the mean-filled matrix, on its own scale.
+
+    No factor begins at 0: EM would leave it there.
+    """
+    p, k = len(fit.mean), fit.solution.loadings.shape[1]
+    loadings, noise = np.zeros((p, k)), np.zeros(p)
+    loadings[fit.live] = fit.solution.loadings
+    noise[fit.live] = np.maximum(fit.solution.uniquenesses, lower)
+    weak = np.flatnonzero(np.linalg.norm(loadings, axis=0) < 1e-6)
+    start = np.random.default_rng(0).standard_normal((len(fit.live), len(weak)))
+    loadings[np.ix_(fit.live, weak)] = 0.1 * start
+    return LatentState(loadings, noise, fit.mean)
+
+
+def factors_of_em(fit: FactorFit, found: EmResult, lower: float) -> FactorFit:
+    """What EM found, on the scale of the correlations of its own model."""
+    live, state = fit.live, found.state
+    spread = np.sum(state.loadings[live] ** 2, axis=1) + state.noise[live]
+    root = np.sqrt(spread)
+    unique = np.maximum(state.noise[live] / spread, lower)
+    weighted = state.loadings[live] / np.sqrt(state.noise[live])[:, None]
+    with single_threaded_blas():  # canonical: W'W / noise is diagonal
+        u, singular, _ = np.linalg.svd(weighted, full_matrices=False)
+    loadings = u * singular * np.sqrt(state.noise[live] / spread)[:, None]
+    solution = FactorSolution(
+        loadings, unique, float("nan"), len(found.trace), float("nan"), found.converged
+    )
+    deviation = np.zeros_like(fit.deviation)
+    deviation[live] = fit.deviation[live] * root
+    likelihood = float(found.trace[-1] / fit.weight + np.sum(np.log(deviation[live])))
+    return FactorFit(
+        solution, live, state.center, deviation, fit.weight, float("nan"), likelihood,
+        fit.dropped, fit.missing, found.trace, found.gain,
+    )  # fmt: skip
 
 
 def _log_determinant(correlation: Array) -> float:
@@ -221,7 +265,7 @@ def _warn(result: FactorDecomposition, settings: dict[str, Any]) -> None:
             AccuracyWarning,
             stacklevel=4,
         )
-    if not result.converged:
+    if not result.converged and settings["missing"] != "em":  # EM says it itself
         left = f"{result.gain:.1e} (tol={settings['tol']:g})" if len(result.trace) else "little"
         warnings.warn(
             f"the factors are not certain: the likelihood equations are solved to "

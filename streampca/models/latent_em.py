@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,9 +11,18 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import LatentEquations
+from streampca.errors import AccuracyWarning
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
-from streampca.passes import Candidate, Plan, make_plan, pass_spec, single_threaded_blas
+from streampca.passes import (
+    Candidate,
+    Execution,
+    Plan,
+    make_plan,
+    pass_spec,
+    run,
+    single_threaded_blas,
+)
 from streampca.solvers import LatentState, expanded_step
 
 LIKELY = 8  # steps that are usually enough, for the prediction of time
@@ -25,8 +35,8 @@ class EmResult:
     """Parameters whose log-likelihood is known, and how it came there.
 
     seen : (p,) weights of the observed cells.
-    trace : (passes,) log-likelihood of the standardised observed cells at each pass; the last is
-        that of ``state``.  gain : what it may still lack, extrapolated.
+    trace : (passes,) log-likelihood at each pass; the last is that of ``state``.
+    gain : what it may still lack, extrapolated.
     """
 
     state: LatentState
@@ -75,6 +85,58 @@ def joined_plan(first: Plan, second: Plan, method: str) -> Plan:
         memory=memory,
         solve_flops=first.solve_flops + second.solve_flops,
     )
+
+
+def run_em(
+    plan: Plan,
+    matrix: ChunkedMatrix,
+    state: LatentState,
+    *,
+    scale: Array | None,
+    shared: bool,
+    lower: float,
+    tol: float,
+    execution: Execution,
+    weights: Array | None,
+) -> EmResult:
+    """EM from ``state``, one read a step; the trace is the log-likelihood of the data.
+
+    plan : of the steps alone; ``execution.n_passes`` counts those before it too.
+    scale : (p,) divisors of the columns, 0 for those that are left out, or None.
+    weights : (n,) of the samples, or None.  shared, lower : as :func:`expanded_step`.
+    Warns (AccuracyWarning) where the likelihood may still gain more than ``tol``.
+    """
+    most = plan.passes[0].times
+    before = execution.n_passes - most
+    operands: dict[str, Any] = {} if scale is None else {"scale": scale}
+    width = state.loadings.shape[1]
+    empty = LatentEquations(scale=None if scale is None else "scale", width=width)
+
+    def step(number: int, here: LatentState) -> LatentEquations:
+        execution.pass_number = before + number
+        sums: LatentEquations = run(
+            replace(plan.passes[0], name=f"em {number}"),
+            matrix,
+            accumulators={"sums": empty},
+            operands=operands | vars(here),
+            weights=weights,
+            execution=execution,
+        )["sums"]
+        return sums
+
+    found = iterate(step, state, scale=scale, shared=shared, lower=lower, tol=tol, max_passes=most)
+    execution.finished()
+    if not found.converged:
+        warnings.warn(
+            f"EM has not converged in max_passes={most}: the log-likelihood may still gain about "
+            f"{found.gain:.2g} (tol={tol:g})",
+            AccuracyWarning,
+            stacklevel=4,
+        )
+    if scale is None:
+        return found
+    logs = np.log(scale, out=np.zeros_like(scale), where=scale > 0)
+    return replace(found, trace=found.trace - float(found.seen @ logs))
 
 
 def iterate(

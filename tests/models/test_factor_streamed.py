@@ -11,6 +11,7 @@ from streampca import FactorAnalysis
 from streampca.errors import AccuracyWarning, InvalidInputError, NonFiniteError
 from streampca.solvers import FactorSurrogate
 from tests.models.test_factor_analysis import planted
+from tests.models.test_ppca_holes import likelihood
 
 
 def pair(X, k, tol=1e-6, **more):
@@ -119,3 +120,49 @@ def test_the_surrogate_agrees_on_its_basis_and_on_the_diagonal():
     assert point.trace == pytest.approx(full, rel=1e-3)
     slope = unique * np.diagonal(inverse - inverse @ made @ inverse)
     np.testing.assert_allclose(point.gradient, slope, atol=5e-3)
+
+
+# -- holes -------------------------------------------------------------------------------------
+
+
+def with_holes(X, share=0.2):
+    Y = X.copy()
+    Y[np.random.default_rng(1).random(X.shape) < share] = np.nan
+    return Y
+
+
+@pytest.mark.parametrize("solver", ["scatter", "streamed"])
+@pytest.mark.parametrize(("n", "p", "k"), [(200, 8, 2), (150, 30, 3)])
+def test_em_leaves_holes_out_of_the_likelihood(n, p, k, solver):
+    Y = with_holes(planted(n, p, k))
+    model = FactorAnalysis(k, missing="em", solver=solver, tol=1e-5, max_passes=400).fit(Y)
+    trace = model.trace_
+    assert np.all(np.diff(trace) >= -1e-12 * abs(trace[-1]))
+    assert model.log_likelihood_ == pytest.approx(trace[-1], rel=1e-13)
+    direct = likelihood(Y, model.mean_, model.get_covariance())
+    assert model.log_likelihood_ == pytest.approx(direct, rel=1e-11)
+    assert model.score_samples(Y).sum() == pytest.approx(direct, rel=1e-11)
+    np.testing.assert_allclose(model.result_.communalities, 1 - model.uniquenesses_, atol=1e-9)
+    rng = np.random.default_rng(2)
+    inner, deviation = model.result_.factor_model, model.scale_
+    for size in (3e-3, 3e-2):
+        for _ in range(5):
+            w = inner.loadings + size * rng.normal(size=(p, k))
+            noise = inner.noise * np.exp(size * rng.normal(size=p))
+            sigma = (w @ w.T + np.diag(noise)) * np.outer(deviation, deviation)
+            assert likelihood(Y, model.mean_, sigma) < direct + 1e-3
+    before = [cost.name for cost in model.cost_ if not cost.name.startswith("em")]
+    assert len(model.cost_) == len(before) + len(trace)
+    assert model.plan_.n_passes == (1 if solver == "scatter" else 400) + 400
+
+
+def test_em_without_holes_is_the_closed_solution():
+    X = planted(150, 9, 2, seed=4)
+    plain, model = FactorAnalysis(2).fit(X), FactorAnalysis(2, missing="em").fit(X)
+    np.testing.assert_allclose(model.uniquenesses_, plain.uniquenesses_, rtol=1e-7)
+    assert model.p_value_ == pytest.approx(plain.p_value_)
+    assert [cost.name for cost in model.cost_] == ["scatter"]
+    X[0, 0] = np.nan
+    model = FactorAnalysis(2, missing="em", tol=1e-6).fit(X)
+    np.testing.assert_allclose(model.uniquenesses_, plain.uniquenesses_, atol=0.02)
+    assert np.isnan(model.p_value_)

@@ -24,6 +24,7 @@ def planted(n=120, p=9, k=2, seed=0, holes=0.2):
 MODELS = {
     "ppca": lambda: PPCA(2),
     "ppca whitened": lambda: PPCA(2, scale="std", whiten=True),
+    "factors em": lambda: FactorAnalysis(2, missing="em", rotation="varimax"),
     "factors": lambda: FactorAnalysis(2, missing="mean"),
     "promax": lambda: FactorAnalysis(2, missing="mean", rotation="promax"),
 }

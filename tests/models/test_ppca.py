@@ -176,10 +176,9 @@ def test_settings_that_cannot_be_met(settings, words):
         PPCA(**settings).fit(planted())
 
 
-@pytest.mark.parametrize("missing", ["em", "raise"])
 @pytest.mark.filterwarnings("ignore")
-def test_check_estimator(missing):
-    results = check_estimator(PPCA(missing=missing), on_skip=None)
+def test_check_estimator():
+    results = check_estimator(PPCA(), on_skip=None)
     assert len(results) > 40
     left_out = {r["check_name"] for r in results if r["status"] != "passed"}
     assert left_out <= {"check_array_api_input"}  # needs SCIPY_ARRAY_API=1 at start-up

@@ -99,7 +99,7 @@ def test_the_likelihood_never_falls_and_is_that_of_the_rows(n, p, k, holes, scal
 def test_the_limit_is_that_of_the_textbook(n, p, k, holes):
     Y, _, _ = planted(n, p, k, seed=3, noise=1.0, holes=holes)
     model = PPCA(k, tol=1e-9, max_passes=400).fit(Y)
-    mean, sigma = plain_em(Y, k, 150)
+    mean, sigma = plain_em(Y, k, 100)
     np.testing.assert_allclose(model.get_covariance(), sigma, atol=2e-3)
     np.testing.assert_allclose(model.mean_, mean, atol=1e-3)
     assert model.log_likelihood_ >= likelihood(Y, mean, sigma) - 1e-6
