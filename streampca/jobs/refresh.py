@@ -78,19 +78,20 @@ class _Run:
     verify: str | None
     progress: Any
     store: ModelStore = field(init=False)
-    base: History | None = field(init=False, default=None)
+    base: History = field(init=False)
     current: Version | None = field(init=False, default=None)
     old: Ledger | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.store = ModelStore(self.job.store)
         self.mode = self.verify or self.job.verify
-        if self.store.exists():
-            self.base = self.store.history()
-            if self.base.current is not None:
-                self.current = self.store.latest()
-                if "ledger" in self.current.parts:
-                    self.old = Ledger.from_saved(*self.current.read("ledger"))
+        self.base = self.store.history() if self.store.exists() else History((), "")
+        if self.base.current is not None:
+            found = self.store.find(history=self.base)
+            assert isinstance(found, Version)
+            self.current = found
+            if "ledger" in found.parts:
+                self.old = Ledger.from_saved(*found.read("ledger"))
 
     def go(self, dry_run: bool = False) -> Outcome:
         """Do it."""
@@ -197,9 +198,7 @@ class _Run:
 
     def _computed_before(self, found: _Found) -> Version | None:
         """A version that was made of the same data by the same settings, and is still there."""
-        if self.base is None:
-            return None
-        for version in reversed(self.store.versions()):
+        for version in reversed(self.store.versions(self.base)):
             if version.entry.key == found.key and isinstance(version, Version):
                 return version
         return None
@@ -207,7 +206,7 @@ class _Run:
     def _judged_again(self, known: Version, outcome: Outcome, dry_run: bool) -> Outcome:
         """What is to become of a version that was computed before and is not served."""
         outcome.version, outcome.drift = known.number, known.record.get("drift")
-        if self.base is not None and known.id in {one.current for one in self.base.entries}:
+        if known.id in {one.current for one in self.base.entries}:
             outcome.why += f"; version {known.number} was made of these data and rolled back"
             return outcome
         lineage = known.record.get("lineage", {})
@@ -287,7 +286,7 @@ class _Run:
     ) -> dict[str, Any] | None:
         if not self.job.scores:
             return None
-        count = 0 if self.base is None else len(self.base.published)
+        count = len(self.base.published)
         path = self.job.scores["path"].replace("{version}", str(count + 1))
         first = self._old_samples(found) if outcome.change == APPENDED else 0
         new_only = self.job.scores["rows"] == "new" and first > 0

@@ -137,7 +137,7 @@ class VersionStore:
 
     def find(self, which: int | str | None = None, history: History | None = None) -> StoredVersion:
         """A version by its number, by its id or the beginning of it; None: the promoted one."""
-        history = history or self.history()
+        history = self.history() if history is None else history
         if which is None:
             if history.current is None:
                 raise SourceError(
@@ -159,9 +159,9 @@ class VersionStore:
             raise InvalidInputError(f"version {same[0].number} was removed by gc")
         return self.kind(self.backend, same[0])
 
-    def versions(self) -> list[StoredVersion]:
+    def versions(self, history: History | None = None) -> list[StoredVersion]:
         """All that were not removed, in the order of publication."""
-        history = self.history()
+        history = self.history() if history is None else history
         return [
             self.kind(self.backend, entry)
             for version, entry in history.published.items()

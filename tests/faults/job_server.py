@@ -1,0 +1,95 @@
+"""Starts refreshes, and writers of stores, in processes forked from one that imported everything.
+
+Reads one line of JSON for each request: ``{"job": path, "processes": n, "file_limit": bytes,
+"locked": true, "kill": signal, "after": seconds}``, or ``{"write": store, "last": i, ...}`` for a
+writer that publishes i + 1, i + 2, ... and says so; answers with the exit codes and the output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from typing import Any
+
+
+def child(request: dict[str, Any], out: str) -> int:
+    from streampca.cli import main
+    from streampca.jobs import refresh
+
+    if "file_limit" in request:
+        limit = request["file_limit"]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    if not request.get("locked", True):
+        refresh.only_one = lambda place: contextlib.nullcontext()  # type: ignore[assignment]
+    handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1)
+    code = 70
+    try:
+        if "write" in request:
+            write(request["write"], request["last"])
+        code = main(["refresh", request["job"], "-q"])
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def write(folder: str, i: int) -> None:
+    """Publish versions of ever larger numbers until killed."""
+    import numpy as np
+
+    from streampca.store import LocalBackend, VersionStore
+
+    store = VersionStore(LocalBackend(folder))
+    while True:
+        i += 1
+        model = {"a": np.full(3, i), "b": np.full((2, 2), i)}
+        store.commit({"model": (model, {"i": i}), "state": ({"s": np.full(5, i)}, {"i": i})}, {})
+        print(i, flush=True)
+        if i % 5 == 0:
+            store.gc(2, grace=3600)
+
+
+def serve() -> None:
+    import streampca.cli
+    import streampca.jobs.refresh  # noqa: F401
+
+    folder = tempfile.mkdtemp()
+    for line in sys.stdin:
+        request = json.loads(line)
+        children = []
+        for i in range(request.get("processes", 1)):
+            out = os.path.join(folder, str(i))
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(out)
+            pid = os.fork()
+            if pid == 0:
+                child(request, out)
+            children.append((pid, out))
+        if "write" in request:  # it has begun
+            while not (os.path.exists(children[0][1]) and os.path.getsize(children[0][1])):
+                time.sleep(0.01)
+        if "kill" in request:
+            time.sleep(request["after"])
+            for pid, _ in children:
+                os.kill(pid, request["kill"])
+        answers = []
+        for pid, out in children:
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            text = ""
+            with contextlib.suppress(OSError), open(out) as file:
+                text = file.read()
+            answers.append([code, text])
+        print(json.dumps(answers), flush=True)
+
+
+if __name__ == "__main__":
+    serve()
