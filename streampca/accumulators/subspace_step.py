@@ -11,6 +11,8 @@ from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_product, probe, reciprocal
 
+LINES = 4096  # of a sparse matrix, whose products are summed in the dtype of the operand
+
 
 class SubspaceStep(Accumulator):
     """Both products of one read: Z (Z'Q) where features are streamed, Z'(Z Q) where samples are.
@@ -50,7 +52,8 @@ class SubspaceStep(Accumulator):
         self.standardize = standardize
         self.product: Any = None  # (m, width) float64
         self._open: Any = None  # (m, width) working dtype, of the open span
-        self._blocks = 0
+        self._blocks = 0  # dense ones, or
+        self._lines = 0  # of sparse ones, that are open
         self.sums: Any = None  # (width,) of sparse blocks: what the centers take off,
         self.center: Any = None  # (p,) those of streamed samples,
         self.scale: Any = None  # (p,) their divisors,
@@ -62,8 +65,10 @@ class SubspaceStep(Accumulator):
         self._check(block)
         q = block["q"]
         m = block.shape[1 - block.axis]
-        if len(q) != m:
-            raise InvalidInputError(f"the operand q has {len(q)} rows; this block needs {m}")
+        if q.shape != (m, self.width):
+            raise InvalidInputError(
+                f"the operand q has shape {q.shape}; this block needs {(m, self.width)}"
+            )
         self._check_width(self._open if self.product is None else self.product, m)
         given = (block.arrays.get(name) for name in ("center", "scale"))
         center, scale = (None if one is None else one[block.columns] for one in given)
@@ -99,23 +104,29 @@ class SubspaceStep(Accumulator):
 
     def settle(self) -> None:
         if self._open is not None:
-            self.product = _added(self.product, self._open)
-        self._open, self._blocks = None, 0
+            self.product = _added(self.product, self._open[:, : self.width])
+        self._open, self._blocks, self._lines = None, 0, 0
 
     def _of_entries(self, block: Any, q: Array, center: Array | None, scale: Array | None) -> Array:
         """Add the products of a sparse block; its image."""
-        if self.product is None:
-            self.product, self.sums = np.zeros((len(q), self.width)), np.zeros(self.width)
+        from streampca.kernels.sparse import whole_vectors
+
+        if self._lines >= LINES or (self._open is not None and self._open.dtype != q.dtype):
+            self.settle()
+        if self._open is None:
+            self._open = np.zeros((len(q), whole_vectors(self.width, q.itemsize)), q.dtype)
+        self._lines += block.length
+        self.sums = np.zeros(self.width) if self.sums is None else self.sums
         entries = block.entries
         if not block.axis:
             self.center, self.scale = center, scale
             if scale is not None:
                 q = q * reciprocal(scale)[:, None].astype(q.dtype)
-            return np.asarray(entries.two_products(q, self.product, self.sums, center))
+            return np.asarray(entries.two_products(q, self._open, self.sums, center))
         if block.weights is not None:
             self.root = np.sqrt(block.weights)
             q = q * self.root[:, None].astype(q.dtype)
-        image = entries.two_products(q, self.product, self.sums, center, scale)
+        image = entries.two_products(q, self._open, self.sums, center, scale)
         if self.probe:
             h = probe(block.start, block.stop)[:, None]
             mine = np.zeros(len(q)) if self.z_probe is None else self.z_probe
@@ -128,7 +139,7 @@ class SubspaceStep(Accumulator):
         for part in (other.product, other._open):
             if part is not None:
                 self._check_width(self.product, len(part))
-                self.product = _added(self.product, part)
+                self.product = _added(self.product, part[:, : self.width])
         if other.sums is not None:
             self.sums = _joined(self.sums, other.sums)
             self.center, self.scale, self.root = other.center, other.scale, other.root
@@ -156,7 +167,7 @@ class SubspaceStep(Accumulator):
         """
         product = None if self.product is None else np.array(self.product)
         if self._open is not None:
-            product = _added(product, self._open)
+            product = _added(product, self._open[:, : self.width])
         if product is None:
             raise InvalidInputError("SubspaceStep has seen no block")
         if self.sums is None:
@@ -198,7 +209,7 @@ class SubspaceStep(Accumulator):
 def _added(mine: Array | None, theirs: Array) -> Array:
     """A float64 sum; ``mine`` is changed in place."""
     if mine is None:
-        return theirs.astype(np.float64)
+        return theirs.astype(np.float64, order="C")
     mine += theirs
     return mine
 

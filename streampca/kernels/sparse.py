@@ -7,8 +7,8 @@ columns, so that everything here holds of its transpose). Indices increase withi
 
 A line of 1000 entries touches 1000 rows of the dense operand all over memory. So lines are taken
 GROUP at a time and the operands in tiles that stay in the second-level cache; a cursor per line
-remembers how far it is. (5 % of 20,000 columns, 40 of them dense, one thread: 2.4 s for 1e8
-entries and both products, 1.7 s in float32; 6.7 s line by line.)
+remembers how far it is. (5 % of 20,000 columns, 64 of them dense, one thread: 2.8 s for 1e8
+entries and both products, 1.5 s in float32.)
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 from numba import njit
 
 from streampca.kernels.blas import Array
+from streampca.kernels.vectors import VECTOR_NBYTES, add_gathered, add_scattered, columns_per_vector
 
 GROUP = 512  # lines that are walked together
-FOLD = 4  # groups whose products are summed in float32 before float64 takes them
-TILE_NBYTES = 640 * 1024  # of both dense operands together
+TILE_NBYTES = 256 * 1024  # of a dense operand; as much is taken by the lines' own rows
 ENTRIES = 16  # fewer entries of one line in a tile cost more in loops than the cache saves
 
 _compile: Any = njit(nogil=True, cache=True, error_model="numpy",
@@ -30,101 +30,91 @@ _compile: Any = njit(nogil=True, cache=True, error_model="numpy",
 
 
 @_compile
-def _gather_tile(data, indices, first, end, stop, q, y):  # type: ignore[no-untyped-def]
-    """y += the entries from ``first`` to where indices reach ``end``; returns where that is."""
-    last = first
-    while last < stop and indices[last] < end:
-        last += 1
-    j = first
-    while j + 4 <= last:  # four rows of q for one load and store of y
-        v0, v1 = y.dtype.type(data[j]), y.dtype.type(data[j + 1])
-        v2, v3 = y.dtype.type(data[j + 2]), y.dtype.type(data[j + 3])
-        q0, q1 = q[np.uint32(indices[j])], q[np.uint32(indices[j + 1])]
-        q2, q3 = q[np.uint32(indices[j + 2])], q[np.uint32(indices[j + 3])]
-        for c in range(len(y)):
-            y[c] += (v0 * q0[c] + v1 * q1[c]) + (v2 * q2[c] + v3 * q3[c])
-        j += 4
-    while j < last:
-        v, row = y.dtype.type(data[j]), q[np.uint32(indices[j])]
-        for c in range(len(y)):
-            y[c] += v * row[c]
-        j += 1
-    return last
-
-
-@_compile
-def _scatter_tile(data, indices, first, end, stop, y, into):  # type: ignore[no-untyped-def]
-    j = first
-    while j < stop and indices[j] < end:
-        v, row = y.dtype.type(data[j]), into[np.uint32(indices[j])]
-        for c in range(len(y)):
-            row[c] += v * y[c]
-        j += 1
-    return j
+def _tile_end(indices, first, stop, end):  # type: ignore[no-untyped-def]
+    """Where the indices of a line reach ``end``."""
+    while first < stop and indices[first] < end:
+        first += 1
+    return first
 
 
 @_compile
 def _gather(data, indices, indptr, start, stop, q, width, cursor, y):  # type: ignore[no-untyped-def]
+    """y[i] = line i times q, for start <= i < stop."""
+    columns, vector = y.shape[1], VECTOR_NBYTES // y.itemsize
     for i in range(start, stop):
         cursor[i - start] = indptr[i]
-        for c in range(y.shape[1]):
+        for c in range(columns):
             y[i, c] = 0.0
     for tile in range(0, len(q), width):
         for i in range(start, stop):
-            cursor[i - start] = _gather_tile(
-                data, indices, cursor[i - start], tile + width, indptr[i + 1], q, y[i]
-            )
+            first = cursor[i - start]
+            last = _tile_end(indices, first, indptr[i + 1], tile + width)
+            cursor[i - start] = last
+            c = 0
+            while c + 4 * vector <= columns:
+                add_gathered(data, indices, first, last, q, y, i, c, 4)
+                c += 4 * vector
+            if c + 2 * vector <= columns:
+                add_gathered(data, indices, first, last, q, y, i, c, 2)
+                c += 2 * vector
+            if c < columns:
+                add_gathered(data, indices, first, last, q, y, i, c, 1)
 
 
 @_compile
-def _scatter(data, indices, indptr, start, stop, y, first, width, cursor, into):  # type: ignore[no-untyped-def]
-    """into += lines' entries times their rows of y; line i has row i - first."""
+def _scatter(data, indices, indptr, start, stop, y, first_line, width, cursor, into):  # type: ignore[no-untyped-def]
+    """into += lines' entries times their rows of y; line i has row i - first_line."""
+    columns, vector = y.shape[1], VECTOR_NBYTES // y.itemsize
     for i in range(start, stop):
         cursor[i - start] = indptr[i]
     for tile in range(0, len(into), width):
         for i in range(start, stop):
-            cursor[i - start] = _scatter_tile(
-                data, indices, cursor[i - start], tile + width, indptr[i + 1], y[i - first], into
-            )
+            first = cursor[i - start]
+            last = _tile_end(indices, first, indptr[i + 1], tile + width)
+            cursor[i - start] = last
+            row, c = i - first_line, 0
+            while c + 4 * vector <= columns:
+                add_scattered(data, indices, first, last, into, y, row, c, 4)
+                c += 4 * vector
+            if c + 2 * vector <= columns:
+                add_scattered(data, indices, first, last, into, y, row, c, 2)
+                c += 2 * vector
+            if c < columns:
+                add_scattered(data, indices, first, last, into, y, row, c, 1)
 
 
 @_compile
-def _product(data, indices, indptr, q, width, group, y):  # type: ignore[no-untyped-def]
-    cursor = np.empty(group, np.int64)
-    for start in range(0, len(y), group):
-        stop = min(start + group, len(y))
+def _product(data, indices, indptr, q, width, y):  # type: ignore[no-untyped-def]
+    cursor = np.empty(GROUP, np.int64)
+    for start in range(0, len(y), GROUP):
+        stop = min(start + GROUP, len(y))
         _gather(data, indices, indptr, start, stop, q, width, cursor, y)
 
 
 @_compile
-def _cross(data, indices, indptr, y, width, group, into):  # type: ignore[no-untyped-def]
-    cursor = np.empty(group, np.int64)
-    for start in range(0, len(y), group):
-        stop = min(start + group, len(y))
+def _cross(data, indices, indptr, y, width, into):  # type: ignore[no-untyped-def]
+    cursor = np.empty(GROUP, np.int64)
+    for start in range(0, len(y), GROUP):
+        stop = min(start + GROUP, len(y))
         _scatter(data, indices, indptr, start, stop, y, 0, width, cursor, into)
 
 
 @_compile
-def _two(data, indices, indptr, q, shift, lines, width, group, y, into, partial, sums):  # type: ignore[no-untyped-def]
-    """lines : offset, factor and weight of each.
-
-    partial : in the dtype of q, added to ``into`` every FOLD groups; or ``into`` itself.
-    """
+def _two(data, indices, indptr, q, shift, lines, width, y, into, sums):  # type: ignore[no-untyped-def]
+    """lines : offset, factor and weight of each."""
     offset, factor, weight = lines
-    cursor = np.empty(group, np.int64)
-    g = np.empty((group, y.shape[1]), y.dtype)
-    for start in range(0, len(y), group):
-        stop = min(start + group, len(y))
+    cursor = np.empty(GROUP, np.int64)
+    g = np.empty((GROUP, y.shape[1]), y.dtype)
+    for start in range(0, len(y), GROUP):
+        stop = min(start + GROUP, len(y))
         _gather(data, indices, indptr, start, stop, q, width, cursor, y)
         for i in range(start, stop):
-            for c in range(y.shape[1]):
+            for c in range(len(shift)):
                 y[i, c] = factor[i] * (y[i, c] - offset[i] * shift[c])
+                sums[c] += offset[i] * weight[i] * y[i, c]
+            for c in range(y.shape[1]):
                 g[i - start, c] = weight[i] * y[i, c]
-                sums[c] += offset[i] * g[i - start, c]
-        _scatter(data, indices, indptr, start, stop, g, start, width, cursor, partial)
-        if partial.itemsize < into.itemsize and (stop % (FOLD * group) == 0 or stop == len(y)):
-            into += partial
-            partial[:] = 0
+        _scatter(data, indices, indptr, start, stop, g, start, width, cursor, into)
 
 
 def _width(m: int, entries: int, lines: int, row_nbytes: int) -> int:
@@ -133,19 +123,40 @@ def _width(m: int, entries: int, lines: int, row_nbytes: int) -> int:
     return int(max(1, min(m, max(fits, ENTRIES * m * lines // max(entries, 1)))))
 
 
+def whole_vectors(columns: int, itemsize: int) -> int:
+    """Columns of a table that has so many: the rest is 0."""
+    vector = columns_per_vector(itemsize)
+    return -(-columns // vector) * vector
+
+
+def _padded(table: Array, dtype: Any) -> Array:
+    """The table in C order with rows of whole vectors; a copy where it is not so already."""
+    columns = table.shape[1]
+    whole = whole_vectors(columns, np.dtype(dtype).itemsize)
+    if whole == columns:
+        return np.ascontiguousarray(table, dtype)
+    out = np.zeros((len(table), whole), dtype)
+    out[:, :columns] = table
+    return out
+
+
 def line_products(data: Array, indices: Array, indptr: Array, q: Array) -> Array:
-    """(r, l) float64: every line times q (m, l), of float32 or float64."""
-    q = np.ascontiguousarray(q)
+    """(r, l) float64: every line times q (m, l)."""
+    columns = q.shape[1]
+    q = _padded(q, np.float64)
     y = np.empty((len(indptr) - 1, q.shape[1]))
     width = _width(len(q), len(data), len(y), q.shape[1] * q.itemsize)
-    _product(data, indices, indptr, q, width, GROUP, y)
-    return y
+    _product(data, indices, indptr, q, width, y)
+    return y[:, :columns]
 
 
 def add_cross_product(data: Array, indices: Array, indptr: Array, y: Array, into: Array) -> None:
     """into (m, l) float64 += sum over lines of line' y_line, with y (r, l)."""
-    width = _width(len(into), len(data), len(y), into.shape[1] * 8)
-    _cross(data, indices, indptr, np.ascontiguousarray(y, np.float64), width, GROUP, into)
+    y = _padded(y, np.float64)
+    width = _width(len(into), len(data), len(y), y.shape[1] * 8)
+    total = np.zeros((len(into), y.shape[1]))
+    _cross(data, indices, indptr, y, width, total)
+    into += total[:, : into.shape[1]]
 
 
 def two_products(
@@ -155,16 +166,21 @@ def two_products(
     """y = factor (X q - offset shift'), into += X' (weight y), sums += offset' (weight y).
 
     q : (m, l) float32 or float64, and so is the arithmetic.  shift : (l,).
-    offset, factor, weight : one per line.  into : (m, l), sums : (l,), both float64.
+    offset, factor, weight : one per line.  into : (m, l), in the dtype of q and of whole vectors
+    added to in place, else by way of a table that is.  sums : (l,) float64.
     Returns y (r, l) in the dtype of q.
     """
-    q = np.ascontiguousarray(q)
+    columns = q.shape[1]
+    q = _padded(q, q.dtype)
     y = np.empty((len(indptr) - 1, q.shape[1]), q.dtype)
-    partial = np.zeros_like(q) if q.dtype == np.float32 else into
-    width = _width(len(q), len(data), len(y), q.shape[1] * (q.itemsize + partial.itemsize))
+    width = _width(len(q), len(data), len(y), q.shape[1] * q.itemsize)
     lines = np.stack([offset, factor, weight])
-    _two(data, indices, indptr, q, shift, lines, width, GROUP, y, into, partial, sums)
-    return y
+    direct = into.dtype == q.dtype and into.shape == q.shape
+    total = into if direct else np.zeros_like(q)
+    _two(data, indices, indptr, q, shift, lines, width, y, total, sums)
+    if not direct:
+        into += total[:, : into.shape[1]]
+    return y[:, :columns]
 
 
 @_compile

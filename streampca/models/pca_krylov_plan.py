@@ -22,10 +22,11 @@ from streampca.passes import Candidate, PassSpec, Plan, pass_spec
 from streampca.solvers import known_count
 
 WIDTH = 32  # vectors per step, at least: reading and decoding cost more than products of fewer
+VECTOR = 16  # widths are multiples of it: columns that a register holds
 RANDOM = 4  # columns of the start block that are random, against directions missed so far
 STEPS = 3  # that are usually enough: for the prediction of time
 INDEX_NBYTES = 4
-BASES = (4, 3, 2)  # capacities of the basis in blocks, most generous first
+BASES = (8, 6, 4, 3, 2)  # capacities of the basis in blocks, most generous first
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class KrylovShape:
     def of(cls, matrix: ChunkedMatrix, k: int, axis: int, blocks: int, images: bool) -> KrylovShape:
         """For k components with a basis of so many blocks."""
         m = matrix.shape[1 - axis]
-        width = min(m, max(WIDTH, k + max(10, k // 2)))
+        width = min(m, max(WIDTH, _multiple(k + max(10, k // 2), VECTOR)))
         capacity = min(m, blocks * width)
         return cls(axis, m, width, capacity, max(1, min(width, capacity - width)), images)
 
@@ -114,6 +115,10 @@ def krylov_candidates(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[C
         for blocks in BASES
     ]
     return [_candidate(matrix, settings, shape, k) for shape in shapes]
+
+
+def _multiple(count: int, of: int) -> int:
+    return -(-count // of) * of
 
 
 def space_dtype(matrix: ChunkedMatrix) -> np.dtype[Any]:
