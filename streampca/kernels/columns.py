@@ -9,12 +9,25 @@ import numpy as np
 from streampca.kernels.blas import Array
 
 CACHE_NBYTES = 256 * 1024  # elementwise work is done in pieces that stay in a core's L2 cache
+PIECE_ROWS = 8  # of an array with long rows
 
 
 def row_pieces(n_rows: int, row_nbytes: int, nbytes: int = CACHE_NBYTES) -> list[slice]:
     """Slices of consecutive rows of about ``nbytes`` each."""
     step = max(1, nbytes // max(1, row_nbytes))
     return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
+
+
+def pieces(
+    n_rows: int, n_columns: int, itemsize: int, nbytes: int = CACHE_NBYTES
+) -> list[tuple[slice, slice]]:
+    """(rows, columns) of pieces of about ``nbytes``, PIECE_ROWS rows or more of a wide array."""
+    widest = max(1, nbytes // (PIECE_ROWS * itemsize))
+    return [
+        (rows, columns)
+        for columns in row_pieces(n_columns, 1, widest)
+        for rows in row_pieces(n_rows, itemsize * (columns.stop - columns.start), nbytes)
+    ]
 
 
 def probe(start: int, stop: int) -> Array:
@@ -57,25 +70,27 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
     total, square, weight = np.zeros(p), np.zeros(p), np.zeros(p)
     missing = np.zeros(p, dtype=np.int64)
     low, high = np.full(p, np.inf), np.full(p, -np.inf)
-    for rows in row_pieces(n, 8 * p):
-        d = np.subtract(values[rows], shift, dtype=np.float64)
+    for rows, cols in pieces(n, p, 8):
+        x = values[rows, cols]
+        d = np.subtract(x, shift[cols], dtype=np.float64)
         w = None if weights is None else weights[rows, None]
-        if mask is not None and (hole := mask[rows]).any():
-            missing += np.count_nonzero(hole, axis=0)
+        lowest, highest = low[cols], high[cols]
+        if mask is not None and (hole := mask[rows, cols]).any():
+            missing[cols] += np.count_nonzero(hole, axis=0)
             seen = ~hole
-            np.minimum(low, np.where(seen, values[rows], np.inf).min(axis=0), out=low)
-            np.maximum(high, np.where(seen, values[rows], -np.inf).max(axis=0), out=high)
+            np.minimum(lowest, np.where(seen, x, np.inf).min(axis=0), out=lowest)
+            np.maximum(highest, np.where(seen, x, -np.inf).max(axis=0), out=highest)
             d[hole] = 0.0
             if w is not None:
-                weight += np.sum(w * seen, axis=0)
+                weight[cols] += np.sum(w * seen, axis=0)
         else:
-            np.minimum(low, values[rows].min(axis=0), out=low)
-            np.maximum(high, values[rows].max(axis=0), out=high)
+            np.minimum(lowest, x.min(axis=0), out=lowest)
+            np.maximum(highest, x.max(axis=0), out=highest)
             if w is not None:
-                weight += w.sum()
+                weight[cols] += w.sum()
         weighted = d if w is None else w * d
-        total += weighted.sum(axis=0)
-        square += np.einsum("ij,ij->j", weighted, d)
+        total[cols] += weighted.sum(axis=0)
+        square[cols] += np.einsum("ij,ij->j", weighted, d)
     count = n - missing
     if weights is None:
         weight = count.astype(np.float64)
@@ -108,11 +123,12 @@ def provisional_mean(values: Array, mask: Array | None, weights: Array | None = 
     Rows of weight 0 do not enter: a column that is constant in all others is shifted to 0.
     """
     head = leading_rows(len(values), weights)
-    part = values[head].astype(np.float64)
+    part = values[head]
     if mask is None or not mask[head].any():
-        return part.mean(axis=0) if len(part) else np.zeros(values.shape[1])
+        return part.mean(axis=0, dtype=np.float64) if len(part) else np.zeros(values.shape[1])
     seen = ~mask[head]
-    return np.where(seen, part, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+    total = np.where(seen, part, 0).sum(axis=0, dtype=np.float64)
+    return np.asarray(total / np.maximum(seen.sum(axis=0), 1))
 
 
 def leading_rows(n: int, weights: Array | None) -> slice | Array:

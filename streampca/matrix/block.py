@@ -15,9 +15,9 @@ from streampca.kernels import (
     ColumnStats,
     column_stats,
     leading_rows,
+    pieces,
     provisional_mean,
     reciprocal,
-    row_pieces,
 )
 from streampca.matrix.entries import Entries
 from streampca.matrix.labels import Labels
@@ -27,6 +27,7 @@ TILE_NBYTES = 4 * 1024 * 1024  # one tile: large enough for BLAS, small enough t
 THIN_ROWS = 512  # rows of a block whose mean serves as a shift
 TILE_LENGTH = 512  # never fewer streamed rows than this in a tile, or the update of a large
 # symmetric accumulator costs more memory traffic than arithmetic
+THIN_LENGTH = 64  # the same for products with a few columns, which are read again for every tile
 
 
 def work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -43,13 +44,12 @@ def stored_eps(dtype: np.dtype[Any]) -> float:
 def tile_length(streamed: int, across: int, itemsize: int, thin: bool = False) -> int:
     """How many streamed rows one tile holds.
 
-    thin : products with a few columns alone are taken, so that a tile may be as thin as it must
-    be to stay in cache.
+    thin : products with a few columns alone are taken: a tile may be as thin as it must be to
+    stay in cache, while the columns do not weigh more than it.
     """
-    if thin:
-        return max(1, min(streamed, TILE_NBYTES // max(1, across * itemsize)))
     stride = max(1, across * itemsize)
-    wanted = max(TILE_NBYTES // stride, min(TILE_LENGTH, 16 * TILE_NBYTES // stride))
+    least = THIN_LENGTH if thin else TILE_LENGTH
+    wanted = max(TILE_NBYTES // stride, min(least, 16 * TILE_NBYTES // stride))
     return max(1, min(streamed, wanted))
 
 
@@ -358,29 +358,30 @@ class Block:
             factor = factor[begin:end]
         sums, mask = np.zeros(cols), None
         coded = self.coded
-        for piece in row_pieces(rows, cols * out.itemsize):
-            x, z = raw[piece], out[piece]
+        for lines, columns in pieces(rows, cols, out.itemsize):
+            x, z = raw[lines, columns], out[lines, columns]
             if shift is None:
                 np.copyto(z, x, casting="unsafe")
             else:
                 with np.errstate(invalid="ignore"):
-                    np.subtract(x, shift, out=z, dtype=z.dtype, casting="unsafe")
+                    np.subtract(x, shift[columns], out=z, dtype=z.dtype, casting="unsafe")
             with np.errstate(invalid="ignore", over="ignore"):
                 if rest is not None:
-                    z -= rest
+                    z -= rest[columns]
                 if factor is not None:
-                    z *= factor
-                total = _column_sums(z, None if weights is None else weights[piece])
+                    z *= factor[columns]
+                total = _column_sums(z, None if weights is None else weights[lines])
             if coded or not np.isfinite(total).all():
-                inside = (piece, part[1]) if self.axis else _shifted(piece, begin)
-                if (hole := self.holes_in(x, inside)) is not None:
+                inside = [lines, columns]
+                inside[self.axis] = _shifted(inside[self.axis], begin)
+                if (hole := self.holes_in(x, tuple(inside))) is not None:
                     mask = np.zeros((rows, cols), dtype=bool) if mask is None else mask
-                    mask[piece] = hole
+                    mask[lines, columns] = hole
                     z[hole] = 0
-                    total = _column_sums(z, None if weights is None else weights[piece])
+                    total = _column_sums(z, None if weights is None else weights[lines])
             if root is not None:
-                z *= root[piece, None]
-            sums += total
+                z *= root[lines, None]
+            sums[columns] += total
         start = self.start + begin
         return Tile(out, start, start + (end - begin), lambda: sums, root, lambda: mask)
 
@@ -468,5 +469,5 @@ def _split(center: Array | None, dtype: np.dtype[Any]) -> tuple[Array | None, Ar
     return shift, rest if rest.any() else None
 
 
-def _shifted(piece: slice, begin: int) -> tuple[slice, slice]:
-    return slice(piece.start + begin, piece.stop + begin), slice(None)
+def _shifted(piece: slice, begin: int) -> slice:
+    return slice(piece.start + begin, piece.stop + begin)

@@ -608,10 +608,11 @@ fast = settings(
 def small_tiles() -> Iterator[None]:
     """Tiles of three rows in pieces of 64 bytes, so that small blocks have many of both."""
     with pytest.MonkeyPatch.context() as patch:
-        pieces = block_module.row_pieces
+        pieces = block_module.pieces
         patch.setattr(block_module, "TILE_LENGTH", 3)
+        patch.setattr(block_module, "THIN_LENGTH", 3)
         patch.setattr(block_module, "TILE_NBYTES", 1)
-        patch.setattr(block_module, "row_pieces", lambda n, nbytes: pieces(n, nbytes, 64))
+        patch.setattr(block_module, "pieces", lambda *shape: pieces(*shape, 64))
         yield
 
 

@@ -229,6 +229,8 @@ def eofs_package(path: str) -> dict[str, Any]:
 
 TOOLS = {
     "streampca.PCA": ours,
+    "streampca.PCA, randomized": lambda path: ours(path, svd_solver="randomized"),
+    "streampca.PCA, in 800 MiB": lambda path: ours(path, memory_limit="800MiB"),
     "xeofs EOF, default": xeofs_defaults,
     "xeofs EOF, full": xeofs_full,
     "dask svd_compressed": svd_compressed,

@@ -220,6 +220,16 @@ def test_row_pieces_cover_all_rows_once(n: int, row_nbytes: int, nbytes: int) ->
     assert longest <= max(1, nbytes // max(1, row_nbytes))
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 1), (50, 7), (7, 9000), (70_000, 2)])
+@pytest.mark.parametrize("nbytes", [1, 4096, 1 << 18])
+def test_pieces_cover_all_cells_once(shape: tuple[int, int], nbytes: int) -> None:
+    seen = np.zeros(shape, int)
+    for rows, columns in kernels.pieces(*shape, 4, nbytes):
+        assert seen[rows, columns].size * 4 <= max(nbytes, 4)
+        seen[rows, columns] += 1
+    assert np.all(seen == 1)
+
+
 def test_probe_can_be_made_anywhere() -> None:
     h = kernels.probe(0, 5000)
     assert h.dtype == np.float64

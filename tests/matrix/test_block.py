@@ -34,10 +34,10 @@ def tiling(request: pytest.FixtureRequest) -> Iterator[str]:
     """As they are, and so small that a small block has many tiles of many pieces."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "small tiles":
-            pieces = block_module.row_pieces
+            pieces = block_module.pieces
             patch.setattr(block_module, "TILE_LENGTH", 4)
             patch.setattr(block_module, "TILE_NBYTES", 1)
-            patch.setattr(block_module, "row_pieces", lambda n, nbytes: pieces(n, nbytes, 48))
+            patch.setattr(block_module, "pieces", lambda *shape: pieces(*shape, 48))
         yield request.param
 
 
