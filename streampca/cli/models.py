@@ -34,6 +34,10 @@ def add_commands(commands: Any) -> None:
         one.add_argument("--json", action="store_true", help="machine-readable output")
         return one
 
+    publish = add("publish", run_publish, "put a saved model into the store, as its next version")
+    publish.add_argument("model", help="what streampca fit -o wrote")
+    publish.add_argument("--candidate", action="store_true", help="do not serve it yet")
+    publish.add_argument("--reason", default="", help="for the log")
     add("list", run_list, "all versions, the promoted one marked *")
     add("show", run_show, "one version: spectrum, settings, source, lineage", "?")
     verify = add("verify", run_verify, "read every byte of the log and of the versions", "?")
@@ -52,6 +56,19 @@ def add_commands(commands: Any) -> None:
     diff = add("diff", run_diff, "how far a version lies from another (default: the promoted one)")
     diff.add_argument("version", help="the new one")
     diff.add_argument("other", nargs="?", help="the old one")
+
+
+def run_publish(arguments: argparse.Namespace) -> int:
+    """``streampca models publish``."""
+    result = streampca.load(arguments.model).result_
+    promote = not arguments.candidate
+    store = streampca.ModelStore(arguments.store)
+    version = store.publish(result, promote=promote, reason=arguments.reason)
+    if promote:
+        return _served(arguments, version)
+    told = {"candidate": version.number, "id": version.id}
+    print(json.dumps(told) if arguments.json else f"version {version.number} is a candidate")
+    return 0
 
 
 def run_list(arguments: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 
 from streampca.errors import ChangingSourceError, SourceError
-from streampca.matrix import ChunkedMatrix, select
+from streampca.matrix import AxisLabels, ChunkedMatrix, select
 from streampca.sources.stacked import StackedMatrix
 from streampca.sources.zarr_guard import checksum
 from streampca.sources.zarr_stamp import listing, place_of
@@ -57,8 +57,8 @@ class Ledger:
     """What a fit read of one Zarr array. Arrays have the shape of the chunk grid.
 
     rows : of the growing dimension ``dim`` that were counted.  layout : digest of all that must
-    stay the same (other sizes, chunks, dtype, codecs, fill value).  tail : checksum of the decoded
-    rows in the last chunk, where it was not full, else UNKNOWN.
+    stay the same (other sizes, chunks, dtype, codecs, fill value, names of the features).
+    tail : checksum of the decoded rows in the last chunk, where it was not full, else UNKNOWN.
     """
 
     rows: int
@@ -163,7 +163,8 @@ class LedgerSource:
         sizes = [n for d, n in enumerate(self.shape) if d != self.dim]
         place = place_of(self.reader.array)
         text = json.dumps(
-            [place, sizes, self.dim, self.matrix.missing_value, repr(self.reader.packing), kept],
+            [place, sizes, self.dim, self.matrix.missing_value, repr(self.reader.packing), kept,
+             _names(self.matrix.labels.features)],
             sort_keys=True, default=repr,
         )  # fmt: skip
         return hashlib.sha256(text.encode()).hexdigest()
@@ -277,6 +278,18 @@ class LedgerSource:
         if changed:
             return Change(CHANGED, span, how, tuple(changed), read, tuple(changed.values()))
         return Change(APPENDED if rows > old.rows else NOTHING, span, how, (), read)
+
+
+def _names(axis: AxisLabels) -> str:
+    """A digest of what the entries of an axis are called: columns may change places."""
+    digest = hashlib.sha256(repr((axis.dims, axis.sizes)).encode())
+    columns = {**axis.coords, **axis.extra}
+    columns |= {f"grid {name}": values for name, (_, values) in axis.grids.items()}
+    for name, values in sorted(columns.items()):
+        plain = values.dtype.kind in "biufMm"
+        text = values.tobytes() if plain else "\0".join(map(str, values.flat)).encode()
+        digest.update(f"{name} {len(text)} ".encode() + text)
+    return digest.hexdigest()
 
 
 def _places(chosen: Array) -> Iterator[Place]:

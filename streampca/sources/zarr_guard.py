@@ -102,6 +102,10 @@ class GuardedStore(zarr.storage.WrapperStore):
             return value
         whole = None if value is None or byte_range is not None else value.as_numpy_array()
         self.note(key, None if value is None else len(value), whole)
+        if value is not None and not len(value):  # of a shard, Zarr would make fill values
+            raise DamagedSourceError(
+                f"{key!r} in {hide_secrets(str(self._store))} is empty: it was cut off. Restore it."
+            )
         if value is not None and self.shards is not None:
             absent = self.shards.absent(key, value, byte_range)
             if absent is not None:

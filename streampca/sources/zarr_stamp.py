@@ -68,6 +68,13 @@ def listing(store: Any, path: str) -> Iterator[tuple[str, tuple[Any, ...]]] | No
             for key, data in held
             if key.startswith(start)
         )
+    if isinstance(store, zarr.storage.ObjectStore):
+        start = f"{path}/" if path else ""
+        found_there = [one for batch in store.store.list(path or None) for one in batch]
+        return (
+            (one["path"].removeprefix(start), (one["size"], str(one["e_tag"]), _when(one)))
+            for one in found_there
+        )
     fs = getattr(store, "fs", None)
     if fs is None or not hasattr(fs, "_find") or "http" in str(fs.protocol):
         return None
@@ -79,6 +86,10 @@ def listing(store: Any, path: str) -> Iterator[tuple[str, tuple[Any, ...]]] | No
         (name[len(root) :].strip("/"), (about.get("size"), *(str(about.get(k)) for k in VERSIONS)))
         for name, about in listed
     )
+
+
+def _when(about: Any) -> str:
+    return str(about["last_modified"])
 
 
 def _files(root: str) -> Iterator[tuple[Any, ...]]:

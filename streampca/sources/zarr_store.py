@@ -19,7 +19,12 @@ from zarr.api import asynchronous
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from streampca.errors import InvalidInputError, SourceError
+from streampca.errors import (
+    DamagedSourceError,
+    InvalidInputError,
+    SourceError,
+    StreamPCAError,
+)
 from streampca.matrix import ReadCount
 from streampca.sources.cf import Packing
 from streampca.sources.stacked import Index, Reader
@@ -83,13 +88,25 @@ class ZarrReader(Reader):
 
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
         if self.decoder is None:
-            values = np.asarray(self.array[index])
+            values = self._by_zarr(index)
         else:
             values = self._assemble(index, None if self.packing else buffer)
         self.guard.tally.add(ReadCount(nbytes=values.size * self.dtype.itemsize))
         if self.packing is not None:
             return self.packing.decode(values)
         return values if values.dtype == self.dtype else values.astype(self.dtype)
+
+    def _by_zarr(self, index: Index) -> np.ndarray[Any, Any]:
+        """Raises DamagedSourceError where a codec cannot decode what is stored."""
+        try:
+            return np.asarray(self.array[index])
+        except (StreamPCAError, MemoryError, OSError):
+            raise
+        except Exception as error:  # every codec has errors of its own
+            spans = ", ".join(f"{part.start} to {part.stop - 1}" for part in index)
+            raise DamagedSourceError(
+                f"{hide_secrets(self.place)}: a chunk within [{spans}] is damaged: {error}"
+            ) from error
 
     def _assemble(self, index: Index, buffer: Any) -> np.ndarray[Any, Any]:
         """Decode every chunk that crosses the index into one array."""

@@ -188,6 +188,16 @@ def test_the_commands(place: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["version"] for row in told(capsys, "list", place)] == [3]
 
 
+def test_saved_models_are_published(
+    X: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved, place = str(streampca.PCA(2).fit(X).save(tmp_path / "saved")), str(tmp_path / "models")
+    assert told(capsys, "publish", place, saved)["promoted"] == 1
+    assert told(capsys, "publish", place, saved, "--candidate")["candidate"] == 2
+    assert streampca.ModelStore(place).latest().number == 1
+    assert main(["models", "publish", place, str(tmp_path)]) == 66
+
+
 def test_words(place: str, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("list", "show", "verify", "diff"):
         more = ["1"] if command == "diff" else []

@@ -13,14 +13,14 @@ import pytest
 import zarr
 
 import streampca
-from streampca.errors import SourceError
+from streampca.errors import DamagedSourceError, SourceError
 from streampca.sources import watermark
 from streampca.sources.ledger import Ledger, LedgerSource
 from streampca.sources.watermark import rows_written
 from streampca.store import read_bundle, write_bundle
 
 N, P, ROWS = 50, 6, 16
-KINDS = ("v3", "v2", "sharded", "other axis", "3-D", "memory", "crc")
+KINDS = ("v3", "stacked", "objects", "v2", "sharded", "other axis", "3-D", "memory", "crc")
 
 
 def data(n: int = N, seed: int = 0) -> Any:
@@ -37,8 +37,14 @@ class Source:
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind, self.dim = kind, 1 if kind == "other axis" else 0
         self.place: Any = zarr.storage.MemoryStore() if kind == "memory" else str(folder / "x")
-        shape: tuple[int, ...] = {"other axis": (P, N), "3-D": (N, 2, 3)}.get(kind, (N, P))
-        chunks = {"other axis": (4, ROWS), "3-D": (ROWS, 1, 3)}.get(kind, (ROWS, 4))
+        if kind == "objects":
+            obstore = pytest.importorskip("obstore.store")
+            self.place = zarr.storage.ObjectStore(obstore.MemoryStore())
+        shapes = {"other axis": (P, N), "3-D": (N, 2, 3), "stacked": (N, 2, 3)}
+        shape: tuple[int, ...] = shapes.get(kind, (N, P))
+        chunks = {"other axis": (4, ROWS), "3-D": (ROWS, 1, 3), "stacked": (ROWS, 1, 3)}.get(
+            kind, (ROWS, 4)
+        )
         more: dict[str, Any] = {}
         if kind == "sharded":
             more, chunks = {"shards": (ROWS, 6)}, (8, 3)
@@ -51,14 +57,14 @@ class Source:
 
     def laid(self, values: Any) -> Any:
         values = values.T if self.kind == "other axis" else values
-        return values.reshape(-1, 2, 3) if self.kind == "3-D" else values
+        return values.reshape(-1, 2, 3) if self.kind in ("3-D", "stacked") else values
 
     def append(self, values: Any) -> None:
         self.array.append(self.laid(values), axis=self.dim)
 
     def open(self) -> Any:
         source = zarr.open_array(self.place, mode="r")
-        return streampca.open(source, dim=self.dim)
+        return streampca.open(source, dim=(0, 1) if self.kind == "stacked" else self.dim)
 
     def fit(self, old: Ledger | None = None) -> tuple[Ledger, Any, Any]:
         """(ledger, the state, the source) of reading all of it once."""
@@ -86,7 +92,9 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
     return Source(request.param, tmp_path)
 
 
-local = pytest.mark.parametrize("source", [k for k in KINDS if k != "memory"], indirect=True)
+local = pytest.mark.parametrize(
+    "source", [k for k in KINDS if k not in ("memory", "objects")], indirect=True
+)
 
 
 def test_a_ledger_is_taken_of_what_is_read_anyway(source: Source) -> None:
@@ -202,7 +210,36 @@ def test_other_columns_chunks_or_types_are_another_layout(tmp_path: Path) -> Non
         assert source.compare(old, N, source.look()).kind == "relaid"
 
 
+def test_columns_that_change_places_are_another_layout(tmp_path: Path) -> None:
+    group = zarr.create_group(str(tmp_path / "g"))
+    for name, dims, values in (
+        ("X", ("row", "gene"), data()), ("gene", ("gene",), np.arange(P)),
+    ):  # fmt: skip
+        made = group.create_array(name, shape=values.shape, dtype=values.dtype,
+                                  dimension_names=dims)  # fmt: skip
+        made[...] = values
+    layouts = []
+    for order in (np.arange(P), np.arange(P)[::-1], np.arange(P)):
+        group["gene"][...] = order
+        source = LedgerSource.of(streampca.open(str(tmp_path / "g"), variable="X"))
+        assert source is not None
+        layouts.append(source.layout())
+    assert layouts[0] == layouts[2] != layouts[1]
+
+
 @local
+def test_what_cannot_be_decoded_is_damage(source: Source) -> None:
+    path = source.chunk_file(1)
+    text = path.read_bytes()
+    for damage in (text[: len(text) // 2], b"", text[:-9] + bytes(9)):
+        path.write_bytes(damage)
+        try:
+            source.open().read(0, 0, source.open().shape[0])
+        except DamagedSourceError:
+            continue
+        assert damage == text[:-9] + bytes(9), "cut off, and read all the same"
+
+
 def test_a_chunk_that_changes_between_two_reads_is_refused(source: Source) -> None:
     matrix = source.open()
     seen = LedgerSource.of(matrix)
