@@ -8,10 +8,11 @@ import numpy as np
 
 from streampca.accumulators.base import Accumulator
 from streampca.accumulators.observed_tiles import observed_tiles
-from streampca.accumulators.open_sum import OpenSum
+from streampca.accumulators.open_sum import TILE_NBYTES, OpenSum
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_product
 from streampca.kernels.least_squares import (
+    LINES,
     explained_squares,
     packed_gram,
     packed_length,
@@ -162,10 +163,14 @@ class AlternatingStep(Accumulator):
         x = np.empty((v.shape[1], lines))
         first = 0
         for c, (part, wide) in enumerate(zip(self.parts, _slices(self.across), strict=True)):
-            left, right = line_equations(*entries, np.ascontiguousarray(v[:, part], np.float64))
-            x[part], singular = solve_packed(left, right, self.ridges[c], resolution(np.float64))
-            self.explained[c] += explained_squares(x[part], right, self.ridges[c])
-            self.singular[c] += len(singular)
+            factors, ridge = np.ascontiguousarray(v[:, part], np.float64), self.ridges[c]
+            for start in range(0, lines, LINES):
+                some = observed.indptr[start : start + LINES + 1]
+                left, right = line_equations(z, observed.indices, some, factors)
+                found, singular = solve_packed(left, right, ridge, compiled=True)
+                x[part, start : start + LINES] = found
+                self.explained[c] += explained_squares(found, right, ridge)
+                self.singular[c] += len(singular)
             last = first + packed_length(self.across[c])
             factors = self._with_one(x[part])
             add_cross_equations(*entries, factors, into[first:last], right_into[wide])
@@ -234,8 +239,9 @@ class AlternatingStep(Accumulator):
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         m, tall = shape[1 - self.streamed], self._height()
-        tile = min(block_length, 4096)
-        return 8 * (tall * (m + 4 * tile) + sum(self.ranks) * block_length) + 5 * m * tile
+        tile = min(block_length, max(LINES, TILE_NBYTES // max(4 * m, 1)))
+        factors = 4 * sum(self.ranks) * block_length
+        return 8 * (tall * (m + tile) + factors) + max(TILE_NBYTES, 8 * m)
 
     def _height(self) -> int:
         return sum(packed_length(r) + r for r in self.across)

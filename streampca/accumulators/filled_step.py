@@ -12,7 +12,7 @@ import numpy as np
 
 from streampca.accumulators.base import Accumulator
 from streampca.accumulators.observed_tiles import ObservedTile, observed_tiles
-from streampca.accumulators.open_sum import OpenSum
+from streampca.accumulators.open_sum import TILE_NBYTES, OpenSum
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_product, rank_k_update
 
@@ -146,8 +146,8 @@ class FilledStep(Accumulator):
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         m, total = shape[1 - self.streamed], sum(self.ranks)
-        tile = min(block_length, 4096)
-        return 8 * (3 * min(m * tile, 1 << 20) + 3 * total * (block_length + m))
+        tile = min(block_length, max(1, TILE_NBYTES // max(4 * m, 1)))
+        return 8 * (tile * (3 * m + 5 * total) + 2 * total * (block_length + m))
 
     # -- results ----------------------------------------------------------------------------
 

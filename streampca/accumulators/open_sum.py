@@ -9,6 +9,8 @@ import numpy as np
 from streampca.accumulators.base import OPEN_BLOCKS
 from streampca.kernels import Array
 
+TILE_NBYTES = 4 << 20  # of a tile, or of where it is observed (matrix.block)
+
 
 class OpenSum:
     """An array of sums. ``open(...)`` gives the part to add to, in place; ``closed`` is float64."""

@@ -63,6 +63,43 @@ def _add_equations(z, indices, indptr, v, left, right):  # type: ignore[no-untyp
 
 
 @_compile
+def cholesky_solve(a, b, floor):  # type: ignore[no-untyped-def]
+    """Overwrite b (r, lines) with the solutions for a, packed; (lines,) True where singular."""
+    r, lines = b.shape
+    bad = np.zeros(lines, np.bool_)
+    low, x = np.zeros((r, r)), np.zeros(r)
+    for line in range(lines):
+        t = 0
+        for i in range(r):
+            row = low[i]
+            for j in range(i + 1):
+                row[j] = a[t, line]
+                t += 1
+            diagonal = row[i]
+            for j in range(i + 1):
+                other, s = low[j], row[j]
+                for k in range(j):
+                    s -= row[k] * other[k]
+                if j < i:
+                    row[j] = s * other[j]
+                elif s > floor * diagonal:
+                    row[i] = 1.0 / np.sqrt(s)  # of the diagonal the reciprocal is kept
+                else:
+                    bad[line], row[i] = True, 1.0
+        for i in range(r):
+            s = b[i, line]
+            for k in range(i):
+                s -= low[i, k] * x[k]
+            x[i] = s * low[i, i]
+        for i in range(r - 1, -1, -1):
+            x[i] *= low[i, i]
+            for k in range(i):
+                x[k] -= low[i, k] * x[i]
+            b[i, line] = x[i]
+    return bad
+
+
+@_compile
 def _turn(z, indices, indptr, m):  # type: ignore[no-untyped-def]
     """The same entries compressed along the other axis, of length m, in order."""
     ends = np.zeros(m + 1, np.int64)

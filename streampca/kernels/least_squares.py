@@ -52,18 +52,22 @@ def resolution(dtype: np.dtype[np.generic] | type) -> float:
 
 
 def solve_packed(
-    left: Array, right: Array, ridge: float = 0.0, floor: float = 1e-11
+    left: Array, right: Array, ridge: float = 0.0, floor: float = 1e-11, compiled: bool = False
 ) -> tuple[Array, Array]:
     """(x (r, lines), numbers of the lines whose equations are singular), float64.
 
     left : (r (r + 1) / 2, lines).  right : (r, lines).
     floor : pivots below this share of their diagonal count as 0; see :func:`resolution`.
+    compiled : factorise by a kernel of Numba, where that is loaded anyhow.
 
     A singular line (fewer observations than r, or dependent ones) has its solution of minimum norm,
     the limit for ridge -> 0; a line that observes nothing has 0.
     Cost: lines (r^3 / 6 + r^2) multiplications; singular lines cost an eigenproblem each.
     Source: Golub and Van Loan 2013, "Matrix Computations", sections 4.2.5 and 5.5.1.
     """
+    solve = _cholesky_solve
+    if compiled:
+        from streampca.kernels.completion import cholesky_solve as solve
     r, lines = right.shape
     x = np.empty((r, lines))
     singular, diagonal = [], [packed_length(i) - 1 for i in range(1, r + 1)]
@@ -71,7 +75,7 @@ def solve_packed(
         part = slice(start, start + LINES)
         a, b = np.array(left[:, part], np.float64), np.array(right[:, part], np.float64)
         a[diagonal] += ridge
-        bad = np.flatnonzero(_cholesky_solve(a, b, floor))
+        bad = np.flatnonzero(solve(a, b, floor))
         if len(bad):
             kept = np.array(left[:, start + bad], np.float64)
             kept[diagonal] += ridge

@@ -26,8 +26,8 @@ class AlternatingSweeps:
 
     judged = True  # held-out cells are judged in every sweep
 
-    def __init__(self, task: Task, m: int) -> None:
-        self.task, self.m = task, m
+    def __init__(self, task: Task, m: int, compiled: bool = False) -> None:
+        self.task, self.m, self.compiled = task, m, compiled
         self.v = np.zeros((m, task.total))
         self.solved = np.zeros((m, task.total))  # of the last sweep, before it was balanced
         self.gram = np.zeros((task.total, task.total))
@@ -59,7 +59,7 @@ class AlternatingSweeps:
         for c, part in enumerate(self.task.parts):
             ridge = self.task.ridges[c]
             left, right = step.equations(c)
-            x, _ = solve_packed(left, right, ridge)
+            x, _ = solve_packed(left, right, ridge, compiled=self.compiled)
             rss = max(step.squares - explained_squares(x, right, ridge), 0.0)
             v = np.ascontiguousarray(x[: part.stop - part.start].T)
             if self.task.means:

@@ -86,7 +86,7 @@ class _Fit:
             lines, task.total, dtype, one.edges, folder if in_scratch(plan) else None
         )
         self.sweeps: AlternatingSweeps | FilledSweeps
-        self.sweeps = (FilledSweeps if task.filled else AlternatingSweeps)(task, m)
+        self.sweeps = (FilledSweeps if task.filled else AlternatingSweeps)(task, m, matrix.absent)
         self.withhold = Withhold.of(task.validation, task.seed, matrix.shape, self.axis)
         self.number = 0  # of sweeps made
         self.trace: list[Sweep] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,13 @@ from streampca.kernels.least_squares import packed_length
 from streampca.matrix import ChunkedMatrix
 from streampca.models.completion_task import REASONS, Task
 from streampca.models.projection import score_dtype
-from streampca.passes import Candidate, Plan, make_plan, pass_spec
+from streampca.passes import Candidate, PassSpec, Plan, make_plan, pass_spec
 
 OVERSAMPLED = 40  # random vectors beyond the rank, in a first look at ratings
 BESIDE = 5  # directions beyond the rank that a first look at dense data keeps
+ENTRY = 6.0  # bytes beside each stored one: values in float64, and their other order
+HOLES = 3.0  # bytes for each cell of a dense block: where it is missing
+STORE_NBYTES = 32 << 20  # what writing and reading a store of factors takes, 27 MiB measured
 LIKELY = 8  # sweeps, for predictions of time
 
 
@@ -67,6 +71,12 @@ def factor_dtype(matrix: ChunkedMatrix) -> np.dtype[Any]:
     return np.dtype(score_dtype(matrix.dtype))
 
 
+def _with_holes(spec: PassSpec, row_nbytes: float) -> PassSpec:
+    """The pass with so many bytes for every streamed row of a block, for its holes or entries."""
+    scratch = spec.scratch
+    return replace(spec, scratch=lambda length: scratch(length) + int(row_nbytes * length))
+
+
 def _candidate(matrix: ChunkedMatrix, task: Task, axis: int, scratch: bool) -> Candidate:
     (lines, m), p = (matrix.shape[axis], matrix.shape[1 - axis]), matrix.shape[1]
     total, tall = task.total, sum(map(packed_length, task.ranks))
@@ -76,7 +86,7 @@ def _candidate(matrix: ChunkedMatrix, task: Task, axis: int, scratch: bool) -> C
         nbytes = int(matrix.spans_nbytes(axis, np.array([0, lines])).sum())
         cells = nbytes / (matrix.dtype.itemsize + 4)
     factors = (0 if scratch else 1 + task.filled) * lines * total * factor_dtype(matrix).itemsize
-    kept = factors + 6 * m * total * 8 + 16 * p * 8
+    kept = factors + 6 * m * total * 8 + 16 * p * 8 + (STORE_NBYTES if scratch else 0)
     looking: list[Accumulator] = [Moments(), look_of(matrix, task, axis)]
     sweeping: list[Accumulator] = [step_of(task, axis)]
     if task.validation is not None:
@@ -94,6 +104,8 @@ def _candidate(matrix: ChunkedMatrix, task: Task, axis: int, scratch: bool) -> C
     sweep = pass_spec("sweep", matrix, axis, sweeping, flops=flops, kept_nbytes=kept,
                       work="skinny", stored=stored and not task.filled, thin=True, times=times,
                       likely=min(times, LIKELY))  # fmt: skip
+    beside = ENTRY * matrix.row_nbytes(axis) if stored else HOLES * float(m)
+    look, sweep = (_with_holes(one, beside) for one in (look, sweep))
     where = "in a scratch store" if scratch else "in memory"
     reason = (
         f"{REASONS[task.solver]}; {('samples', 'features')[axis]} streamed, their factors {where}; "

@@ -75,7 +75,7 @@ class RowSolve:
         seen = block.observed
         z = seen.standardized(self.center, self.scale)
         equations = line_equations(z, seen.indices, seen.indptr, self.balanced)
-        return np.asarray(solve_packed(*equations, self.ridge)[0].T * self.roots)
+        return np.asarray(solve_packed(*equations, self.ridge, compiled=True)[0].T * self.roots)
 
     def apply(self, values: Any, missing_value: float | None = None) -> Array:
         """(rows, r) scores of rows in memory."""

@@ -37,6 +37,9 @@ def test_many_small_least_squares_problems(r: int) -> None:
     for i in (0, 5, 17, 2999):
         expected = np.linalg.pinv(v * w[i][:, None]) @ z[i]
         np.testing.assert_allclose(x[:, i], expected, atol=1e-9)
+    compiled, same = solve_packed(left, right, compiled=True)
+    np.testing.assert_allclose(compiled, x, atol=1e-9)
+    np.testing.assert_array_equal(same, singular)
     ridged, none = solve_packed(left, right, 0.5)
     expected = np.linalg.solve((v * w[17][:, None]).T @ v + 0.5 * np.eye(r), v.T @ z[17])
     np.testing.assert_allclose(ridged[:, 17], expected, atol=1e-12)

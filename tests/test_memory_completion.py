@@ -1,0 +1,115 @@
+"""Measured peak <= projected for completions, in fresh processes (see ``test_memory``)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import zarr
+
+from streampca.passes.machine import peak_nbytes
+
+SCRIPT = """
+import json, sys, warnings
+import scipy.sparse
+warnings.simplefilter("ignore")
+import streampca
+from streampca.passes.machine import peak_nbytes, resident_nbytes
+
+ask = json.loads(sys.argv[1])
+
+def act(path, rank, limit):
+    source = scipy.sparse.load_npz(path) if path.endswith("npz") else path
+    model = streampca.HardImpute(rank, solver=ask["solver"], max_passes=5, tol=0, progress=False,
+                                 memory_limit=limit, ridge=ask["ridge"])
+    before = resident_nbytes()
+    model.fit(source)
+    if ask["out"]:
+        model.impute(source, out=path + ask["out"])
+    return model, before
+
+act(ask["tiny"], 2, None)
+model, base = act(ask["path"], ask["rank"], ask["limit"])
+terms = model.plan_.memory["process"]
+print(json.dumps({
+    "base": base, "peak": peak_nbytes(), "projected": model.plan_.peak_nbytes,
+    "rest": terms["interpreter"] + terms.get("libraries", 0), "passes": len(model.cost_),
+    "reads": [c.reads for c in model.cost_], "scratch": model.plan_.sizes["scratch"],
+    "memory": {phase: dict(terms) for phase, terms in model.plan_.memory.items()},
+}))
+"""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not peak_nbytes(), reason="/proc is not there to measure with"),
+]
+
+
+def dense(path: Path, n: int, p: int, chunk: int = 2000) -> str:
+    """float32, rank 5 and noise, 30 % NaN."""
+    rng = np.random.default_rng(0)
+    v = rng.standard_normal((5, p), dtype="f4")
+    store = zarr.create_array(str(path), shape=(n, p), chunks=(chunk, p), dtype="f4")
+    for start in range(0, n, chunk):
+        x = rng.standard_normal((min(chunk, n - start), 5), dtype="f4") @ v
+        x += rng.standard_normal(x.shape, dtype="f4")
+        x[rng.random(x.shape, dtype="f4") < 0.3] = np.nan
+        store[start : start + chunk] = x
+    return str(path)
+
+
+def ratings(path: Path, n: int, p: int, cells: int) -> str:
+    """Random cells of random values."""
+    rng = np.random.default_rng(0)
+    places = (rng.integers(0, n, cells), (p * rng.random(cells) ** 2).astype(int))
+    found = scipy.sparse.coo_matrix((rng.random(cells, dtype="f4"), places), (n, p))
+    scipy.sparse.save_npz(path, found.tocsr(), compressed=False)
+    return str(path)
+
+
+def measured(path: str, tiny: str, **ask: Any) -> dict[str, Any]:
+    """What a fresh process measured and planned; checked against each other."""
+    asked = {"path": path, "tiny": tiny, "solver": "als", "rank": 10, "limit": None, "out": "",
+             "ridge": 0.0, **ask}  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(asked)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    used, planned = found["peak"] - found["base"], found["projected"] - found["rest"]
+    words = f"used {used >> 20} MiB, planned {planned >> 20} MiB, {found['memory']}"
+    print(words)
+    assert used <= planned, words
+    return found
+
+
+@pytest.mark.parametrize("solver", ["als", "impute", "exact"])
+def test_a_dense_completion_stays_under_its_plan(tmp_path: Path, solver: str) -> None:
+    path, tiny = dense(tmp_path / "x.zarr", 24_000, 600), dense(tmp_path / "t.zarr", 300, 20)
+    found = measured(path, tiny, solver=solver, limit="300MiB", out="-full")
+    assert found["peak"] <= 300 << 20
+    assert found["passes"] == 5
+    assert set(found["reads"]) == {12}  # every chunk once in every pass
+
+
+def test_ratings_are_never_made_dense(tmp_path: Path) -> None:
+    path = ratings(tmp_path / "x.npz", 60_000, 20_000, 2_000_000)  # 4.8 GB as float32
+    found = measured(path, ratings(tmp_path / "t.npz", 300, 20, 2000), rank=8, ridge=1.0)
+    assert found["peak"] < 700 << 20
+    assert found["passes"] == 5
+
+
+def test_factors_that_do_not_fit_go_to_a_scratch_store(tmp_path: Path) -> None:
+    path, tiny = dense(tmp_path / "x.zarr", 300_000, 24, 10_000), dense(tmp_path / "t.zarr", 300, 9)
+    found = measured(path, tiny, solver="impute", limit="200MiB", rank=20)
+    assert found["scratch"] == 1
+    assert found["peak"] <= 200 << 20
