@@ -135,10 +135,10 @@ def stored_entries(matrix: ChunkedMatrix, axis: int) -> int:
 
 
 def look_flops(matrix: ChunkedMatrix, shape: KrylovShape) -> float:
-    """Of the first pass: products, and small eigenproblems, which are slow (x 20)."""
+    """Of the first pass: products, and small eigenproblems, which are slow (x 5)."""
     taken = LeadingDirections.rows_at_once(shape.width)
     stack = shape.width + taken
-    once = 2.0 * shape.m * stack * (taken + 2 * shape.width) + 20 * 9.0 * stack**3
+    once = 2.0 * shape.m * stack * (taken + 2 * shape.width) + 5 * 9.0 * stack**3
     return once * matrix.shape[shape.streamed] / taken
 
 

@@ -43,7 +43,7 @@ ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "randomized"}
 PANELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 LEAST_PANEL_NBYTES = 1 << 20  # not divided further: that would read more to save next to nothing
 
-ITERATIVE = 1.25  # an exact solver is taken where it is not slower than by this
+ITERATIVE = 1.1  # an exact solver is taken where it is not slower than by this
 
 
 def plan_pca(

@@ -32,12 +32,12 @@ class Rates:
 
     read: float = 1.0e9
     cells: float = 1.5e9
-    update: float = 1.2e11
+    update: float = 1.0e11
     skinny: float = 7e10
     factor: float = 3e10
     double: float = 0.5
     stored: float = 1.2e10
-    dense: float = 1.5e10
+    dense: float = 1.3e10
 
     @classmethod
     def of(cls, given: Any) -> Self:
