@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,25 @@ def no_waiting_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(os, "fsync", lambda handle: os.fstat(handle) and None)
         yield
+
+
+# files that start worker processes: one test process takes them all, and starts those once
+ON_CLUSTERS = ("test_cluster.py", "test_toy_programs.py", "test_genotypes_on_cluster.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
+    """``--dist loadfile``, with those files as one; any other distribution as it is."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return "clusters" if file.endswith(ON_CLUSTERS) else file
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -18,9 +18,14 @@ ASKED = "import sys; print(hasattr(xarray.DataArray, 'streampca'), 'xarray' in s
     "imports",
     [
         "import streampca, importlib.util as u; u.find_spec('xarray'); import xarray",
-        "import xarray, streampca, streampca.xarray, importlib; importlib.reload(streampca)",
         "import streampca.sources.labelled, xarray",  # as opening a NetCDF file does
-        "import streampca.sources.labelled_results, xarray",
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in (
+                "import xarray, streampca.xarray, importlib as i; i.reload(streampca)",
+                "import streampca.sources.labelled_results, xarray",
+            )
+        ),
     ],
 )
 def test_it_is_there_when_both_are_imported(imports):

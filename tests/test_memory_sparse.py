@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -68,18 +69,27 @@ print(json.dumps({
 needs_proc = pytest.mark.skipif(not peak_nbytes(), reason="/proc is not there to measure with")
 
 
-def store(path: Path, n: int, p: int, format_: str, last: float = 1.0) -> str:
-    """Counts, 3 % of them not zero; the last tenth of the lines is ``last`` times as dense."""
+@lru_cache(maxsize=1)
+def counts(lines: int, across: int, last: float) -> scipy.sparse.csr_array:
+    """3 % of the entries are stored; of the last tenth of the lines ``last`` times as many."""
     rng = np.random.default_rng(0)
-    lines, across = (n, p) if format_ == "csr" else (p, n)
     pieces = []
-    for start in range(0, lines, 1000):
-        dense = 0.03 * (last if start >= 0.9 * lines else 1.0)
-        count = min(1000, lines - start)
-        piece = scipy.sparse.random_array((count, across), density=dense, rng=rng, dtype="f4")
-        pieces.append(piece.tocsr())
-    whole = scipy.sparse.vstack(pieces, format="csr")
-    whole.sort_indices()
+    for count, dense in ((lines - lines // 10, 0.03), (lines // 10, 0.03 * last)):
+        cells = count * across
+        gaps = rng.geometric(dense, int(1.1 * dense * cells) + 100)  # between stored entries
+        places = np.cumsum(gaps) - 1
+        assert places[-1] >= cells
+        places = places[: np.searchsorted(places, cells)]
+        bounds = np.searchsorted(places, np.arange(count + 1) * across)
+        values = rng.random(len(places), dtype="f4")
+        parts = (values, (places % across).astype(np.int32), bounds)
+        pieces.append(scipy.sparse.csr_array(parts, shape=(count, across)))
+    return scipy.sparse.vstack(pieces, format="csr")
+
+
+def store(path: Path, n: int, p: int, format_: str, last: float = 1.0) -> str:
+    """Such a matrix of n samples, compressed by samples or by features."""
+    whole = counts(*((n, p) if format_ == "csr" else (p, n)), last)
     if path.suffix == ".h5ad":
         with h5py.File(path, "w") as file:
             write(file, whole, (n, p), format_)
@@ -126,17 +136,28 @@ def check(found: dict[str, Any]) -> None:
     assert found["base"] <= found["rest"], f"{found['base'] >> 20} MiB at rest"
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """(suffix, format) -> the paths of a large and a tiny matrix, written when first asked for."""
+    folder = tmp_path_factory.mktemp("sparse")
+
+    @cache
+    def written(suffix: str, format_: str) -> tuple[str, str]:
+        large = store(folder / f"x-{format_}{suffix}", 60_000, 5000, format_)
+        return large, store(folder / f"t-{format_}{suffix}", 300, 200, format_)
+
+    return written
+
+
 @needs_proc
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".zarr", ".h5ad"])
 @pytest.mark.parametrize("format_", ["csr", "csc"])
+@pytest.mark.parametrize("suffix", [".zarr", ".h5ad"])
 @pytest.mark.parametrize("action", ["fit", "transform", "derived"])
 def test_an_iterative_fit_stays_under_its_plan(
-    tmp_path: Path, suffix: str, format_: str, action: str
+    stored: Any, suffix: str, format_: str, action: str
 ) -> None:
-    path = store(tmp_path / f"x{suffix}", 60_000, 5000, format_)
-    tiny = store(tmp_path / f"t{suffix}", 300, 200, format_)
-    check(measured(path, tiny, action=action))
+    check(measured(*stored(suffix, format_), action=action))
 
 
 @needs_proc

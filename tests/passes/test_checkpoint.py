@@ -76,14 +76,17 @@ def interrupt(folder: Path, at: int = 257, **how: Any) -> None:
 # -- going on ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("lanes", "later"), [(1, 2), (2, 1), (2, "processes")])
-def test_goes_on_where_it_was(tmp_path: Path, request: Any, lanes: int, later: int | str) -> None:
+@pytest.mark.parametrize(("lanes", "later"), [(1, 2), (2, 1)])
+def test_goes_on_where_it_was(tmp_path: Path, lanes: int, later: int) -> None:
+    """In worker processes too: see test_cluster.py."""
+    goes_on(tmp_path, lanes, {"lanes": later})
+
+
+def goes_on(tmp_path: Path, lanes: int, how: dict[str, Any]) -> None:
+    """An interrupted pass goes on under other settings, from its last span, with the same bits."""
     interrupt(tmp_path, lanes=lanes)
     assert (tmp_path / "pass-toy" / "bundle.json").exists()
     matrix = ToyMatrix(values(), recycled=True)
-    how: dict[str, Any] = {"lanes": later}
-    if later == "processes":
-        how = {"scheduler": request.getfixturevalue("two_processes")}
     seen: list[Advance] = []
     done = fold(matrix, execution(tmp_path, progress=seen.append, **how))
     whole = fold(ToyMatrix(values()), execution(None))
@@ -93,7 +96,7 @@ def test_goes_on_where_it_was(tmp_path: Path, request: Any, lanes: int, later: i
     assert resumed == 24 if lanes == 1 else 0 < resumed <= 24
     assert done.cost.blocks == 40 - resumed
     assert done.cost.reads == N - resumed * STEP
-    if later != "processes":
+    if "scheduler" not in how:
         assert sorted(matrix.log) == [(i, i + STEP) for i in range(resumed * STEP, N, STEP)]
     assert seen[0].blocks_done > resumed
     assert seen[-1].blocks_done == seen[-1].n_blocks == 40

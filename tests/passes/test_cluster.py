@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import zarr
 from pass_matrices import Sum, ToyMatrix, Unread, same_bits, toy_plan, wild
+from test_checkpoint import goes_on
 
 import streampca.sources
 from streampca.accumulators import CrossProduct, RFactor, Scatter
@@ -106,6 +107,10 @@ def test_fit_gives_the_same_bits(one_process: Any, two_processes: Any, tmp_path:
     assert here["blocks"][0] >= 5
     assert same_bits(here, fitted(source, one_process, **more))
     assert same_bits(here, fitted(source, two_processes, **more))
+
+
+def test_a_pass_of_threads_goes_on_in_processes(two_processes: Any, tmp_path: Path) -> None:
+    goes_on(tmp_path, 2, {"scheduler": two_processes})
 
 
 @pytest.mark.slow
