@@ -25,6 +25,7 @@ WIDTH = 32  # vectors per step, at least: reading and decoding cost more than pr
 VECTOR = 16  # widths are multiples of it: columns that a register holds
 RANDOM = 4  # columns of the start block that are random, against directions missed so far
 STEPS = 3  # that are usually enough: for the prediction of time
+ROOM = 4  # blocks of a basis that does well without
 INDEX_NBYTES = 4
 BASES = (8, 6, 4, 3, 2)  # capacities of the basis in blocks, most generous first
 
@@ -179,7 +180,8 @@ def _candidate(
     )
     if matrix.sparse:  # sums of their entries are float64 from the beginning
         look, step = (replace(one, partial_nbytes=one.total_nbytes) for one in (look, step))
-    passes: tuple[PassSpec, ...] = (look, replace(step, times=steps, likely=min(steps, STEPS)))
+    likely = STEPS + max(0, ROOM - shape.capacity // shape.width)  # restarts forget
+    passes: tuple[PassSpec, ...] = (look, replace(step, times=steps, likely=min(steps, likely)))
     if extra:
         loadings = PassSpec(
             "loadings",
