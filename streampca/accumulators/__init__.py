@@ -15,6 +15,7 @@ from streampca.accumulators.moments import Moments
 from streampca.accumulators.observed_power import ObservedPower
 from streampca.accumulators.r_factor import RFactor
 from streampca.accumulators.reconstruction import Reconstruction
+from streampca.accumulators.row_information import RowInformation
 from streampca.accumulators.row_missing import RowMissing
 from streampca.accumulators.scatter import Scatter
 from streampca.accumulators.scatter_imputed import MeanImputedScatter
@@ -39,6 +40,7 @@ __all__ = [
     "ObservedPower",
     "RFactor",
     "Reconstruction",
+    "RowInformation",
     "RowMissing",
     "Scatter",
     "SubspaceStep",

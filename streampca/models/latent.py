@@ -9,11 +9,12 @@ import numpy as np
 from streampca.accumulators import FeaturePosterior
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.kernels.posterior import packed, posterior, unpacked
+from streampca.kernels.posterior import posterior, unpacked
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.latent_result import LatentDecomposition
 from streampca.models.latent_rows import BARTLETT, FactorScores, LatentLikelihood, PosteriorRows
 from streampca.models.linear import LinearModel
+from streampca.models.pca_plan import transform_axis
 from streampca.models.projection import BackProjection
 from streampca.store import MemorySink
 
@@ -68,20 +69,20 @@ class LatentModel(LinearModel):
 
     def _scores_by_features(self, matrix: ChunkedMatrix, projection: Any) -> Array:
         b, _, tables = self._feature_sums("transform", matrix)
-        model, k = self._latent().factor_model, self._latent().n_components
-        pairs = k * (k + 1) // 2
-        if self.missing == "raise":
-            plain = np.broadcast_to(
-                packed((model.information - model.prior)[None]), (len(b), pairs)
-            )
-        else:
-            plain = tables[:, :pairs]
+        information = self._information(tables, len(b))
         if self.scores == BARTLETT:
-            inverse = np.linalg.pinv(unpacked(plain, k), hermitian=True)
-            means = np.einsum("ijk,ik->ij", inverse, b)
+            plain = information - self._latent().factor_model.prior
+            means = np.einsum("ijk,ik->ij", np.linalg.pinv(plain, hermitian=True), b)
         else:
-            means = posterior(unpacked(plain, k) + model.prior, b)[0]
+            means = posterior(information, b)[0]
         return means if projection.factor is None else means * projection.factor
+
+    def _information(self, tables: Array, rows: int) -> Array:
+        """(rows, k, k) precisions of the factors, from what a pass over features summed."""
+        model, k = self._latent().factor_model, self._latent().n_components
+        if self.missing == "raise":
+            return np.broadcast_to(model.information, (rows, k, k))
+        return unpacked(tables[:, : k * (k + 1) // 2], k) + model.prior
 
     def _likelihood_by_features(self, matrix: ChunkedMatrix, likelihood: Any) -> Array:
         b, squares, tables = self._feature_sums("score", matrix)
@@ -89,7 +90,7 @@ class LatentModel(LinearModel):
             return np.asarray(likelihood.of_parts(b, squares))
         model, k = self._latent().factor_model, self._latent().n_components
         pairs = k * (k + 1) // 2
-        means, _, logdet = posterior(unpacked(tables[:, :pairs], k) + model.prior, b)
+        means, _, logdet = posterior(self._information(tables, len(b)), b)
         noise, seen, jacobian = tables[:, pairs:].T
         distance = np.maximum(squares - np.einsum("ij,ij->i", b, means), 0.0)
         return np.asarray(model.constants(logdet, noise, seen) + jacobian - 0.5 * distance)
@@ -129,12 +130,17 @@ class LatentModel(LinearModel):
         """
         result = self._latent()
         matrix, k = self._matrix(X, dim, remove), result.n_components
+        factor = np.ones(k) if self.whiten else result.factor_scale
+        scale = factor[:, None] * factor[None, :]
+        if transform_axis(matrix) == 1:
+            b, _, tables = self._feature_sums("posterior", matrix)
+            means, covariances, _ = posterior(self._information(tables, len(b)), b)
+            return means * factor, covariances * scale
         rows: PosteriorRows = PosteriorRows.of(result, self.missing, matrix.design is None)
         sink = MemorySink(matrix.shape[0], k + k * (k + 1) // 2)
         self._map_rows("posterior", matrix, rows, sink, rows.scratch_nbytes(matrix))
-        factor = np.ones(k) if self.whiten else result.factor_scale
-        means, covariances = sink.values[:, :k] * factor, unpacked(sink.values[:, k:], k)
-        return means, covariances * factor[:, None] * factor[None, :]
+        covariances = unpacked(sink.values[:, k:], k)
+        return sink.values[:, :k] * factor, covariances * scale
 
     # -- the model itself -------------------------------------------------------------------
 

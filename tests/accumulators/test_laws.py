@@ -30,6 +30,7 @@ from streampca.accumulators import (
     Moments,
     Reconstruction,
     RFactor,
+    RowInformation,
     RowMissing,
     Scatter,
     SubspaceStep,
@@ -78,6 +79,13 @@ class Data:
             "table": np.outer(1.0 + np.arange(p), [1.0, -0.5, 0.0]),
         }
 
+    @property
+    def columns(self) -> np.ndarray:
+        """(p, 6) loadings, centre, noise, what they leave, weight seen: of streamed columns."""
+        o = self.operands
+        rest = 1.0 + np.arange(self.x.shape[1])
+        return np.column_stack([o["loadings"], o["center"], o["noise"], rest, 2.0 * rest])
+
     def q(self, axis: int) -> np.ndarray:
         """(m, 2) a block of vectors on the axis that is not streamed."""
         return np.random.default_rng(2).normal(size=(self.x.shape[1 - axis], 2))
@@ -120,7 +128,7 @@ def blocks(
     for i, (start, stop) in enumerate(pairwise(edges)):
         part = slice(start, stop)
         operands = d.operands
-        sides = {"y": d.y[part]} if axis == 0 else {}
+        sides = {"y": d.y[part]} if axis == 0 else {"columns": d.columns[part]}
         yield Block(
             d.x[:, part] if axis else d.x[part],
             axis,
@@ -418,6 +426,32 @@ def oracle_latent_equations(d: Data) -> Values:
     }
 
 
+def read_row_information(a: RowInformation) -> dict[str, Any]:
+    names = ("information", "b", "squares", "logs", "seen")
+    return dict(zip(names, a.sums(), strict=True)) | {"rest": a.rest, "cells": a.cells}
+
+
+def oracle_row_information(d: Data) -> Values:
+    o, table = d.operands, d.columns
+    w, noise = o["loadings"], o["noise"]
+    used = noise > 0
+    inverse = np.where(used, 1 / np.where(used, noise, 1), 0)
+    z, seen = d.filled(o["center"], o["scale"]), (~d.missing).astype(float)
+    information = np.einsum("ij,ja,jb,j->iab", seen, w, w, inverse)
+    lower = np.tril_indices(w.shape[1])
+    logs = seen @ np.log(np.where(used, noise, 1.0))
+    size = 1.0 + np.linalg.norm(z, axis=1)
+    return {
+        "information": (information[:, lower[0], lower[1]], 1.0 + len(w)),
+        "b": (z @ (w * inverse[:, None]), size[:, None]),
+        "squares": (z**2 @ inverse, size**2),
+        "logs": (logs, 1.0 + np.abs(logs)),
+        "seen": (seen @ used, 0),
+        "rest": (table[used, 4].sum(), 1.0 + table[:, 4].sum()),
+        "cells": (table[used, 5].sum(), 1.0 + table[:, 5].sum()),
+    }
+
+
 def scatter_case(name: str, make: Callable[[], Accumulator], center: bool, **more: Any) -> Case:
     oracle = oracle_scatter(center, factor=more.pop("factor", False))
     by_row = ("weight", "mean", "scatter", "covariance")
@@ -581,6 +615,13 @@ CASES = [
         read_latent_equations,
         oracle_latent_equations,
         by_row=("left", "right", "likelihood", "squares", "mean", "moment", "rows"),
+    ),
+    Case(
+        "RowInformation",
+        lambda: RowInformation(width=2),
+        read_row_information,
+        oracle_row_information,
+        axis=1,
     ),
     Case(
         "RowMissing",

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca
-from streampca import PPCA
+from streampca import PPCA, FactorAnalysis
 from streampca.errors import (
     AccuracyWarning,
     DroppedFeaturesWarning,
@@ -223,6 +223,51 @@ def test_an_interrupted_fit_goes_on_in_the_same_step(tmp_path, monkeypatch):
     assert blocks[1] == blocks[2] == whole.cost_[1].blocks > 0
     assert blocks[4] == 0
     assert not list((tmp_path / "checkpoint").glob("pass-*"))
+
+
+# -- features streamed -------------------------------------------------------------------------
+
+
+def both_ways(make, Y, monkeypatch, **more):
+    models = []
+    for axis in (0, 1):
+        monkeypatch.setattr("streampca.models.latent_em.transform_axis", lambda m, a=axis: a)
+        models.append(make().fit(Y, **more))
+        assert (("samples", "features")[axis] + " streamed") in models[-1].plan_.reason
+    return models
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: PPCA(2, tol=1e-6),
+        lambda: PPCA(2, scale="std", tol=1e-6),
+        lambda: FactorAnalysis(2, missing="em", tol=1e-6),
+    ],
+    ids=["plain", "scaled", "factors"],
+)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.filterwarnings("ignore::streampca.errors.DroppedFeaturesWarning")
+def test_streamed_features_take_the_same_steps(make, weighted, monkeypatch):
+    Y, _, _ = planted(90, 25, 2, seed=13)
+    Y[4], Y[:, 7], Y[:, 9] = np.nan, np.nan, 2.5
+    Y[:, 1] = np.where(np.isnan(Y[:, 1]), 5.0, Y[:, 1])
+    weights = np.random.default_rng(0).integers(0, 4, 90) if weighted else None
+    source = da.from_array(Y, chunks=(90, 4))
+    rows, columns = both_ways(make, source, monkeypatch, sample_weight=weights)
+    np.testing.assert_allclose(columns.trace_, rows.trace_, rtol=1e-10)
+    np.testing.assert_allclose(columns.get_covariance(), rows.get_covariance(), atol=1e-8)
+    np.testing.assert_allclose(columns.mean_, rows.mean_, atol=1e-10)
+    monkeypatch.setattr("streampca.models.latent.transform_axis", lambda matrix: 1)
+    for mine, theirs in zip(columns.posterior(Y), rows.posterior(Y), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-8)
+
+
+def test_wide_sources_stream_features():
+    wide = da.zeros((3192, 200_000), chunks=(3192, 500), dtype=np.float32)
+    plan = PPCA(10, svd_solver="gram", memory_limit="1GiB").plan(wide)
+    assert "at most 100, features streamed" in plan.reason
+    assert plan.named("em").reads == 400
 
 
 # -- edges -------------------------------------------------------------------------------------
