@@ -447,8 +447,8 @@ def oracle_row_information(d: Data) -> Values:
         "squares": (z**2 @ inverse, size**2),
         "logs": (logs, 1.0 + np.abs(logs)),
         "seen": (seen @ used, 0),
-        "rest": (table[used, 4].sum(), 1.0 + table[:, 4].sum()),
-        "cells": (table[used, 5].sum(), 1.0 + table[:, 5].sum()),
+        "rest": (table[used, -2].sum(), 1.0 + table[:, -2].sum()),
+        "cells": (table[used, -1].sum(), 1.0 + table[:, -1].sum()),
     }
 
 
@@ -745,7 +745,7 @@ def test_empty_is_neutral(case: Case, dtype: str, seen_empty_block: bool) -> Non
         accumulator = case.make()
         if seen_empty_block:
             q = d.q(case.axis).astype(work_dtype(d.x.dtype))
-            arrays = {**d.operands, "y": d.y[:0], "q": q}
+            arrays = {**d.operands, "y": d.y[:0], "q": q, "columns": d.columns[:0]}
             accumulator.update(Block(nothing, case.axis, 0, 0, arrays=arrays))
         return accumulator
 
