@@ -34,6 +34,7 @@ class Outcome:
     chunk_reads: int = 0
     bytes: int = 0
     verified_bytes: int = 0
+    resumed_blocks: int = 0  # taken from an interrupted refresh
     seconds: float = 0.0
     note: str = ""  # rows that are not counted yet
     gate: str = ""  # why it refused

@@ -3,28 +3,25 @@ publish one version."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streampca.errors import ChangingSourceError, DamagedSourceError, InvalidInputError, SourceError
+from streampca.errors import ChangingSourceError, InvalidInputError
 from streampca.jobs.config import Job
 from streampca.jobs.gate import against, refusal
 from streampca.jobs.lock import only_one
 from streampca.jobs.outcome import PLANNED, PUBLISHED, REFUSED, UNCHANGED, Outcome
+from streampca.jobs.state import State, change_of, look, settings_of, stamp_of
 from streampca.models.decomposition import Decomposition
 from streampca.models.incremental_pca import IncrementalPCA
 from streampca.models.loading import estimator_of
 from streampca.models.model_store import ModelStore, Version
 from streampca.models.saved_labels import plain
-from streampca.sources import open as open_source
-from streampca.sources.ledger import APPENDED, NOTHING, VANISHED, Change, Ledger, LedgerSource, Seen
-from streampca.sources.watermark import COMMITTED, rows_written
+from streampca.sources.file_checksum import files_checksum
+from streampca.sources.ledger import APPENDED, NOTHING, Ledger
 from streampca.store import History
-
-FIRST, SETTINGS, OTHER = "first", "settings", "other"  # kinds of change beside those of a ledger
 
 
 def refresh(
@@ -37,7 +34,8 @@ def refresh(
 
     An append to a Zarr array is exact and reads the new rows alone, where the model is an
     ``IncrementalPCA``; every other change is a full fit. Nothing is published where nothing
-    changed. A version that the gate refuses stays as a candidate and is not computed again.
+    changed. A version that the gate refuses stays as a candidate and is not computed again. What
+    an interrupted pass had lies in ``<store>.work``, and the next refresh goes on from there.
 
     Raises BusyError where another job holds the lock or was first, ChangingSourceError where the
     source changed while it was read, twice; DamagedSourceError where old chunks are gone.
@@ -53,21 +51,6 @@ def refresh(
                 outcome = _Run(job, verify, progress).go()
     outcome.seconds = round(time.perf_counter() - begun, 3)
     return outcome
-
-
-@dataclass
-class _Found:
-    """The source as it is now.
-
-    matrix : ends at the rows that count.  key : digest of its state and of the settings.
-    """
-
-    matrix: Any
-    source: LedgerSource | None
-    seen: Seen | None
-    rows: int
-    note: str
-    key: str = ""
 
 
 @dataclass
@@ -95,8 +78,9 @@ class _Run:
 
     def go(self, dry_run: bool = False) -> Outcome:
         """Do it."""
-        found = self._look()
-        change, why, read = self._change(found)
+        found = look(self.job, self.old)
+        told = None if self.current is None else self.current.record.get("job", {})
+        change, why, read = change_of(self.job, found, told, self.old, self.mode)
         previous = None if self.current is None else self.current.number
         outcome = Outcome(
             UNCHANGED, self.job.store, change, why, checked=self.mode, verified_bytes=read,
@@ -114,69 +98,10 @@ class _Run:
             return outcome
         return self._work(found, outcome)
 
-    # -- what there is ------------------------------------------------------------------------
-
-    def _look(self) -> _Found:
-        options = {name: value for name, value in self.job.source.items() if name != "path"}
-        matrix = open_source(self.job.source["path"], **options)
-        source = LedgerSource.of(matrix)
-        if source is None:
-            found = _Found(matrix, None, None, matrix.shape[0], "")
-            found.key = _digest(self._settings(), matrix.content_stamp())
-            return found
-        seen = source.look()
-        old = self.old if self.old is not None and self.old.layout == source.layout() else None
-        rows, note = rows_written(source, seen, old, self.job.settle)
-        if old is not None and COMMITTED not in source.reader.array.attrs:
-            rows = max(rows, min(old.rows, source.shape[source.dim]))  # absent ones have vanished
-        if rows == 0:
-            raise SourceError(f"{self.job.source['path']} has no row that was written: {note}")
-        part = tuple(slice(0, n) for n in source.grid(rows))
-        state: list[Any] = [
-            source.layout(),
-            rows,
-            seen.nbytes[part].tobytes(),
-            seen.version[part].tobytes(),
-        ]
-        source.keep_checksums()
-        found = _Found(source.first_rows(rows), source, seen, rows, note)
-        found.key = _digest(self._settings(), *state)
-        return found
-
-    def _settings(self) -> str:
-        """What of the job decides the result."""
-        source = {name: value for name, value in self.job.source.items() if name != "path"}
-        return json.dumps([self.job.model, source], sort_keys=True)
-
-    def _change(self, found: _Found) -> tuple[str, str, int]:
-        """(kind of change, in words, bytes read to find out)."""
-        if self.current is None:
-            return FIRST, "the store has no promoted version", 0
-        told = self.current.record.get("job", {})
-        if told.get("settings") != self._settings():
-            return SETTINGS, "the settings are not those of the promoted version", 0
-        if found.source is None or self.old is None or found.seen is None:
-            if told.get("key") == found.key:
-                return NOTHING, "the files are as they were (size and time)", 0
-            return OTHER, "the source is not what it was (this kind has no ledger of chunks)", 0
-        full = self.mode == "full"
-        change = found.source.compare(self.old, found.rows, found.seen, full)
-        if change.kind == VANISHED and found.source.reader.guard.missing == "error":
-            raise DamagedSourceError(
-                f"{self.job.source['path']}: {change}. Restore them, or source.missing_chunks: fill"
-            )
-        if change.content:  # times may hide it: what is there decides whether it is known
-            found.key = _digest(found.key, repr(change.content))
-        return change.kind, self._in_words(change), change.read
-
-    def _in_words(self, change: Change) -> str:
-        how = {"stat": "by length and time", "full": "byte by byte"}[change.checked]
-        return f"{change}; old chunks were checked {how}"
-
-    def _old_samples(self, found: _Found) -> int:
+    def _old_samples(self, found: State) -> int:
         return self.old.rows * found.source.inner if self.old and found.source else 0
 
-    def _new_rows(self, found: _Found) -> Any:
+    def _new_rows(self, found: State) -> Any:
         assert found.source is not None
         assert self.old is not None
         return found.source.rows_from(self.old.rows, found.rows)
@@ -196,7 +121,7 @@ class _Run:
 
     # -- what was done before -----------------------------------------------------------------
 
-    def _computed_before(self, found: _Found) -> Version | None:
+    def _computed_before(self, found: State) -> Version | None:
         """A version that was made of the same data by the same settings, and is still there."""
         for version in reversed(self.store.versions(self.base)):
             if version.entry.key == found.key and isinstance(version, Version):
@@ -224,7 +149,7 @@ class _Run:
 
     # -- the work -----------------------------------------------------------------------------
 
-    def _work(self, found: _Found, outcome: Outcome) -> Outcome:
+    def _work(self, found: State, outcome: Outcome) -> Outcome:
         error: float | None = None
         if outcome.how == "append":
             model, error = self._append(found)
@@ -234,10 +159,14 @@ class _Run:
         costs = list(getattr(model, "cost_", []))
         outcome.chunk_reads = sum(cost.reads for cost in costs)
         outcome.bytes = sum(cost.nbytes for cost in costs)
+        outcome.resumed_blocks = sum(cost.resumed_blocks for cost in costs)
         old = None if self.current is None else self.current.result()
-        result, outcome.drift = against(old, model.result_, error, self.job.align)
+        made = replace(model.result_, settings={**model.result_.settings, "checkpoint": None})
+        result, outcome.drift = against(old, made, error, self.job.align)
         outcome.gate = "" if self.current is None else refusal(self.job.gate, outcome.drift)
         more = {}
+        if found.source is None and stamp_of(self.job, found.matrix) != found.stat:
+            raise ChangingSourceError(f"{self.job.source['path']} was changed while it was read")
         if found.source is not None and found.seen is not None:
             old_ledger = self.old if outcome.how == "append" else None
             more["ledger"] = found.source.make(found.rows, found.seen, old_ledger).to_saved()
@@ -251,16 +180,23 @@ class _Run:
         )  # fmt: skip
         outcome.version = version.number
         outcome.status = REFUSED if outcome.gate else PUBLISHED
+        if (folder := self._work_folder()) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
         if self.job.keep is not None:
             outcome.removed = len(self.store.gc(self.job.keep))
         return outcome
 
     def _estimator(self) -> Any:
         return self.job.estimator(
-            memory_limit=self.job.memory_limit, scheduler=self.job.scheduler, progress=self.progress
-        )
+            memory_limit=self.job.memory_limit, scheduler=self.job.scheduler,
+            progress=self.progress, checkpoint=self._work_folder(),
+        )  # fmt: skip
 
-    def _append(self, found: _Found) -> tuple[IncrementalPCA, float | None]:
+    def _work_folder(self) -> str | None:
+        """Where an interrupted pass leaves what it has, beside a local store."""
+        return None if "://" in self.job.store else f"{self.job.store.rstrip('/')}.work"
+
+    def _append(self, found: State) -> tuple[IncrementalPCA, float | None]:
         """(the model with the new rows, the error of these under the old one)."""
         assert self.current is not None
         state = self.current.state()
@@ -274,7 +210,7 @@ class _Run:
         state.cost_ = batch.cost_
         return state, error
 
-    def _error_of_new_rows(self, found: _Found, outcome: Outcome) -> float | None:
+    def _error_of_new_rows(self, found: State, outcome: Outcome) -> float | None:
         """The error of appended rows under the old model, where the gate asks: it reads them."""
         appended = outcome.change == APPENDED and self.current is not None
         if not appended or "max_error_ratio" not in self.job.gate or self.current is None:
@@ -282,7 +218,7 @@ class _Run:
         return float(self.current.load().reconstruction_error(self._new_rows(found)))
 
     def _write_scores(
-        self, result: Decomposition, found: _Found, outcome: Outcome
+        self, result: Decomposition, found: State, outcome: Outcome
     ) -> dict[str, Any] | None:
         if not self.job.scores:
             return None
@@ -299,24 +235,19 @@ class _Run:
         return {"path": path, "first_row": first if new_only else 0, "rows": matrix.shape[0],
                 "old_rows_scored_anew": not new_only}  # fmt: skip
 
-    def _record(self, found: _Found, outcome: Outcome, costs: list[Any]) -> dict[str, Any]:
+    def _record(self, found: State, outcome: Outcome, costs: list[Any]) -> dict[str, Any]:
         lineage = {"parent": self.current and self.current.id, "change": outcome.change,
                    "how": outcome.how, "why": outcome.why}  # fmt: skip
+        if found.source is None and self.mode == "full" and found.content is None:
+            found.content, _ = files_checksum(found.matrix.paths())
+        told = {"settings": settings_of(self.job), "stat": found.stat, "content": found.content}
         return {
             "lineage": lineage,
             "drift": outcome.drift,
             "gate": {**self.job.gate, "refused": outcome.gate},
-            "job": {"settings": self._settings(), "key": found.key, "verify": self.mode},
+            "job": {**told, "verify": self.mode},
             "source": {"fingerprint": found.matrix.fingerprint(), "rows": found.rows,
                        "samples": found.matrix.shape[0], "note": found.note},
             "cost": {"passes": [plain(vars(cost)) for cost in costs],
                      "verified_bytes": outcome.verified_bytes},
         }  # fmt: skip
-
-
-def _digest(*parts: str | bytes | int) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part if isinstance(part, bytes) else str(part).encode()
-        digest.update(len(data).to_bytes(8) + data)
-    return digest.hexdigest()

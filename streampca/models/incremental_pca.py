@@ -36,6 +36,7 @@ from streampca.store import read_bundle, write_bundle
 
 STATES = ("scatter", "tsqr", "truncated")
 SOLVER_STATES = {"scatter": "scatter", "tsqr": "tsqr", "randomized": "truncated"}
+NOT_KEPT = ("scheduler", "progress", "checkpoint")
 DEFAULT_STATE_NBYTES = 2 << 30  # without a memory_limit, a state beyond this is refused
 
 
@@ -50,7 +51,7 @@ class IncrementalPCA(LinearModel):
     Parameters
     ----------
     n_components, whiten, center, scale, ddof, missing, missing_value, memory_limit, scheduler,
-    progress : as :class:`PCA`.
+    progress, checkpoint : as :class:`PCA`.
     batch_size : most rows of a block, where stored chunks are no longer; None leaves it to the
         plan (about 16 MiB). It bounds memory; the result is the same to rounding.
     state : "scatter" (p x p sums of products; can ``forget``; None means it), "tsqr" (R factor;
@@ -85,6 +86,7 @@ class IncrementalPCA(LinearModel):
         memory_limit: int | str | None = None,
         scheduler: Any = None,
         progress: Any = None,
+        checkpoint: str | None = None,
     ) -> None:
         self.n_components = n_components
         self.whiten = whiten
@@ -100,6 +102,7 @@ class IncrementalPCA(LinearModel):
         self.memory_limit = memory_limit
         self.scheduler = scheduler
         self.progress = progress
+        self.checkpoint = checkpoint
 
     # -- taking in rows -------------------------------------------------------------------------
 
@@ -136,6 +139,7 @@ class IncrementalPCA(LinearModel):
         if (client := find_client(self.scheduler)) is not None:
             check_workers(client, plan)
         execution = self._execution(plan)
+        execution.checkpoint = self.checkpoint
         done = run(
             plan.passes[0],
             matrix,
@@ -271,9 +275,7 @@ class IncrementalPCA(LinearModel):
         """(arrays, JSON-ready document) of the state, for a bundle."""
         arrays = {f"state-{k}": v for k, v in self._require_state().state().items()}
         columns, features = axis_to_saved(self._labels.features, "features")
-        settings = {
-            k: v for k, v in self.get_params().items() if k not in ("scheduler", "progress")
-        }
+        settings = {k: v for k, v in self.get_params().items() if k not in NOT_KEPT}
         document = {
             "kind": "incremental state",
             "settings": settings,

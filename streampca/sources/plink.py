@@ -135,6 +135,10 @@ class BedReader(Reader):
             text += [os.path.basename(path), stat.st_size, stat.st_mtime_ns]
         return hashlib.sha256(repr(text).encode()).hexdigest()
 
+    def content_stamp(self) -> str:
+        stats = [(os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in self.paths()]
+        return hashlib.sha256(f"{self.fingerprint()} {stats}".encode()).hexdigest()
+
     def paths(self) -> tuple[str, ...]:
         stems = [os.path.realpath(path)[:-4] for path in self.files]
         return tuple(f"{stem}.{suffix}" for stem in stems for suffix in ("bed", "bim", "fam"))

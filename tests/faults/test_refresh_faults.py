@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 from pathlib import Path
@@ -11,10 +12,13 @@ import numpy as np
 import pytest
 import yaml
 import zarr
+from backends import FaultyBackend
 
 import streampca
 from streampca.jobs.config import check_job
 from streampca.jobs.refresh import refresh
+from streampca.models import model_store
+from streampca.store import LocalBackend
 
 P = 24
 
@@ -140,3 +144,43 @@ def test_a_full_disk_leaves_the_old_version(limit: int, tmp_path: Path, server: 
     np.testing.assert_array_equal(job.whole().components, before.components)
     assert server(job=job.path)[0][0] == 0
     job.check_same(job.whole())
+
+
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["fails once", "fails for ever", "fails after it acted"])
+def test_every_step_of_the_store_may_fail(
+    kind: str, stride: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F2: an error, never success without a version; the old one served; and then all is well."""
+    job = Job(tmp_path, seed=2)
+    entries = {name: value for name, value in job.entries.items() if name != "scores"}
+    checked = check_job(entries, "job")
+    refresh(checked)
+    job.check_same(job.whole())
+    at = steps = 0
+    while True:
+        job.append(3)
+        before = job.whole()
+        faulty: list[FaultyBackend] = []
+
+        def open_faulty(place: str, options: Any, at: int = at, faulty: Any = faulty) -> Any:
+            error = OSError(5, "Input/output error")
+            how = {"after": "after" in kind, "for_ever": "ever" in kind}
+            faulty.append(FaultyBackend(LocalBackend(place), at, error, **how))
+            return faulty[-1]
+
+        acknowledged = False
+        with monkeypatch.context() as patch:
+            patch.setattr(model_store, "open_backend", open_faulty)
+            with contextlib.suppress(OSError):
+                acknowledged = refresh(checked).status == "published"
+        found = job.whole()
+        rows = job.array.shape[0]
+        assert found.n_samples in (before.n_samples, rows)
+        assert not acknowledged or found.n_samples == rows
+        refresh(checked)
+        job.check_same(job.whole())
+        if faulty[-1].count <= at:
+            break
+        at, steps = at + stride, steps + 1
+    assert steps > 10

@@ -312,16 +312,75 @@ def test_scores_are_published_and_it_says_of_which_rows(rows: str, nightly: Nigh
     np.testing.assert_allclose(zarr.open_array(told["path"])[...], expected, atol=1e-12)
 
 
-def test_sources_without_a_ledger_go_by_their_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["npy", "netcdf", "plink"])
+def test_sources_without_a_ledger_go_by_their_files(kind: str, tmp_path: Path) -> None:
     nightly = Nightly(tmp_path)
-    path = tmp_path / "x.npy"
-    np.save(path, data(50))
-    nightly.entries["source"] = {"path": str(path)}
+    nightly.entries["model"] = {"kind": "PCA", "n_components": 3}
+    path = write_file(tmp_path, kind, seed=0)
+    nightly.entries["source"] = {"path": str(path)} | ({"dim": "t"} if kind == "netcdf" else {})
+    if kind == "plink":
+        nightly.entries["model"] = {"kind": "GenotypePCA", "n_components": 3}
     assert nightly.run().how == "full"
     assert nightly.run().status == "unchanged"
-    np.save(path, data(60))
-    done = nightly.run()
+    done = nightly.run(verify="full")
+    assert (done.status, done.change) == ("published", "other")
+    assert "no checksum" in done.why
+    done = nightly.run(verify="full")
+    assert (done.status, done.verified_bytes > 0) == ("unchanged", True)
+    before = {one: one.stat() for one in tmp_path.glob("x.[!z]*")}
+    write_file(tmp_path, kind, seed=1)
+    for one, about in before.items():
+        assert one.stat().st_size == about.st_size
+        os.utime(one, ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert nightly.run().status == "unchanged"
+    done = nightly.run(verify="full")
+    assert "something else under the same sizes" in done.why
     assert (done.status, done.change, done.how) == ("published", "other", "full")
+    assert nightly.run().status == "unchanged"
+    assert nightly.store.verify() == {}
+
+
+def write_file(folder: Path, kind: str, seed: int) -> Path:
+    """50 rows of data in a file of this kind."""
+    path = folder / f"x.{dict(npy='npy', netcdf='nc', plink='bed')[kind]}"
+    if kind == "npy":
+        np.save(path, data(50, seed))
+    if kind == "netcdf":
+        xarray = pytest.importorskip("xarray")
+        xarray.DataArray(data(50, seed), dims=("t", "x"), name="v").to_netcdf(
+            path, engine="h5netcdf"
+        )
+    if kind == "plink":
+        calls = np.random.default_rng(seed).integers(0, 3, (50, 40))
+        codes = np.array([0b11, 0b10, 0b00])[2 - calls].T  # A1/A1 is 00
+        padded = np.pad(codes, ((0, 0), (0, 2))).reshape(40, 13, 4)
+        rows = (padded << [0, 2, 4, 6]).sum(axis=2).astype("u1")
+        path.write_bytes(bytes([0x6C, 0x1B, 1]) + rows.tobytes())
+        path.with_suffix(".bim").write_text(
+            "".join(f"1 v{i} 0 {i + 1} A C\n" for i in range(40)))  # fmt: skip
+        path.with_suffix(".fam").write_text("".join(f"f s{i} 0 0 0 -9\n" for i in range(50)))
+    return path
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nightly = Nightly(tmp_path)
+    nightly.entries["source"] = {"path": str(write_file(tmp_path, "npy", seed=0))}
+    fit, fits = streampca.IncrementalPCA.fit, []
+
+    def fit_beside_a_writer(self: Any, X: Any) -> Any:
+        fits.append(1)
+        done = fit(self, X)
+        if len(fits) == 1:
+            write_file(tmp_path, "npy", seed=2)
+        return done
+
+    monkeypatch.setattr(streampca.IncrementalPCA, "fit", fit_beside_a_writer)
+    assert nightly.run().status == "published"
+    assert len(fits) == 2
+    expected = np.linalg.svd(data(50, 2) - data(50, 2).mean(axis=0), compute_uv=False)[:3] ** 2 / 49
+    np.testing.assert_allclose(nightly.store.load().explained_variance_, expected, rtol=1e-12)
 
 
 def test_old_versions_go(nightly: Nightly) -> None:
@@ -360,6 +419,34 @@ def test_a_source_that_changes_while_it_is_read_is_read_again(
     with pytest.raises(ChangingSourceError):
         nightly.run()
     assert len(nightly.store.versions()) == 1
+
+
+def test_an_interrupted_refresh_goes_on_where_it_was(tmp_path: Path) -> None:
+    nightly, beside = Nightly(tmp_path), Nightly(tmp_path / "beside")
+    for one in (nightly, beside):
+        one.entries["model"]["batch_size"] = ROWS
+        one.array.append(data(3000, seed=7))
+    seen = []
+
+    def stop(at: Any) -> None:
+        seen.append(at)
+        if len(seen) == 60:
+            raise SystemExit(143)
+
+    work = Path(nightly.entries["store"] + ".work")
+    with pytest.raises(SystemExit):
+        nightly.run(progress=stop)
+    assert not Path(nightly.entries["store"]).exists()
+    whole = beside.run()
+    done = nightly.run()
+    assert 0 < done.resumed_blocks < 97
+    assert done.chunk_reads < whole.chunk_reads
+    assert not work.exists()
+    for name in ("components", "explained_variance", "mean"):
+        a, b = (getattr(one.store.latest().result(), name) for one in (nightly, beside))
+        np.testing.assert_array_equal(a, b)
+    nightly.check(1e-11)
+    assert nightly.store.latest().result().settings["checkpoint"] is None
 
 
 # -- the command line --------------------------------------------------------------------------

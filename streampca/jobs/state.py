@@ -1,0 +1,123 @@
+"""The source of a job as it is now, and what became of it since a version was made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streampca.errors import DamagedSourceError, SourceError
+from streampca.jobs.config import Job
+from streampca.sources import open as open_source
+from streampca.sources.file_checksum import files_checksum
+from streampca.sources.ledger import NOTHING, VANISHED, Ledger, LedgerSource, Seen
+from streampca.sources.watermark import COMMITTED, rows_written
+
+FIRST, SETTINGS, OTHER = "first", "settings", "other"  # kinds of change beside those of a ledger
+
+
+@dataclass
+class State:
+    """The source as it is now.
+
+    matrix : ends at the rows that count.  source, seen : None without a ledger.  note : why rows
+    do not count yet.  stat : digest of the settings and of what lengths and times say.  key : of
+    the settings and the data, as exactly as these are known.  content : digest of all files, of a
+    source without a ledger under the full check.
+    """
+
+    matrix: Any
+    source: LedgerSource | None
+    seen: Seen | None
+    rows: int
+    note: str
+    stat: str
+    key: str = ""
+    content: str | None = None
+
+    def __post_init__(self) -> None:
+        self.key = self.key or self.stat
+
+
+def look(job: Job, old: Ledger | None) -> State:
+    """Open the source and list its chunks. Reads none.  old : of the promoted version."""
+    options = {name: value for name, value in job.source.items() if name != "path"}
+    matrix = open_source(job.source["path"], **options)
+    source = LedgerSource.of(matrix)
+    if source is None:
+        return State(matrix, None, None, matrix.shape[0], "", stamp_of(job, matrix))
+    seen = source.look()
+    if old is not None and old.layout != source.layout():
+        old = None
+    rows, note = rows_written(source, seen, old, job.settle)
+    if old is not None and COMMITTED not in source.reader.array.attrs:
+        rows = max(rows, min(old.rows, source.shape[source.dim]))  # absent ones have vanished
+    if rows == 0:
+        raise SourceError(f"{job.source['path']} has no row that was written: {note}")
+    source.keep_checksums()
+    part = tuple(slice(0, n) for n in source.grid(rows))
+    listed = (seen.nbytes[part].tobytes(), seen.version[part].tobytes())
+    stat = _digest(settings_of(job), source.layout(), rows, *listed)
+    return State(source.first_rows(rows), source, seen, rows, note, stat)
+
+
+def change_of(
+    job: Job, found: State, told: Mapping[str, Any] | None, old: Ledger | None, mode: str
+) -> tuple[str, str, int]:
+    """(kind of change, in words, bytes read to find out).
+
+    told : what the promoted version's record says of its job, None without one.  old : its
+    ledger.  mode : "stat" or "full". Raises DamagedSourceError where old chunks are gone.
+    """
+    if told is None:
+        return FIRST, "the store has no promoted version", 0
+    if told.get("settings") != settings_of(job):
+        return SETTINGS, "the settings are not those of the promoted version", 0
+    if found.source is None or found.seen is None or old is None:
+        return _change_of_files(found, told, mode)
+    change = found.source.compare(old, found.rows, found.seen, mode == "full")
+    if change.kind == VANISHED and found.source.reader.guard.missing == "error":
+        raise DamagedSourceError(
+            f"{job.source['path']}: {change}. Restore them, or source.missing_chunks: fill"
+        )
+    if change.content:  # times may hide it: what is there decides whether it is known
+        found.key = _digest(found.key, repr(change.content))
+    how = {"stat": "by length and time", "full": "byte by byte"}[change.checked]
+    return change.kind, f"{change}; old chunks were checked {how}", change.read
+
+
+def _change_of_files(found: State, told: Mapping[str, Any], mode: str) -> tuple[str, str, int]:
+    """The same for a source without a ledger."""
+    if told.get("stat") != found.stat:
+        return OTHER, "the source is not what it was (this kind has no ledger of chunks)", 0
+    paths = found.matrix.paths()
+    if mode != "full" or not paths:
+        return NOTHING, "the files are as they were, by size and time", 0
+    found.content, read = files_checksum(paths)
+    if told.get("content") == found.content:
+        return NOTHING, "the files are as they were, byte by byte", read
+    found.key = _digest(found.key, found.content)
+    if told.get("content") is None:
+        return OTHER, "no checksum of the promoted version's files was kept", read
+    return OTHER, "the files hold something else under the same sizes and times", read
+
+
+def settings_of(job: Job) -> str:
+    """What of a job decides the result."""
+    source = {name: value for name, value in job.source.items() if name != "path"}
+    return json.dumps([job.model, source], sort_keys=True)
+
+
+def stamp_of(job: Job, matrix: Any) -> str:
+    """What is known of a source without a ledger: size and time of its files."""
+    return _digest(settings_of(job), matrix.content_stamp())
+
+
+def _digest(*parts: str | bytes | int) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else str(part).encode()
+        digest.update(len(data).to_bytes(8) + data)
+    return digest.hexdigest()
