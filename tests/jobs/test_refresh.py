@@ -156,7 +156,7 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("verify", ["stat", "full"])
+@pytest.mark.parametrize("verify", ["stat", pytest.param("full", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("what", TABLE)
 def test_every_other_change_is_a_full_fit(what: str, verify: str, nightly: Nightly) -> None:
     act, kind = TABLE[what]
