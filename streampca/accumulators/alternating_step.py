@@ -254,13 +254,11 @@ class AlternatingStep(Accumulator):
 
     def equations(self, c: int) -> tuple[Array, Array]:
         """(left, right) of candidate c, as :func:`solve_packed` takes them."""
-        if self.left is None or self.right is None:
+        left, right = self._left.total(), self._right.total()
+        if left is None or right is None:
             raise InvalidInputError("AlternatingStep has seen no block")
         first = sum(map(packed_length, self.across[:c]))
-        return (
-            np.array(self.left[first : first + packed_length(self.across[c])]),
-            np.array(self.right[_slices(self.across)[c]]),
-        )
+        return left[first : first + packed_length(self.across[c])], right[_slices(self.across)[c]]
 
 
 def _slices(lengths: tuple[int, ...]) -> list[slice]:

@@ -155,17 +155,17 @@ class FilledStep(Accumulator):
         """(m, m) Y'Y of candidate c, its lower triangle valid; a fresh array."""
         product = self._require()
         m = product.shape[1]
-        return np.array(product[c * m : (c + 1) * m])
+        return product[c * m : (c + 1) * m]
 
     def subspace(self, c: int) -> tuple[Array, Array]:
         """(Y'S (m, r), S'S (r, r)) of candidate c, fresh arrays."""
         part = self.parts[c]
-        return np.array(self._require()[part].T), np.array(self.inner[part, part])
+        return self._require()[part].T, np.array(self.inner[part, part])
 
     def _require(self) -> Array:
-        if self.product is None:
+        if (product := self._product.total()) is None:
             raise InvalidInputError("FilledStep has seen no block")
-        return self.product
+        return product
 
 
 def _filled(tile: ObservedTile, u: Array, v: Array) -> Array:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from streampca.accumulators.base import OPEN_BLOCKS
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 
 TILE_NBYTES = 4 << 20  # of a tile, or of where it is observed (matrix.block)
 
 
+@dataclass(eq=False)
 class OpenSum:
     """An array of sums. ``open(...)`` gives the part to add to, in place; ``closed`` is float64."""
 
-    def __init__(self) -> None:
-        self.closed: Any = None
-        self._open: Any = None
-        self._blocks = 0
+    closed: Any = None
+    _open: Any = None
+    _blocks: int = 0
 
     def open(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """What this block adds to: zeros at first, and again after OPEN_BLOCKS blocks."""
+        self._check(shape)
         if self._blocks >= OPEN_BLOCKS or (self._open is not None and self._open.dtype != dtype):
             self.settle()
         if self._open is None:
@@ -31,10 +34,19 @@ class OpenSum:
 
     def kept(self, shape: tuple[int, ...]) -> Array:
         """The float64 sums themselves, to add to in place; zeros at first."""
+        self._check(shape)
         self.settle()
         if self.closed is None:
             self.closed = np.zeros(shape)
         return np.asarray(self.closed)
+
+    def _check(self, shape: tuple[int, ...]) -> None:
+        """Refuse sums of another shape, before BLAS writes beside the array."""
+        for part in (self.closed, self._open):
+            if part is not None and part.shape != shape:
+                raise InvalidInputError(
+                    f"sums have seen width {part.shape[-1]}, now came {shape[-1]}"
+                )
 
     def settle(self) -> None:
         """Fold the open part into the float64 sums."""
@@ -49,8 +61,16 @@ class OpenSum:
         else:
             self.closed += part
 
+    def total(self) -> Array | None:
+        """All of it in float64, a fresh array; None where nothing was summed."""
+        parts = [part for part in (self.closed, self._open) if part is not None]
+        return sum(parts[1:], np.array(parts[0], np.float64)) if parts else None
+
     def merge(self, other: OpenSum) -> None:
         """Take in other sums, their open part too."""
+        for part in (other.closed, other._open):
+            if part is not None:
+                self._check(part.shape)
         for part in (other.closed, other._open):
             if part is not None:
                 self.add(part)

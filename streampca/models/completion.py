@@ -281,13 +281,16 @@ class Completion(LinearModel):
             return sink.array
         return completed_like(X, matrix, self._feature_labels(), sink.values)
 
-    def predict(self, rows: Any, columns: Any) -> Array:
+    def predict(self, rows: Any, columns: Any = None) -> Any:
         """(cells,) values of the model at these cells of the data of the fit, observed or not.
 
-        rows, columns : numbers from 0, of the same length.
+        rows, columns : numbers from 0, of the same length; or, instead of both, X: then all cells
+            of these rows by the model, (n, p), where ``impute`` keeps what is observed.
         Cost: 2 r flops per cell; nothing is read, but for factors in a scratch store.
         """
         result = self._fitted()
+        if columns is None:
+            return self.inverse_transform(self.transform(rows))
         rows, columns = np.atleast_1d(rows), np.atleast_1d(columns)
         n, p = result.n_samples, result.n_features
         if rows.shape != columns.shape or rows.ndim != 1:

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,10 +20,12 @@ from scipy.stats import multivariate_normal
 import streampca.matrix.block as block_module
 from streampca.accumulators import (
     Accumulator,
+    AlternatingStep,
     CrossMoments,
     CrossProduct,
     FeaturePosterior,
     FeatureProjection,
+    FilledStep,
     Gram,
     LatentEquations,
     LeadingDirections,
@@ -61,6 +64,10 @@ class Data:
     def y(self) -> np.ndarray:
         return np.random.default_rng(1).normal(size=(len(self.x), 3))
 
+    def u(self, axis: int) -> np.ndarray:
+        """Factors of the streamed lines, as wide as q."""
+        return np.random.default_rng(2).normal(size=(self.x.shape[axis], self.q(axis).shape[1]))
+
     @property
     def operands(self) -> dict[str, np.ndarray]:
         p = self.x.shape[1]
@@ -89,6 +96,13 @@ class Data:
     def q(self, axis: int) -> np.ndarray:
         """(m, 2) a block of vectors on the axis that is not streamed."""
         return np.random.default_rng(2).normal(size=(self.x.shape[1 - axis], 2))
+
+    def beside(self, axis: int, part: slice) -> dict[str, np.ndarray]:
+        """What lies beside a block of these streamed lines."""
+        q = self.q(axis).astype(work_dtype(self.x.dtype))
+        factors = {"q": q, "v": q, "old": q, "new": q + 0.25, "turn": 0.5 * q}
+        sides = {"y": self.y[part]} if axis == 0 else {"columns": self.columns[part]}
+        return {**self.operands, **factors, **sides, "u_old": self.u(axis)[part]}
 
     def filled(self, center: Any = None, scale: Any = None) -> np.ndarray:
         """(x - center) / scale in float64, missing cells 0, rows times sqrt(weight)."""
@@ -127,8 +141,6 @@ def blocks(
     hidden = more.pop("hidden", None)
     for i, (start, stop) in enumerate(pairwise(edges)):
         part = slice(start, stop)
-        operands = d.operands
-        sides = {"y": d.y[part]} if axis == 0 else {"columns": d.columns[part]}
         yield Block(
             d.x[:, part] if axis else d.x[part],
             axis,
@@ -138,7 +150,7 @@ def blocks(
             Labels.plain(d.x.shape),
             weights=None if not weighted else d.weights if axis else d.weights[part],
             hidden=None if hidden is None else hidden[:, part] if axis else hidden[part],
-            arrays={**operands, **sides, "q": d.q(axis).astype(work_dtype(d.x.dtype))},
+            arrays=d.beside(axis, part),
             **more,
         )
     assert edges[-1] == length
@@ -496,6 +508,68 @@ def read_cross_moments(a: CrossMoments) -> dict[str, Any]:
     return {"weight": state["weight"], "mean": state["mean"], "deviations": deviations}
 
 
+RIDGES = (0.5, 2.0)
+
+
+def lines_of(d: Data, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(z, observed) with the streamed lines as rows, and q."""
+    z, seen = d.filled(d.operands["center"], d.operands["scale"]), (~d.missing).astype(float)
+    return (z.T, seen.T, d.q(axis)) if axis else (z, seen, d.q(axis))
+
+
+def read_alternating(a: AlternatingStep) -> dict[str, Any]:
+    sums = [a.equations(c) for c in range(len(a.ranks))]
+    state = {name: a.state()[name] for name in ("gram", "sums", "squares", "cells", "explained")}
+    left, right = (np.vstack([one[i] for one in sums]) for i in (0, 1))
+    return {"left": left, "right": right, **state}
+
+
+def oracle_alternating(axis: int, d: Data) -> Values:
+    z, seen, v = lines_of(d, axis)
+    ridge = np.array(RIDGES)
+    least = seen @ v**2 + ridge
+    u, most = (z @ v) / least, (abs(z) @ abs(v)) / least
+    explained = np.sum(u * (z @ v) + ridge * u**2, axis=0)
+    return {
+        "left": ((u**2).T @ seen, 1.0 + (most**2).T @ seen),
+        "right": (u.T @ z, 1.0 + most.T @ abs(z)),
+        "gram": (u.T @ u, 1.0 + most.T @ most),
+        "sums": (u.sum(axis=0), 1.0 + most.sum(axis=0)),
+        "squares": (np.sum(z**2), 1.0 + np.sum(z**2)),
+        "cells": (seen.sum(), 0),
+        "explained": (explained, 1.0 + np.sum(most**2 * least, axis=0)),
+    }
+
+
+def read_filled(a: FilledStep) -> dict[str, Any]:
+    names = ("gram", "cross", "old_gram", "squares", "cells", "residual")
+    if a.whole:
+        low = a.lower(0)
+        sums = {"product": np.tril(low) + np.tril(low, -1).T}
+    else:
+        sums = dict(zip(("product", "inner"), a.subspace(0), strict=True))
+    return {**sums, **{name: a.state()[name] for name in names}}
+
+
+def oracle_filled(axis: int, whole: bool, d: Data) -> Values:
+    z, seen, old = lines_of(d, axis)
+    new, turn, before = old + 0.25, 0.5 * old, d.u(axis)
+    after = np.where(seen, z, before @ old.T) @ turn
+    y = np.where(seen, z, after @ new.T)
+    size = 1.0 + np.linalg.norm(y) + np.linalg.norm(after) + np.linalg.norm(before)
+    squares, s = size**2, y @ new
+    values: Values = {
+        "gram": (after.T @ after, squares),
+        "cross": (before.T @ after, squares),
+        "old_gram": (before.T @ before, squares),
+        "squares": (np.sum(z**2), squares),
+        "cells": (seen.sum(), 0),
+        "residual": ([np.sum(((z - after @ new.T) * seen) ** 2)], 4 * squares),
+        "product": (y.T @ y if whole else y.T @ s, 4 * squares),
+    }
+    return values if whole else {**values, "inner": (s.T @ s, 4 * squares)}
+
+
 CASES = [
     Case(
         "Moments",
@@ -615,6 +689,26 @@ CASES = [
         read_latent_equations,
         oracle_latent_equations,
         by_row=("left", "right", "likelihood", "squares", "mean", "moment", "rows"),
+    ),
+    *(
+        Case(
+            f"AlternatingStep-{('samples', 'features')[axis]}",
+            partial(AlternatingStep, streamed=axis, ranks=(1, 1), ridges=RIDGES),
+            read_alternating,
+            partial(oracle_alternating, axis),
+            axis=axis,
+        )
+        for axis in (0, 1)
+    ),
+    *(
+        Case(
+            f"FilledStep-{'whole' if whole else 'subspace'}",
+            partial(FilledStep, streamed=axis, ranks=(2,), whole=whole),
+            read_filled,
+            partial(oracle_filled, axis, whole),
+            axis=axis,
+        )
+        for axis, whole in ((0, True), (1, False))
     ),
     Case(
         "RowInformation",
@@ -744,8 +838,7 @@ def test_empty_is_neutral(case: Case, dtype: str, seen_empty_block: bool) -> Non
     def empty() -> Accumulator:
         accumulator = case.make()
         if seen_empty_block:
-            q = d.q(case.axis).astype(work_dtype(d.x.dtype))
-            arrays = {**d.operands, "y": d.y[:0], "q": q, "columns": d.columns[:0]}
+            arrays = d.beside(case.axis, slice(0, 0))
             accumulator.update(Block(nothing, case.axis, 0, 0, arrays=arrays))
         return accumulator
 

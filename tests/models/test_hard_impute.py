@@ -212,6 +212,21 @@ def test_a_rank_as_large_as_the_matrix_and_a_matrix_of_lower_rank(solver: str) -
         np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(rank), atol=1e-8)
 
 
+@pytest.mark.parametrize("solver", ["als", "impute", "exact"])
+def test_blocks_without_an_observed_cell(solver: str, tmp_path: Any) -> None:
+    x, _ = with_holes(60, 8, 2, noise=0.0)
+    x[20:40] = np.nan
+    zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(10, 8))
+    rest = np.delete(x, np.arange(20, 40), axis=0)
+    model = HardImpute(2, solver=solver, center=False, tol=0, max_passes=12)
+    found = model.fit(str(tmp_path / "x.zarr")).result_
+    np.testing.assert_array_equal(found.scores[20:40], 0.0)
+    expected = HardImpute(2, solver=solver, center=False, tol=0, max_passes=12).fit(rest)
+    estimate = np.delete(estimate_of(model), np.arange(20, 40), axis=0)
+    close = 1e-8 if solver == "exact" else 0.3
+    np.testing.assert_allclose(estimate, estimate_of(expected), atol=close)
+
+
 def test_disconnected_observations_are_completed_apart() -> None:
     x = np.full((20, 10), np.nan)
     x[:10, :5], x[10:, 5:] = with_holes(10, 5, 1, 0)[1], with_holes(10, 5, 1, 0, seed=1)[1]
