@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from streampca.errors import InvalidInputError
 from streampca.models.decomposition import Decomposition
 from streampca.models.incremental_pca import IncrementalPCA
-from streampca.models.loading import Model, model_of, result_of
+from streampca.models.loading import Model, estimator_of, model_of, result_of
 from streampca.models.saved_labels import plain
 from streampca.store import History, Part, StoredVersion, VersionStore, open_backend
 
@@ -23,10 +24,14 @@ class Version(StoredVersion):
 
     def load(self) -> Model:
         """The fitted model, ready to transform."""
-        return model_of(self)
+        return estimator_of(self.result())
 
     def result(self) -> Decomposition:
-        """The decomposition alone."""
+        """The decomposition alone; read once."""
+        return self._result
+
+    @cached_property
+    def _result(self) -> Decomposition:
         return result_of(self)
 
     def state(self) -> IncrementalPCA | None:
