@@ -105,13 +105,23 @@ CLASSIC_JESTER = [6508866.422517389, 6049343.652577824, 5703043.127114154, 54228
                   5202732.266420171]  # 200 iterations of NumPy, ranks 1 to 5  # fmt: skip
 
 
+def jester(shared_data: Any) -> Any:
+    found = np.load(shared_data / "jester5k" / "Jester5k.npz")
+    parts = (found["data"], found["indices"], found["indptr"])
+    return scipy.sparse.csc_matrix(parts, tuple(found["shape"])).tocsr()
+
+
+def test_the_chosen_penalty_predicts_better_than_the_classic_iteration(shared_data: Any) -> None:
+    """Whose best rank and step, of ranks 1 to 6 and 60 steps of NumPy, leave 4.0915."""
+    model = HardImpute([4, 8], ridge=[50.0, 100.0], validation=0.05, max_passes=8)
+    model.fit(jester(shared_data))
+    assert min(one["held_out"] for one in model.validation_) < 4.0915
+    assert (model.best_rank_, model.best_penalty_) == (8, 100.0)
+
+
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_jester_in_eight_passes(shared_data: Any, kind: str) -> None:
-    found = np.load(shared_data / "jester5k" / "Jester5k.npz")
-    ratings = scipy.sparse.csc_matrix(
-        (found["data"], found["indices"], found["indptr"]), tuple(found["shape"])
-    ).tocsr()
-    source: Any = ratings
+    source: Any = (ratings := jester(shared_data))
     if kind == "dense":
         source = np.full(ratings.shape, np.nan)
         source[ratings.nonzero()] = ratings.data
