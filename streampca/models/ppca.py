@@ -43,6 +43,8 @@ class PPCA(LatentModel):
         the units of the data: those of a PCA, drawn towards 0 by the noise.
     missing : "em" leaves holes out of the likelihood, exactly; "raise".
     tol : EM stops when the log-likelihood of all rows has at most this to gain, by extrapolation.
+        More components than the data hold make the likelihood flat and EM slow (100 reads where
+        the right number takes 6): choose fewer, or a larger tol.
     max_passes : of EM.
     svd_solver, scale, ddof, missing_value, random_state, rates, memory_limit, scheduler, progress,
         checkpoint, weights, remove : as :class:`PCA`. The likelihood is largest with ddof=0; with
