@@ -172,7 +172,8 @@ def test_peak_is_as_projected(tmp_path, form, layout, dtype, k):
     whole = (4096, 700) if tall else (1400, 2048)
     grid = (3000, 200) if tall else (300, 1500)
     chunks = whole if layout == "aligned" else grid
-    found = measured(store(tmp_path / "x.zarr", shape, chunks, dtype), k=k)
+    path = store(tmp_path / "x.zarr", shape, chunks, dtype)
+    found = measured(path, k=k, solver="scatter" if tall else "gram")
     check(found)
     n_chunks = int(np.prod([-(-s // c) for s, c in zip(shape, chunks, strict=True)]))
     assert found["reads"] == [n_chunks] * (1 if tall else 2)
@@ -183,7 +184,7 @@ def test_peak_is_as_projected(tmp_path, form, layout, dtype, k):
 @pytest.mark.parametrize("dtype", ["f4", "i1"])
 @pytest.mark.parametrize(
     ("shape", "chunks"),
-    [((2500, 12_000), (250, 12_000)), ((20_000, 6000), (20_000, 500)), ((5000, 5500), (900, 800))],
+    [((2500, 12_000), (250, 12_000)), ((10_000, 6000), (10_000, 500)), ((5000, 5500), (900, 800))],
 )
 def test_an_iterative_fit_stays_under_its_plan(tmp_path, shape, chunks, dtype):
     path = store(tmp_path / "x.zarr", shape, chunks, dtype)
@@ -216,9 +217,9 @@ def rows_for(tmp_path_factory):
 
 @needs_proc
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["tall", "wide"])
-@pytest.mark.parametrize("dtype", ["f4", "i1"])
 @pytest.mark.parametrize("action", ["transform", "transform_out", "r2_curve", "score_samples"])
+@pytest.mark.parametrize("dtype", ["f4", "i1"])
+@pytest.mark.parametrize("form", ["tall", "wide"])
 def test_use_of_a_model_stays_under_its_plan(rows_for, models, form, dtype, action):
     model = str(models / ("700" if form == "tall" else "20000"))
     check(measured(rows_for(form, dtype), action, model=model), tight=False)
@@ -253,7 +254,7 @@ def test_peak_does_not_grow_with_the_rows(tmp_path):
 @needs_proc
 @pytest.mark.slow
 def test_a_limit_holds(tmp_path):
-    path = store(tmp_path / "x.zarr", (200_000, 400), (1000, 400), "f4")
+    path = store(tmp_path / "x.zarr", (100_000, 400), (1000, 400), "f4")
     generous = measured(path)
     limit = f"{generous['projected'] // 2**20 - 20}MiB"
     found = measured(path, limit=limit)

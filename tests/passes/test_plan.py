@@ -49,7 +49,7 @@ SOURCES = {
     "tall float32": lambda: Unread((500_000, 512), "float32", (8192, 512)),
     "wide int8": lambda: Unread((3192, 500_568), "int8", (3192, 1024)),
     "both large": lambda: Unread((20_000, 30_000), "float64", (1000, 1000)),
-    "by time": lambda: Unread((1500, 60_000), "float32", (1, 60_000)),
+    "by time": lambda: Unread((600, 60_000), "float32", (1, 60_000)),
     "small": lambda: Unread((50, 4), "float64", (50, 4)),
 }
 
