@@ -3,9 +3,13 @@ publish one version."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from streampca.errors import ChangingSourceError, InvalidInputError
@@ -22,6 +26,8 @@ from streampca.models.saved_labels import plain
 from streampca.sources.file_checksum import files_checksum
 from streampca.sources.ledger import APPENDED, NOTHING, Ledger
 from streampca.store import History
+from streampca.store.bundle import exchange
+from streampca.store.sinks import refuse_occupied
 
 
 def refresh(
@@ -231,7 +237,7 @@ class _Run:
             matrix = self._new_rows(found)
         model: Any = estimator_of(result)
         model.set_params(memory_limit=self.job.memory_limit, scheduler=self.job.scheduler)
-        model.transform(matrix, out=path, overwrite=True)
+        _into_place(path, lambda place: model.transform(matrix, out=place, overwrite=True))
         return {"path": path, "first_row": first if new_only else 0, "rows": matrix.shape[0],
                 "old_rows_scored_anew": not new_only}  # fmt: skip
 
@@ -251,3 +257,21 @@ class _Run:
             "cost": {"passes": [plain(vars(cost)) for cost in costs],
                      "verified_bytes": outcome.verified_bytes},
         }  # fmt: skip
+
+
+def _into_place(path: str, write: Callable[[str], Any]) -> None:
+    """Have an array written beside its place, then put there: others may be at the same."""
+    if "://" in path:
+        write(path)
+        return
+    refuse_occupied(path, overwrite=True)
+    folder, name = os.path.split(os.path.abspath(path))
+    staged = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.partial")
+    try:
+        write(staged)
+        try:
+            os.rename(staged, path)
+        except OSError:  # one is there
+            exchange(Path(staged), Path(os.path.realpath(path)))
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
