@@ -23,7 +23,7 @@ from streampca.models.labelled_rows import completed_like
 from streampca.models.line_factors import scratch_folder
 from streampca.models.linear import LinearModel
 from streampca.models.projection import score_dtype
-from streampca.models.row_solve import FillHoles, RowSolve
+from streampca.models.row_solve import FillHoles, ObservedErrors, RowSolve
 from streampca.passes import PassCost, PassSpec, Plan, check_workers, find_client, run
 from streampca.passes.lazy import is_dask_array, map_rows
 from streampca.solvers import numerical_rank, signs_of_components
@@ -230,7 +230,8 @@ class Completion(LinearModel):
         k = len(solve.roots)
         if out is None and is_dask_array(X) and X.ndim == 2 and dim in (None, 0):
             self._check_width(X.shape)
-            apply = partial(solve.apply, missing_value=self.missing_value)
+            absent = self.absent == "missing"
+            apply = partial(solve.apply, missing_value=self.missing_value, absent=absent)
             return map_rows(X, apply, k, score_dtype(X.dtype))
         matrix = self._observed(self._matrix(X, dim, remove))
         scratch, dtype = solve.scratch_nbytes(matrix), score_dtype(matrix.dtype)
@@ -303,6 +304,34 @@ class Completion(LinearModel):
         if (scale := result.divisors) is not None:
             values = values * scale[columns]
         return np.asarray(values + result.mean[columns])
+
+    def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
+        """Mean over rows of the squared errors of the observed cells, in standardised units.
+
+        The rows are scored by what they observe. Cost: as ``transform``.
+        """
+        matrix = self._observed(self._matrix(X, remove=remove))
+        errors = ObservedErrors(self._solver_of_rows())
+        sink = MemorySink(matrix.shape[0], 1)
+        self._map_rows("errors", matrix, errors, sink, errors.scratch_nbytes(matrix))
+        return float(np.mean(sink.values))
+
+    def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:
+        """(r + 1,) share of the variance that 0, 1, ..., r components of the estimate carry.
+
+        X : None; a completion has no other components for the first few. See
+            ``reconstruction_error``.
+        """
+        if X is not None:
+            raise InvalidInputError(
+                f"r2_curve(X) of a {type(self).__name__}: the components of an estimate are fitted "
+                "together; use r2_curve(), or reconstruction_error(X)"
+            )
+        return super().r2_curve()
+
+    def score_samples(self, X: Any, *, remove: Any = None) -> Array:
+        """Refused: a completion is no probability model. ``PPCA`` is, with holes too."""
+        raise InvalidInputError(f"a {type(self).__name__} has no likelihood; fit streampca.PPCA")
 
     def _stored_scores(self, rows: Array) -> Array:
         if not hasattr(self, "_scores"):

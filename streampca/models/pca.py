@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any, Self
 
 from streampca.errors import InvalidInputError
+from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import assemble
 from streampca.models.carried import Carried
 from streampca.models.fitted import freedom, standardization
 from streampca.models.given import resolve_given
+from streampca.models.hard_impute import HardImpute
 from streampca.models.iteration import iteration_limits, seed_of
 from streampca.models.linear import LinearModel
 from streampca.models.pca_fit import fit_pca
@@ -48,7 +50,8 @@ class PCA(LinearModel):
         components say, and they are those of the matrix that they complete (a :class:`HardImpute`
         at rank ``n_components`` with fitted means: a pass per sweep, until a sweep changes less
         than ``tol``, at most ``max_passes`` or 60). ``transform`` then scores rows by what they
-        observe, ``impute`` fills their holes. Columns without any observation are dropped, and
+        observe, ``impute`` fills their holes; cells that sparse data do not store are missing
+        under "impute", and 0 under the others. Columns without any observation are dropped, and
         named, under each.
     missing_value : a number that means "missing", beside NaN.
     components : False saves the second pass of a wide fit; it then has scores and spectrum only.
@@ -237,11 +240,7 @@ class PCA(LinearModel):
         """
         if self.missing != IMPUTE:
             return super().transform(X, dim=dim, out=out, overwrite=overwrite, remove=remove)
-        if self.whiten:
-            raise InvalidInputError("whiten=True does not go with missing='impute'")
-        model = completing(self._fitted(), self.get_params())
-        model.dim_ = self.dim_
-        return model.transform(X, dim=dim, out=out, overwrite=overwrite, remove=remove)
+        return self._completing().transform(X, dim=dim, out=out, overwrite=overwrite, remove=remove)
 
     def impute(
         self,
@@ -256,9 +255,30 @@ class PCA(LinearModel):
             raise InvalidInputError(
                 f"impute() after missing={self.missing!r}; fit with PCA(missing='impute')"
             )
+        return self._completing().impute(X, dim=dim, out=out, overwrite=overwrite)
+
+    def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
+        """As every linear model; with ``missing="impute"`` over the observed cells."""
+        if self.missing != IMPUTE:
+            return super().reconstruction_error(X, remove=remove)
+        return self._completing().reconstruction_error(X, remove=remove)
+
+    def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:
+        """As every linear model; with ``missing="impute"`` of the fit alone, without X."""
+        if self.missing != IMPUTE or X is None:
+            return super().r2_curve(X, remove=remove)
+        return self._completing().r2_curve(X)
+
+    def score_samples(self, X: Any, *, remove: Any = None) -> Array:
+        """As every linear model; refused with ``missing="impute"``: ``PPCA`` has a likelihood."""
+        if self.missing != IMPUTE:
+            return super().score_samples(X, remove=remove)
+        return self._completing().score_samples(X)
+
+    def _completing(self) -> HardImpute:
         model = completing(self._fitted(), self.get_params())
         model.dim_ = self.dim_
-        return model.impute(X, dim=dim, out=out, overwrite=overwrite)
+        return model
 
     def _carry(self, matrix: ChunkedMatrix, settings: dict[str, Any]) -> Carried | None:
         """What earlier fits left, if it is wanted and of this matrix."""

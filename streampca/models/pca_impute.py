@@ -38,6 +38,8 @@ def completion_of(settings: Mapping[str, Any], sample_weight: Any = None) -> Har
         given.append("sample_weight")
     if given:
         raise InvalidInputError(f"{given[0]}= does not go with missing='impute'; use 'mean'")
+    if settings["whiten"]:
+        raise InvalidInputError("whiten=True does not go with missing='impute'")
     if settings["svd_solver"] != "auto" or not settings["center"]:
         raise InvalidInputError("missing='impute' needs svd_solver='auto' and center=True")
     shared = ("scale", "tol", "random_state", "missing_value", "memory_limit", "scheduler",

@@ -20,6 +20,8 @@ from streampca.kernels.least_squares import (
 from streampca.matrix import Block, ChunkedMatrix
 from streampca.models.decomposition import Decomposition
 
+ENTRIES = 1 << 16  # observed cells of sparse rows that are compared at a time
+
 
 @dataclass(frozen=True)
 class RowSolve:
@@ -30,7 +32,7 @@ class RowSolve:
     """
 
     balanced: Array  # (p, r) V sqrt(values)
-    roots: Array  # (r,) sqrt(values), or 1 where that is 0
+    roots: Array  # (r,) sqrt(values), a little more where that is next to 0
     center: Array
     scale: Array | None
     ridge: float
@@ -39,8 +41,10 @@ class RowSolve:
     def of(cls, result: Decomposition, ridge: float) -> RowSolve:
         """That of a fitted completion."""
         values = result.singular_values
-        floor = 1e-6 * float(values[0]) if len(values) and values[0] > 0 else 1.0
-        roots = np.sqrt(np.maximum(values, floor))
+        if len(values) and values[0] > 0:
+            roots = np.sqrt(np.maximum(values, 1e-6 * float(values[0])))
+        else:  # an estimate of 0 has scores of 0
+            roots = np.zeros(len(values))
         v = result.require_components().T * roots
         return cls(np.ascontiguousarray(v), roots, result.mean, result.divisors, ridge)
 
@@ -77,9 +81,20 @@ class RowSolve:
         equations = line_equations(z, seen.indices, seen.indptr, self.balanced)
         return np.asarray(solve_packed(*equations, self.ridge, compiled=True)[0].T * self.roots)
 
-    def apply(self, values: Any, missing_value: float | None = None) -> Array:
-        """(rows, r) scores of rows in memory."""
-        return self(Block(values, 0, 0, values.shape[0], missing_value=missing_value))
+    @property
+    def components(self) -> Array:
+        """(p, r) V."""
+        safe = np.where(self.roots > 0, self.roots, 1.0)
+        return np.asarray(self.balanced / safe)
+
+    def apply(self, values: Any, missing_value: float | None = None, absent: bool = False) -> Array:
+        """(rows, r) scores of rows in memory.  absent : of sparse ones, what is not stored."""
+        sparse = not isinstance(values, np.ndarray)
+        if sparse:
+            values = values.tocsr()
+            values.sum_duplicates()
+        return self(Block(values, 0, 0, values.shape[0], missing_value=missing_value,
+                          absent=absent and sparse))  # fmt: skip
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
         """Bytes beside blocks and tiles: products of loadings, equations, a tile of holes."""
@@ -87,6 +102,41 @@ class RowSolve:
         height = packed_length(r) + r
         tile = min(1 << 20, 4096 * p)
         return lambda length: 8 * (height * (p + 4 * min(length, 4096)) + 2 * tile + length * r)
+
+
+@dataclass(frozen=True)
+class ObservedErrors:
+    """(rows, 1) sum of |z - V s|^2 over the observed cells of every row. A map."""
+
+    solve: RowSolve
+
+    def __call__(self, block: Block) -> Array:
+        one = self.solve
+        scores, v = one(block), one.components
+        out = np.zeros((block.length, 1))
+        if block.absent:
+            seen = block.observed
+            z = seen.standardized(one.center, one.scale)
+            lines = np.repeat(np.arange(block.length), np.diff(seen.indptr))
+            for i in range(0, len(z), ENTRIES):
+                part = slice(i, i + ENTRIES)
+                model = np.einsum("ij,ij->i", scores[lines[part]], v[seen.indices[part]])
+                np.add.at(out[:, 0], lines[part], (z[part] - model) ** 2)
+            return out
+        for tile in observed_tiles(block):
+            first = tile.start - block.start
+            inside = slice(first, first + len(tile.z))
+            rest = tile.z - scores[inside].astype(tile.z.dtype) @ v.T.astype(tile.z.dtype)
+            if tile.w is not None:
+                rest *= tile.w
+            out[inside, 0] = np.einsum("ij,ij->i", rest, rest, dtype=np.float64)
+        return out
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        """Beside that of the solution: residuals of a tile, or of some entries."""
+        p, r = self.solve.balanced.shape
+        base = self.solve.scratch_nbytes(matrix)
+        return lambda length: base(length) + 8 * (p * r + 3 * ENTRIES * r + 2 * max(length, 64) * p)
 
 
 @dataclass(frozen=True)
@@ -101,7 +151,7 @@ class FillHoles:
         values = block.dense()
         out = np.array(values, dtype=self.dtype)
         scores = one(block)
-        v = (one.balanced / one.roots).astype(out.dtype)
+        v = one.components.astype(out.dtype)
         mask = block.mask
         if mask is None:
             return out

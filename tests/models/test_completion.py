@@ -238,3 +238,17 @@ def test_a_fit_interrupted_in_sweep_seven_goes_on_there(
     rows, columns = np.arange(300), np.arange(300) % 20
     np.testing.assert_array_equal(model.predict(rows, columns), whole.predict(rows, columns))
     assert not [one for one in (tmp_path / "state").glob("*") if one.name == "sweeps"]
+
+
+def test_lazy_sparse_rows_are_scored_by_what_they_store() -> None:
+    import dask.array as da
+
+    x, _ = with_holes(40, 12, 2, share=0.5)
+    hole = np.isnan(x)
+    cells = scipy.sparse.csr_matrix((x[~hole], np.nonzero(~hole)), shape=x.shape)
+    blocks = [da.from_array(np.nan_to_num(x), chunks=(10, 12))]
+    blocks += [blocks[0].map_blocks(scipy.sparse.csr_matrix, dtype=float, meta=cells[:0, :0])]
+    model = HardImpute(2).fit(x)
+    expected = model.transform(x)
+    np.testing.assert_allclose(model.transform(cells), expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(model.transform(blocks[1])), expected, rtol=1e-9)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from completions import with_holes
 
 import streampca
@@ -58,3 +59,33 @@ def test_what_does_not_go_together_is_refused() -> None:
             PCA(**{"n_components": 2, "missing": "impute", **wrong}).fit(x)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="fit with PCA"):
         PCA(2, missing="mean").fit(x).impute(x)
+
+
+def test_errors_are_those_of_the_observed_cells() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 12)) + 3
+    x += 0.2 * rng.standard_normal(x.shape)
+    hole = rng.random(x.shape) < 0.4
+    cells = scipy.sparse.csr_array((x[~hole], np.nonzero(~hole)), shape=x.shape)
+    x[hole] = np.nan
+    for model in (
+        streampca.PCA(2, missing="impute").fit(x),
+        streampca.HardImpute(2).fit(x),
+        streampca.SoftImpute(2, lambda_=1.0, scale="std").fit(x),
+    ):
+        result = model.result_
+        rest = x - result.mean
+        rest = rest if result.scale is None else rest / result.scale
+        rest -= model.transform(x) @ model.components_
+        expected = np.nansum(rest**2) / len(x)
+        assert model.reconstruction_error(x) == pytest.approx(expected, rel=1e-9)
+        assert model.reconstruction_error(cells) == pytest.approx(expected, rel=1e-9)
+        assert len(model.r2_curve()) == 3
+        for refused in (model.score, model.score_samples, model.r2_curve):
+            with pytest.raises(InvalidInputError):
+                refused(x)
+
+
+def test_whitening_is_refused_before_reading() -> None:
+    with pytest.raises(InvalidInputError, match="whiten"):
+        streampca.PCA(2, missing="impute", whiten=True).fit(np.eye(5))

@@ -53,3 +53,14 @@ def test_a_penalty_above_the_largest_value_leaves_nothing() -> None:
     model = SoftImpute(3, 1.01 * largest, solver="exact").fit(x)
     np.testing.assert_allclose(estimate_of(model), 0.0, atol=1e-12)
     np.testing.assert_allclose(model.predict([0, 1], [2, 5]), mean[[2, 5]])
+
+
+@pytest.mark.parametrize("solver", ["als", "exact", "impute"])
+def test_an_estimate_of_nothing_predicts_the_mean(solver: str) -> None:
+    x = np.random.default_rng(0).standard_normal((60, 10))
+    x[::7, 3] = np.nan
+    model = SoftImpute(2, lambda_=100.0, solver=solver).fit(x)
+    assert np.all(model.singular_values_ <= 1e-8)
+    np.testing.assert_allclose(model.transform(x), 0.0, atol=1e-7)
+    np.testing.assert_allclose(model.impute(x)[0, 3], model.mean_[3], atol=1e-7)
+    np.testing.assert_allclose(model.predict([0], [3]), model.mean_[3], atol=1e-7)
