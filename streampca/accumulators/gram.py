@@ -8,7 +8,7 @@ import numpy as np
 
 from streampca.accumulators.base import OPEN_BLOCKS, Accumulator, refuse_incomplete
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, probe, rank_k_update, symmetrize
+from streampca.kernels import Array, probe, rank_k_update, symmetrize, zeros
 
 
 class Gram(Accumulator):
@@ -47,7 +47,7 @@ class Gram(Accumulator):
         if full or (self._product is not None and self._product.dtype != dtype):
             self.settle()
         if self._product is None:
-            self._product = np.zeros((n, n), dtype)
+            self._product = zeros((n, n), dtype)
         if self.z_probe is None:
             self.z_probe = np.zeros(n)
         for tile in block.tiles(dtype, center=scaling.center, scale=scaling.scale):
@@ -60,7 +60,7 @@ class Gram(Accumulator):
 
     def settle(self) -> None:
         if self._product is not None:
-            self.g = np.zeros(self._product.shape) if self.g is None else self.g
+            self.g = zeros(self._product.shape) if self.g is None else self.g
             self.g += self._product
         self._product, self._blocks = None, 0
 
@@ -69,7 +69,7 @@ class Gram(Accumulator):
         for part in (other.g, other._product):
             if part is not None:
                 self._check_width(self.g, len(part))
-                self.g = np.zeros(part.shape) if self.g is None else self.g
+                self.g = zeros(part.shape) if self.g is None else self.g
                 self.g += part
         if other.z_probe is not None:
             mine = self.z_probe

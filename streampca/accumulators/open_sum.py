@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca.accumulators.base import OPEN_BLOCKS
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array
+from streampca.kernels import Array, zeros
 
 TILE_NBYTES = 4 << 20  # of a tile, or of where it is observed (matrix.block)
 
@@ -28,7 +28,7 @@ class OpenSum:
         if self._blocks >= OPEN_BLOCKS or (self._open is not None and self._open.dtype != dtype):
             self.settle()
         if self._open is None:
-            self._open = np.zeros(shape, dtype)
+            self._open = zeros(shape, dtype)
         self._blocks += 1
         return np.asarray(self._open)
 
@@ -37,7 +37,7 @@ class OpenSum:
         self._check(shape)
         self.settle()
         if self.closed is None:
-            self.closed = np.zeros(shape)
+            self.closed = zeros(shape)
         return np.asarray(self.closed)
 
     def _check(self, shape: tuple[int, ...]) -> None:
@@ -57,9 +57,8 @@ class OpenSum:
     def add(self, part: Array) -> None:
         """Add sums made elsewhere, which are left as they are."""
         if self.closed is None:
-            self.closed = np.array(part, np.float64)
-        else:
-            self.closed += part
+            self.closed = zeros(part.shape)
+        self.closed += part
 
     def total(self) -> Array | None:
         """All of it in float64, a fresh array; None where nothing was summed."""

@@ -13,7 +13,14 @@ from streampca.accumulators.base import (
     refuse_partly_missing,
 )
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, add_exactly, rank_k_update, rank_one_update, symmetrize
+from streampca.kernels import (
+    Array,
+    add_exactly,
+    rank_k_update,
+    rank_one_update,
+    symmetrize,
+    zeros,
+)
 
 
 def _rounding(dtype: np.dtype[Any]) -> float:
@@ -68,7 +75,7 @@ class Scatter(Accumulator):
         if self._product is None:
             self._shift, self._total = np.zeros(p, dtype), np.zeros(p)
             self._fixed = np.full(p, not self.center)
-            self._product = np.zeros((p, p), dtype)
+            self._product = zeros((p, p), dtype)
         if self.missing is None:
             self.missing = np.zeros(p, dtype=np.int64)
         if block.length == 0:
@@ -124,7 +131,7 @@ class Scatter(Accumulator):
     ) -> None:
         """Add rows with this mean; product is about it once total total'/weight is taken off."""
         if self.s is None:
-            self.s = np.zeros(product.shape)
+            self.s = zeros(product.shape)
         if self.weight == 0:
             self.mean, self.mean_low = mean.copy(), low.copy()
         self.s += product

@@ -13,7 +13,7 @@ import numpy as np
 
 from streampca.accumulators.base import Accumulator
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, rank_k_update, symmetrize
+from streampca.kernels import Array, rank_k_update, symmetrize, zeros
 
 
 class MeanImputedScatter(Accumulator):
@@ -42,7 +42,7 @@ class MeanImputedScatter(Accumulator):
             self.shift, self.total, self.holes = np.zeros(p), np.zeros(p), np.zeros(p)
             self.fixed = np.zeros(p)
             self.missing = np.zeros(p, dtype=np.int64)
-            self.zz, self.zm, self.mm = (np.zeros((p, p)) for _ in range(3))
+            self.zz, self.zm, self.mm = (zeros((p, p)) for _ in range(3))
 
     def update(self, block: Any) -> None:
         self._check(block)

@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, add_product, probe, reciprocal
+from streampca.kernels import Array, add_product, probe, reciprocal, zeros
 
 LINES = 4096  # of a sparse matrix, whose products are summed in the dtype of the operand
 
@@ -87,7 +87,7 @@ class SubspaceStep(Accumulator):
         if self._blocks >= OPEN_BLOCKS or (self._open is not None and self._open.dtype != dtype):
             self.settle()
         if self._open is None:
-            self._open = np.zeros((m, self.width), dtype)
+            self._open = zeros((m, self.width), dtype)
         image = np.empty((block.length if self.images else 0, self.width), block.work_dtype)
         for tile in block.tiles(block.work_dtype, center=center, scale=scale, thin=True):
             rows = tile.values.T if block.axis else tile.values
@@ -114,7 +114,7 @@ class SubspaceStep(Accumulator):
         if self._lines >= LINES or (self._open is not None and self._open.dtype != q.dtype):
             self.settle()
         if self._open is None:
-            self._open = np.zeros((len(q), whole_vectors(self.width, q.itemsize)), q.dtype)
+            self._open = zeros((len(q), whole_vectors(self.width, q.itemsize)), q.dtype)
         self._lines += block.length
         self.sums = np.zeros(self.width) if self.sums is None else self.sums
         entries = block.entries
@@ -209,7 +209,7 @@ class SubspaceStep(Accumulator):
 def _added(mine: Array | None, theirs: Array) -> Array:
     """A float64 sum; ``mine`` is changed in place."""
     if mine is None:
-        return theirs.astype(np.float64, order="C")
+        mine = zeros(theirs.shape)
     mine += theirs
     return mine
 

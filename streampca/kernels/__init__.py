@@ -21,6 +21,7 @@ from streampca.kernels.columns import (
     reciprocal,
     row_pieces,
 )
+from streampca.kernels.pages import pages, zeros
 
 __all__ = [
     "CACHE_NBYTES",
@@ -31,6 +32,7 @@ __all__ = [
     "column_stats",
     "leading_rows",
     "mirror_lower",
+    "pages",
     "pieces",
     "probe",
     "provisional_mean",
@@ -40,4 +42,5 @@ __all__ = [
     "row_pieces",
     "symmetrize",
     "triangular_factor",
+    "zeros",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from streampca.accumulators import Accumulator
+from streampca.kernels import pages
 from streampca.matrix import Block, ChunkedMatrix, ReadCount, residual_block
 from streampca.matrix.entries import sparse_nbytes
 from streampca.passes.readers import Readers
@@ -147,14 +147,6 @@ class InOrder:
 
     def next(self, wait: bool) -> int | None:
         return next(self._blocks, None)
-
-
-def pages(nbytes: int) -> np.ndarray[Any, Any]:
-    """Uninitialised bytes of their own, given back to the system as soon as they are let go.
-
-    What ``malloc`` has of other threads it may keep: 50 MiB of it lay beside the solver's arrays.
-    """
-    return np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8)
 
 
 class ReadAhead:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from streampca import kernels
+from streampca.passes.machine import peak_nbytes, resident_nbytes
 
 SIZES = [0, 1, 2, 3, 17, 64]
 
@@ -352,3 +354,24 @@ def test_provisional_mean_uses_what_was_observed() -> None:
     assert kernels.provisional_mean(x, mask).tolist() == [4.5, 10.0, 0.0]
     assert kernels.provisional_mean(x, None).tolist() == [4.5, 5.5, 6.5]
     assert kernels.provisional_mean(x[:0], None).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (0, 5), (700, 800), (513, 1025)])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_zeros_are_arrays_like_any_other(shape, dtype):
+    array = kernels.zeros(shape, dtype)
+    assert array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
+    assert not array.any()
+    array += 1
+    assert array.sum() == array.size
+    copied = pickle.loads(pickle.dumps(array))
+    np.testing.assert_array_equal(copied, array)
+
+
+@pytest.mark.skipif(not peak_nbytes(), reason="/proc is not there to measure with")
+def test_large_zeros_go_back_to_the_system_at_once():
+    array = kernels.zeros((4000, 4000))
+    array += 1
+    held = resident_nbytes()
+    del array
+    assert held - resident_nbytes() > 100 << 20

@@ -1,0 +1,30 @@
+"""Memory that goes back to the system as soon as it is let go.
+
+What ``malloc`` has given to threads it may keep: blocks and partial accumulators of tens of MiB
+lay unused beside those in use, more with every span.
+"""
+
+from __future__ import annotations
+
+import mmap
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from streampca.kernels.blas import Array
+
+LARGE_NBYTES = 1 << 20  # smaller arrays are left to malloc
+
+
+def pages(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """So many bytes of pages of their own, zero."""
+    return np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8)
+
+
+def zeros(shape: tuple[int, ...], dtype: Any = float) -> Array:
+    """``np.zeros``; where large, in pages of its own."""
+    nbytes = prod(shape) * np.dtype(dtype).itemsize
+    if nbytes < LARGE_NBYTES:
+        return np.zeros(shape, dtype)
+    return pages(nbytes)[:nbytes].view(dtype).reshape(shape)
