@@ -360,7 +360,8 @@ def test_provisional_mean_uses_what_was_observed() -> None:
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_zeros_are_arrays_like_any_other(shape, dtype):
     array = kernels.zeros(shape, dtype)
-    assert array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
+    assert (array.shape, array.dtype) == (shape, dtype)
+    assert array.flags.c_contiguous
     assert not array.any()
     array += 1
     assert array.sum() == array.size
