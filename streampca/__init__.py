@@ -25,8 +25,8 @@ from streampca.models import (
     variable_weights,
 )
 from streampca.models.anndata_results import write_anndata
-from streampca.models.genotype_projection import project_samples
-from streampca.models.ld_pruning import prune_ld
+from streampca.models.genotypes.ld_pruning import prune_ld
+from streampca.models.genotypes.projection import project_samples
 from streampca.models.loading import load
 from streampca.models.model_store import ModelStore
 from streampca.passes import Advance, Plan

@@ -47,6 +47,14 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": ANYTHING,
 }
 
+# room of models -> rooms of models that it may import, beside what lies in ``models`` itself
+MODELS: dict[str, set[str]] = {
+    "completion": set(),
+    "pca": {"completion"},
+    "genotypes": {"pca"},
+    "latent": {"pca"},
+}
+
 # library -> rooms that may import it, at the top of a module or inside a function
 KEPT_IN: dict[str, set[str]] = {
     "dask": {"passes", "sources"},
@@ -150,6 +158,20 @@ def test_a_module_imports_only_what_its_room_may(name: str) -> None:
         if not any(inner == ok or inner.startswith(ok + ".") for ok in allowed):
             wrong.append(f"line {line}: {imported}")
     assert not wrong, f"{name} ({room}) may import {sorted(allowed)}, but not {wrong}"
+
+
+@pytest.mark.parametrize("room", MODELS)
+def test_a_room_of_models_imports_only_those_below_it(room: str) -> None:
+    inside = [name for name in FILES if name.startswith(f"streampca.models.{room}.")]
+    assert inside
+    wrong = [
+        f"{name}:{line} {imported}"
+        for name in inside
+        for imported, line in imports(name)
+        for other in MODELS.keys() - MODELS[room] - {room}
+        if imported.startswith(f"streampca.models.{other}.")
+    ]
+    assert not wrong, f"models/{room} may import {sorted(MODELS[room])} of the rooms of models"
 
 
 @pytest.mark.parametrize("library", KEPT_IN)

@@ -25,7 +25,8 @@ from streampca.passes.machine import peak_nbytes
 SCRIPT = """
 import json, sys
 import streampca
-from streampca.models import linear, pca_plan
+from streampca.models import linear
+from streampca.models.pca import plan as pca_plan
 from streampca.passes.machine import peak_nbytes, resident_nbytes
 
 ask = json.loads(sys.argv[1])

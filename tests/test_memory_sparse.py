@@ -22,7 +22,8 @@ import json, sys, warnings
 import numpy as np
 warnings.simplefilter("ignore")
 import streampca
-from streampca.models import linear, pca_plan
+from streampca.models import linear
+from streampca.models.pca import plan as pca_plan
 from streampca.passes.machine import peak_nbytes, resident_nbytes
 
 ask = json.loads(sys.argv[1])

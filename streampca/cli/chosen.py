@@ -12,9 +12,9 @@ from streampca.cli.options import progress_of
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, select
 from streampca.models.assemble import provenance
-from streampca.models.genotype_counts import preceded, well_called
-from streampca.models.genotype_filters import filter_genotypes, sample_mask
-from streampca.models.ld_pruning import LDPruning, default_step, ld_scan, prune_ld
+from streampca.models.genotypes.counts import preceded, well_called
+from streampca.models.genotypes.filters import filter_genotypes, sample_mask
+from streampca.models.genotypes.ld_pruning import LDPruning, default_step, ld_scan, prune_ld
 from streampca.passes import PassCost, Plan
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL

@@ -8,7 +8,7 @@ from typing import Any
 import streampca
 from streampca.cli.chosen import Chosen
 from streampca.errors import InvalidInputError
-from streampca.models.genotype_numbers import frequencies, observed_alleles
+from streampca.models.genotypes.numbers import frequencies, observed_alleles
 from streampca.store.tables import write_afreq, write_eigenval, write_eigenvec
 
 

@@ -22,9 +22,9 @@ from streampca.cli.options import (
 from streampca.cli.outputs import check_outputs, check_writable
 from streampca.errors import InvalidInputError
 from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
-from streampca.models.genotype_projection import project_samples
-from streampca.models.ld_pruning import WINDOW, prune_ld
-from streampca.models.variant_matching import AMBIGUOUS, BY
+from streampca.models.genotypes.ld_pruning import WINDOW, prune_ld
+from streampca.models.genotypes.projection import project_samples
+from streampca.models.genotypes.variant_matching import AMBIGUOUS, BY
 from streampca.store.tables import write_eigenvec
 
 # any of these says that the matrix holds genotypes

@@ -10,7 +10,7 @@ import streampca
 from streampca.cli.options import open_source, progress_of, running_options, source_options
 from streampca.cli.outputs import check_outputs
 from streampca.errors import InvalidInputError
-from streampca.models.completion_task import SOLVERS
+from streampca.models.completion.task import SOLVERS
 from streampca.store import ZarrSink
 
 WORDS = "complete a matrix with holes by a low-rank model; NaN, a code, or what is not stored"

@@ -10,7 +10,7 @@ import streampca
 from streampca.cli.beside import beside_options, removal_wanted, weights_wanted
 from streampca.errors import InvalidInputError
 from streampca.matrix import SCALES, ChunkedMatrix
-from streampca.models.pca_plan import SOLVERS
+from streampca.models.pca.plan import SOLVERS
 from streampca.passes.progress import TerminalProgress
 
 COMPONENTS = 10  # unless the matrix has fewer

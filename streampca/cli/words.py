@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from streampca.errors import InvalidInputError
-from streampca.models.genotype_numbers import eigenvalues
+from streampca.models.genotypes.numbers import eigenvalues
 from streampca.passes import PassCost, Plan, size
 from streampca.passes.machine import peak_nbytes
 

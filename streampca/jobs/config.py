@@ -16,10 +16,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from streampca.errors import InvalidInputError
-from streampca.models.genotype_pca import GenotypePCA
-from streampca.models.incremental_pca import IncrementalPCA
-from streampca.models.pca import PCA
-from streampca.models.truncated_svd import TruncatedSVD
+from streampca.models.genotypes.genotype_pca import GenotypePCA
+from streampca.models.pca.incremental_pca import IncrementalPCA
+from streampca.models.pca.pca import PCA
+from streampca.models.pca.truncated_svd import TruncatedSVD
 from streampca.sources.urls import hide_secrets
 
 MOST_BYTES = 1 << 20

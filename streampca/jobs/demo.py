@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import MissingDependencyError
-from streampca.models.pca import PCA
+from streampca.models.pca.pca import PCA
 from streampca.sources.simulate import GenotypeRecipe, write_genotypes
 from streampca.sources.variants import MISSING_CALL
 

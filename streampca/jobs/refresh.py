@@ -19,9 +19,9 @@ from streampca.jobs.lock import only_one
 from streampca.jobs.outcome import PLANNED, PUBLISHED, REFUSED, UNCHANGED, Outcome
 from streampca.jobs.state import State, change_of, look, settings_of, stamp_of
 from streampca.models.decomposition import Decomposition
-from streampca.models.incremental_pca import IncrementalPCA
 from streampca.models.loading import estimator_of
 from streampca.models.model_store import ModelStore, Version
+from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.saved_labels import plain
 from streampca.sources.file_checksum import files_checksum
 from streampca.sources.ledger import APPENDED, NOTHING, Ledger

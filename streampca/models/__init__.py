@@ -1,20 +1,20 @@
 """What it means: one estimator per file, and the frozen result."""
 
+from streampca.models.completion.hard_impute import HardImpute
+from streampca.models.completion.soft_impute import SoftImpute
 from streampca.models.covariance import correlation, covariance
 from streampca.models.decomposition import Decomposition
-from streampca.models.factor_analysis import FactorAnalysis
-from streampca.models.factor_result import FactorDecomposition
-from streampca.models.genotype_filters import VariantFilter
-from streampca.models.genotype_pca import GenotypePCA
-from streampca.models.hard_impute import HardImpute
-from streampca.models.incremental_pca import IncrementalPCA
-from streampca.models.pca import PCA
-from streampca.models.ppca import PPCA
-from streampca.models.ppca_result import ProbabilisticDecomposition
+from streampca.models.genotypes.filters import VariantFilter
+from streampca.models.genotypes.genotype_pca import GenotypePCA
+from streampca.models.latent.factor_analysis import FactorAnalysis
+from streampca.models.latent.factor_result import FactorDecomposition
+from streampca.models.latent.ppca import PPCA
+from streampca.models.latent.ppca_result import ProbabilisticDecomposition
+from streampca.models.pca.incremental_pca import IncrementalPCA
+from streampca.models.pca.pca import PCA
+from streampca.models.pca.rotated_pca import RotatedPCA, rotate
+from streampca.models.pca.truncated_svd import TruncatedSVD
 from streampca.models.rotated import RotatedDecomposition
-from streampca.models.rotated_pca import RotatedPCA, rotate
-from streampca.models.soft_impute import SoftImpute
-from streampca.models.truncated_svd import TruncatedSVD
 from streampca.models.variable_weights import variable_weights
 
 __all__ = [

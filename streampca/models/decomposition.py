@@ -16,8 +16,8 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels, component_axis, weighted_divisors
 from streampca.models.design import Design
 from streampca.models.eof_views import EofViews
-from streampca.models.genotype_numbers import genotype_tables
-from streampca.models.gram_outputs import read_components
+from streampca.models.genotypes.numbers import genotype_tables
+from streampca.models.pca.gram_outputs import read_components
 from streampca.models.saved_labels import labels_from_saved, labels_to_saved, plain
 from streampca.solvers import Certificate, TracyWidom, tracy_widom_test
 from streampca.store import read_bundle, write_bundle

@@ -24,7 +24,7 @@ from streampca.models.labelled_rows import (
     rows_of_scores,
     variables_of,
 )
-from streampca.models.pca_plan import transform_axis
+from streampca.models.pca.plan import transform_axis
 from streampca.models.projection import (
     BackProjection,
     Likelihood,

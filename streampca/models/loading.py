@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 
-from streampca.models.completion import Completion
+from streampca.models.completion.completion import Completion
+from streampca.models.completion.hard_impute import HardImpute
+from streampca.models.completion.soft_impute import SoftImpute
 from streampca.models.decomposition import Decomposition
-from streampca.models.factor_analysis import FactorAnalysis
-from streampca.models.genotype_pca import GenotypePCA
-from streampca.models.hard_impute import HardImpute
+from streampca.models.genotypes.genotype_pca import GenotypePCA
+from streampca.models.latent.factor_analysis import FactorAnalysis
+from streampca.models.latent.ppca import PPCA
 from streampca.models.linear import attach
-from streampca.models.pca import PCA
-from streampca.models.ppca import PPCA
+from streampca.models.pca.pca import PCA
+from streampca.models.pca.rotated_pca import RotatedPCA, rotated_from
+from streampca.models.pca.truncated_svd import TruncatedSVD
 from streampca.models.rotated import RotatedDecomposition
-from streampca.models.rotated_pca import RotatedPCA, rotated_from
-from streampca.models.soft_impute import SoftImpute
-from streampca.models.truncated_svd import TruncatedSVD
 from streampca.store import StoredVersion, VersionStore, is_bundle, open_backend
 
 Loaded = PCA | GenotypePCA | TruncatedSVD | FactorAnalysis | PPCA | HardImpute | SoftImpute

@@ -9,8 +9,8 @@ from typing import Any
 
 from streampca.errors import InvalidInputError
 from streampca.models.decomposition import Decomposition
-from streampca.models.incremental_pca import IncrementalPCA
 from streampca.models.loading import Model, estimator_of, model_of, result_of
+from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.saved_labels import plain
 from streampca.store import History, Part, StoredVersion, VersionStore, open_backend
 

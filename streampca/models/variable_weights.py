@@ -8,7 +8,7 @@ import numpy as np
 
 from streampca.accumulators import Moments
 from streampca.errors import InvalidInputError
-from streampca.models.pca_plan import transform_axis
+from streampca.models.pca.plan import transform_axis
 from streampca.passes import Candidate, Execution, make_plan, pass_spec, run
 from streampca.sources import as_matrix
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from streampca import PCA
-from streampca.models import pca, pca_plan
+from streampca.models.pca import pca
+from streampca.models.pca import plan as pca_plan
 from streampca.passes import make_plan
 
 PATHS = ("scatter", "tsqr", "gram", "panels", "krylov samples", "krylov features")

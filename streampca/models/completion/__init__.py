@@ -1,0 +1,1 @@
+"""Matrix completion: Hard-Impute and Soft-Impute."""

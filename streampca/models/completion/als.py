@@ -1,0 +1,98 @@
+"""Sweeps of alternating least squares: both factors are solved for in one pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import AlternatingStep
+from streampca.kernels import Array
+from streampca.kernels.least_squares import explained_squares, solve_packed
+from streampca.models.completion.task import Task
+from streampca.solvers import balanced, relative_change, singular_form
+
+
+class AlternatingSweeps:
+    """The factors across the lines, from one sweep to the next.
+
+    A sweep solves for U line by line with V held, adds up the equations of V with that U held, and
+    solves them: |W (Z - U V')|^2 + ridge (|U|^2 + |V|^2) falls in both halves. Then V is balanced:
+    of all pairs with the same product the one with least |U|^2 + |V|^2 goes on, which is twice the
+    nuclear norm. U follows from V, so that no old U is needed.
+
+    Where means are fitted, they are solved for with V, and U is taken about its own mean.
+    """
+
+    judged = True  # held-out cells are judged in every sweep
+
+    def __init__(self, task: Task, m: int, compiled: bool = False) -> None:
+        self.task, self.m, self.compiled = task, m, compiled
+        self.v = np.zeros((m, task.total))
+        self.solved = np.zeros((m, task.total))  # of the last sweep, before it was balanced
+        self.gram = np.zeros((task.total, task.total))
+        self.offset = np.zeros(task.total)  # of the factors of the lines, as they were written
+        self.shift = np.zeros(m)  # of the means, in standardised units, since the look
+
+    def begin(self, directions: Array) -> None:
+        """Begin with the leading ones of these orthonormal directions (m, most)."""
+        for part, rank in zip(self.task.parts, self.task.ranks, strict=True):
+            self.v[:, part] = directions[:, :rank]
+
+    def begin_with(self, lines: Array | None, across: Array | None) -> Array | None:
+        """Begin with an estimate; the factors of the lines do not matter."""
+        if across is None:
+            return None
+        for part, rank in zip(self.task.parts, self.task.ranks, strict=True):
+            given = min(rank, across.shape[1])
+            self.v[:, part.start : part.start + given] = across[:, :given]
+        return None
+
+    def operands(self) -> dict[str, Any]:
+        """What the next pass needs."""
+        return {"v": self.v}
+
+    def take(self, step: AlternatingStep) -> dict[str, Any]:
+        """Solve for V; what the trace keeps of this sweep."""
+        objective, penalised, change = [], [], []
+        self.gram = np.array(step.gram)
+        for c, part in enumerate(self.task.parts):
+            ridge = self.task.ridges[c]
+            left, right = step.equations(c)
+            x, _ = solve_packed(left, right, ridge, compiled=self.compiled)
+            rss = max(step.squares - explained_squares(x, right, ridge), 0.0)
+            v = np.ascontiguousarray(x[: part.stop - part.start].T)
+            if self.task.means:
+                self._take_means(step, x[-1], v)
+            gram = self.gram[part, part]
+            objective.append(rss)
+            penalised.append(rss + ridge * (float(np.trace(gram)) + float(np.sum(v**2))))
+            change.append(relative_change(gram, self.v[:, part], v))
+            self.solved[:, part] = v
+            values, vectors, _ = singular_form(gram, v)
+            self.v[:, part] = balanced(values, vectors)
+        singular = np.array(step.singular)
+        return {"objective": objective, "penalised": penalised, "change": change,
+                "singular": singular}  # fmt: skip
+
+    def _take_means(self, step: AlternatingStep, means: Array, v: Array) -> None:
+        """Of U V' + 1 m', move what the mean of U makes into m."""
+        lines = step.lines
+        self.offset = step.sums / lines
+        self.gram -= lines * np.outer(self.offset, self.offset)
+        self.shift = self.shift + means + v @ self.offset
+
+    def estimate(self, c: int) -> tuple[Array, Array]:
+        """(U'U, V) of a candidate, U as the last pass wrote it."""
+        part = self.task.parts[c]
+        return self.gram[part, part], self.solved[:, part]
+
+    def state(self) -> dict[str, Array]:
+        """All that the next sweep needs."""
+        known = {"v": self.v, "solved": self.solved, "gram": self.gram}
+        return known | {"offset": self.offset, "shift": self.shift}
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Go on with that."""
+        for name, value in state.items():
+            setattr(self, name, np.array(value))

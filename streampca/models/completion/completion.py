@@ -1,0 +1,357 @@
+"""What every completion of a matrix with holes can do: fit, score, fill in, predict cells."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.errors import ConvergenceWarning, DroppedFeaturesWarning, InvalidInputError, shorten
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix
+from streampca.models.assemble import provenance
+from streampca.models.completion import fit
+from streampca.models.completion.fit import Completed, fit_completion
+from streampca.models.completion.line_factors import scratch_folder
+from streampca.models.completion.plan import plan_completion
+from streampca.models.completion.row_solve import FillHoles, ObservedErrors, RowSolve
+from streampca.models.completion.task import Task, make_task
+from streampca.models.completion.trace import Sweep
+from streampca.models.decomposition import Decomposition
+from streampca.models.labelled_rows import completed_like
+from streampca.models.linear import LinearModel
+from streampca.models.projection import score_dtype
+from streampca.passes import PassCost, PassSpec, Plan, check_workers, find_client, run
+from streampca.passes.lazy import is_dask_array, map_rows
+from streampca.solvers import numerical_rank, signs_of_components
+from streampca.sources import as_matrix
+from streampca.store import MemorySink, ZarrSink
+from streampca.store.sinks import chunk_for
+
+WRITTEN_NBYTES = 16 << 20  # of completed rows in a chunk
+NOT_KEPT = ("scheduler", "progress", "validation", "init", "checkpoint", "scratch")
+
+
+class Completion(LinearModel):
+    """A low-rank model of a matrix of which some cells are missing.
+
+    A subclass has the constructor, and says whether singular values are cut off or lowered.
+    """
+
+    missing = "mean"  # holes are expected
+    whiten = False
+    _soft = False
+    rank: Any
+    center: bool | str
+    absent: str
+    checkpoint: str | None
+    scratch: str | None
+    plan_: Plan
+    cost_: list[PassCost]
+    trace_: list[Sweep]
+    validation_: list[dict[str, Any]]
+
+    # -- fit ------------------------------------------------------------------------------------
+
+    def plan(self, X: Any, *, dim: Any = None) -> Plan:
+        """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing."""
+        matrix = self._observed(as_matrix(X, dim=dim, missing_value=self.missing_value))
+        return self._plan_task(matrix, self._task(matrix))
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+        """Fit to X, (n, p), whatever ``PCA.fit`` takes; NaN and the missing code are holes.
+
+        Of sparse X the stored cells are observed, zeros among them too, and no others
+        (``absent="zero"``: all are). Raises InvalidInputError and MemoryLimitError before reading;
+        NonFiniteError where a cell is infinite.
+        """
+        matrix = self._observed(as_matrix(X, dim=dim, missing_value=self.missing_value))
+        task = self._task(matrix)
+        plan = self._plan_task(matrix, task)
+        plan.check_machine()
+        if (client := find_client(self.scheduler)) is not None:
+            check_workers(client, plan)
+        execution = self._execution(plan)
+        execution.checkpoint = self.checkpoint
+        folder = None
+        if fit.in_scratch(plan):
+            folder = scratch_folder(self, self.scratch or self.checkpoint)
+        done = fit_completion(plan, matrix, task, execution, folder)
+        self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
+        self.n_features_in_ = matrix.shape[1]
+        self.trace_, self.n_iter_ = done.trace, len(done.trace)
+        self.best_rank_, self.best_penalty_ = task.ranks[done.chosen], task.ridges[done.chosen]
+        self.validation_ = _curve(task, done.trace)
+        self.result_ = self._result(done, matrix, task, plan, execution.costs)
+        self._tell(done, matrix, task)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
+        """Fit, and the scores of X, (n, r): those that the fit has."""
+        return self.fit(X, dim=dim)._scores_of_fit(X, dim)
+
+    def _observed(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
+        """A sparse matrix with what is not stored missing, unless it means 0."""
+        if self.absent not in ("missing", "zero"):
+            raise InvalidInputError(f"absent={self.absent!r}; expected 'missing' or 'zero'")
+        return matrix.observed_only() if matrix.sparse and self.absent == "missing" else matrix
+
+    def _task(self, matrix: ChunkedMatrix) -> Task:
+        return make_task(self.get_params(), matrix, self._soft)
+
+    def _plan_task(self, matrix: ChunkedMatrix, task: Task) -> Plan:
+        return plan_completion(matrix, type(self).__name__, task)
+
+    def _result(
+        self,
+        done: Completed,
+        matrix: ChunkedMatrix,
+        task: Task,
+        plan: Plan,
+        costs: list[PassCost],
+    ) -> Decomposition:
+        """The frozen result: the singular form of the estimate."""
+        (n, p), values = matrix.shape, done.values
+        lines = None if done.factors.folder is not None else done.line_factors()
+        if done.axis == 0:
+            components, scores = np.array(done.vectors.T, order="C"), lines
+        else:
+            assert lines is not None
+            safe = np.where(values > 0, values, 1.0)
+            components, scores = np.array((lines / safe).T, order="C"), done.vectors * values
+        still = done.scaling.still if self.center is True else np.zeros(p, bool)
+        components[:, still | (done.stats.count == 0)] = 0.0
+        turn = signs_of_components(components.T)
+        components *= turn[:, None]
+        if scores is None:
+            self._write_scores(done, turn, n)
+        else:
+            scores *= turn
+        stats, scale = done.stats, done.scaling.scale
+        left = done.trace[-1].objective[done.chosen]  # beside the estimate, at its fixed point
+        dropped = np.flatnonzero(stats.count == 0)
+        known = {k: v for k, v in self.get_params().items() if k not in NOT_KEPT}
+        told = provenance(costs, matrix.fingerprint())
+        told["trace"] = [one.to_dict() for one in done.trace]
+        told["validation"] = self.validation_
+        known |= {"rank": self.best_rank_, "lambda_" if self._soft else "ridge": self.best_penalty_}
+        return Decomposition(
+            method=type(self).__name__,
+            explained_variance=values**2 / max(n - 1, 1),
+            total_variance=(float(np.sum(values**2)) + left) / max(n - 1, 1),
+            mean=np.array(done.center),
+            n_samples=n,
+            ddof=1 if n > 1 else 0,
+            rank=int(numerical_rank(values, max(n, p))),
+            components=components,
+            scale=scale,
+            scores=scores,
+            dropped=dropped,
+            constant=np.setdiff1d(np.flatnonzero(done.scaling.constant), dropped),
+            missing=stats.missing,
+            labels=matrix.labels,
+            settings=known,
+            provenance=told,
+            plan=plan.to_dict(),
+            weight=float(n),
+            feature_variance=stats.m2 / np.maximum(stats.weight - 1.0, 1.0),
+        )
+
+    def _write_scores(self, done: Completed, turn: Array, n: int) -> None:
+        """The scores of a fit whose factors lie in a scratch store, beside them."""
+        folder = str(done.factors.folder)
+        sink = ZarrSink(os.path.join(folder, "scores.zarr"), n, len(turn), done.factors.dtype,
+                        done.factors.chunk, overwrite=True)  # fmt: skip
+        step = sink.chunk
+        for start in range(0, n, step):
+            sink.write(start, done.rows(start, min(start + step, n)) * turn)
+        sink.finish()
+        self.scores_path_ = sink.path
+        self._scores = sink.array
+
+    def _tell(self, done: Completed, matrix: ChunkedMatrix, task: Task) -> None:
+        dropped = self.result_.dropped
+        if len(dropped):
+            names = matrix.labels.features.names(dropped[:4].tolist())
+            warnings.warn(
+                f"{len(dropped)} of {matrix.shape[1]} features have no observation: their loadings "
+                f"are 0, and they are predicted by 0: {shorten(names, len(dropped))}",
+                DroppedFeaturesWarning,
+                stacklevel=3,
+            )
+        if not done.converged:
+            last = done.trace[-1]
+            warnings.warn(
+                f"not converged after max_passes={task.max_passes}: the last sweep changed the "
+                f"estimate by {max(last.change):.2g} of its norm (tol={task.tol:g}). Go on with "
+                "init=<this model>, or allow more passes.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def restore(self) -> None:
+        """After loading: what ``fit`` leaves beside the result."""
+        settings, told = self.result_.settings, self.result_.provenance
+        self.best_rank_ = int(settings["rank"])
+        self.best_penalty_ = float(settings["lambda_" if self._soft else "ridge"])
+        self.trace_ = [Sweep.from_dict(one) for one in told["trace"]]
+        self.n_iter_, self.validation_ = len(self.trace_), told["validation"]
+
+    @property
+    def lambda_max_(self) -> float:
+        """The smallest penalty for which the first component of this estimate would be 0."""
+        return float(self._fitted().singular_values[0]) + (
+            self.best_penalty_ if self._soft else 0.0
+        )
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def _solver_of_rows(self) -> RowSolve:
+        return RowSolve.of(self._fitted(), self.best_penalty_)
+
+    def transform(
+        self,
+        X: Any,
+        *,
+        dim: Any = None,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        remove: Any = None,
+    ) -> Any:
+        """Scores of rows with holes, (n, r): least squares over what each of them observes.
+
+        A row of fewer observations than components has the solution of least norm, one of none 0.
+        X, dim, out : as ``PCA.transform``. Cost: one pass; n (t p + r^3 / 3) flops, t = r^2 / 2.
+        """
+        solve = self._solver_of_rows()
+        k = len(solve.roots)
+        if out is None and is_dask_array(X) and X.ndim == 2 and dim in (None, 0):
+            self._check_width(X.shape)
+            absent = self.absent == "missing"
+            apply = partial(solve.apply, missing_value=self.missing_value, absent=absent)
+            return map_rows(X, apply, k, score_dtype(X.dtype))
+        matrix = self._observed(self._matrix(X, dim, remove))
+        scratch, dtype = solve.scratch_nbytes(matrix), score_dtype(matrix.dtype)
+        if out is None:
+            held = MemorySink(matrix.shape[0], k, dtype)
+            self._map_rows("transform", matrix, solve, held, scratch)
+            return self._wrap_scores(X, matrix, held.values)
+        plan = self._small_plan(matrix, self._map_spec("transform", scratch, 0))
+        edges = plan.passes[0].edges
+        sink = ZarrSink(out, matrix.shape[0], k, dtype, chunk=chunk_for(edges), overwrite=overwrite)
+        self._map_rows("transform", matrix, solve, sink, scratch)
+        return sink.array
+
+    def impute(
+        self,
+        X: Any,
+        *,
+        dim: Any = None,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+    ) -> Any:
+        """X with its holes filled, (n, p); what is observed stays as it is. Never a NaN.
+
+        X : the data of the fit, or new rows.  out : path of a new Zarr array, written block by
+            block; without it the result is in memory, as the kind of X.
+
+        Cost: one pass, and memory of a few blocks with ``out``.
+        """
+        matrix = self._observed(self._matrix(X, dim))
+        n, p = matrix.shape
+        dtype = score_dtype(matrix.dtype)
+        fill = FillHoles(self._solver_of_rows(), np.dtype(dtype))
+        scratch = fill.scratch_nbytes(matrix)
+        kept = self._fitted().require_components().nbytes
+        spec = PassSpec("impute", 0, 0, 0, scratch=scratch, kept_nbytes=kept)
+        sink: Any
+        if out is None:
+            sink = MemorySink(n, p, dtype)
+        else:
+            edges = self._small_plan(matrix, spec).passes[0].edges
+            most = max(1, WRITTEN_NBYTES // max(1, np.dtype(dtype).itemsize * p))
+            sink = ZarrSink(out, n, p, dtype, chunk=chunk_for(edges, most=most),
+                            dims=("sample", "feature"), overwrite=overwrite)  # fmt: skip
+        plan = self._small_plan(matrix, spec)
+        run(plan.passes[0], matrix, maps={"rows": fill}, sinks={"rows": sink},
+            execution=self._execution(plan))  # fmt: skip
+        if out is not None:
+            return sink.array
+        return completed_like(X, matrix, self._feature_labels(), sink.values)
+
+    def predict(self, rows: Any, columns: Any = None) -> Any:
+        """(cells,) values of the model at these cells of the data of the fit, observed or not.
+
+        rows, columns : numbers from 0, of the same length; or, instead of both, X: then all cells
+            of these rows by the model, (n, p), where ``impute`` keeps what is observed.
+        Cost: 2 r flops per cell; nothing is read, but for factors in a scratch store.
+        """
+        result = self._fitted()
+        if columns is None:
+            return self.inverse_transform(self.transform(rows))
+        rows, columns = np.atleast_1d(rows), np.atleast_1d(columns)
+        n, p = result.n_samples, result.n_features
+        if rows.shape != columns.shape or rows.ndim != 1:
+            raise InvalidInputError(f"rows {rows.shape} and columns {columns.shape} must be alike")
+        if len(rows) and (rows.min() < 0 or columns.min() < 0 or rows.max() >= n
+                          or columns.max() >= p):  # fmt: skip
+            raise InvalidInputError(f"cells outside the {n} x {p} matrix of the fit")
+        scores = result.scores[rows] if result.scores is not None else self._stored_scores(rows)
+        values = np.einsum("ij,ji->i", scores, result.require_components()[:, columns])
+        if (scale := result.divisors) is not None:
+            values = values * scale[columns]
+        return np.asarray(values + result.mean[columns])
+
+    def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
+        """Mean over rows of the squared errors of the observed cells, in standardised units.
+
+        The rows are scored by what they observe. Cost: as ``transform``.
+        """
+        matrix = self._observed(self._matrix(X, remove=remove))
+        errors = ObservedErrors(self._solver_of_rows())
+        sink = MemorySink(matrix.shape[0], 1)
+        self._map_rows("errors", matrix, errors, sink, errors.scratch_nbytes(matrix))
+        return float(np.mean(sink.values))
+
+    def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:
+        """(r + 1,) share of the variance that 0, 1, ..., r components of the estimate carry.
+
+        X : None; a completion has no other components for the first few. See
+            ``reconstruction_error``.
+        """
+        if X is not None:
+            raise InvalidInputError(
+                f"r2_curve(X) of a {type(self).__name__}: the components of an estimate are fitted "
+                "together; use r2_curve(), or reconstruction_error(X)"
+            )
+        return super().r2_curve()
+
+    def score_samples(self, X: Any, *, remove: Any = None) -> Array:
+        """Refused: a completion is no probability model. ``PPCA`` is, with holes too."""
+        raise InvalidInputError(f"a {type(self).__name__} has no likelihood; fit streampca.PPCA")
+
+    def _stored_scores(self, rows: Array) -> Array:
+        if not hasattr(self, "_scores"):
+            raise InvalidInputError(
+                "the scores of this fit lay in a scratch store, which a saved model does not hold; "
+                "use impute(X), or transform(X) and the components"
+            )
+        unique, place = np.unique(rows, return_inverse=True)
+        return np.asarray(self._scores.get_orthogonal_selection((unique, slice(None))))[place]
+
+
+def _curve(task: Task, trace: list[Sweep]) -> list[dict[str, Any]]:
+    """Held-out error and objective of every candidate after the last sweep."""
+    last = trace[-1]
+    return [
+        {
+            "rank": rank,
+            "penalty": ridge,
+            "held_out": last.held_out[c],
+            "objective": last.objective[c],
+        }
+        for c, (rank, ridge) in enumerate(zip(task.ranks, task.ridges, strict=True))
+    ]

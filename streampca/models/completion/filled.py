@@ -1,0 +1,127 @@
+"""Sweeps of Hard- and Soft-Impute: fill the holes with the estimate, take its best approximation.
+
+With the whole Y'Y each sweep is the iteration to the letter. With a subspace, V goes one step of
+orthogonal iteration on Y'Y instead of all the way. Both stop at the same points: there V'(Y'Y) V is
+diagonal and Y'Y V = V diag, so V spans an invariant subspace of Y'Y, and U = Y V (shrunk), which is
+the fixed point of the iteration; the leading one, since others repel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import FilledStep
+from streampca.kernels import Array
+from streampca.models.completion.task import Task
+from streampca.solvers import change_of_both, eigh_lower
+
+
+class FilledSweeps:
+    """The loadings of the estimates before and after, from one sweep to the next."""
+
+    def __init__(self, task: Task, m: int, compiled: bool = False) -> None:
+        self.task, self.m = task, m
+        self.old, self.new = np.zeros((m, task.total)), np.zeros((m, task.total))
+        self.turn: Any = None  # (m, R); None before the first sweep
+        self.gram = np.zeros((task.total, task.total))
+        self.values = np.zeros(task.total)
+        self.offset, self.shift = np.zeros(task.total), np.zeros(m)  # no means are fitted
+
+    @property
+    def judged(self) -> bool:
+        """Whether the next pass has an estimate to judge: the first one has only the start."""
+        return self.turn is not None
+
+    def begin(self, directions: Array) -> None:
+        """The estimate 0; a subspace begins with these orthonormal directions (m, most)."""
+        for part, rank in zip(self.task.parts, self.task.ranks, strict=True):
+            self.new[:, part] = directions[:, :rank]
+        self.old = self.new.copy()
+
+    def begin_with(self, lines: Array | None, across: Array | None) -> Array | None:
+        """Begin with the estimate lines across'; the factors of the lines that belong to it."""
+        if lines is None or across is None:
+            if across is not None:
+                self._span(across)
+            return None
+        first = np.zeros((len(lines), self.task.total))
+        turn = self._span(across)
+        for part, rank in zip(self.task.parts, self.task.ranks, strict=True):
+            inside = (lines @ turn.T)[:, :rank]
+            first[:, part.start : part.start + inside.shape[1]] = inside
+        return first
+
+    def _span(self, across: Array) -> Array:
+        """Take the span of these columns into every candidate; R of their QR factorisation."""
+        q, upper = np.linalg.qr(across)
+        for part, rank in zip(self.task.parts, self.task.ranks, strict=True):
+            joint = np.linalg.qr(np.hstack([q, self.new[:, part]]))[0][:, :rank]
+            joint[:, : q.shape[1]] = q[:, :rank]
+            self.new[:, part] = joint
+        self.old = self.new.copy()
+        return np.asarray(upper)
+
+    def operands(self) -> dict[str, Any]:
+        """What the next pass needs."""
+        known = {"old": self.old, "new": self.new}
+        return known if self.turn is None else known | {"turn": self.turn}
+
+    def take(self, step: FilledStep) -> dict[str, Any] | None:
+        """What comes next; what the trace keeps of the estimate that the pass has made."""
+        told = None if self.turn is None else self._told(step)
+        self.gram = np.array(step.gram)
+        self.old, turn = self.new.copy(), np.zeros_like(self.new)
+        fresh = np.zeros_like(self.new)
+        for c, part in enumerate(self.task.parts):
+            values, vectors = self._leading(step, c)
+            shrunk = np.maximum(values - self.task.ridges[c], 0.0) if self.task.soft else values
+            share = np.divide(shrunk, values, out=np.zeros_like(values), where=values > 0)
+            fresh[:, part], turn[:, part] = vectors, vectors * share
+            self.values[part] = shrunk
+        self.new, self.turn = fresh, turn
+        return told
+
+    def _leading(self, step: FilledStep, c: int) -> tuple[Array, Array]:
+        """(values (r,), vectors (m, r)) of Y: its leading ones, or one step towards them."""
+        rank = self.task.ranks[c]
+        if self.task.solver == "exact":
+            found = eigh_lower(step.lower(c), rank)
+            return np.sqrt(found.values), found.vectors
+        product, inner = step.subspace(c)
+        spread, e = np.linalg.eigh(inner)
+        root = np.sqrt(np.maximum(spread, 0.0))
+        inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 1e-8 * root[-1])
+        vectors, values, _ = np.linalg.svd(product @ (e * inverse), full_matrices=False)
+        return values, vectors
+
+    def _told(self, step: FilledStep) -> dict[str, Any]:
+        penalised, change = [], []
+        for c, part in enumerate(self.task.parts):
+            inside = (part, part)
+            old = (step.old_gram[inside], self.old[:, part])
+            new = (step.gram[inside], self.new[:, part])
+            change.append(change_of_both(old, new, step.cross[inside]))
+            penalty = 0.0
+            if self.task.soft:  # |U V'| in the nuclear norm: V has orthonormal columns
+                spread = np.linalg.eigvalsh(step.gram[inside])
+                penalty = 2.0 * self.task.ridges[c] * float(np.sqrt(np.maximum(spread, 0)).sum())
+            penalised.append(float(step.residual[c]) + penalty)
+        return {"objective": np.array(step.residual), "penalised": penalised, "change": change,
+                "singular": np.zeros(len(self.task.ranks), int)}  # fmt: skip
+
+    def estimate(self, c: int) -> tuple[Array, Array]:
+        """(U'U, V) of a candidate, U as the last pass wrote it."""
+        part = self.task.parts[c]
+        return self.gram[part, part], self.old[:, part]
+
+    def state(self) -> dict[str, Array]:
+        """All that the next sweep needs."""
+        known = {"old": self.old, "new": self.new, "gram": self.gram, "values": self.values}
+        return known if self.turn is None else known | {"turn": self.turn}
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Go on with that."""
+        for name, value in state.items():
+            setattr(self, name, np.array(value))

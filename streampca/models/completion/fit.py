@@ -1,0 +1,226 @@
+"""The passes of a completion: one look, then one sweep per pass until nothing changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import Accumulator, Moments
+from streampca.kernels import Array, ColumnStats
+from streampca.matrix import ChunkedMatrix, Scaling, stored_eps
+from streampca.models.completion.als import AlternatingSweeps
+from streampca.models.completion.filled import FilledSweeps
+from streampca.models.completion.line_factors import LineFactors
+from streampca.models.completion.plan import judge_of, look_of, step_of
+from streampca.models.completion.state import SavedSweeps
+from streampca.models.completion.task import Task
+from streampca.models.completion.trace import FLOOR, Sweep, converged, stops_early
+from streampca.models.completion.withheld import Withhold
+from streampca.passes import Execution, PassResult, Plan, run, single_threaded_blas
+from streampca.solvers import singular_form
+
+
+@dataclass
+class Completed:
+    """What the last sweep left.
+
+    chosen : number of the best candidate.  values (r,), vectors (m, r), turn (r, r) : its singular
+    form; the factors of the lines are ``factors`` less ``offset``, times ``turn``.
+    center : (p,) means of the columns.
+    """
+
+    chosen: int
+    values: Array
+    vectors: Array
+    turn: Array
+    offset: Array
+    center: Array
+    factors: LineFactors
+    part: slice
+    stats: ColumnStats
+    scaling: Scaling
+    trace: list[Sweep]
+    converged: bool
+    axis: int
+
+    def line_factors(self) -> Array:
+        """(lines, r) of the chosen candidate, float64, orthogonal columns; in memory."""
+        return self.rows(0, self.factors.length)
+
+    def rows(self, start: int, stop: int) -> Array:
+        """Those of some lines."""
+        return (self.factors.rows(self.part, start, stop) - self.offset) @ self.turn
+
+
+def fit_completion(
+    plan: Plan, matrix: ChunkedMatrix, task: Task, execution: Execution, folder: str | None
+) -> Completed:
+    """Run the plan.  folder : for factors of lines that do not fit into memory."""
+    work = _Fit(plan, matrix, task, execution, folder)
+    if not work.resume():
+        work.look()
+    while work.advance():
+        pass
+    return work.completed()
+
+
+class _Fit:
+    """One fit: column statistics, the factors on both sides, and the trace."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        matrix: ChunkedMatrix,
+        task: Task,
+        execution: Execution,
+        folder: str | None,
+    ) -> None:
+        self.plan, self.matrix, self.task, self.execution = plan, matrix, task, execution
+        one = plan.named("sweep")
+        self.axis, self.most = one.axis, one.times
+        lines, m = matrix.shape[self.axis], matrix.shape[1 - self.axis]
+        dtype = np.float32 if matrix.dtype == np.float32 else np.float64
+        self.factors = LineFactors(
+            lines, task.total, dtype, one.edges, folder if in_scratch(plan) else None
+        )
+        self.sweeps: AlternatingSweeps | FilledSweeps
+        self.sweeps = (FilledSweeps if task.filled else AlternatingSweeps)(task, m, matrix.absent)
+        self.withhold = Withhold.of(task.validation, task.seed, matrix.shape, self.axis)
+        self.number = 0  # of sweeps made
+        self.trace: list[Sweep] = []
+        self.saved = SavedSweeps.of(execution.checkpoint, plan, matrix, task)
+        self.stats: ColumnStats
+        self.scaling: Scaling
+        execution.n_passes, execution.keeps = plan.n_passes, False
+
+    # -- passes -----------------------------------------------------------------------------
+
+    def _run(self, name: str, accumulators: dict[str, Accumulator], **more: Any) -> PassResult:
+        one = self.plan.named(name)
+        maps: dict[str, Any] = {} if self.withhold is None else {"held": self.withhold}
+        if name == "sweep":
+            one = replace(one, name=f"sweep {self.number + 1}")
+        self.execution.pass_number = 1 + (self.number + 1 if name == "sweep" else 0)
+        return run(one, self.matrix, accumulators=accumulators, maps=maps,
+                   execution=self.execution, **more)  # fmt: skip
+
+    def look(self) -> None:
+        """The first pass: column statistics, and directions to begin with."""
+        start = look_of(self.matrix, self.task, self.axis)
+        operands: dict[str, Any] = {}
+        m = self.matrix.shape[1 - self.axis]
+        rng = np.random.default_rng(self.task.seed)
+        if self.matrix.absent:
+            operands["q"] = rng.standard_normal((m, start.width))  # type: ignore[attr-defined]
+        done = self._run("look", {"columns": Moments(), "start": start}, operands=operands)
+        self._take_stats(done["columns"].columns())
+        with single_threaded_blas():
+            self.sweeps.begin(_directions(done["start"], m, max(self.task.ranks), rng))
+            if self.task.init is not None:
+                self._begin_with(*self.task.init)
+        self._save()
+
+    def _take_stats(self, stats: ColumnStats) -> None:
+        self.stats = stats
+        self.scaling = self.task.standardize.resolve(stats, stored_eps(self.matrix.dtype))
+
+    def _begin_with(self, scores: Array | None, loadings: Array | None) -> None:
+        lines, across = (loadings, scores) if self.axis else (scores, loadings)
+        first = self.sweeps.begin_with(lines, across)
+        if first is not None:
+            self.factors.begin_with(first)
+
+    def advance(self) -> bool:
+        """One sweep. False when it was the last."""
+        operands = self.sweeps.operands() | {"center": self.center()}
+        if self.scaling.scale is not None:
+            operands["scale"] = self.scaling.scale
+        accumulators: dict[str, Accumulator] = {"step": step_of(self.task, self.axis)}
+        judged = self.withhold is not None and self.sweeps.judged
+        if judged:
+            accumulators["held"] = judge_of(self.task, self.axis)
+        reads = self.task.filled
+        more: dict[str, Any] = {"side_inputs": {"u_old": self.factors.values}} if reads else {}
+        sink = self.factors.sink(self.number + 1, both=reads)
+        done = self._run("sweep", accumulators, operands=operands, sinks={"u": sink}, **more)
+        self.number += 1
+        self.factors.written(self.number)
+        with single_threaded_blas():
+            told = self.sweeps.take(done["step"])
+        if told is not None:
+            nothing = np.full(len(self.task.ranks), np.nan)
+            held = done["held"].rmse() if judged else nothing
+            self._record(told, held, done.cost.seconds)
+        self._save()
+        return not self._finished(done["step"].squares)
+
+    def center(self) -> Array:
+        """(p,) what is subtracted from the columns: means, and what the sweeps moved them by."""
+        if not self.task.means:
+            return self.scaling.center
+        scale = self.scaling.scale
+        shift = self.sweeps.shift if scale is None else self.sweeps.shift * scale
+        return np.asarray(self.scaling.center + shift)
+
+    def _record(self, told: dict[str, Any], held: Array, seconds: float) -> None:
+        numbers = {name: tuple(np.asarray(value).tolist()) for name, value in told.items()}
+        one = Sweep(len(self.trace) + 1, 1 + self.number, held_out=tuple(held.tolist()),
+                    seconds=seconds, **numbers)  # fmt: skip
+        self.trace.append(one)
+
+    def _finished(self, squares: float) -> bool:
+        self.stopped = False
+        if not self.trace:
+            return False
+        floor = FLOOR[self.plan.work_dtype] * squares
+        self.stopped = converged(self.trace, self.task.tol, floor)
+        if self.task.early_stop and stops_early(self.trace):
+            self.stopped = True
+        return self.stopped or self.number >= self.most
+
+    # -- at rest ----------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        """Between sweeps, so that an interrupted fit goes on with the sweep it was in."""
+        if self.saved is not None:
+            held = self.factors if self.task.filled else None
+            self.saved.write(self.number, self.stats, self.sweeps.state(), self.trace, held)
+
+    def resume(self) -> bool:
+        """Whether an interrupted fit of the same task and data was found; its state is taken."""
+        if self.saved is None or (found := self.saved.read(self.factors)) is None:
+            return False
+        self.number, stats, state, self.trace = found
+        self._take_stats(stats)
+        self.sweeps.restore(state)
+        return True
+
+    def completed(self) -> Completed:
+        """The best candidate in its singular form."""
+        last = np.array(self.trace[-1].held_out)
+        c = 0 if np.isnan(last).all() else int(np.nanargmin(last))
+        gram, v = self.sweeps.estimate(c)
+        with single_threaded_blas():
+            values, vectors, turn = singular_form(gram, v)
+        if self.saved is not None:
+            self.saved.clear()
+        self.execution.finished()
+        part = self.task.parts[c]
+        return Completed(
+            c, values, vectors, turn, self.sweeps.offset[part], self.center(), self.factors, part,
+            self.stats, self.scaling, self.trace, self.stopped, self.axis,
+        )  # fmt: skip
+
+
+def in_scratch(plan: Plan) -> bool:
+    """Whether the plan keeps the factors of the lines in a scratch store."""
+    return bool(plan.sizes["scratch"])
+
+
+def _directions(start: Any, m: int, width: int, rng: np.random.Generator) -> Array:
+    """(m, width) orthonormal: what the first pass found, and random ones where that is less."""
+    found = start.directions()[:, :width]
+    random = rng.standard_normal((m, width - found.shape[1]))
+    return np.asarray(np.linalg.qr(np.hstack([found, random]))[0])

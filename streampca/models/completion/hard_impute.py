@@ -1,0 +1,100 @@
+"""Hard-Impute: the matrix of a given rank that is nearest to what is observed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streampca.models.completion.completion import Completion
+
+
+class HardImpute(Completion):
+    """Completion by least squares at a given rank: min |W (Z - Xhat)|^2 over rank(Xhat) <= r.
+
+    Parameters
+    ----------
+    rank : r, or a list: all are fitted in the same passes, and the one with the least error in the
+        held-out cells is kept.
+    ridge : adds ridge (|U|^2 + |V|^2) for Xhat = U V' (solver "als"); or a list, as ``rank``. At 0
+        a row or column of fewer observations than r has its solution of least norm, the limit.
+    solver : "als" solves rows and columns exactly in turn, which takes the fewest passes. "exact"
+        is the classic iteration to the letter: fill the holes with the estimate, take the best
+        approximation of rank r, from the p x p or n x n matrix of the filled data. "impute" is the
+        same with one step of subspace iteration per pass, for any size; its fixed points are the
+        same. "auto" is "als".
+    center : subtract the mean of every column over its observed cells; "fitted" makes means a part
+        of the model (solver "als"), so that they are those of the completed matrix.
+    scale : None, or "std": divide by the standard deviation of the observed cells.
+    tol : the fit stops when a sweep changes neither the estimate (relative, Frobenius) nor the
+        objective by more; then, or at ``max_passes`` with a ConvergenceWarning.
+    max_passes : over the data, the first look included.
+    validation : cells held out of the fit, to judge it by: a share of all cells (chosen by a hash
+        of their place, so that the same cells are held out whatever the chunks), a boolean (n, p)
+        mask, or (rows, columns).
+    early_stop : stop when the best held-out error has not fallen in the last two sweeps.
+    random_state : seed of the held-out cells and of random first directions.
+    init : (scores (n, r), loadings (p, r)) of a first estimate, in centred and scaled units, or
+        anything fitted: "als" takes the loadings alone.
+    absent : of sparse data, "missing" (a cell that is not stored was not observed; a stored zero
+        is data) or "zero".
+    missing_value, memory_limit, scheduler, progress : as :class:`PCA`.
+    checkpoint : directory in which an interrupted fit leaves its state after every sweep, and
+        within it; the same fit goes on there.
+    scratch : directory for the factors of the rows where they do not fit into the memory limit.
+
+    Attributes
+    ----------
+    components_ (r, p), singular_values_ (r,) of the estimate, mean_, scale_, result_ (a
+    :class:`Decomposition` with ``scores``, which save, plots and to_xarray take), best_rank_ and
+    best_penalty_ (of the best candidate), trace_ (one :class:`Sweep` after the other), n_iter_,
+    validation_ (error of every candidate), plan_, cost_.
+
+    Cost
+    ----
+    One pass to look and one per sweep; with t = r (r + 1) / 2 about 4 n p (t + r) flops by "als"
+    (4 t per entry of sparse data), 10 n p r by "impute", n p min(n, p) by "exact". Memory: a few
+    blocks, (t + r) numbers for each column (or row), and r for each row (or column).
+
+    Source: Mazumder, Hastie and Tibshirani 2010, JMLR 11, section 8; Hastie, Mazumder, Lee and
+    Zadeh 2015, JMLR 16, section 2.
+    """
+
+    def __init__(
+        self,
+        rank: Any = 1,
+        *,
+        ridge: Any = 0.0,
+        solver: str = "auto",
+        center: bool | str = True,
+        scale: str | None = None,
+        tol: float = 1e-5,
+        max_passes: int = 100,
+        validation: Any = None,
+        early_stop: bool = False,
+        random_state: Any = 0,
+        init: Any = None,
+        absent: str = "missing",
+        missing_value: float | None = None,
+        memory_limit: int | str | None = None,
+        scheduler: Any = None,
+        progress: Any = None,
+        checkpoint: str | None = None,
+        scratch: str | None = None,
+    ) -> None:
+        self.rank = rank
+        self.ridge = ridge
+        self.solver = solver
+        self.center = center
+        self.scale = scale
+        self.tol = tol
+        self.max_passes = max_passes
+        self.validation = validation
+        self.early_stop = early_stop
+        self.random_state = random_state
+        self.init = init
+        self.absent = absent
+        self.missing_value = missing_value
+        self.memory_limit = memory_limit
+        self.scheduler = scheduler
+        self.progress = progress
+        self.checkpoint = checkpoint
+        self.scratch = scratch

@@ -1,0 +1,116 @@
+"""The plan of a completion: which axis is streamed, and where the factors of its lines lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import (
+    Accumulator,
+    AlternatingStep,
+    FilledStep,
+    HeldOutError,
+    LeadingDirections,
+    Moments,
+    ObservedPower,
+)
+from streampca.kernels.least_squares import packed_length
+from streampca.matrix import ChunkedMatrix
+from streampca.models.completion.task import REASONS, Task
+from streampca.models.projection import score_dtype
+from streampca.passes import Candidate, PassSpec, Plan, make_plan, pass_spec
+
+OVERSAMPLED = 40  # random vectors beyond the rank, in a first look at ratings
+BESIDE = 5  # directions beyond the rank that a first look at dense data keeps
+ENTRY = 6.0  # bytes beside each stored one: values in float64, and their other order
+HOLES = 3.0  # bytes for each cell of a dense block: where it is missing
+STORE_NBYTES = 32 << 20  # what writing and reading a store of factors takes, 27 MiB measured
+LIKELY = 8  # sweeps, for predictions of time
+
+
+def plan_completion(matrix: ChunkedMatrix, method: str, task: Task) -> Plan:
+    """The plan of this task. Raises MemoryLimitError where nothing fits the limit."""
+    n, p = matrix.shape
+    axes: tuple[int, ...] = (0, 1) if n >= p or matrix.sparse else (1, 0)
+    if task.means:
+        axes = (0,)
+    candidates = [_candidate(matrix, task, axis, scratch=False) for axis in axes]
+    candidates.append(_candidate(matrix, task, 0, scratch=True))
+    return make_plan(matrix, method, candidates, task.memory_limit)
+
+
+def look_of(matrix: ChunkedMatrix, task: Task, axis: int) -> Accumulator:
+    """The empty accumulator that finds where to begin."""
+    m, width = matrix.shape[1 - axis], max(task.ranks)
+    if matrix.absent:
+        width = min(m, width + OVERSAMPLED)
+        return ObservedPower(streamed=axis, width=width, center=task.standardize.center)
+    width = min(m, max(width + BESIDE, 2 * BESIDE))
+    return LeadingDirections(
+        streamed=axis, standardize=task.standardize, width=width, missing="mean"
+    )
+
+
+def step_of(task: Task, axis: int) -> AlternatingStep | FilledStep:
+    """The empty accumulator of one sweep."""
+    if task.filled:
+        return FilledStep(streamed=axis, ranks=task.ranks, whole=task.solver == "exact")
+    return AlternatingStep(streamed=axis, ranks=task.ranks, ridges=task.ridges, means=task.means)
+
+
+def judge_of(task: Task, axis: int) -> HeldOutError:
+    """The empty accumulator of held-out errors."""
+    factors = "new" if task.filled else "v"
+    return HeldOutError(streamed=axis, ranks=task.ranks, factors=factors)
+
+
+def factor_dtype(matrix: ChunkedMatrix) -> np.dtype[Any]:
+    """In which the factors of the lines are kept: float32 beside float32 data."""
+    return np.dtype(score_dtype(matrix.dtype))
+
+
+def _with_holes(spec: PassSpec, row_nbytes: float) -> PassSpec:
+    """The pass with so many bytes for every streamed row of a block, for its holes or entries."""
+    scratch = spec.scratch
+    return replace(spec, scratch=lambda length: scratch(length) + int(row_nbytes * length))
+
+
+def _candidate(matrix: ChunkedMatrix, task: Task, axis: int, scratch: bool) -> Candidate:
+    (lines, m), p = (matrix.shape[axis], matrix.shape[1 - axis]), matrix.shape[1]
+    total, tall = task.total, sum(map(packed_length, task.ranks))
+    cells = float(lines) * m
+    stored = matrix.absent
+    if stored:
+        nbytes = int(matrix.spans_nbytes(axis, np.array([0, lines])).sum())
+        cells = nbytes / (matrix.dtype.itemsize + 4)
+    factors = (0 if scratch else 1 + task.filled) * lines * total * factor_dtype(matrix).itemsize
+    kept = factors + 6 * m * total * 8 + 16 * p * 8 + (STORE_NBYTES if scratch else 0)
+    looking: list[Accumulator] = [Moments(), look_of(matrix, task, axis)]
+    sweeping: list[Accumulator] = [step_of(task, axis)]
+    if task.validation is not None:
+        sweeping.append(judge_of(task, axis))
+    look = pass_spec("look", matrix, axis, looking, flops=6.0 * cells * max(task.ranks),
+                     kept_nbytes=kept, work="skinny", stored=stored, thin=True)  # fmt: skip
+    if task.solver == "exact":
+        flops = len(task.ranks) * cells * m + 6 * cells * total
+        solve = len(task.ranks) * m * m * 8 + 2 * m * m * 8
+    elif task.filled:
+        flops, solve = 10 * cells * total, 6 * m * total * 8
+    else:
+        flops, solve = 4 * cells * (tall + total), 2 * m * (tall + total) * 8
+    times = max(1, task.max_passes - 1)
+    sweep = pass_spec("sweep", matrix, axis, sweeping, flops=flops, kept_nbytes=kept,
+                      work="skinny", stored=stored and not task.filled, thin=True, times=times,
+                      likely=min(times, LIKELY))  # fmt: skip
+    beside = ENTRY * matrix.row_nbytes(axis) if stored else HOLES * float(m)
+    look, sweep = (_with_holes(one, beside) for one in (look, sweep))
+    where = "in a scratch store" if scratch else "in memory"
+    reason = (
+        f"{REASONS[task.solver]}; {('samples', 'features')[axis]} streamed, their factors {where}; "
+        f"stops when the estimate and the objective change by less than tol={task.tol:g}"
+    )
+    sizes = {"scratch": int(scratch), "factors": total}
+    done = factors + 4 * max(task.ranks) * (lines * (not scratch) + m) * 8
+    return Candidate(task.solver, reason, (look, sweep), kept + max(solve, done), sizes=sizes)

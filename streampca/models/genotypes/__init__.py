@@ -1,0 +1,1 @@
+"""PCA of genotypes: counts, filters, LD pruning, projection."""

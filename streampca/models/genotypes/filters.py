@@ -1,0 +1,252 @@
+"""Which variants and samples a genotype analysis uses, by what they are called and where they lie.
+
+All of it needs labels only: nothing is read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from streampca.errors import AbsentNamesWarning, InvalidInputError, SourceError, shorten
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels, ChunkedMatrix, select
+from streampca.matrix.text import as_text, is_among, numbered, pieces
+from streampca.models.genotypes.long_range_ld import in_long_range_ld
+from streampca.sources.variants import HUMAN, chromosome_name, chromosome_names
+
+Names = Iterable[str] | str | os.PathLike[str]
+_REGION = re.compile(r"^(?:chr)?([^:]+)(?::([\d,]+)-([\d,]+))?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class VariantFilter:
+    """Variants by chromosome, id and place.
+
+    chromosomes : "autosomes" (1 to ``n_autosomes``), "all", or names such as ["1", "X"]. The codes
+        after the autosomes are PLINK's: with 22, "23" and "X" name one chromosome, "24" and "Y",
+        "25" and "XY", "26" and "MT", however the source spells them.
+    extract, exclude : variant ids to keep, to leave out: a sequence, or a file of them.
+    regions, exclude_regions : "6:25,000,000-34,000,000" or "chr6"; both ends included.
+    exclude_long_range_ld : None, or the genome build, 37 or 38.
+    """
+
+    chromosomes: str | Sequence[str] = "autosomes"
+    n_autosomes: int = HUMAN
+    extract: Names | None = None
+    exclude: Names | None = None
+    regions: Sequence[str] = ()
+    exclude_regions: Sequence[str] = ()
+    exclude_long_range_ld: int | str | None = None
+
+    def mask(self, labels: AxisLabels) -> Array:
+        """(p,) True = used.
+
+        Raises InvalidInputError where a label that is needed is absent, and where nothing is left.
+        Warns AbsentNamesWarning of ids that are not in the data.
+        """
+        keep = np.ones(len(labels), dtype=bool)
+        for what, chosen in self._steps(labels):
+            keep &= chosen
+            if not keep.any():
+                raise InvalidInputError(
+                    f"no features are left of {len(keep)} after {what}{_present(labels)}"
+                )
+        return keep
+
+    def _steps(self, labels: AxisLabels) -> Iterator[tuple[str, Array]]:
+        """(name of a setting, (p,) True = kept by it) of those that leave something out."""
+        if (chromosomes := self._chromosomes(labels)) is not None:
+            stored = _column(labels, "chromosome", "chromosomes")
+            here = is_among(chromosome_names(stored, self.n_autosomes), chromosomes)
+            yield f"chromosomes={self.chromosomes!r}", here
+        if self.extract is not None:
+            yield "extract", _among_ids(labels, self.extract, "extract")
+        if self.exclude is not None:
+            yield "exclude", ~_among_ids(labels, self.exclude, "exclude")
+        if self.regions:
+            yield f"regions={self.regions!r}", in_regions(labels, self.regions, self.n_autosomes)
+        if self.exclude_regions:
+            outside = ~in_regions(labels, self.exclude_regions, self.n_autosomes)
+            yield f"exclude_regions={self.exclude_regions!r}", outside
+        if self.exclude_long_range_ld is not None:
+            chromosome = _column(labels, "chromosome", "exclude_long_range_ld")
+            position = _column(labels, "position", "exclude_long_range_ld")
+            inside = in_long_range_ld(chromosome, position, self.exclude_long_range_ld)
+            yield f"exclude_long_range_ld={self.exclude_long_range_ld!r}", ~inside
+
+    def _chromosomes(self, labels: AxisLabels) -> list[str] | None:
+        """Names of the chromosomes to keep; None for all, and where "autosomes" has no labels."""
+        if isinstance(self.chromosomes, str):
+            if self.chromosomes == "all":
+                return None
+            if self.chromosomes == "autosomes":
+                if "chromosome" not in labels.extra:
+                    return None
+                return [str(i) for i in range(1, self.n_autosomes + 1)]
+            return self._expanded(self.chromosomes)
+        return [one for text in self.chromosomes for one in self._expanded(text)]
+
+    def _expanded(self, text: str) -> list[str]:
+        return [chromosome_name(one, self.n_autosomes) for one in expand_chromosomes(text)]
+
+
+def expand_chromosomes(text: str) -> list[str]:
+    """ "1-3,X" -> 1, 2, 3, X."""
+    found: list[str] = []
+    for part in str(text).replace(" ", "").split(","):
+        plain = part[3:] if part.lower().startswith("chr") else part
+        first, dash, last = plain.partition("-")
+        if dash and first.isdigit() and last.isdigit() and int(first) <= int(last):
+            found += [str(i) for i in range(int(first), int(last) + 1)]
+        elif plain and not dash:
+            found.append(plain)
+        else:
+            raise InvalidInputError(f"chromosomes {text!r}; expected such as '1-22' or '1,2,X'")
+    return found
+
+
+def in_regions(
+    labels: AxisLabels, regions: Sequence[str], n_autosomes: int | None = HUMAN
+) -> Array:
+    """(p,) True where a variant lies in one of the regions, ends included."""
+    chromosome = chromosome_names(_column(labels, "chromosome", "regions"), n_autosomes)
+    inside = np.zeros(len(labels), dtype=bool)
+    for region in regions:
+        if (found := _REGION.match(region.strip())) is None:
+            raise InvalidInputError(f"region {region!r}; expected such as '6:25000000-34000000'")
+        name, first, last = found.groups()
+        here = chromosome == chromosome_name(name, n_autosomes)
+        if first is not None:
+            position = _column(labels, "position", "regions")
+            low, high = int(first.replace(",", "")), int(last.replace(",", ""))
+            here &= (position >= low) & (position <= high)
+        inside |= here
+    return inside
+
+
+def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Array:
+    """(n,) True for the named samples: individual ids, or family and individual.
+
+    names : a sequence of "IID", "FID IID" or "FID:IID", or a file with one of these a line. A
+        sample whose own name has a blank goes by that.
+    Raises InvalidInputError where none of them is there.
+    """
+    columns = [_names(labels)]
+    wanted = read_names(names, columns=2)
+    if "family" in labels.extra:
+        family, individual = (as_text(labels.extra[name]) for name in ("family", "individual"))
+        both = [np.strings.add(np.strings.add(family, sign), individual) for sign in " :"]
+        columns += [individual, *both]
+    else:  # a family may be part of the name, as FID:IID
+        blank = set(columns[0][np.strings.find(columns[0], " ") >= 0].tolist())
+        wanted = [name if name in blank else name.replace(" ", ":") for name in wanted]
+    chosen = np.zeros(len(labels), dtype=bool)
+    for column in columns:
+        chosen |= is_among(column, wanted)
+    if not chosen.any():
+        raise InvalidInputError(
+            f"{option}: none of {shorten(wanted[:4], len(wanted))} is a sample of the data; its "
+            f"samples are {shorten(labels.names(range(min(4, len(labels)))), len(labels))}"
+        )
+    _warn_of_absent(wanted, [column[chosen] for column in columns], option)
+    return chosen
+
+
+def _among_ids(labels: AxisLabels, names: Names, option: str) -> Array:
+    """(p,) True where a variant is one of the named ones."""
+    ids, wanted = _names(labels), read_names(names)
+    chosen = is_among(ids, wanted)
+    _warn_of_absent(wanted, [ids[chosen]], option)
+    return chosen
+
+
+def _warn_of_absent(wanted: Iterable[str], columns: Sequence[Array], option: str) -> None:
+    """Count and name what a list asks for and the data do not have."""
+    absent = dict.fromkeys(wanted)
+    asked = len(absent)
+    for column in columns:
+        for piece in pieces(column):
+            for name in piece:
+                absent.pop(name, None)
+    if absent:
+        few = [name.replace(" ", ":") for name in islice(absent, 4)]
+        warnings.warn(
+            f"{option}: {len(absent)} of {asked} names are not in the data: "
+            f"{shorten(few, len(absent))}",
+            AbsentNamesWarning,
+            stacklevel=2,
+        )
+
+
+def read_names(names: Names, columns: int | None = None) -> list[str]:
+    """Names of a sequence or a file: all its words (PLINK's --extract), or one name a line.
+
+    columns : words that make up the name of a line; what comes after them is not looked at.
+    """
+    if not isinstance(names, (str, os.PathLike)):
+        return [str(name) for name in names]
+    try:
+        lines = Path(names).read_text().splitlines()
+    except OSError as error:
+        raise SourceError(f"{names}: {error.strerror or error}") from None
+    words = [line.split() for line in lines if line.strip() and line[0] != "#"]
+    if not words:
+        raise InvalidInputError(f"{names} names nothing")
+    if columns is None:
+        return [word for line in words for word in line]
+    return [" ".join(line[:columns]) for line in words]
+
+
+def filter_genotypes(
+    matrix: ChunkedMatrix,
+    variants: VariantFilter,
+    keep: Names | None = None,
+    remove: Names | None = None,
+) -> ChunkedMatrix:
+    """The variants and samples to use, as a matrix that reads only those.
+
+    keep, remove : samples, as in :func:`sample_mask`.
+    """
+    samples = np.ones(matrix.shape[0], dtype=bool)
+    if keep is not None:
+        samples &= sample_mask(matrix.labels.samples, keep, "keep")
+    if remove is not None:
+        samples &= ~sample_mask(matrix.labels.samples, remove, "remove")
+    if not samples.any():
+        options = "remove" if keep is None else "keep and remove"
+        raise InvalidInputError(f"no samples are left of {len(samples)} after {options}")
+    return select(matrix, samples, variants.mask(matrix.labels.features))
+
+
+def _present(labels: AxisLabels) -> str:
+    """What chromosomes there are, for a message."""
+    if "chromosome" not in labels.extra:
+        return ""
+    names, _ = numbered(as_text(labels.extra["chromosome"]))
+    return (
+        f"; the chromosomes present are {shorten(names, len(names))} (chromosomes='all' takes all)"
+    )
+
+
+def _column(labels: AxisLabels, name: str, option: str) -> Array:
+    if name not in labels.extra:
+        raise InvalidInputError(
+            f"{option} needs the {name} of every variant, and this source does not have it; open "
+            "a .bed, a VCF Zarr or what `streampca convert` wrote"
+        )
+    values = np.asarray(labels.extra[name])
+    return values if values.dtype.kind == "i" else as_text(values)
+
+
+def _names(labels: AxisLabels) -> Array:
+    if len(labels.dims) != 1 or labels.dims[0] not in labels.coords:
+        raise InvalidInputError("names were given, and this source does not name its entries")
+    return as_text(labels.coords[labels.dims[0]])

@@ -1,0 +1,390 @@
+"""Principal components of genotypes: allele counts standardised, holes at the mean, all exact."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators import FeatureProjection, RowMissing
+from streampca.errors import InvalidInputError, LocalComponentWarning, NonFounderWarning
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Labels, select
+from streampca.models.assemble import assemble
+from streampca.models.fitted import Cohort
+from streampca.models.genotypes.counts import plan_counting, preceded, well_called_samples
+from streampca.models.genotypes.filters import Names, VariantFilter, filter_genotypes, sample_mask
+from streampca.models.genotypes.numbers import eigenvalues, eigenvectors, frequencies
+from streampca.models.iteration import seed_of
+from streampca.models.linear import LinearModel
+from streampca.models.local_loadings import local_components
+from streampca.models.pca.fit import fit_pca
+from streampca.models.pca.gram_outputs import COMPONENTS
+from streampca.models.pca.pca import check_settings
+from streampca.models.pca.plan import plan_pca, transform_axis
+from streampca.models.projection import Projection
+from streampca.passes import (
+    PassCost,
+    Plan,
+    check_workers,
+    find_client,
+    run,
+)
+from streampca.solvers import TracyWidom
+from streampca.sources import as_matrix
+from streampca.sources.variants import MISSING_CALL, NO_PARENT
+from streampca.store import MemorySink, labelled_columns
+
+OUTPUTS = ("loadings", "relationship")  # parameters that are paths of new Zarr groups
+
+
+class GenotypePCA(LinearModel):
+    """Exact PCA of a genotype matrix: what ``plink2 --pca`` and smartpca compute, and how sure.
+
+    Values are copies of an allele, 0 to ``ploidy``. A missing call counts as the variant's mean.
+
+    Parameters
+    ----------
+    n_components : int, share (0 < x < 1), "tracy-widom" (the significant ones at 0.05), "gap" or
+        None (all).
+    scale : "hwe" ((g - 2f) / sqrt(2f(1-f))), "eigensoft" (f with the prior of smartpca, divided
+        by sqrt(f(1-f))), "std" or None.
+    ploidy : most copies a call can have.
+    maf : variants whose rarer allele is less frequent are left out.
+    max_missing : variants with a larger share of missing calls are left out (PLINK's --geno).
+    max_sample_missing : samples with a larger share of missing calls are left out, before the
+        variants are judged (PLINK's --mind). 1 keeps all; less costs a pass of its own.
+    variants : a :class:`VariantFilter`: chromosomes (autosomes by default), ids, regions,
+        long-range LD.
+    keep, remove : samples to use, to leave out: ids, or a file of them.
+    fit_samples : ids or a file: the components are fitted on these (unrelated) samples, and all
+        are scored. Frequencies are those of the fitted ones. The scores of the others are plain
+        projections, a missing call at the mean: they are shrunken towards the centre, the more so
+        the more variants there are for each fitted sample;
+        ``project_samples(..., shrinkage="oadp")`` corrects for it. With solver "scatter" they
+        cost one more pass.
+    components : False saves the second pass; no loadings, and no ``fit_samples``.
+    loadings : path of a new Zarr group: the second pass streams the components there, variant
+        block by variant block, (p, k) unit columns in ``components`` beside the variants' labels,
+        means and scales, and does not hold them: ``components_`` is then absent, until
+        ``result_.with_components(path)``. There they are orthonormal to the rounding of the
+        products, and 0 after the rank. The solver is then "gram".
+    relationship : path of a new Zarr group for the relationship matrix ZZ'/M: ``relationship``
+        (n, n) of the fitted samples, with their labels. The solver is then "gram".
+    svd_solver, tol, max_passes, random_state, rates, memory_limit, scheduler, progress,
+    checkpoint : as in :class:`PCA`; "auto" iterates only where the exact solver does not fit.
+
+    Attributes
+    ----------
+    scores_ (n, k), eigenvectors_ (n, k), eigenvalues_ (k,) of ZZ'/M with M variants used
+    (``explained_variance_`` are those of the covariance, n - 1 in place of M), components_ (k, p),
+    explained_variance_ratio_ of the TOTAL variance, frequencies_ (p,) of the counted allele,
+    tracy_widom_, n_features_used_, ``result_.dropped`` (all missing), ``.constant``
+    (monomorphic), ``.filtered`` (rare or ill-called), ``.missing`` (p,),
+    ``.missing_by_sample`` (n,) of all samples, in all features given, certificate_, plan_, cost_.
+
+    Cost
+    ----
+    One pass and n^2 p flops for scores and spectrum, a second one for loadings; n^2 float64 and a
+    few blocks of memory.
+
+    Warns LocalComponentWarning where one short region makes a component; NonFounderWarning where
+    samples are fitted together with both of their parents.
+    Source: Patterson, Price and Reich 2006, PLoS Genetics 2, e190, "Methods".
+    """
+
+    whiten = False
+    missing = "mean"
+    missing_value: float | None = None
+
+    def __init__(
+        self,
+        n_components: int | float | str | None = 10,
+        *,
+        scale: str | None = "hwe",
+        ploidy: int = 2,
+        maf: float = 0.0,
+        max_missing: float = 1.0,
+        max_sample_missing: float = 1.0,
+        variants: VariantFilter = VariantFilter(),  # noqa: B008  (frozen)
+        keep: Names | None = None,
+        remove: Names | None = None,
+        fit_samples: Names | None = None,
+        components: bool = True,
+        loadings: str | os.PathLike[str] | None = None,
+        relationship: str | os.PathLike[str] | None = None,
+        svd_solver: str = "auto",
+        tol: float = 1e-4,
+        max_passes: int = 8,
+        random_state: Any = 0,
+        rates: Any = None,
+        memory_limit: int | str | None = None,
+        scheduler: Any = None,
+        progress: Any = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.scale = scale
+        self.ploidy = ploidy
+        self.maf = maf
+        self.max_missing = max_missing
+        self.max_sample_missing = max_sample_missing
+        self.variants = variants
+        self.keep = keep
+        self.remove = remove
+        self.fit_samples = fit_samples
+        self.components = components
+        self.loadings = loadings
+        self.relationship = relationship
+        self.svd_solver = svd_solver
+        self.tol = tol
+        self.max_passes = max_passes
+        self.random_state = random_state
+        self.rates = rates
+        self.memory_limit = memory_limit
+        self.scheduler = scheduler
+        self.progress = progress
+        self.checkpoint = checkpoint
+
+    plan_: Plan
+    cost_: list[PassCost]
+
+    # -- fitting --------------------------------------------------------------------------------
+
+    def plan(self, X: Any) -> Plan:
+        """What ``fit`` would do with X. Reads no calls. Raises as ``fit`` does before reading."""
+        cohort = self._cohort(self._genotypes(X))
+        calls = self._calls_plan(cohort.everyone)
+        plan = self._plan(cohort)
+        return plan if calls is None else preceded(plan, calls)
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+        """Fit to X: .bed filesets, VCF Zarr, int8 arrays with -1 = missing, or a ChunkedMatrix.
+
+        X : samples x variants, anything that ``streampca.open`` takes; a list or a pattern of
+            paths is joined (one per chromosome).
+
+        Raises InvalidInputError, SourceError, MemoryLimitError before reading; InvalidInputError
+        while reading where values are no allele counts, and where no variant is left to use.
+        """
+        matrix = self._genotypes(X, dim)
+        calls = self._calls_plan(matrix)
+        costs: list[PassCost] = []
+        if calls is not None:
+            matrix = self._drop_ill_called_samples(matrix, calls, costs)
+        cohort = self._cohort(matrix)
+        plan = self._plan(cohort)
+        client = find_client(self.scheduler)
+        plan.check_machine()
+        if client is not None:
+            check_workers(client, plan)
+        self.n_features_in_ = matrix.shape[1]
+        execution = self._execution(plan)
+        execution.checkpoint = self.checkpoint
+        execution.costs += costs
+        fitted_on = _fitted(cohort)
+        _warn_of_children(fitted_on.labels.samples)
+        partial = cohort if fitted_on is not cohort.everyone else None
+        settings = self._settings() | {"random_state": seed_of(self.random_state)}
+        fitted = fit_pca(plan, fitted_on, settings, execution, partial)
+        self.plan_ = plan if calls is None else preceded(plan, calls)
+        self.cost_, self.dim_ = execution.costs, dim
+        labels = Labels(cohort.everyone.labels.samples, matrix.labels.features)
+        self.result_ = assemble(
+            "GenotypePCA",
+            fitted,
+            fitted_on.shape[0],
+            labels,
+            settings,
+            self.plan_,
+            execution.costs,
+            matrix.fingerprint(),
+        )
+        if self.result_.scores is None or len(self.result_.scores) < matrix.shape[0]:
+            scores, holes = self._project_all(cohort.everyone)
+            self.result_ = replace(self.result_, scores=scores, missing_by_sample=holes)
+        if partial is not None:
+            chosen = np.zeros(len(cohort.everyone.labels.samples), np.bool_)
+            chosen[cohort.rows] = True
+            self.result_ = replace(self.result_, fitted=chosen)
+        self._warn_of_local_components()
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
+        """Fit, and the scores of all samples, (n, k): no further pass."""
+        return np.array(self.fit(X, dim=dim).scores_)
+
+    def _settings(self) -> dict[str, Any]:
+        """The parameters with those that every genotype fit shares, as the solvers read them."""
+        shared = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
+        shared["exact_first"] = True
+        settings = {**shared, **self.get_params()}
+        for name in OUTPUTS:
+            settings[name] = None if settings[name] is None else os.fspath(settings[name])
+        return settings
+
+    def _genotypes(self, X: Any, dim: Any = None) -> ChunkedMatrix:
+        """The samples and variants to use, before any call is read."""
+        matrix = as_matrix(X, dim=dim)
+        if matrix.missing_value is None and (code := self._missing_code(matrix.dtype)) is not None:
+            matrix = as_matrix(matrix, missing_value=code)
+        if not 0.0 <= self.max_sample_missing <= 1.0:
+            raise InvalidInputError(
+                f"max_sample_missing={self.max_sample_missing!r}; expected a share in [0, 1]"
+            )
+        return filter_genotypes(matrix, self.variants, self.keep, self.remove)
+
+    def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
+        return MISSING_CALL if dtype.kind == "i" else None
+
+    def _cohort(self, matrix: ChunkedMatrix) -> Cohort:
+        rows = np.arange(matrix.shape[0])
+        if self.fit_samples is not None:
+            if not self.components:
+                raise InvalidInputError("fit_samples needs components=True to score the others")
+            mask = sample_mask(matrix.labels.samples, self.fit_samples, "fit_samples")
+            rows = np.flatnonzero(mask)
+        return Cohort(matrix, rows)
+
+    def _plan(self, cohort: Cohort) -> Plan:
+        fitted_on = _fitted(cohort)
+        settings = check_settings(self._settings(), fitted_on.shape)
+        everyone = cohort.everyone if fitted_on is not cohort.everyone else None
+        if self.loadings is not None and not self.components:
+            raise InvalidInputError("loadings= needs the pass that components=False saves")
+        _refuse_outputs({name: settings[name] for name in OUTPUTS if settings[name] is not None})
+        plan = plan_pca(fitted_on, settings, everyone)
+        return replace(plan, method="GenotypePCA")
+
+    def _calls_plan(self, matrix: ChunkedMatrix) -> Plan | None:
+        if self.max_sample_missing >= 1.0:
+            return None
+        return plan_counting(matrix, "calls by sample", RowMissing(), self.memory_limit)
+
+    def _drop_ill_called_samples(
+        self, matrix: ChunkedMatrix, plan: Plan, costs: list[PassCost]
+    ) -> ChunkedMatrix:
+        """A pass that counts, and the matrix of the samples that have enough calls."""
+        execution = self._execution(plan)
+        counted = run(
+            plan.passes[0], matrix, accumulators={"rows": RowMissing()}, execution=execution
+        )["rows"]
+        costs += execution.costs
+        kept = well_called_samples(matrix, counted.counts(), self.max_sample_missing)
+        return select(matrix, samples=kept)
+
+    def _project_all(self, everyone: ChunkedMatrix) -> tuple[Array, Array]:
+        """(scores, missing calls) of all samples by a pass of their own, where the solver does not
+        give them on its way."""
+        if transform_axis(everyone) == 1:
+            operands, settings = self._operands()
+            parts = {"scores": FeatureProjection(**settings), "rows": RowMissing()}
+            done = self._fold_all("transform", everyone, 1, parts, operands)
+            return done["scores"].projected(), done["rows"].counts()
+        projection = Projection.of(self.result_, False, "mean")
+        width = len(projection.components) + 1
+        sink = MemorySink(everyone.shape[0], width)
+        beside = projection.scratch_nbytes(everyone)
+        both = ScoresAndHoles(projection)
+        self._map_rows(
+            "transform", everyone, both, sink, lambda length: beside(length) + 8 * width * length
+        )
+        return sink.values[:, :-1].copy(), sink.values[:, -1].astype(np.int64)
+
+    def _warn_of_local_components(self) -> None:
+        result = self.result_
+        labels = result.labels.features
+        components: Iterable[Array] | None = result.components
+        if self.loadings is not None:
+            components = labelled_columns(self.loadings, COMPONENTS)
+        if components is None or "position" not in labels.extra:
+            return
+        found = local_components(components, labels.extra["chromosome"], labels.extra["position"])
+        if found:
+            warnings.warn(
+                f"{'; '.join(map(str, found))}: likely linkage disequilibrium or an inversion, not "
+                "ancestry. Prune (streampca.prune_ld; --ld-r2) or leave such regions out "
+                "(VariantFilter(exclude_long_range_ld=37); --exclude-long-range-ld 37).",
+                LocalComponentWarning,
+                stacklevel=3,
+            )
+
+    # -- results --------------------------------------------------------------------------------
+
+    @property
+    def scores_(self) -> Array:
+        """(n, k) projections of all samples: eigenvectors times singular values."""
+        scores = self._fitted().scores
+        assert scores is not None
+        return scores
+
+    @property
+    def eigenvectors_(self) -> Array:
+        """(n, k) scores divided by the singular values: unit columns over the fitted samples."""
+        return eigenvectors(self._fitted())
+
+    @property
+    def eigenvalues_(self) -> Array:
+        """(k,) of the relationship matrix ZZ'/M, M variants used (PLINK's .eigenval; PLINK counts
+        monomorphic variants in M too, where no ``--maf`` takes them out)."""
+        return eigenvalues(self._fitted())
+
+    @property
+    def frequencies_(self) -> Array:
+        """(p,) of the counted allele, among the calls of the fitted samples; NaN without a call."""
+        return frequencies(self._fitted())
+
+    @property
+    def tracy_widom_(self) -> TracyWidom:
+        """Significance of each component (EIGENSOFT's test)."""
+        return self._fitted().tracy_widom()
+
+
+def _fitted(cohort: Cohort) -> ChunkedMatrix:
+    if len(cohort.rows) == cohort.everyone.shape[0]:
+        return cohort.everyone
+    return select(cohort.everyone, samples=cohort.rows)
+
+
+@dataclass(frozen=True)
+class ScoresAndHoles:
+    """(rows, k + 1) scores and number of missing calls of a block of samples: a map."""
+
+    projection: Projection
+
+    def __call__(self, block: Block) -> Array:
+        return np.hstack([self.projection(block), block.row_missing[:, None]], dtype=np.float64)
+
+
+def _refuse_outputs(paths: Mapping[str, str]) -> None:
+    """Refuse outputs that are there, or the same, before anything is read."""
+    for name, path in paths.items():
+        if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+            raise InvalidInputError(f"{name}: {path} exists already; remove it or name another")
+    if len({os.path.realpath(path) for path in paths.values()}) < len(paths):
+        raise InvalidInputError(f"{' and '.join(paths)} are one path; name two")
+
+
+def _warn_of_children(samples: AxisLabels) -> None:
+    """Tell of samples whose parents are both among them."""
+    names = ("family", "individual", "father", "mother")
+    if not set(names) <= set(samples.extra):
+        return
+    family, individual, father, mother = (np.asarray(samples.extra[c]).tolist() for c in names)
+    there = set(zip(family, individual, strict=True))
+    children = sum(
+        NO_PARENT not in (f, m) and (home, f) in there and (home, m) in there
+        for home, f, m in zip(family, father, mother, strict=True)
+    )
+    if children:
+        warnings.warn(
+            f"{children} of {len(samples)} samples have both parents in the data; PLINK would use "
+            "founders only for frequencies, and relatives make components of their own: see "
+            "fit_samples",
+            NonFounderWarning,
+            stacklevel=3,
+        )

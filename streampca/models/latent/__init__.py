@@ -1,0 +1,1 @@
+"""Latent variables with a likelihood: probabilistic PCA and factor analysis."""

@@ -1,0 +1,247 @@
+"""EM of a linear Gaussian model, one read for each step, until nothing is left to gain."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import Accumulator, LatentEquations, RowInformation
+from streampca.accumulators.row_information import BESIDE
+from streampca.errors import AccuracyWarning
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix
+from streampca.models.latent.em_features import ColumnStep, RowPosteriors, posteriors_of, state_of
+from streampca.models.pca.plan import transform_axis
+from streampca.passes import (
+    Candidate,
+    Execution,
+    PassResult,
+    Plan,
+    make_plan,
+    pass_spec,
+    run,
+    single_threaded_blas,
+)
+from streampca.solvers import LatentState, expanded_step
+from streampca.store import MemorySink
+
+LIKELY = 8  # steps that are usually enough, for the prediction of time
+SLOWEST = 0.5  # rate of convergence that is always allowed for
+SIDES = ("samples", "features")
+ROUNDING = 1e-14  # of the log-likelihood
+
+
+@dataclass(frozen=True)
+class EmResult:
+    """Parameters whose log-likelihood is known, and how it came there.
+
+    seen : (p,) weights of the observed cells.
+    trace : (passes,) log-likelihood at each pass; the last is that of ``state``.
+    gain : what it may still lack, extrapolated.
+    """
+
+    state: LatentState
+    seen: Array
+    trace: Array
+    gain: float
+    converged: bool
+
+
+def em_plan(
+    matrix: ChunkedMatrix, k: int, max_passes: int, memory_limit: Any, scaled: bool
+) -> Plan:
+    """The plan of at most so many steps for k factors, along the axis of the smaller blocks."""
+    axes = (1, 0) if transform_axis(matrix) == 1 else (0, 1)
+    candidates = [_candidate(matrix, k, max_passes, scaled, axis) for axis in axes]
+    return make_plan(matrix, "EM", candidates, memory_limit)
+
+
+def _candidate(
+    matrix: ChunkedMatrix, k: int, max_passes: int, scaled: bool, axis: int
+) -> Candidate:
+    n, p = matrix.shape
+    pairs = k * (k + 1) // 2
+    sums: Accumulator = RowInformation(width=k)
+    kept = 2 * p * (2 * k + BESIDE + 3) * 8 + n * (pairs + k + 2) * 8
+    if axis == 0:  # the parameters, those before, and a copy of them
+        sums, kept = (
+            LatentEquations(scale="scale" if scaled else None, width=k),
+            p * (3 * k + 6) * 8,
+        )
+    flops = 2.0 * n * p * k * (k + 4) + 4.0 * n * k**3
+    spec = pass_spec("em", matrix, axis, [sums], flops=flops, kept_nbytes=kept)
+    spec = replace(spec, times=max_passes, likely=min(max_passes, LIKELY))
+    side = (p, n)[axis]
+    solve = spec.total_nbytes + kept + side * (2 * pairs + (k + 1) * (k + 3) + 4 * k + 8) * 8
+    reason = f"one read for each step of EM, at most {max_passes}, {SIDES[axis]} streamed"
+    return Candidate("em", reason, (spec,), solve)
+
+
+def joined_plan(first: Plan, second: Plan, method: str) -> Plan:
+    """One plan of the passes of two, which run one after the other."""
+    memory: dict[str, dict[str, int]] = {"process": {}}
+    for term in {**first.memory["process"], **second.memory["process"]}:
+        both = [one.memory["process"].get(term, 0) for one in (first, second)]
+        memory["process"][term] = max(both)
+    memory |= {name: dict(terms) for name, terms in first.memory.items() if name != "process"}
+    for name, terms in second.memory.items():
+        if name != "process":
+            memory[f"{second.solver} solver" if name == "solver" else name] = dict(terms)
+    return replace(
+        first,
+        method=method,
+        solver=f"{first.solver}, {second.solver}",
+        reason=f"{first.reason}; where there are holes, {second.reason}",
+        passes=first.passes + second.passes,
+        memory=memory,
+        solve_flops=first.solve_flops + second.solve_flops,
+    )
+
+
+def run_em(
+    plan: Plan,
+    matrix: ChunkedMatrix,
+    state: LatentState,
+    *,
+    scale: Array | None,
+    shared: bool,
+    lower: float,
+    tol: float,
+    execution: Execution,
+    weights: Array | None,
+) -> EmResult:
+    """EM from ``state``, one read a step; the trace is the log-likelihood of the data.
+
+    plan : of the steps alone; ``execution.n_passes`` counts those before it too.
+    scale : (p,) divisors of the columns, 0 for those that are left out, or None.
+    weights : (n,) of the samples, or None.  shared, lower : as :func:`expanded_step`.
+    Warns (AccuracyWarning) where the likelihood may still gain more than ``tol``.
+    """
+    one, most = plan.passes[0], plan.passes[0].times
+    before = execution.n_passes - most
+
+    def read(number: int, **more: Any) -> PassResult:
+        execution.pass_number = before + number
+        named = replace(one, name=f"em {number}")
+        return run(named, matrix, weights=weights, execution=execution, **more)
+
+    stepper = _BySamples if one.axis == 0 else _ByFeatures
+    found = iterate(stepper(read, state, scale, shared, lower, weights), tol, most)
+    execution.finished()
+    if not found.converged:
+        warnings.warn(
+            f"EM has not converged in max_passes={most}: the log-likelihood may still gain about "
+            f"{found.gain:.2g} (tol={tol:g})",
+            AccuracyWarning,
+            stacklevel=4,
+        )
+    if scale is None:
+        return found
+    logs = np.log(scale, out=np.zeros_like(scale), where=scale > 0)
+    return replace(found, trace=found.trace - float(found.seen @ logs))
+
+
+@dataclass
+class _BySamples:
+    """Steps of EM over streamed samples: the equations of all columns, then their solution."""
+
+    read: Callable[..., PassResult]
+    state: LatentState
+    scale: Array | None
+    shared: bool
+    lower: float
+    weights: Array | None
+    sums: LatentEquations | None = None
+
+    def step(self, number: int) -> float:
+        """Go to the next parameters, unless these are the first; their log-likelihood."""
+        if self.sums is not None:
+            with single_threaded_blas():
+                self.state = expanded_step(
+                    self.sums, self.state, self.scale, self.shared, self.lower
+                )
+        operands: dict[str, Any] = {} if self.scale is None else {"scale": self.scale}
+        width = self.state.loadings.shape[1]
+        empty = LatentEquations(scale=None if self.scale is None else "scale", width=width)
+        operands |= vars(self.state)
+        self.sums = self.read(number, accumulators={"sums": empty}, operands=operands)["sums"]
+        assert self.sums is not None
+        return self.sums.likelihood
+
+    @property
+    def seen(self) -> Array:
+        """(p,) weights of the observed cells."""
+        assert self.sums is not None
+        return np.asarray(self.sums.seen)
+
+
+@dataclass
+class _ByFeatures:
+    """Steps of EM over streamed features: a column is solved for, and used, in one read."""
+
+    read: Callable[..., PassResult]
+    state: LatentState
+    scale: Array | None
+    shared: bool
+    lower: float
+    weights: Array | None
+    rows: RowPosteriors | None = None
+    seen: Array = field(default_factory=lambda: np.zeros(0))
+
+    def step(self, number: int) -> float:
+        """Go to the next parameters, unless these are the first; their log-likelihood."""
+        p, k = self.state.loadings.shape
+        operands: dict[str, Any] = {} if self.scale is None else {"scale": self.scale}
+        operands |= {} if self.rows is None else self.rows.operands
+        table = MemorySink(p, k + BESIDE)
+        sums = self.read(
+            number,
+            accumulators={"sums": RowInformation(width=k)},
+            operands=operands,
+            side_inputs=vars(self.state),
+            maps={"columns": ColumnStep(self.shared, self.lower)},
+            sinks={"columns": table},
+        )["sums"]
+        noise = float(self.state.noise.max(initial=0.0)) or 1.0
+        if self.rows is not None:
+            noise = max(sums.rest / max(sums.cells, 1e-300), self.lower)
+        with single_threaded_blas():
+            self.rows = posteriors_of(sums, noise if self.shared else 1.0, self.weights)
+        self.state = state_of(table.values, self.state, noise if self.shared else None)
+        self.seen = table.values[:, k + 3]
+        return self.rows.likelihood
+
+
+def iterate(stepper: _BySamples | _ByFeatures, tol: float, max_passes: int) -> EmResult:
+    """EM until the log-likelihood has at most ``tol`` to gain.
+
+    The gain is extrapolated from the last two: a rate a leaves a / (1 - a) times the last one.
+    A likelihood that fell, which only rounding can do, ends it at the state before.
+    """
+    trace: list[float] = []
+    while True:
+        before = stepper.state
+        likelihood = stepper.step(len(trace) + 1)
+        if trace and likelihood < trace[-1]:  # by rounding alone
+            gain = trace[-1] - likelihood
+            return EmResult(before, stepper.seen, np.array(trace), gain, gain <= tol)
+        trace.append(likelihood)
+        gain = _left_to_gain(trace)
+        if gain <= tol or len(trace) >= max_passes:
+            return EmResult(stepper.state, stepper.seen, np.array(trace), gain, gain <= tol)
+
+
+def _left_to_gain(trace: list[float]) -> float:
+    """By extrapolation; infinite after fewer than three passes."""
+    if len(trace) < 3:
+        return math.inf
+    before, last = trace[-2] - trace[-3], trace[-1] - trace[-2]
+    if last <= ROUNDING * abs(trace[-1]):
+        return last
+    rate = min(max(last / before if before > 0 else 1.0, SLOWEST), 0.999)
+    return last * rate / (1.0 - rate)

@@ -1,0 +1,312 @@
+"""Factor analysis by maximum likelihood: a few factors, and noise of every feature's own."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix, Labels
+from streampca.models.assemble import provenance
+from streampca.models.covariance import checked_covariance
+from streampca.models.fitted import check_ddof, freedom
+from streampca.models.given import resolve_given
+from streampca.models.latent.em import em_plan, joined_plan
+from streampca.models.latent.factor_fit import check_factors, factor_result, fit_covariance
+from streampca.models.latent.factor_passes import fit_around_holes, fit_factors
+from streampca.models.latent.factor_plan import plan_factors
+from streampca.models.latent.factor_result import FactorDecomposition
+from streampca.models.latent.latent import LatentModel
+from streampca.models.latent.rows import SCORES
+from streampca.models.linear import attach
+from streampca.passes import PassCost, Plan, check_workers, find_client
+from streampca.solvers.rotation import METHODS
+from streampca.sources import as_matrix
+
+
+class FactorAnalysis(LatentModel):
+    """Maximum likelihood factor analysis of a matrix that need not fit in memory.
+
+    x = mean + deviation * (L f + e), factors f of variance 1, e independent with the variances
+    ``uniquenesses_``: R's ``factanal``, which fits correlations.
+
+    Parameters
+    ----------
+    n_components : number of factors.
+    rotation : None, "varimax" (orthogonal) or "promax" (factors may correlate).
+    normalize, power : of the rotation, as :func:`streampca.rotate`.
+    rotation_tol : varimax stops where R's does, when its criterion grows by less than this share;
+        0 goes to the optimum, as :func:`streampca.rotate` does. Where the structure is simple the
+        two agree; else factors can differ by 0.01 radians.
+    scores : what ``transform`` gives: "regression" (the posterior mean; Thomson's) or "bartlett"
+        (weighted least squares, without bias).
+    min_uniqueness : least uniqueness; one that ends there is a Heywood case, and is reported.
+    solver : "scatter" (p x p correlations, one pass, Newton steps), "streamed" (p large: a look,
+        and one pair of products with k vectors for each read, usually 3 to 5), or "auto": as
+        ``plan(X)`` says, by memory and predicted time.
+    tol : "streamed" and EM stop when the log-likelihood of all rows has at most this to gain.
+    max_passes : of "streamed", the look included, and of EM.
+    ddof : variances divide by n - ddof (scikit-learn's is 0). Correlations, uniquenesses and the
+        test do not depend on it.
+    missing : "raise"; "em" leaves holes out of the likelihood, exactly, with one read for each step
+        of EM, from "mean" on, where a hole holds its column's mean in the fit. ``transform``,
+        ``posterior`` and ``score_samples`` leave holes out under both.
+    missing_value, memory_limit, scheduler, progress, checkpoint : as :class:`PCA`.
+
+    Attributes
+    ----------
+    loadings_ (p, k) and uniquenesses_ (p,) on the scale of correlations; components_ (k, p) and
+    noise_variance_ (p,) in the units of the data, as scikit-learn has them; correlations_ (k, k)
+    of the factors; heywood_ : numbers of the features at the bound; log_likelihood_;
+    test_statistic_, degrees_of_freedom_ and p_value_ of the test that k factors are enough
+    (Bartlett's correction); aic_, bic_; converged_, n_iter_; result_, a
+    :class:`FactorDecomposition`. explained_variance_ are the sums of squared loadings,
+    explained_variance_ratio_ their share of the p unit variances.
+
+    trace_ : of "streamed", the best log-likelihood known after every product, of EM that of every
+    pass; result_.gain what it may still lack. The test needs log|S|: NaN where that is not known.
+
+    Cost: "scatter" one pass, n p^2 flops, 10 p^2 float64, then 5 to 10 Newton steps of about
+    (13 + 2 k) p^3 flops; "streamed" 3 to 6 passes of 4 n p (k + 12) flops, 6 p (9 k + 12) float64.
+    Source: Lawley and Maxwell 1971, "Factor Analysis as a Statistical Method", chapters 2 to 4.
+    """
+
+    whiten = False
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        rotation: str | None = None,
+        normalize: bool = True,
+        power: float = 4.0,
+        rotation_tol: float = 1e-5,
+        scores: str = "regression",
+        min_uniqueness: float = 0.005,
+        solver: str = "auto",
+        tol: float = 1e-2,
+        max_passes: int = 100,
+        ddof: int = 1,
+        missing: str = "raise",
+        missing_value: float | None = None,
+        memory_limit: int | str | None = None,
+        scheduler: Any = None,
+        progress: Any = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.rotation = rotation
+        self.normalize = normalize
+        self.power = power
+        self.rotation_tol = rotation_tol
+        self.scores = scores
+        self.min_uniqueness = min_uniqueness
+        self.solver = solver
+        self.tol = tol
+        self.max_passes = max_passes
+        self.ddof = ddof
+        self.missing = missing
+        self.missing_value = missing_value
+        self.memory_limit = memory_limit
+        self.scheduler = scheduler
+        self.progress = progress
+        self.checkpoint = checkpoint
+
+    plan_: Plan
+    cost_: list[PassCost]
+
+    def plan(self, X: Any, *, dim: Any = None) -> Plan:
+        """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing.
+
+        Raises MemoryLimitError, naming the smallest limit that would do.
+        """
+        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        return self._plans(matrix, self._settings(matrix.shape[1]))[0]
+
+    def _plans(
+        self, matrix: ChunkedMatrix, settings: dict[str, Any]
+    ) -> tuple[Plan, Plan, Plan | None]:
+        """(the whole plan, that of the factors without holes, that of EM or None)."""
+        if self.missing != "em":
+            plan = plan_factors(matrix, settings)
+            return plan, plan, None
+        possible = matrix.dtype.kind == "f" or matrix.missing_value is not None
+        first = plan_factors(matrix, settings | {"missing": "mean" if possible else "raise"})
+        if not possible:
+            return first, first, None
+        k, most = int(self.n_components), int(self.max_passes)
+        steps = em_plan(matrix, k, most, self.memory_limit, scaled=True)
+        return joined_plan(first, steps, "FactorAnalysis"), first, steps
+
+    def _settings(self, p: int) -> dict[str, Any]:
+        """The parameters; refuse those that no data of p features can meet."""
+        settings = self.get_params()
+        check_ddof(self.ddof)
+        check_factors(settings, p)
+        if self.missing not in ("raise", "mean", "em"):
+            raise InvalidInputError(f"missing={self.missing!r}; expected 'raise', 'mean' or 'em'")
+        if self.rotation is not None and self.rotation not in METHODS:
+            raise InvalidInputError(
+                f"rotation={self.rotation!r}; expected None or one of {METHODS}"
+            )
+        most = self.max_passes
+        if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 3:
+            raise InvalidInputError(f"max_passes={most!r}; expected 3 or more")
+        if not 0.0 <= self.rotation_tol < 1.0:
+            raise InvalidInputError(f"rotation_tol={self.rotation_tol!r}; expected 0 or a share")
+        if self.scores not in SCORES:
+            raise InvalidInputError(f"scores={self.scores!r}; expected one of {SCORES}")
+        return settings
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.
+
+        sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
+        Warns (HeywoodWarning) of uniquenesses at their bound.
+        """
+        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        settings = self._settings(matrix.shape[1])
+        weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
+        freedom(matrix.shape[0] if weights is None else float(weights.sum()), settings)
+        whole, plan, steps = self._plans(matrix, settings)
+        client = find_client(self.scheduler)
+        whole.check_machine()
+        if client is not None:
+            check_workers(client, whole)
+        execution = self._execution(plan)
+        execution.checkpoint, execution.n_passes = self.checkpoint, whole.n_passes
+        self.n_features_in_ = matrix.shape[1]
+        how = settings if steps is None else settings | {"missing": "mean"}
+        found = fit_factors(plan, matrix, how, execution, weights)
+        if steps is not None and found.has_holes:
+            again = self._execution(steps)
+            again.checkpoint, again.n_passes = self.checkpoint, whole.n_passes
+            again.costs, again.checkpoints = execution.costs, execution.checkpoints
+            found = fit_around_holes(steps, matrix, found, settings, again, weights)
+        execution.finished()
+        self.plan_, self.cost_, self.dim_ = whole, execution.costs, dim
+        self.result_ = factor_result(
+            found,
+            settings,
+            matrix.labels,
+            matrix.shape[0],
+            plan=whole.to_dict(),
+            provenance=provenance(execution.costs, matrix.fingerprint()),
+        )
+        return self
+
+    @classmethod
+    def from_covariance(
+        cls,
+        S: Any,
+        *,
+        n_samples: int | None = None,
+        mean: Any = None,
+        names: Any = None,
+        **settings: Any,
+    ) -> FactorAnalysis:
+        """A fitted factor analysis from a covariance or correlation matrix alone.
+
+        S : (p, p) symmetric.  n_samples : rows behind it, if known; without it there is no test
+        and no likelihood.  mean : (p,) or None (0).  names : of the features.
+        settings : parameters of the estimator, such as n_components=2, rotation="varimax".
+        """
+        model = cls(**settings)
+        matrix, center, names = checked_covariance(S, mean, names)
+        chosen = model._settings(len(matrix))
+        weight = float("nan") if n_samples is None else float(n_samples)
+        if n_samples is not None:
+            freedom(weight, chosen)
+        variance = np.diagonal(matrix)
+        if variance.min() < 0 or np.linalg.eigvalsh(matrix)[0] < -1e-8 * variance.sum():
+            raise InvalidInputError("S has a negative eigenvalue; expected a covariance matrix")
+        found = fit_covariance(
+            matrix, center, weight, chosen, np.flatnonzero(variance > 0), np.zeros(0, np.int64)
+        )
+        labels = Labels.plain((0, len(matrix)), None if names is None else list(names))
+        attach(model, factor_result(found, chosen, labels, n_samples or 0))
+        return model
+
+    # -- what was found -------------------------------------------------------------------------
+
+    def _factors(self) -> FactorDecomposition:
+        result = self._fitted()
+        assert isinstance(result, FactorDecomposition)
+        return result
+
+    @property
+    def components_(self) -> Array:
+        """(k, p) loadings in the units of the data, as scikit-learn has them."""
+        result = self._factors()
+        return np.asarray(result.loadings.T * result.scale)
+
+    @property
+    def loadings_(self) -> Array:
+        """(p, k) loadings on the scale of correlations."""
+        return self._factors().loadings
+
+    @property
+    def uniquenesses_(self) -> Array:
+        """(p,) shares of the variances that no factor explains; 0 where nothing varies."""
+        return self._factors().uniquenesses
+
+    @property
+    def noise_variance_(self) -> Array:  # type: ignore[override]
+        """(p,) variances that no factor explains, in the units of the data."""
+        result = self._factors()
+        return np.asarray(result.uniquenesses * np.asarray(result.scale) ** 2)
+
+    @property
+    def correlations_(self) -> Array:
+        """(k, k) of the factors; the identity unless promax rotated them."""
+        return self._factors().correlations
+
+    @property
+    def heywood_(self) -> Array:
+        """Numbers of the features whose uniqueness lies at its lower bound."""
+        return self._factors().heywood
+
+    @property
+    def test_statistic_(self) -> float:
+        """Chi-square statistic of the hypothesis that k factors are enough."""
+        return self._factors().statistic
+
+    @property
+    def degrees_of_freedom_(self) -> int:
+        """Of that test; negative where the factors are too many."""
+        return self._factors().freedom
+
+    @property
+    def p_value_(self) -> float:
+        """Of that test; NaN where there is none."""
+        return self._factors().p_value
+
+    @property
+    def trace_(self) -> Array:
+        """(reads,) the best log-likelihood known after each product; empty of "scatter"."""
+        return self._factors().trace
+
+    @property
+    def converged_(self) -> bool:
+        """Whether the likelihood equations are solved."""
+        return self._factors().converged
+
+    @property
+    def n_iter_(self) -> int:
+        """Newton steps of "scatter", reads with products of "streamed"."""
+        return self._factors().steps
+
+    def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:
+        """(k + 1,) share of the variance that 0, 1, ..., k factors explain, in the fit alone."""
+        if X is not None:
+            raise InvalidInputError(
+                "factors are no orthogonal projection of rows; compare models by score(X), or "
+                "take PCA for the variance of other rows"
+            )
+        return super().r2_curve()
+
+    def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
+        """Not for factors: they explain correlations, not squares."""
+        raise InvalidInputError("factors explain correlations; compare models by score(X)")

@@ -1,0 +1,276 @@
+"""From a correlation matrix to a factor analysis."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.special
+
+from streampca.errors import AccuracyWarning, HeywoodWarning, InvalidInputError, shorten
+from streampca.kernels import Array
+from streampca.matrix import Labels
+from streampca.models.latent.em import EmResult
+from streampca.models.latent.factor_result import FactorDecomposition, degrees_of_freedom
+from streampca.passes import single_threaded_blas
+from streampca.solvers import (
+    FactorModel,
+    FactorSolution,
+    LatentState,
+    maximum_likelihood,
+    rotate_loadings,
+    signs_of_components,
+)
+
+
+@dataclass
+class FactorFit:
+    """What a fit found, before it is rotated and labelled.
+
+    solution : of the features ``live``, on the scale of their correlations.
+    log_determinant : of their correlation matrix, NaN where it is singular or not known.
+    log_likelihood : of one standardised row with the mean square of the fit, NaN where unknown.
+    """
+
+    solution: FactorSolution
+    live: Array
+    mean: Array
+    deviation: Array  # (p,) 0 for features that never vary
+    weight: float
+    log_determinant: float
+    log_likelihood: float
+    dropped: Array
+    missing: Array | None = None
+    trace: Array = field(default_factory=lambda: np.zeros(0))
+    gain: float = 0.0
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether features that vary have missing cells."""
+        return self.missing is not None and bool(np.any(self.missing[self.live] > 0))
+
+
+def check_factors(settings: dict[str, Any], p: int) -> None:
+    """Refuse what no data of p features can meet."""
+    k, lower = settings["n_components"], settings["min_uniqueness"]
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= p:
+        raise InvalidInputError(
+            f"n_components={k!r}; expected a number of factors between 1 and n_features={p}"
+        )
+    if isinstance(lower, bool) or not isinstance(lower, (int, float)) or not 0 < lower < 1:
+        raise InvalidInputError(
+            f"min_uniqueness={lower!r}; expected a share of variance between 0 and 1, as 0.005"
+        )
+
+
+def fit_covariance(
+    covariance: Array,
+    mean: Array,
+    weight: float,
+    settings: dict[str, Any],
+    live: Array,
+    dropped: Array,
+) -> FactorFit:
+    """Maximum likelihood from a covariance or correlation matrix.
+
+    covariance : (p, p) with the lower triangle valid.  weight : of the samples behind it, with
+    divisor weight - ddof; NaN where it is not known.  live : numbers of the features that vary.
+    """
+    p = len(covariance)
+    deviation = np.zeros(p)
+    deviation[live] = np.sqrt(np.diagonal(covariance)[live])
+    if not len(live):
+        nothing = FactorSolution(np.zeros((0, 0)), np.zeros(0), 0.0, 0, 0.0, True)
+        return FactorFit(nothing, live, mean, deviation, weight, 0.0, 0.0, dropped)
+    correlation = np.tril(covariance if len(live) == p else covariance[np.ix_(live, live)])
+    correlation /= deviation[live][:, None] * deviation[live][None, :]
+    correlation += np.tril(correlation, -1).T
+    np.fill_diagonal(correlation, 1.0)
+    k = min(settings["n_components"], len(live))
+    with single_threaded_blas():
+        solution = maximum_likelihood(correlation, k, settings["min_uniqueness"])
+        logdet = _log_determinant(correlation)
+        model = FactorModel(solution.loadings, solution.uniquenesses)
+        correlation *= (weight - settings["ddof"]) / weight
+        likelihood = model.mean_log_likelihood(correlation)
+    return FactorFit(solution, live, mean, deviation, weight, logdet, likelihood, dropped)
+
+
+def first_factors(fit: FactorFit, lower: float) -> LatentState:
+    """Where EM with holes begins: the factors of the mean-filled matrix, on its own scale.
+
+    No factor begins at 0: EM would leave it there.
+    """
+    p, k = len(fit.mean), fit.solution.loadings.shape[1]
+    loadings, noise = np.zeros((p, k)), np.zeros(p)
+    loadings[fit.live] = fit.solution.loadings
+    noise[fit.live] = np.maximum(fit.solution.uniquenesses, lower)
+    weak = np.flatnonzero(np.linalg.norm(loadings, axis=0) < 1e-6)
+    start = np.random.default_rng(0).standard_normal((len(fit.live), len(weak)))
+    loadings[np.ix_(fit.live, weak)] = 0.1 * start
+    return LatentState(loadings, noise, fit.mean)
+
+
+def factors_of_em(fit: FactorFit, found: EmResult, lower: float) -> FactorFit:
+    """What EM found, on the scale of the correlations of its own model."""
+    live, state = fit.live, found.state
+    spread = np.sum(state.loadings[live] ** 2, axis=1) + state.noise[live]
+    root = np.sqrt(spread)
+    unique = np.maximum(state.noise[live] / spread, lower)
+    weighted = state.loadings[live] / np.sqrt(state.noise[live])[:, None]
+    with single_threaded_blas():  # canonical: W'W / noise is diagonal
+        u, singular, _ = np.linalg.svd(weighted, full_matrices=False)
+    loadings = u * singular * np.sqrt(state.noise[live] / spread)[:, None]
+    solution = FactorSolution(
+        loadings, unique, float("nan"), len(found.trace), float("nan"), found.converged
+    )
+    deviation = np.zeros_like(fit.deviation)
+    deviation[live] = fit.deviation[live] * root
+    likelihood = float(found.trace[-1] / fit.weight + np.sum(np.log(deviation[live])))
+    return FactorFit(
+        solution, live, state.center, deviation, fit.weight, float("nan"), likelihood,
+        fit.dropped, fit.missing, found.trace, found.gain,
+    )  # fmt: skip
+
+
+def _log_determinant(correlation: Array) -> float:
+    """NaN where the matrix is singular to rounding."""
+    try:
+        factor = scipy.linalg.cholesky(correlation, lower=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        return float("nan")
+    diagonal = np.diagonal(factor)
+    if diagonal.min() ** 2 <= len(diagonal) * np.finfo(np.float64).eps:
+        return float("nan")
+    return 2.0 * float(np.sum(np.log(diagonal)))
+
+
+def factor_result(
+    fit: FactorFit, settings: dict[str, Any], labels: Labels, n_samples: int, **more: Any
+) -> FactorDecomposition:
+    """The frozen result: rotated, ordered, tested, its user warned.
+
+    more : further fields of the result, such as the plan and where the data came from.
+    """
+    p, live, solution = len(fit.mean), fit.live, fit.solution
+    k = settings["n_components"]
+    plain, uniquenesses = np.zeros((p, k)), np.zeros(p)
+    plain[live, : solution.loadings.shape[1]] = solution.loadings
+    uniquenesses[live] = solution.uniquenesses
+    full, rotation, correlations = _rotated(plain, settings)
+    lengths = np.linalg.norm(full, axis=0)
+    unit = np.divide(full, lengths, out=np.zeros_like(full), where=lengths > 0)
+    at_bound = solution.uniquenesses <= settings["min_uniqueness"] * (1.0 + 1e-9)
+    discrepancy = solution.discrepancy - fit.log_determinant - len(live)
+    freedom = degrees_of_freedom(len(live), k)
+    jacobian = float(np.sum(np.log(fit.deviation[live])))
+    likelihood = fit.weight * (fit.log_likelihood - jacobian) if n_samples else float("nan")
+    statistic, p_value = _test(discrepancy, fit.weight if n_samples else 0.0, len(live), k)
+    result = FactorDecomposition(
+        method="FactorAnalysis",
+        explained_variance=lengths**2,
+        total_variance=float(len(live)),
+        mean=fit.mean,
+        n_samples=n_samples,
+        ddof=settings["ddof"],
+        rank=k,
+        components=np.ascontiguousarray(unit.T),
+        scale=fit.deviation,
+        dropped=fit.dropped,
+        constant=np.setdiff1d(np.arange(p), np.union1d(live, fit.dropped)),
+        missing=fit.missing,
+        labels=labels,
+        settings={n: v for n, v in settings.items() if n not in ("scheduler", "progress")},
+        weight=fit.weight if n_samples else float("nan"),
+        feature_variance=fit.deviation**2,
+        log_likelihood=likelihood,
+        uniquenesses=uniquenesses,
+        rotation=rotation,
+        correlations=correlations,
+        heywood=live[at_bound],
+        trace=fit.trace,
+        lower=settings["min_uniqueness"],
+        discrepancy=discrepancy,
+        statistic=statistic,
+        freedom=freedom,
+        p_value=p_value,
+        steps=solution.steps,
+        converged=solution.converged,
+        gradient=solution.gradient,
+        gain=fit.gain,
+        **more,
+    )
+    _warn(result, settings)
+    return result
+
+
+def _rotated(loadings: Array, settings: dict[str, Any]) -> tuple[Array, Array, Array]:
+    """(loadings, rotation, correlations of the factors), ordered by squared lengths, with the
+    sign rule of all components."""
+    turn = np.eye(loadings.shape[1])
+    used = np.flatnonzero(np.any(loadings != 0.0, axis=0))
+    if settings["rotation"] is not None and len(used):
+        names = {"normalize": "normalize", "power": "power", "growth": "rotation_tol"}
+        chosen = {name: settings[ours] for name, ours in names.items()}
+        with single_threaded_blas():
+            found = rotate_loadings(loadings[:, used], settings["rotation"], **chosen)
+        turn[np.ix_(used, used)] = found.matrix
+        if not found.converged:
+            warnings.warn(
+                f"the rotation has not converged after {found.sweeps} sweeps: the criterion is "
+                "flat. Take another number of factors",
+                AccuracyWarning,
+                stacklevel=4,
+            )
+    made = loadings @ turn
+    order = np.argsort(-np.sum(made**2, axis=0), kind="stable")
+    turn = turn[:, order] * signs_of_components(made[:, order])
+    inverse = np.linalg.inv(turn)
+    oblique = settings["rotation"] == "promax"
+    return loadings @ turn, turn, inverse @ inverse.T if oblique else np.eye(len(turn))
+
+
+def _test(discrepancy: float, weight: float, p: int, k: int) -> tuple[float, float]:
+    """(statistic, p-value) of the hypothesis that k factors are enough; NaN where there is none.
+
+    Source: Bartlett 1951, Biometrika 38, 337-344; Lawley and Maxwell 1971, section 4.3.
+    """
+    freedom = degrees_of_freedom(p, k)
+    factor = weight - 1.0 - (2 * p + 5) / 6.0 - 2.0 * k / 3.0
+    if freedom <= 0 or factor <= 0 or not np.isfinite(discrepancy):
+        return float("nan"), float("nan")
+    statistic = factor * max(discrepancy, 0.0)
+    return statistic, float(scipy.special.chdtrc(freedom, statistic))
+
+
+def _warn(result: FactorDecomposition, settings: dict[str, Any]) -> None:
+    names, at_bound = result.labels.features, result.heywood
+    if len(at_bound):
+        shown = shorten(names.names(at_bound[:4].tolist()), len(at_bound))
+        warnings.warn(
+            f"a Heywood case: the uniqueness of {shown} lies at its lower bound, "
+            f"min_uniqueness={result.lower:g}; the likelihood grows towards 0. Fewer factors, or "
+            "more samples, may give a proper solution",
+            HeywoodWarning,
+            stacklevel=4,
+        )
+    p, k = result.n_features_used, result.n_components
+    if result.freedom < 0 or p < k:
+        warnings.warn(
+            f"{k} factors are too many for {p} features that vary: the likelihood does not say "
+            "which loadings they have",
+            AccuracyWarning,
+            stacklevel=4,
+        )
+    if not result.converged and settings["missing"] != "em":  # EM says it itself
+        left = f"{result.gain:.1e} (tol={settings['tol']:g})" if len(result.trace) else "little"
+        warnings.warn(
+            f"the factors are not certain: the likelihood equations are solved to "
+            f"{result.gradient:.1e} after {result.steps} steps, and the log-likelihood may gain "
+            f"{left}; max_passes={settings['max_passes']} or rounding ended the iteration",
+            AccuracyWarning,
+            stacklevel=4,
+        )

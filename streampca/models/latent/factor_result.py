@@ -1,0 +1,102 @@
+"""The fitted result of a factor analysis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.models.latent.result import LatentDecomposition
+from streampca.solvers import FactorModel, TracyWidom
+
+
+def _empty() -> Array:
+    return np.zeros((0, 0))
+
+
+def degrees_of_freedom(p: int, k: int) -> int:
+    """((p - k)^2 - p - k) / 2: correlations less parameters. Negative where k is too many."""
+    return ((p - k) ** 2 - p - k) // 2
+
+
+@dataclass(frozen=True, repr=False)
+class FactorDecomposition(LatentDecomposition, kind="factor model"):
+    """Correlations as L C L' + diag(uniquenesses); ``scale`` has the standard deviations.
+
+    components : (k, p) columns of L with length 1, which are not orthogonal.
+    explained_variance : (k,) their squared lengths, descending (R's "SS loadings");
+        total_variance : how many features vary.
+    uniquenesses : (p,) shares of the variance that no factor explains; 0 in features that the
+        model leaves out.
+    rotation : (k, k), L = unrotated loadings @ rotation.  correlations : C (k, k) of the factors.
+    heywood : numbers of the features whose uniqueness lies at ``lower``, the bound.
+    discrepancy : log|Sigma| - log|S| + tr(S / Sigma) - p, NaN where S is singular or unknown.
+    statistic, freedom, p_value : Bartlett's test that k factors are enough.
+    steps, converged : of the iteration.  gradient : the largest of the likelihood equations at
+        its end.  gain : what the log-likelihood may still lack, estimated.
+    """
+
+    uniquenesses: Array = field(default_factory=lambda: np.zeros(0))
+    rotation: Array = field(default_factory=_empty)
+    correlations: Array = field(default_factory=_empty)
+    heywood: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    trace: Array = field(default_factory=lambda: np.zeros(0))
+    lower: float = 0.005
+    discrepancy: float = float("nan")
+    statistic: float = float("nan")
+    freedom: int = 0
+    p_value: float = float("nan")
+    steps: int = 0
+    converged: bool = True
+    gradient: float = 0.0
+    gain: float = 0.0
+
+    documented: ClassVar[tuple[str, ...]] = (
+        *LatentDecomposition.documented,
+        "lower",
+        "discrepancy",
+        "statistic",
+        "freedom",
+        "p_value",
+        "steps",
+        "converged",
+        "gradient",
+        "gain",
+    )
+
+    def _factor_model(self) -> FactorModel:
+        k = self.n_components
+        plain = np.array_equal(self.correlations, np.eye(k))
+        return FactorModel(self.loadings, self.uniquenesses, None if plain else self.correlations)
+
+    @property
+    def structure(self) -> Array:
+        """(p, k) correlations of features with factors: loadings @ correlations."""
+        return self.loadings @ self.correlations
+
+    @property
+    def communalities(self) -> Array:
+        """(p,) shares of the variance that the factors explain."""
+        return np.asarray(np.sum(self.loadings * self.structure, axis=1))
+
+    @property
+    def n_parameters(self) -> int:
+        """Loadings but for a rotation, uniquenesses, means and standard deviations."""
+        p, k = self.n_features_used, self.n_components
+        return p * k - k * (k - 1) // 2 + 2 * p
+
+    def tracy_widom(self) -> TracyWidom:
+        """Not for factors."""
+        raise InvalidInputError(
+            "the Tracy-Widom test is one of principal components; factors have result.statistic, "
+            "result.freedom and result.p_value"
+        )
+
+    def rotate(self, *_: Any, **__: Any) -> Any:
+        """Not for factors, which are rotated as they are fitted."""
+        raise InvalidInputError(
+            "factors are rotated by the fit: FactorAnalysis(rotation='varimax') or 'promax'"
+        )

@@ -1,0 +1,150 @@
+"""Factor analysis of more features than a p x p matrix can hold: one product pair for each read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import Accumulator, LeadingDirections, Moments, SubspaceStep
+from streampca.accumulators.base import refuse_partly_missing
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix, Standardize, constant_columns
+from streampca.models.fitted import Resolution, Runner
+from streampca.models.latent.factor_fit import FactorFit
+from streampca.models.pca.krylov_plan import RANDOM, space_dtype
+from streampca.passes import Plan, single_threaded_blas
+from streampca.solvers import (
+    FactorPoint,
+    FactorSolution,
+    FactorSurrogate,
+    solution_of,
+    start_block,
+)
+from streampca.solvers.factor_model import LOG_2_PI
+
+BLOCKS = 8  # of the basis that are kept, beside the first
+
+
+def looking(matrix: ChunkedMatrix, settings: dict[str, Any], width: int) -> dict[str, Accumulator]:
+    """The empty accumulators of the first pass."""
+    found: dict[str, Accumulator] = {"columns": Moments()}
+    if not matrix.sparse:  # sparse blocks are not expanded to look: random vectors begin
+        found["start"] = LeadingDirections(
+            streamed=0,
+            standardize=Standardize(scale="std", ddof=settings["ddof"]),
+            width=max(1, width - RANDOM),
+            missing=settings["missing"],
+        )
+    return found
+
+
+def fit_streamed(
+    plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner, weight: float
+) -> FactorFit:
+    """Look at the matrix once, then read it until nothing is left to gain.
+
+    step : runs a pass of the plan by its name.  weight : of all samples.
+    """
+    done = step("look", accumulators=looking(matrix, settings, plan.sizes["width"]))
+    stats = done["columns"].columns()
+    if settings["missing"] == "raise":
+        refuse_partly_missing(stats.missing, matrix.shape[0])
+    dropped = np.flatnonzero(stats.count == 0)
+    still = constant_columns(stats, Resolution.of(matrix.dtype).eps)
+    live = np.setdiff1d(np.flatnonzero(~still), dropped)
+    freedom = weight - settings["ddof"]
+    deviation = np.zeros(len(stats.m2))
+    deviation[live] = np.sqrt(stats.m2[live] / freedom)
+    mean = np.array(stats.mean)
+    if not len(live):
+        nothing = FactorSolution(np.zeros((0, 0)), np.zeros(0), 0.0, 0, 0.0, True)
+        return FactorFit(nothing, live, mean, deviation, weight, 0.0, 0.0, dropped)
+    start = None if matrix.sparse else done["start"].directions()
+    reader = _Reader(matrix, step, live, stats.mean, deviation, freedom)
+    surrogate = FactorSurrogate(len(live), settings["min_uniqueness"])
+    with single_threaded_blas():
+        block = reader.first_block(start, min(plan.sizes["width"], len(live)))
+        best, trace, gain = _climbed(surrogate, reader, block, settings, plan, weight)
+    steps, share = reader.passes, freedom / weight
+    converged = gain <= settings["tol"]
+    solution = solution_of(best, settings["min_uniqueness"], steps, converged)
+    row = best.log_determinant + share * best.trace
+    likelihood = -0.5 * (len(live) * LOG_2_PI + row)
+    fit = FactorFit(solution, live, mean, deviation, weight, float("nan"), likelihood, dropped)
+    jacobian = float(np.sum(np.log(deviation[live])))
+    fit.trace = weight * (-0.5 * (len(live) * LOG_2_PI + np.array(trace)) - jacobian)
+    fit.gain, fit.missing = gain, stats.missing
+    return fit
+
+
+class _Reader:
+    """S times a few vectors, one pass each, on the features that vary."""
+
+    def __init__(
+        self, matrix: ChunkedMatrix, step: Runner, live: Array, mean: Array, deviation: Array,
+        freedom: float,
+    ) -> None:  # fmt: skip
+        self.matrix, self.step, self.live, self.freedom = matrix, step, live, freedom
+        self.mean, self.deviation = mean, deviation
+        self.passes = 0
+        self.dtype = space_dtype(matrix)
+
+    def first_block(self, directions: Array | None, width: int) -> Array:
+        """(live, width) orthonormal: what the look found, and random vectors."""
+        p, rng = len(self.live), np.random.default_rng(0)
+        known = np.zeros((p, 0)) if directions is None else directions[self.live]
+        known = known[:, : max(width - RANDOM, 1)]
+        return start_block(known, width, np.ones(p, bool), rng)
+
+    def product(self, block: Array) -> tuple[Array, Array]:
+        """(the block as it was multiplied, S times it)."""
+        self.passes += 1
+        full = np.zeros((len(self.deviation), block.shape[1]), self.dtype)
+        full[self.live] = block
+        done = self.step(
+            "step",
+            number=self.passes,
+            accumulators={"step": SubspaceStep(streamed=0, width=block.shape[1])},
+            operands={"q": full, "center": self.mean, "scale": self.deviation},
+        )["step"]
+        product = done.finished(self.mean, self.deviation)[self.live] / self.freedom
+        return full[self.live].astype(np.float64), product
+
+
+def _climbed(
+    surrogate: FactorSurrogate,
+    reader: _Reader,
+    block: Array,
+    settings: dict[str, Any],
+    plan: Plan,
+    weight: float,
+) -> tuple[FactorPoint, list[float], float]:
+    """(the best parameters whose likelihood is known, its trace, what it may still gain).
+
+    Every pass makes the likelihood of the surrogate's optimum known, and the surrogate exact
+    there; what the next optimum promises beyond it is what is left to gain. The climb begins at
+    the best parameters known, so that an optimum that promised too much costs a pass, and no more.
+    """
+    k = min(settings["n_components"], len(reader.live))
+    tol = 2.0 * settings["tol"] / weight  # of the discrepancy
+    surrogate.add(*reader.product(block))
+    best, trace, gain = None, [], np.inf
+    share = reader.freedom / weight
+    loadings, unique = surrogate.start(k)
+    promised, _ = surrogate.climb(surrogate.point(loadings, unique, exact=False), tol)
+    while reader.passes < plan.named("step").times:
+        fresh = surrogate.residual(promised.loadings / promised.uniquenesses[:, None])
+        if fresh.shape[1]:
+            surrogate.keep_last(BLOCKS * k + plan.sizes["width"] - fresh.shape[1])
+            surrogate.add(*reader.product(fresh))
+        here = surrogate.point(promised.loadings, promised.uniquenesses, exact=True)
+        if best is None or here.discrepancy < best.discrepancy:
+            best = here
+        trace.append(best.log_determinant + share * best.trace)
+        promised, better = surrogate.climb(best, tol)
+        gain = 0.5 * weight * better
+        if gain <= settings["tol"] or not fresh.shape[1]:
+            break
+    assert best is not None
+    return best, trace, gain

@@ -1,0 +1,235 @@
+"""Probabilistic PCA: the closed form without holes, EM pass by pass with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators import Reconstruction
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix
+from streampca.models.assemble import provenance
+from streampca.models.given import resolve_given
+from streampca.models.latent.em import em_plan, joined_plan
+from streampca.models.latent.latent import LatentModel
+from streampca.models.latent.ppca_fit import fit_by_em, has_holes
+from streampca.models.latent.ppca_result import (
+    ProbabilisticDecomposition,
+    bic_of,
+    fewest_by_bic,
+    leading,
+    mean_log_likelihood,
+)
+from streampca.models.pca.pca import PCA
+from streampca.passes import PassCost, Plan
+from streampca.solvers import known_count
+from streampca.sources import as_matrix
+
+UNKNOWN = 32  # components for which memory is planned where the spectrum decides their number
+NOT_OF_PCA = ("missing", "tol", "max_passes", "whiten", "n_components")
+BIC = "bic"
+
+
+class PPCA(LatentModel):
+    """Probabilistic PCA: x = mean + V's + e, factors s and noise e Gaussian, e the same everywhere.
+
+    Parameters
+    ----------
+    n_components : as :class:`PCA`, or "bic": the number with the smallest ``bic_``.
+    whiten : scores with a prior variance of 1, E[z | x] of Tipping and Bishop; else they are in
+        the units of the data: those of a PCA, drawn towards 0 by the noise.
+    missing : "em" leaves holes out of the likelihood, exactly; "raise".
+    tol : EM stops when the log-likelihood of all rows has at most this to gain, by extrapolation.
+        More components than the data hold make the likelihood flat and EM slow (100 reads where
+        the right number takes 6): choose fewer, or a larger tol.
+    max_passes : of EM.
+    svd_solver, scale, ddof, missing_value, random_state, rates, memory_limit, scheduler, progress,
+        checkpoint, weights, remove : as :class:`PCA`. The likelihood is largest with ddof=0; with
+        ddof=1 variances are n / (n - 1) times those. remove= needs rows without holes.
+
+    Attributes
+    ----------
+    components_ (k, p), explained_variance_ (k,) of the model, noise_variance_, mean_, scale_,
+    log_likelihood_ of the rows of the fit, aic_, bic_, trace_ (the log-likelihood at every pass of
+    EM), converged_, plan_, cost_, result_ (a :class:`ProbabilisticDecomposition`).
+    noise_variance_ is the mean of the p - k variances left out; scikit-learn divides by
+    min(n, p) - k, which differs, and is less likely, where n < p.
+
+    Cost: without holes that of a :class:`PCA`; the noise follows from the total variance. With
+    holes a :class:`PCA` of the mean-filled matrix as a start, and one read for each EM step, of
+    about 2 n p k (k + 4) flops, with p (k + 2)^2 float64 of sums.
+    Source: Tipping and Bishop 1999, "Probabilistic principal component analysis", J. R. Statist.
+    Soc. B 61, sections 3.2, 3.3 and appendix B.
+    """
+
+    def __init__(
+        self,
+        n_components: int | float | str | None = 2,
+        *,
+        whiten: bool = False,
+        svd_solver: str = "auto",
+        scale: str | None = None,
+        ddof: int = 1,
+        missing: str = "em",
+        missing_value: float | None = None,
+        tol: float = 1e-2,
+        max_passes: int = 100,
+        random_state: Any = 0,
+        rates: Any = None,
+        memory_limit: int | str | None = None,
+        scheduler: Any = None,
+        progress: Any = None,
+        checkpoint: str | None = None,
+        weights: Any = None,
+        remove: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.whiten = whiten
+        self.svd_solver = svd_solver
+        self.scale = scale
+        self.ddof = ddof
+        self.missing = missing
+        self.missing_value = missing_value
+        self.tol = tol
+        self.max_passes = max_passes
+        self.random_state = random_state
+        self.rates = rates
+        self.memory_limit = memory_limit
+        self.scheduler = scheduler
+        self.progress = progress
+        self.checkpoint = checkpoint
+        self.weights = weights
+        self.remove = remove
+
+    plan_: Plan
+    cost_: list[PassCost]
+
+    def _pca(self, matrix: ChunkedMatrix) -> PCA:
+        """The PCA that is the closed form, or where EM begins."""
+        if self.missing not in ("raise", "em"):
+            raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'em'")
+        settings = {n: v for n, v in self.get_params().items() if n not in NOT_OF_PCA}
+        k = None if self.n_components == BIC else self.n_components
+        missing = "mean" if self._iterates(matrix) else "raise"
+        return PCA(k, missing=missing, **settings)
+
+    def _iterates(self, matrix: ChunkedMatrix) -> bool:
+        """Whether there may be holes, and they are allowed."""
+        possible = matrix.dtype.kind == "f" or matrix.missing_value is not None
+        return self.missing == "em" and self.remove is None and possible
+
+    def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
+        """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing.
+
+        Steps of EM are planned wherever there may be holes; without holes none is made.
+        Raises MemoryLimitError, naming the smallest limit that would do.
+        """
+        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        return self._plan(matrix, sample_weight)
+
+    def _plan(self, matrix: ChunkedMatrix, sample_weight: Any = None) -> Plan:
+        first = self._pca(matrix)._plan(matrix, sample_weight)
+        if not self._iterates(matrix):
+            return replace(first, method="PPCA")
+        return joined_plan(first, self._em_plan(matrix), "PPCA")
+
+    def _em_plan(self, matrix: ChunkedMatrix) -> Plan:
+        """The plan of the steps of EM alone."""
+        k = known_count(self.n_components, *matrix.shape)
+        k = min(*matrix.shape, UNKNOWN) if k is None else k
+        scaled = self.scale is not None or self.weights is not None
+        return em_plan(matrix, k, check_passes(self.max_passes), self.memory_limit, scaled)
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.
+
+        sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
+        Warns (AccuracyWarning) where EM has not converged in ``max_passes``.
+        """
+        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        plan = self._plan(matrix, sample_weight)
+        plan.check_machine()
+        base = self._pca(matrix).fit(matrix, sample_weight=sample_weight)
+        start, costs = base.result_, list(base.cost_)
+        if self.n_components == BIC:
+            start = leading(start, fewest_by_bic(start))
+        if self._iterates(matrix) and has_holes(start):
+            em = self._em_plan(matrix)
+            execution = self._execution(em)
+            execution.checkpoint, execution.costs = self.checkpoint, costs
+            execution.n_passes = plan.n_passes
+            weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
+            found = fit_by_em(em, matrix, start, self.tol, execution, weights)
+        else:
+            found = ProbabilisticDecomposition.closed_form(start, "PPCA")
+        settings = {**start.settings, **self._kept()}
+        source = provenance(costs, matrix.fingerprint())
+        self.result_ = replace(found, settings=settings, plan=plan.to_dict(), provenance=source)
+        self.plan_, self.cost_, self.dim_ = plan, costs, dim
+        self.n_features_in_ = matrix.shape[1]
+        return self
+
+    def _kept(self) -> dict[str, Any]:
+        """The settings in which this differs from the PCA."""
+        return {name: getattr(self, name) for name in NOT_OF_PCA}
+
+    @property
+    def trace_(self) -> Array:
+        """(passes,) log-likelihood at every pass of EM; empty where the form is closed."""
+        return self._probabilistic().trace
+
+    @property
+    def converged_(self) -> bool:
+        """Whether EM did; True where the form is closed."""
+        return self._probabilistic().converged
+
+    def _probabilistic(self) -> ProbabilisticDecomposition:
+        result = self._fitted()
+        assert isinstance(result, ProbabilisticDecomposition)
+        return result
+
+    def likelihood_curve(self, X: Any = None) -> Array:
+        """(k + 1,) mean log-likelihood of a row under 0, 1, ..., k components, in one pass.
+
+        X : rows to measure on, such as held-out ones; None takes those of the fit, and reads
+            nothing. The largest entry of held-out rows chooses k.
+        Raises InvalidInputError after a fit by EM, whose models of fewer components are others.
+        """
+        result = self._probabilistic()
+        if len(result.trace):
+            raise InvalidInputError(
+                "with holes each number of components has an EM of its own: compare "
+                "PPCA(k).fit(X).bic_, or score(X) of held-out rows"
+            )
+        counts = range(result.n_components + 1)
+        if X is None:
+            means = [mean_log_likelihood(result, k) for k in counts]
+        else:
+            matrix = self._matrix(X)
+            operands, settings = self._operands(matrix.design is None)
+            settings = {**settings, "missing": "raise"}
+            sums = self._fold("likelihood", matrix, 0, Reconstruction(**settings), operands)
+            errors, captured = sums.errors() / sums.count, sums.captured / sums.count
+            means = [mean_log_likelihood(result, k, (captured, errors[k])) for k in counts]
+        return np.array(means) + result.log_jacobian
+
+    def bic_curve(self) -> Array:
+        """(k + 1,) Schwarz's criterion of 0, 1, ..., k components; the smallest chooses k.
+
+        Raises InvalidInputError after a fit by EM.
+        """
+        result = self._probabilistic()
+        count = np.arange(result.n_components + 1)
+        likelihood = result.weight * self.likelihood_curve()
+        return bic_of(likelihood, count, result.n_dimensions, result.weight)
+
+
+def check_passes(max_passes: Any) -> int:
+    """The limit, refused where it is none."""
+    whole = isinstance(max_passes, (int, np.integer)) and not isinstance(max_passes, bool)
+    if not whole or max_passes < 1:
+        raise InvalidInputError(f"max_passes={max_passes!r}; expected 1 or more")
+    return int(max_passes)

@@ -1,0 +1,240 @@
+"""Rows to the posterior of their factors and to their log-likelihood, holes integrated out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators.base import refuse_holes, refuse_sparse_holes
+from streampca.kernels import Array
+from streampca.kernels.posterior import posterior, unpacked
+from streampca.matrix import Block, ChunkedMatrix, Tile
+from streampca.matrix.block import tile_length
+from streampca.models.latent.result import LatentDecomposition
+from streampca.solvers import FactorModel
+
+REGRESSION, BARTLETT = "regression", "bartlett"
+SCORES = (REGRESSION, BARTLETT)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What some rows say of their factors.
+
+    means : (rows, k).  covariances : (rows, k, k), or (1, k, k) where all rows share it.
+    constants : (rows,) or (1,) of the log-likelihood.
+    """
+
+    means: Array
+    covariances: Array
+    constants: Array
+
+
+@dataclass(frozen=True)
+class LatentRows:
+    """What the maps share: how rows are standardised, and what the model makes of them.
+
+    missing : "raise" refuses holes, but in the features ``absent``; anything else leaves a hole
+        out of its row's likelihood.
+    jacobian : added to every log-likelihood.
+    """
+
+    model: FactorModel
+    center: Array
+    scale: Array | None
+    missing: str
+    absent: tuple[int, ...]
+    jacobian: float
+
+    @classmethod
+    def of(cls, result: LatentDecomposition, missing: str, centre: bool = True, **more: Any) -> Any:
+        """Those of a fitted result.  centre : False where blocks come without the mean."""
+        center = result.mean if centre else np.zeros(result.n_features)
+        absent = tuple(result.dropped.tolist())
+        return cls(
+            result.factor_model,
+            center,
+            result.divisors,
+            missing,
+            absent,
+            result.log_jacobian,
+            **more,
+        )
+
+    def check(self, block: Block, tile: Tile) -> None:
+        """Raise where cells are missing and may not be."""
+        if self.missing == "raise":
+            refuse_holes(block, tile, self.absent)
+
+    def posterior(self, b: Array, observed: Array | None) -> Posterior:
+        """Of rows with W'x / noise (rows, k).  observed : (rows, p) where there are holes."""
+        model = self.model
+        if observed is None or not self._own(observed).size:
+            means = b @ model.covariance_given_all
+            shared = model.covariance_given_all[None]
+            return Posterior(means, shared, self._constant_given_all)
+        own = self._own(observed)
+        means = b @ model.covariance_given_all
+        covariances = np.repeat(model.covariance_given_all[None], len(b), axis=0)
+        constants = np.repeat(self._constant_given_all, len(b))
+        seen = observed[own].astype(np.float64)
+        information = unpacked(seen @ model.pairs, b.shape[1]) + model.prior
+        means[own], covariances[own], logdet = posterior(information, b[own])
+        counts = seen @ (model.noise > 0)
+        constants[own] = model.constants(logdet, seen @ model.log_noise, counts)
+        constants[own] += self.jacobian_of(seen)
+        return Posterior(means, covariances, constants)
+
+    def jacobian_of(self, seen: Array) -> Array:
+        """(rows,) of what a row observes alone."""
+        if self.scale is None:
+            return np.zeros(len(seen))
+        return -(seen @ np.log(self.scale, out=np.zeros_like(self.scale), where=self.scale > 0))
+
+    def _own(self, observed: Array) -> Array:
+        """Rows with holes in features that the model knows."""
+        return np.flatnonzero(~np.all(observed | (self.model.noise <= 0), axis=1))
+
+    @cached_property
+    def _constant_given_all(self) -> Array:
+        model = self.model
+        used = np.count_nonzero(model.noise > 0)
+        logdet = np.linalg.slogdet(model.information)[1]
+        one = model.constants(*(np.array([v]) for v in (logdet, model.log_noise.sum(), used)))
+        return np.asarray(one + self.jacobian)
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        """Bytes beside blocks: the loadings three times, a tile and its remainder, the masks and
+        small matrices of its rows."""
+        p, k = self.model.loadings.shape
+        pairs = k * (k + 1) // 2
+        small = 4 * k * k + 2 * pairs + 4 * k
+        held = (3 * k + pairs) * p * 8
+
+        def scratch(length: int) -> int:
+            rows = tile_length(length, p, 8)
+            return held + rows * (4 * p + small) * 8 + length * (k + 1) * 8
+
+        return scratch
+
+    @property
+    def components(self) -> Array:
+        """(k, p) by which the number of scores is known."""
+        return np.asarray(self.model.loadings.T)
+
+
+@dataclass(frozen=True)
+class FactorScores(LatentRows):
+    """(rows, k) scores of a block of samples, or of rows in memory.
+
+    factor : (k,) multiplies the scores.  kind : "regression", the posterior mean (Thomson), or
+    "bartlett", weighted least squares without a prior (of a row that observes too little, those
+    of smallest norm).
+    """
+
+    factor: Array | None = None
+    kind: str = REGRESSION
+
+    def __call__(self, block: Block) -> Array:
+        dtype = block.work_dtype
+        matrix = self.model.regression if self.kind == REGRESSION else self.model.least_squares
+        if self.factor is not None:
+            matrix = matrix * self.factor[:, None]
+        if block.sparse and block.entries.holes is None:
+            if self.missing == "raise":
+                refuse_sparse_holes(block, self.absent)
+            return block.entries.product(matrix.T, self.center, self.scale).astype(dtype)
+        out = np.empty((block.length, len(matrix)), dtype)
+        for tile in block.tiles(dtype, center=self.center, scale=self.scale):
+            self.check(block, tile)
+            rows = slice(tile.start - block.start, tile.stop - block.start)
+            out[rows] = tile.values @ matrix.T.astype(dtype)
+            if tile.mask is not None:
+                self._correct(out[rows], tile)
+        return out
+
+    def _correct(self, scores: Array, tile: Tile) -> None:
+        """Replace the scores of rows with holes by those that their observed features make."""
+        observed = ~tile.mask  # type: ignore[operator]
+        own = self._own(observed)
+        if not own.size:
+            return
+        model = self.model
+        b = tile.values[own].astype(np.float64) @ model.weighted
+        if self.kind == REGRESSION:
+            means = self.posterior(b, observed[own]).means
+        else:
+            seen = observed[own].astype(np.float64)
+            plain = unpacked(seen @ model.pairs, b.shape[1])
+            means = np.einsum("ijk,ik->ij", np.linalg.pinv(plain, hermitian=True), b)
+        scores[own] = means if self.factor is None else means * self.factor
+
+    def apply(self, values: Any, missing_value: float | None = None) -> Array:
+        """(rows, k) scores of rows in memory."""
+        return self(Block(values, 0, 0, values.shape[0], missing_value=missing_value))
+
+
+@dataclass(frozen=True)
+class LatentLikelihood(LatentRows):
+    """(rows, 1) log-likelihood of a block of samples; a row without any observation has 0.
+
+    The distance of a row is that of what its factors leave, and that of the factors from the
+    prior: sums of squares, never a difference of large ones (but of sparse rows).
+    """
+
+    def __call__(self, block: Block) -> Array:
+        model = self.model
+        if block.sparse and block.entries.holes is None:
+            return self._of_entries(block)
+        out = np.empty((block.length, 1))
+        for tile in block.tiles(np.dtype(np.float64), center=self.center, scale=self.scale):
+            self.check(block, tile)
+            observed = None if tile.mask is None else ~tile.mask
+            values = tile.values
+            found = self.posterior(values @ model.weighted, observed)
+            left = values - found.means @ model.loadings.T
+            if observed is not None:
+                left *= observed
+            distance = np.einsum("ij,ij,j->i", left, left, model.inverse_noise)
+            distance += np.einsum("ij,ij->i", found.means @ model.prior, found.means)
+            rows = slice(tile.start - block.start, tile.stop - block.start)
+            out[rows, 0] = found.constants - 0.5 * distance
+        return out
+
+    def _of_entries(self, block: Block) -> Array:
+        """Of a sparse block without holes, by the stored entries alone."""
+        model = self.model
+        if self.missing == "raise":
+            refuse_sparse_holes(block, self.absent)
+        divisors = np.sqrt(model.noise) * (1.0 if self.scale is None else self.scale)
+        squares = block.entries.row_norms(self.center, divisors)
+        b = block.entries.product(model.weighted, self.center, self.scale)
+        return self.of_parts(b, squares)[:, None]
+
+    def of_parts(self, b: Array, squares: Array) -> Array:
+        """(rows,) of rows without holes, from W'x / noise (rows, k) and x'x / noise (rows,)."""
+        found = self.posterior(b, None)
+        distance = squares - np.einsum("ij,ij->i", b, found.means)
+        return np.asarray(found.constants - 0.5 * np.maximum(distance, 0.0))
+
+
+@dataclass(frozen=True)
+class PosteriorRows(LatentRows):
+    """(rows, k + k (k + 1) / 2): means of the factors, and their covariances as lower triangles."""
+
+    def __call__(self, block: Block) -> Array:
+        k = self.model.loadings.shape[1]
+        a, b = np.tril_indices(k)
+        out = np.empty((block.length, k + len(a)))
+        for tile in block.tiles(np.dtype(np.float64), center=self.center, scale=self.scale):
+            self.check(block, tile)
+            observed = None if tile.mask is None else ~tile.mask
+            found = self.posterior(tile.values @ self.model.weighted, observed)
+            rows = slice(tile.start - block.start, tile.stop - block.start)
+            out[rows, :k] = found.means
+            out[rows, k:] = found.covariances[:, a, b]
+        return out

@@ -1,0 +1,403 @@
+"""PCA of rows that arrive over time: exact appending, merging and forgetting."""
+
+from __future__ import annotations
+
+import os
+from numbers import Integral
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators import MeanImputedScatter, RFactor, Scatter, TruncatedFactor
+from streampca.errors import InvalidInputError, MemoryLimitError, SourceError, not_fitted
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.models.assemble import assemble
+from streampca.models.decomposition import Decomposition
+from streampca.models.feature_names import check_same_features
+from streampca.models.fitted import Resolution, freedom, standardization
+from streampca.models.given import resolve_given
+from streampca.models.linear import LinearModel
+from streampca.models.pca.fit import solve_accumulator
+from streampca.models.pca.plan import ALIASES, plan_append
+from streampca.models.saved_labels import axis_from_saved, axis_to_saved
+from streampca.passes import (
+    PassCost,
+    check_workers,
+    find_client,
+    parse_nbytes,
+    run,
+    size,
+)
+from streampca.solvers import check_n_components
+from streampca.sources import as_matrix
+from streampca.store import read_bundle, write_bundle
+
+STATES = ("scatter", "tsqr", "truncated")
+SOLVER_STATES = {"scatter": "scatter", "tsqr": "tsqr", "randomized": "truncated"}
+NOT_KEPT = ("scheduler", "progress", "checkpoint")
+DEFAULT_STATE_NBYTES = 2 << 30  # without a memory_limit, a state beyond this is refused
+
+
+class IncrementalPCA(LinearModel):
+    """PCA whose state is the accumulator itself: p x p, whatever the number of rows.
+
+    Appending batches of any size, one row included, equals the batch fit to rounding; two
+    fitted models merge exactly; rows can be removed again. New samples can be appended to this
+    tall form only: a wide (n x n) Gram matrix would need products with all old rows, which
+    means reading them again (``PCA`` does that).
+
+    Parameters
+    ----------
+    n_components, whiten, center, scale, ddof, missing, missing_value, memory_limit, scheduler,
+    progress, checkpoint : as :class:`PCA`.
+    batch_size : most rows of a block, where stored chunks are no longer; None leaves it to the
+        plan (about 16 MiB). It bounds memory; the result is the same to rounding.
+    state : "scatter" (p x p sums of products; can ``forget``; None means it), "tsqr" (R factor;
+        small singular values to 1e-14 of the largest) or "truncated" (``max_rows`` x p, for p too
+        large for the others: ``state_bound_`` bounds what was cut off, for every eigenvalue).
+    max_rows : rows of the truncated state.
+    svd_solver : the same choice in the words of :class:`PCA` and of dask-ml: "auto" (as ``state``
+        says), "covariance_eigh" or "scatter", "full" or "tsqr", "randomized" (the truncated state).
+
+    ``fit`` starts anew; ``partial_fit`` appends. The decomposition is made when it is first
+    asked for after a change, from the state alone.
+
+    Cost: one pass over each batch; p^2 float64 of state. Raises MemoryLimitError where the state
+    does not fit, naming its size.
+    Source: Chan, Golub and LeVeque 1983, eq. 2.1, for matrices.
+    """
+
+    def __init__(
+        self,
+        n_components: int | float | str | None = None,
+        *,
+        whiten: bool = False,
+        batch_size: int | None = None,
+        state: str | None = None,
+        max_rows: int = 256,
+        svd_solver: str = "auto",
+        center: bool = True,
+        scale: str | None = None,
+        ddof: int = 1,
+        missing: str = "raise",
+        missing_value: float | None = None,
+        memory_limit: int | str | None = None,
+        scheduler: Any = None,
+        progress: Any = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.whiten = whiten
+        self.batch_size = batch_size
+        self.state = state
+        self.max_rows = max_rows
+        self.svd_solver = svd_solver
+        self.center = center
+        self.scale = scale
+        self.ddof = ddof
+        self.missing = missing
+        self.missing_value = missing_value
+        self.memory_limit = memory_limit
+        self.scheduler = scheduler
+        self.progress = progress
+        self.checkpoint = checkpoint
+
+    # -- taking in rows -------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
+        """Forget everything, then take in X. The same as one ``partial_fit``."""
+        self._reset()
+        self.partial_fit(X, dim=dim, sample_weight=sample_weight)
+        if not self._solvable():
+            seen, weight = self._accumulator.count, self._accumulator.weight
+            self._reset()
+            freedom(weight, self.get_params())
+            check_n_components(self.n_components, seen, self.n_features_in_)
+        self._solved = self._solve()
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Take in more rows. If reading fails half-way, the state is as it was before.
+
+        sample_weight : (rows,) how often each row counts, as :meth:`PCA.fit`.
+        """
+        seen = hasattr(self, "_accumulator")
+        where = self._dim_for(X) if seen and dim is None else dim
+        matrix = as_matrix(X, dim=where, missing_value=self.missing_value)
+        self._check_settings(matrix)
+        weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
+        blank = self._blank()
+        if seen:
+            self._check_features(X, matrix)
+        settings = {**self.get_params(), "state": self._kind()}
+        plan = plan_append(matrix, settings, blank, held=seen)
+        plan.check_machine()
+        if (client := find_client(self.scheduler)) is not None:
+            check_workers(client, plan)
+        execution = self._execution(plan)
+        execution.checkpoint = self.checkpoint
+        done = run(
+            plan.passes[0],
+            matrix,
+            accumulators={"state": blank},
+            weights=weights,
+            execution=execution,
+        )["state"]
+        resolution = Resolution.of(matrix.dtype)
+        if seen:
+            self._accumulator.merge(done)
+            self._resolution = self._resolution.joined(resolution)
+        else:
+            self.n_features_in_ = matrix.shape[1]
+            self._accumulator, self._resolution, self.dim_ = done, resolution, dim
+            samples = matrix.labels.samples  # their dimensions only: batches have rows of their own
+            self._labels = Labels(AxisLabels(samples.dims, samples.sizes), matrix.labels.features)
+            self.cost_: list[PassCost] = []
+        self.cost_ += execution.costs
+        self._solved = None
+        return self
+
+    def merge(self, other: IncrementalPCA) -> Self:
+        """Take in all rows that ``other`` has seen; ``other`` is left as it was. Exact."""
+        mine, theirs = self._require_state(), other._require_state()
+        if self._state_settings() != other._state_settings():
+            raise InvalidInputError(
+                f"cannot merge states of {other._state_settings()} into {self._state_settings()}"
+            )
+        self._check_names(other)
+        mine.merge(theirs)
+        self._resolution = self._resolution.joined(other._resolution)
+        self._solved = None
+        return self
+
+    def forget(self, other: IncrementalPCA) -> float:
+        """Remove the rows that ``other`` has seen, which this model must have taken in.
+
+        Returns the certified loss: a bound on the error that the subtraction leaves in any
+        variance, relative to the largest variance that remains. Forgetting all rows leaves an
+        unfitted model. Needs state="scatter" and missing="raise". Raises InvalidInputError where
+        those rows cannot have been taken in.
+        """
+        mine, theirs = self._require_state(), other._require_state()
+        if not isinstance(mine, Scatter) or not isinstance(theirs, Scatter):
+            raise InvalidInputError("forget needs IncrementalPCA(state='scatter', missing='raise')")
+        self._check_names(other)
+        kept = mine.copied()
+        loss = kept.forget(theirs)
+        self._accumulator, self._solved = kept, None
+        if kept.count == 0:
+            self._reset()
+        self.forget_loss_ = loss
+        return loss
+
+    # -- what it found --------------------------------------------------------------------------
+
+    @property
+    def result_(self) -> Decomposition:  # type: ignore[override]
+        """The decomposition of all rows taken in; made from the state, no data are read."""
+        self._require_state()
+        if self._solved is None:
+            self._solved = self._solve()
+        return self._solved
+
+    @property
+    def state_bound_(self) -> float:
+        """How far any explained variance can lie above the one returned (0 for exact states)."""
+        state = self._require_state()
+        if not isinstance(state, TruncatedFactor):
+            return 0.0
+        return state.lost / freedom(state.weight, self.get_params())
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Rows taken in so far."""
+        return int(self._require_state().count)
+
+    def error_under(self, result: Decomposition) -> float:
+        """Mean over its rows of ||x - reconstruction||^2 under another result, as that scales.
+
+        From the state alone: no row is read again. Not for state="truncated".
+        """
+        state = self._require_state()
+        if isinstance(state, TruncatedFactor):
+            raise InvalidInputError("error_under needs state='scatter' or 'tsqr'")
+        shift = np.asarray(state.mean) - result.mean
+        if not self.center:
+            raise InvalidInputError("error_under needs center=True")
+        second = state.scatter() / state.weight + np.outer(shift, shift)
+        if (divisors := result.divisors) is not None:
+            inverse = np.divide(1.0, divisors, out=np.zeros_like(shift), where=divisors > 0)
+            second *= inverse[:, None] * inverse
+        v = result.require_components()
+        return max(float(np.trace(second) - np.einsum("ki,ij,kj->", v, second, v)), 0.0)
+
+    def _solvable(self) -> bool:
+        count, p = self._accumulator.count, self.n_features_in_
+        wanted = self.n_components
+        integer = isinstance(wanted, (int, np.integer))
+        return self._accumulator.weight > self.ddof and (not integer or wanted <= min(count, p))
+
+    def _solve(self) -> Decomposition:
+        settings = {**self.get_params(), "components": True}
+        state = self._require_state()
+        p = len(state.mean)
+        freedom(state.weight, settings)
+        check_n_components(self.n_components, state.count, p)
+        self._check_state()
+        fitted = solve_accumulator(state, settings, self._resolution, min(state.count, p))
+        told = self.__dict__.setdefault("_told", set())  # not again at every solution
+        return assemble(
+            type(self).__name__,
+            fitted,
+            state.count,
+            self._labels,
+            settings,
+            costs=self.cost_,
+            told=told,
+        )
+
+    # -- at rest --------------------------------------------------------------------------------
+
+    def save_state(self, path: str | os.PathLike[str]) -> Path:
+        """Write the state, so that rows can be appended after ``load_state``, bit for bit."""
+        return write_bundle(path, *self.state_to_saved())
+
+    @classmethod
+    def load_state(cls, path: str | os.PathLike[str]) -> IncrementalPCA:
+        """The model that ``save_state`` wrote. Raises SourceError where it is damaged."""
+        return cls.state_from_saved(*read_bundle(path), str(path))
+
+    def state_to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """(arrays, JSON-ready document) of the state, for a bundle."""
+        arrays = {f"state-{k}": v for k, v in self._require_state().state().items()}
+        columns, features = axis_to_saved(self._labels.features, "features")
+        settings = {k: v for k, v in self.get_params().items() if k not in NOT_KEPT}
+        document = {
+            "kind": "incremental state",
+            "settings": settings,
+            "eps": self._resolution.eps,
+            "work_dtype": str(self._resolution.work),
+            "sample_dims": list(self._sample_dims()),
+            "features": features,
+        }
+        return arrays | columns, document
+
+    @classmethod
+    def state_from_saved(
+        cls, arrays: dict[str, Array], document: dict[str, Any], where: str
+    ) -> IncrementalPCA:
+        """The inverse of ``state_to_saved``.  where : for messages. Raises SourceError."""
+        if document.get("kind") != "incremental state":
+            raise SourceError(f"{where} is not a saved IncrementalPCA state")
+        model = cls(**document["settings"])
+        state = {k[6:]: v for k, v in arrays.items() if k.startswith("state-")}
+        model._accumulator = model._blank().from_state(state)
+        p = len(model._accumulator.mean)
+        dims = tuple(document.get("sample_dims", ["sample"]))
+        if "features" in document:
+            features = axis_from_saved(document["features"], "features", arrays)
+        else:  # as versions before kept them
+            names = list(arrays["features"]) if "features" in arrays else None
+            features = AxisLabels.plain("feature", p, names)
+        model._labels = Labels(AxisLabels(dims, (0,) * len(dims)), features)
+        if "dtype" in document:  # as version 0.1.0 wrote it
+            model._resolution = Resolution.of(np.dtype(document["dtype"]))
+        else:
+            model._resolution = Resolution(document["eps"], np.dtype(document["work_dtype"]))
+        model.n_features_in_, model.cost_, model._solved = p, [], None
+        return model
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    _accumulator: Any
+    _solved: Decomposition | None
+    _labels: Labels
+    _resolution: Resolution
+
+    def _reset(self) -> None:
+        for name in ("_accumulator", "_solved", "_labels", "_resolution", "cost_", "_told"):
+            self.__dict__.pop(name, None)
+
+    def _blank(self) -> Any:
+        kind = self._kind()
+        if kind == "tsqr":
+            return RFactor(center=self.center)
+        if kind == "truncated":
+            return TruncatedFactor(rows=self.max_rows, center=self.center)
+        return MeanImputedScatter() if self.missing == "mean" else Scatter(center=self.center)
+
+    def _require_state(self) -> Any:
+        if not hasattr(self, "_accumulator"):
+            raise not_fitted(type(self).__name__)
+        return self._accumulator
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_accumulator")
+
+    def _sample_dims(self) -> tuple[str, ...]:
+        return self._labels.samples.dims
+
+    def _state_settings(self) -> tuple[Any, ...]:
+        kind = self._kind()
+        return (kind, self.center, self.missing, self.max_rows if kind == "truncated" else 0)
+
+    def _check_names(self, other: IncrementalPCA) -> None:
+        mine, theirs = self._labels.features, other._labels.features
+        if len(mine) != len(theirs):
+            raise InvalidInputError(f"{len(theirs)} features cannot join {len(mine)}")
+        check_same_features(theirs, mine)
+
+    def _feature_labels(self) -> AxisLabels:
+        return self._labels.features
+
+    def _kind(self) -> str:
+        """The state that ``state`` or ``svd_solver`` names; both at once must agree."""
+        solver = ALIASES.get(self.svd_solver, self.svd_solver)
+        if self.state not in (None, *STATES):
+            raise InvalidInputError(f"state={self.state!r}; expected one of {STATES}")
+        if solver == "auto":
+            return self.state or "scatter"
+        if solver not in SOLVER_STATES:
+            raise InvalidInputError(
+                f"svd_solver={self.svd_solver!r}; expected 'auto' or one of {tuple(SOLVER_STATES)}"
+            )
+        if self.state not in (None, SOLVER_STATES[solver]):
+            raise InvalidInputError(
+                f"state={self.state!r} and svd_solver={self.svd_solver!r} say different things; "
+                "leave one of them out"
+            )
+        return SOLVER_STATES[solver]
+
+    def _check_state(self) -> None:
+        if self._kind() == "truncated" and self.scale is not None:
+            raise InvalidInputError(
+                f"scale={self.scale!r} cannot be applied to state='truncated': what it cut off is "
+                "not known column by column. Use state='scatter' or 'tsqr', or scale the rows "
+                "before they are taken in."
+            )
+
+    def _check_settings(self, matrix: ChunkedMatrix) -> None:
+        self._check_state()
+        if self.missing not in ("raise", "mean"):
+            raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'mean'")
+        rows = self.batch_size
+        if rows is not None and (type(rows) is bool or not isinstance(rows, Integral) or rows < 1):
+            raise InvalidInputError(f"batch_size={rows!r}; expected a number of rows, or None")
+        if self.missing == "mean" and (self._kind() != "scatter" or not self.center):
+            raise InvalidInputError("missing='mean' needs state='scatter' and center=True")
+        standardization(self.get_params())
+        p = matrix.shape[1]
+        check_n_components(self.n_components, p, p)
+        need = self._blank().projected_nbytes(matrix.shape, 8)
+        limit = parse_nbytes(self.memory_limit) or DEFAULT_STATE_NBYTES
+        if need > limit:
+            raise MemoryLimitError(
+                f"the state of {p} features needs {size(need)} (p x p), over {size(limit)}. Set "
+                f"memory_limit='{-(-5 * need // (1 << 20))}MiB' if the machine has it, or use "
+                "IncrementalPCA(state='truncated', max_rows=...), whose state_bound_ says what it "
+                "cut off; PCA reads all rows again and needs no p x p state for n < p."
+            )

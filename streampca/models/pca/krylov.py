@@ -1,0 +1,334 @@
+"""PCA by block Krylov iteration: every read of a block feeds two products, and one certificate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import (
+    OPEN_BLOCKS,
+    Accumulator,
+    CrossMoments,
+    Moments,
+    RowMissing,
+    SubspaceStep,
+)
+from streampca.accumulators.base import refuse_partly_missing
+from streampca.kernels import Array, ColumnStats
+from streampca.matrix import ChunkedMatrix, Scaling, found
+from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
+from streampca.models.given import given
+from streampca.models.pca.carried import Carried
+from streampca.models.pca.dual import RowsSink, count_missing, unweighted_rows
+from streampca.models.pca.gram_outputs import finish_components
+from streampca.models.pca.krylov_plan import RANDOM, KrylovShape, space_dtype
+from streampca.models.pca.krylov_verdict import Judge, Verdict
+from streampca.models.pca.removal import residual_stats
+from streampca.models.projection import FeatureLoadings
+from streampca.passes import Plan, single_threaded_blas
+from streampca.solvers import (
+    KrylovSpace,
+    Ritz,
+    Spectrum,
+    known_count,
+    numerical_rank,
+    signs,
+    signs_of_components,
+    start_block,
+)
+from streampca.store import MemorySink
+
+
+def krylov(
+    plan: Plan,
+    matrix: ChunkedMatrix,
+    settings: dict[str, Any],
+    step: Runner,
+    carried: Carried | None = None,
+) -> Fitted:
+    """Look at the matrix once, then take steps until every component is certified.
+
+    The look gives column statistics, and directions to begin with; every step gives the products
+    of a block of vectors, and with them Ritz vectors and their residuals. Stops when the bound
+    of every component's angle is at most ``tol``, at ``max_passes``, or when the components that
+    are not certified are not getting there.
+    """
+    if given(settings).basis is not None:
+        matrix = matrix.expanded()
+    work = _Iteration(plan, matrix, settings, step)
+    if carried is not None and work.adopts(carried.iteration):
+        going = work.take_stock()
+    else:
+        work.look()
+        going = True
+    while going:
+        going = work.advance()
+    if carried is not None:
+        carried.iteration = work
+    return work.fitted()
+
+
+class _Iteration:
+    """One fit: the searched space, the column statistics, and what the steps have told."""
+
+    def __init__(
+        self, plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner
+    ) -> None:
+        self.plan, self.matrix, self.settings, self.step = plan, matrix, settings, step
+        self.shape = KrylovShape.planned(plan, matrix)
+        self.given = given(settings)
+        self.weight = self.given.count(matrix.shape[0])
+        k = known_count(settings["n_components"], *matrix.shape)
+        assert k is not None  # the plan refuses others
+        self.k = min(k, self.shape.m)
+        self.rng = np.random.default_rng(settings["random_state"])
+        self.dtype = space_dtype(matrix)
+        self.steps = self.passes = 0
+        self.block: Array  # the next operand
+        self.stats: ColumnStats
+        self.scaling: Scaling
+        self.missing_by_sample: Array | None = None
+        self.z_probe: Array | None = None
+        self.removed: Array | None = None  # (1 + r, p) means, and coefficients of the design
+        self.verdicts: list[Verdict] = []  # one for every step
+        self.stopped = ""
+
+    # -- reading ----------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """The first pass: column statistics, and where to begin."""
+        self.passes += 1
+        sparse = self.matrix.sparse
+        accumulators: dict[str, Accumulator] = {
+            "start": self.shape.look(self.settings, sparse),
+            "columns": Moments(),
+        }
+        operands: dict[str, Any] = {}
+        if sparse:
+            operands["q"] = self.rng.standard_normal((self.shape.m, self.shape.width))
+        if not self.shape.streamed and self.given.weights is not None:
+            operands["feature_weights"] = self.given.weights
+        more: dict[str, Any] = {"maps": {}, "sinks": {}, "side_inputs": {}}
+        holes = MemorySink(self.matrix.shape[0], 1, np.int64)
+        if self.settings["missing"] == "mean" and self.shape.streamed:
+            accumulators["rows"] = RowMissing()
+        elif self.settings["missing"] == "mean":
+            more["maps"]["missing"], more["sinks"]["missing"] = count_missing, holes
+        basis = self.given.basis
+        if basis is not None and self.shape.streamed:
+            self.matrix = self.matrix.without(basis)
+            taken = MemorySink(self.matrix.shape[1], 1 + basis.shape[1])
+            more["maps"]["removed"], more["sinks"]["removed"] = found, taken
+        elif basis is not None:
+            accumulators["design"] = CrossMoments(y="design", width=basis.shape[1])
+            more["side_inputs"]["design"] = basis
+        done = self.step(
+            "look", matrix=self.matrix, accumulators=accumulators, operands=operands, **more
+        )
+        self.stats = done["columns"].columns()
+        if basis is not None and self.shape.streamed:
+            self.removed = taken.values.T
+        elif basis is not None:
+            self._remove(basis, done["design"].deviations().T)
+        if self.settings["missing"] == "raise":
+            refuse_partly_missing(self.stats.missing, self.matrix.shape[0])
+        elif self.shape.streamed:
+            self.missing_by_sample = done["rows"].counts()
+        else:
+            self.missing_by_sample = holes.values[:, 0]
+        eps = Resolution.of(self.matrix.dtype).eps
+        self.scaling = standardization(self.settings).resolve(self.stats, eps, self.given.weights)
+        self._begin()
+        width = min(self.shape.width, self.dimensions)
+        with single_threaded_blas():
+            directions = done["start"].directions() if not sparse else self._product(done["start"])
+            block = start_block(
+                directions[:, : max(1, width - RANDOM)], width, self.live_vectors, self.rng
+            )
+        self.block = block.astype(self.dtype)
+
+    def _product(self, step: SubspaceStep) -> Array:
+        """(m, width) S times the block of a step."""
+        product = step.finished(self.scaling.center, self.scaling.scale)
+        product[~self.live_vectors] = 0.0
+        return product
+
+    def _remove(self, basis: Array, slopes: Array) -> None:
+        """From here on samples are read without what the design explains."""
+        eps = Resolution.of(self.matrix.dtype).eps
+        self.removed = np.vstack([self.stats.mean, slopes])
+        self.stats = residual_stats(self.stats, slopes, eps)
+        self.matrix = self.matrix.without(basis, self.removed)
+
+    def _begin(self) -> None:
+        """What follows from the statistics: live features, the trace, an empty space."""
+        live = self._live()
+        self.live_vectors = np.ones(self.shape.m, bool) if self.shape.streamed else live
+        if not self.live_vectors.any():
+            self.live_vectors = np.arange(self.shape.m) == 0  # a component of 0
+        self.dimensions = int(np.count_nonzero(self.live_vectors))
+        self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype)
+        self.judge = Judge(
+            min(self.k, max(1, int(np.count_nonzero(live)))),
+            self.settings["tol"],
+            self._total(live),
+            freedom(self.weight, self.settings),
+            self.dtype,
+            self.matrix.shape,
+            OPEN_BLOCKS * int(np.diff(self.plan.named("step").edges).max(initial=1)),
+        )
+
+    def _live(self) -> Array:
+        """(p,) features that can have a loading other than 0."""
+        still = (
+            self.scaling.still if self.settings["center"] else np.zeros(len(self.stats.m2), bool)
+        )
+        if self.scaling.scale is not None:
+            still = still | (self.scaling.scale == 0.0)
+        return np.asarray((self.stats.count > 0) & ~still)
+
+    def _total(self, live: Array) -> float:
+        """Trace of the scatter of the standardised matrix."""
+        m2 = self.stats.m2
+        if not self.settings["center"]:
+            m2 = m2 + self.stats.weight * self.stats.mean**2
+        scale = self.scaling.scale
+        if scale is not None:
+            m2 = np.divide(m2, scale**2, out=np.zeros_like(m2), where=scale > 0)
+        return float(np.sum(m2[live]))
+
+    def advance(self) -> bool:
+        """One step. False when it was the last."""
+        self.steps += 1
+        self.passes += 1
+        center = self.scaling.center
+        if self.removed is not None and not self.shape.streamed:
+            center = np.zeros_like(center)  # residuals have no mean
+        known = {"center": center, "scale": self.scaling.scale}
+        standard = {name: value for name, value in known.items() if value is not None}
+        accumulator = self.shape.step(self.block.shape[1], probe=self.steps == 1)
+        one = self.step(
+            "step",
+            number=self.steps,
+            matrix=self.matrix,
+            accumulators={"step": accumulator},
+            operands={"q": self.block, **standard},
+        )["step"]
+        product = self._product(one)
+        if self.z_probe is None:
+            self.z_probe = one.z_probe
+        with single_threaded_blas():
+            self.space.add(self.block, product, one.image() if self.shape.images else None)
+        return self.take_stock()
+
+    def take_stock(self) -> bool:
+        """Take stock of the searched space, and prepare another step. False when it is enough."""
+        with single_threaded_blas():
+            ritz = self.space.ritz()
+            self.verdicts.append(self.judge.verdict(ritz, self.passes))
+            return self._prepare_next(ritz)
+
+    def adopts(self, other: _Iteration | None) -> bool:
+        """Begin with the space that an earlier fit of the same matrix searched, if it fits."""
+        if other is None or other.shape.streamed != self.shape.streamed:
+            return False
+        if self.shape.images and not other.shape.images:
+            return False
+        for name in ("matrix", "stats", "scaling", "missing_by_sample", "z_probe", "removed"):
+            setattr(self, name, getattr(other, name))
+        self._begin()
+        self.space.adopt(other.space, other.verdicts[-1].ritz, self.shape.capacity)
+        return True
+
+    def _prepare_next(self, ritz: Ritz) -> bool:
+        """Decide whether to go on, and with what block."""
+        last, before = self.verdicts[-1], self.verdicts[-2] if len(self.verdicts) > 1 else None
+        most = self.plan.named("step").times
+        room = self.dimensions - self.space.size
+        if last.certified.all():
+            self.stopped = "certified"
+        elif not room:
+            self.stopped = "the searched space is everything"
+        elif self.steps >= most:
+            self.stopped = f"max_passes={self.settings['max_passes']}"
+        elif last.stuck.all():
+            self.stopped = f"{self.dtype} arithmetic resolves no more"
+        elif (needed := last.passes_needed(before)) > most - self.steps:
+            self.stopped = f"the next one would need about {needed} more passes"
+        if self.stopped:
+            return False
+        width = min(self.shape.width, room)
+        fresh = self.space.next_block(ritz, width, self.rng)
+        if self.space.size + width > self.space.capacity:
+            self.space.restart(ritz, self.shape.keep)
+        self.block = fresh
+        return True
+
+    # -- the result -------------------------------------------------------------------------
+
+    def fitted(self) -> Fitted:
+        """What the last step holds."""
+        last = self.verdicts[-1]
+        ritz, k = last.ritz, len(last.certified)
+        with single_threaded_blas():
+            vectors = self.space.vectors(ritz, k)
+        following = float(ritz.values[k]) if k < len(ritz.values) else 0.0
+        spectrum = Spectrum(ritz.values[:k], vectors, following, self.judge.total, math.nan)
+        dropped = np.flatnonzero(self.stats.count == 0)
+        rank = numerical_rank(ritz.values, self.shape.m, last.floor)
+        fitted = Fitted(
+            spectrum,
+            None,
+            self.scaling.center,
+            self.scaling.scale,
+            self.weight,
+            rank,
+            dropped,
+            np.setdiff1d(np.flatnonzero(self.scaling.constant), dropped),
+            last.certificate,
+            self.stats.m2 / self.judge.divisor,
+            filtered=np.flatnonzero(self.scaling.filtered),
+            missing=self.stats.missing,
+            missing_by_sample=self.missing_by_sample,
+            column_mean=np.array(self.stats.mean),
+            deviation=self.scaling.deviation,
+            uncertain=last.uncertain(self.stopped),
+        )
+        if self.removed is not None:
+            fitted.mean, fitted.removed = self.removed[0].copy(), self.removed[1:].copy()
+        if self.shape.streamed == 0:
+            vectors[:, rank:] = 0.0
+            fitted.components = finish_components(
+                np.array(vectors.T, order="C"), rank, fitted, self.settings["center"]
+            )
+            turn = signs_of_components(fitted.components.T)
+            fitted.components *= turn[:, None]
+            return fitted
+        assert self.z_probe is not None
+        turn = signs(vectors.T @ self.z_probe)
+        u, s = vectors * turn, np.sqrt(spectrum.values)
+        fitted.spectrum = replace(spectrum, vectors=u)
+        fitted.scores = unweighted_rows(u * s, self.given.sample_weight)
+        if self.settings["components"]:
+            loadings = self._loadings(ritz, u, s, turn)
+            fitted.components = finish_components(loadings, rank, fitted, self.settings["center"])
+        return fitted
+
+    def _loadings(self, ritz: Ritz, u: Array, s: Array, turn: Array) -> Array:
+        """(k, p) Z'u / s from the products that were kept, or from another pass."""
+        if self.shape.images:
+            with single_threaded_blas():
+                image = self.space.image_of(ritz, len(s)) * (turn / np.where(s > 0, s, 1.0))
+            return np.array(image.T, order="C")
+        components = np.empty((len(s), self.matrix.shape[1]))
+        self.step(
+            "loadings",
+            matrix=self.matrix,
+            operands={"u": u, "s": s},
+            sinks={"loadings": RowsSink(components.T, 0)},
+            maps={"loadings": FeatureLoadings(standardization(self.settings))},
+        )
+        return components

@@ -1,0 +1,227 @@
+"""PCA through the n x n Gram matrix of streamed samples, by panels of rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import Accumulator, CrossMoments, CrossProduct, Moments
+from streampca.accumulators.base import refuse_partly_missing
+from streampca.kernels import Array, ColumnStats, probe
+from streampca.matrix import ChunkedMatrix, weighted_divisors, work_dtype
+from streampca.models.fitted import Fitted, Resolution, Runner, standardization
+from streampca.models.given import given
+from streampca.models.pca.dual import RowsSink, count_missing, dual_fitted, solve_dual
+from streampca.models.pca.gram_outputs import finish_components
+from streampca.models.pca.plan import needs_moments
+from streampca.models.pca.removal import residual_stats
+from streampca.passes import Plan, single_threaded_blas
+from streampca.store import MemorySink
+
+FEATURES_AT_ONCE = 16384  # products over this many are added in the working dtype
+
+
+def gram_by_panels(
+    plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner
+) -> Fitted:
+    """Gram of streamed samples: a panel of rows is held while the rows below it pass by.
+
+    Without scaling, the rows are shifted by the first panel's mean and the Gram matrix is
+    centred afterwards (J G J), so that the means cost no pass of their own.
+    """
+    work = _Panels(matrix, settings, step)
+    if needs_moments(settings):
+        work.standardize_first()
+    count = sum(one.name.startswith("panel ") for one in plan.passes)
+    for i in range(1, count + 1):
+        edges = plan.named(f"panel {i}").edges
+        work.add(i, int(edges[0]), int(edges[-1]))
+    stats = work.stats()
+    if settings["center"] and not needs_moments(settings):
+        center_twice(work.gram, work.z_probe)
+    terms = min(matrix.shape[1], FEATURES_AT_ONCE)
+    dual = solve_dual(work.gram, work.z_probe, settings, matrix, terms, work.used(stats))
+    holes, read, removed = work.holes, work.matrix, work.matrix.removed
+    del work  # n x n
+    fitted = dual_fitted(dual, stats, matrix, settings, len(plan.passes))
+    fitted.missing_by_sample = None if holes is None else holes.values[:, 0]
+    center = fitted.mean
+    if removed is not None:  # residuals have no mean
+        fitted.removed, center = removed[1:], np.zeros_like(center)
+    if settings["components"]:
+        operands = {"center": center}
+        u = dual.u
+        if (sample_weight := given(settings).sample_weight) is not None:
+            u *= np.sqrt(sample_weight)[:, None]
+        if fitted.scale is not None:
+            operands["scale"] = fitted.scale
+        cross = CrossProduct(
+            y="u", center="center", scale="scale" if "scale" in operands else None, width=dual.k
+        )
+        v = step(
+            "loadings",
+            accumulators={"v": cross},
+            side_inputs={"u": u},
+            operands=operands,
+            weights=None,
+            matrix=read,
+        )["v"].cross_product()
+        v /= np.where(dual.s > 0, dual.s, 1.0)
+        fitted.components = finish_components(
+            np.ascontiguousarray(v.T), dual.rank, fitted, settings["center"]
+        )
+    return fitted
+
+
+class _Panels:
+    """The Gram matrix as it grows, panel by panel."""
+
+    def __init__(self, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> None:
+        n = matrix.shape[0]
+        self.matrix, self.settings, self.step = matrix, settings, step
+        self.gram, self.z_probe = np.zeros((n, n)), np.zeros(n)
+        self.center: Array | None = None
+        self.scale: Array | None = None
+        self.weights = given(settings).weights
+        if self.weights is not None:  # without scaling they are known from the beginning
+            self.scale = weighted_divisors(None, self.weights)
+        self.columns: Moments | None = None  # complete after the first panel
+        self.m2: Array | None = None  # (p,) of what a design leaves, else that of the columns
+        self.holes: MemorySink | None = None  # (n, 1), where they count as means
+
+    def standardize_first(self) -> None:
+        """A pass for the column statistics, where products need them."""
+        more: dict[str, Any] = {}
+        if self.settings["missing"] == "mean":
+            self.holes = MemorySink(self.matrix.shape[0], 1, np.int64)
+            more = {"maps": {"missing": count_missing}, "sinks": {"missing": self.holes}}
+        accumulators: dict[str, Accumulator] = {"columns": Moments()}
+        basis = given(self.settings).basis
+        if basis is not None:
+            accumulators["design"] = CrossMoments(y="design", width=basis.shape[1])
+            more["side_inputs"] = {"design": basis}
+        done = self.step("moments", accumulators=accumulators, **more)
+        self.columns = done["columns"]
+        if basis is not None:
+            self._remove(basis, done["design"])
+        eps = Resolution.of(self.matrix.dtype).eps
+        scaling = standardization(self.settings).resolve(self.stats(), eps, self.weights)
+        self.center, self.scale = scaling.center, scaling.scale
+        if basis is not None:
+            self.center = np.zeros_like(scaling.center)
+
+    def _remove(self, basis: Array, cross: CrossMoments) -> None:
+        """From here on rows are read without what the design explains."""
+        assert self.columns is not None
+        columns, slopes = self.columns.columns(), cross.deviations().T
+        eps = Resolution.of(self.matrix.dtype).eps
+        self.m2 = residual_stats(columns, slopes, eps).m2
+        self.matrix = self.matrix.without(basis, np.vstack([columns.mean, slopes]))
+
+    def stats(self) -> ColumnStats:
+        """Column statistics of the whole matrix; holes are refused here if they must be."""
+        assert self.columns is not None
+        stats = self.columns.columns()
+        if self.settings["missing"] == "raise":
+            refuse_partly_missing(stats.missing, self.matrix.shape[0])
+        return stats if self.m2 is None else replace(stats, m2=self.m2)
+
+    def used(self, stats: ColumnStats) -> int:
+        """Features that have observations, vary, and are not filtered."""
+        eps = Resolution.of(self.matrix.dtype).eps
+        scaling = standardization(self.settings).resolve(stats, eps, self.weights)
+        unused = scaling.constant | scaling.filtered | (stats.count == 0)
+        return len(unused) - int(np.count_nonzero(unused))
+
+    def add(self, i: int, first: int, last: int) -> None:
+        """Hold rows first..last, and take their products with themselves and all below."""
+        n, p = self.matrix.shape
+        gather = self.columns is None
+        fresh = {"columns": Moments()} if gather else {}
+        panel = np.empty((last - first, p), work_dtype(self.matrix.dtype))
+        loaded = self.step(
+            f"panel {i}",
+            matrix=self.matrix,
+            maps={"panel": standardized},
+            accumulators=fresh,
+            sinks={"panel": RowsSink(panel, first)},
+            operands={} if self.center is None else self._operands(),
+        )
+        if self.center is None:
+            self.center = panel.mean(axis=0, dtype=np.float64).astype(panel.dtype)
+            if not self.settings["center"]:
+                self.center[:] = 0
+            panel -= self.center
+            if self.weights is not None:
+                panel *= self.weights.astype(panel.dtype)
+        with single_threaded_blas():
+            self.gram[first:last, first:last] = feature_products(panel, panel)
+            self.z_probe[first:last] = panel @ probe(0, p).astype(panel.dtype)
+        seen = [loaded]
+        if last < n:
+            below = RowsSink(self.gram[last:, first:last], last)
+            seen.append(
+                self.step(
+                    f"below panel {i}",
+                    matrix=self.matrix,
+                    maps={"gram": AgainstPanel()},
+                    sinks={"gram": below},
+                    operands={**self._operands(), "panel": panel},
+                    accumulators=fresh,
+                )
+            )
+        if gather:
+            self.columns = Moments()
+            for one in seen:
+                self.columns.merge(one["columns"])
+
+    def _operands(self) -> dict[str, Any]:
+        known = {"center": self.center, "scale": self.scale}
+        return {name: value for name, value in known.items() if value is not None}
+
+
+def standardized(block: Any) -> Array:
+    """A block of samples, centred and scaled by the operands, holes 0: (rows, p)."""
+    out = np.empty(block.shape, block.work_dtype)
+    center, scale = block.arrays.get("center"), block.arrays.get("scale")
+    for tile in block.tiles(block.work_dtype, center=center, scale=scale):
+        out[tile.start - block.start : tile.stop - block.start] = tile.values
+    return out
+
+
+class AgainstPanel:
+    """Rows of the Gram matrix: products of a block's samples with those of the panel."""
+
+    def __call__(self, block: Any) -> Array:
+        panel = block["panel"]
+        out = np.empty((block.length, len(panel)))
+        scale = block.arrays.get("scale")
+        for tile in block.tiles(block.work_dtype, center=block["center"], scale=scale):
+            rows = slice(tile.start - block.start, tile.stop - block.start)
+            out[rows] = feature_products(tile.values, panel)
+        return out
+
+
+def feature_products(a: Array, b: Array) -> Array:
+    """a b' in float64, from products over pieces of the features in the working dtype."""
+    out = np.zeros((len(a), len(b)))
+    step = FEATURES_AT_ONCE
+    for i in range(0, a.shape[1], step):
+        out += a[:, i : i + step] @ b[:, i : i + step].T
+    return out
+
+
+def center_twice(lower: Array, z_probe: Array) -> None:
+    """Turn the Gram matrix of shifted samples into that of centred ones, J G J, in place.
+
+    lower : (n, n), only its lower triangle is valid.  z_probe : (n,) Z h of the same samples.
+    """
+    for i in range(len(lower)):
+        lower[i, i + 1 :] = 0.0
+    mean = (lower.sum(axis=1) + lower.sum(axis=0) - np.diagonal(lower)) / len(lower)
+    lower -= mean[:, None]
+    lower -= mean[None, :]
+    lower += mean.mean()
+    z_probe -= z_probe.mean()

@@ -1,0 +1,346 @@
+"""Principal component analysis, exact, in one pass over the data (two for a wide matrix)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any, Self
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix
+from streampca.models.assemble import assemble
+from streampca.models.completion.hard_impute import HardImpute
+from streampca.models.fitted import freedom, standardization
+from streampca.models.given import resolve_given
+from streampca.models.iteration import iteration_limits, seed_of
+from streampca.models.linear import LinearModel
+from streampca.models.pca.carried import Carried
+from streampca.models.pca.fit import fit_pca
+from streampca.models.pca.impute import as_pca, completing, completion_of, plan_of
+from streampca.models.pca.plan import plan_pca
+from streampca.passes import PassCost, Plan, check_workers, find_client
+from streampca.solvers import check_n_components
+from streampca.sources import as_matrix
+
+IMPUTE = "impute"
+
+
+class PCA(LinearModel):
+    """Exact PCA of a matrix that need not fit in memory.
+
+    Parameters
+    ----------
+    n_components : int, share (0 < x < 1: the smallest k whose share of the variance reaches x),
+        "gap" (before the largest gap of the spectrum), "mle" (Minka's most probable number; n >= p,
+        and a solver that knows the whole spectrum) or None (all). 0 gives the mean and the total
+        variance alone (solvers "scatter", "tsqr" and "gram").
+    whiten : divide the scores by the standard deviation of their component.
+    svd_solver : "auto", "scatter" (p x p, samples streamed), "tsqr" (R factor; singular values to
+        1e-14 of the largest, where scatter and Gram resolve about 1e-8 in float64 and 3e-4 in
+        float32), "gram" (n x n), "randomized" (block Krylov, for both n and p large: a few
+        passes, and a certificate that says how far each component can be off) or "sketch" (one
+        look at samples that cannot be read again, approximate, with a bound of its error).
+        scikit-learn's "covariance_eigh", "full" and "arpack" mean "scatter", "tsqr" and
+        "randomized". ``plan(X)`` shows which one "auto" takes, and why.
+    center : subtract column means.
+    scale : None, or "std": divide columns by their standard deviation; constant ones become 0.
+    ddof : variances divide by n - ddof.
+    missing : "raise"; "mean": a hole holds its column's mean; or "impute": it holds what the
+        components say, and they are those of the matrix that they complete (a :class:`HardImpute`
+        at rank ``n_components`` with fitted means: a pass per sweep, until a sweep changes less
+        than ``tol``, at most ``max_passes`` or 60). ``transform`` then scores rows by what they
+        observe, ``impute`` fills their holes; cells that sparse data do not store are missing
+        under "impute", and 0 under the others. Columns without any observation are dropped, and
+        named, under each.
+    missing_value : a number that means "missing", beside NaN.
+    components : False saves the second pass of a wide fit; it then has scores and spectrum only.
+    tol : radians; "randomized" stops when the angle of every component is certified to it.
+    max_passes : reads of the data that "randomized" may take, then it warns of what is uncertain.
+    iterated_power : scikit-learn's name for that limit: q means max_passes = q + 2; "auto" leaves
+        it to max_passes.
+    random_state : seed of the random part of its first vectors; a numpy.random.Generator or
+        RandomState, or None, gives one (``result_.settings`` has the seed that was used).
+    rates : speeds by which "auto" orders its candidates: None (those shipped), or the file that
+        ``streampca calibrate`` wrote for this machine.
+    memory_limit : bytes or such as "512MiB": plan within it, or refuse before reading.
+    scheduler : None (the ambient ``distributed.Client`` if there is one, else threads), "threads",
+        an address, or a Client.
+    progress : None (in a terminal or notebook), True, False, or a function of an ``Advance``.
+    checkpoint : directory in which an interrupted pass leaves its state, and finds it again.
+    weights : (p,) multiply the centred and scaled features (an array, or a DataArray over some of
+        their dimensions), or "coslat": sqrt(cos(latitude)), so that the cells of a grid count by
+        their area. ``components_`` are those of the weighted data; ``inverse_transform`` divides
+        by the weights again. A feature of weight 0 is left out: its loadings are 0, and its
+        reconstruction is its mean. NaN and negative weights are refused.
+    remove : what is projected out of the samples beside the mean, in the same pass: "month" or
+        "season" (the cycle in the dates of the samples), "trend" (a straight line in their
+        coordinate), an (n,) or (n, c) array, data frame or DataArray of covariates or batches
+        (text makes one column for each level), or a list of such. The components, ``scale="std"``
+        and the shares of variance are those of the residuals; variances still divide by n - ddof,
+        as for anomalies made beforehand. Columns that repeat each other count once. A hole
+        (missing="mean") holds what the observed samples of its feature say; that takes
+        svd_solver="gram". ``transform`` needs the arrays of new rows, not their cycles and trends.
+        ``result_.removed_coefficients`` (c, p) of the columns ``result_.design.names``.
+
+    warm_start : keep in memory what the fit accumulated. Fitting the same data again with another
+        ``n_components`` then reads nothing but what new loadings need, and "randomized" goes on
+        from the space that it had searched.
+
+    Attributes
+    ----------
+    components_ (k, p), explained_variance_ (k,), explained_variance_ratio_ (k,) of the TOTAL
+    variance, singular_values_ (k,), mean_ (p,), scale_, noise_variance_, rank_, n_samples_,
+    certificate_, plan_ (what was planned), cost_ (what each pass cost), result_ (all of it, as a
+    :class:`Decomposition`). None of them reads data. Signs: v'h > 0 for a fixed pseudo-random h.
+
+    Cost
+    ----
+    Tall: one pass, n p^2 flops, p^2 float64 and a few blocks of memory. Wide: one pass and n^2 p
+    flops for scores and spectrum, a second pass for ``components_``.
+
+    Source: Jolliffe 2002, "Principal Component Analysis", 2nd ed., sections 3.1 and 3.5.
+    """
+
+    def __init__(
+        self,
+        n_components: int | float | str | None = None,
+        *,
+        whiten: bool = False,
+        svd_solver: str = "auto",
+        center: bool = True,
+        scale: str | None = None,
+        ddof: int = 1,
+        missing: str = "raise",
+        missing_value: float | None = None,
+        components: bool = True,
+        tol: float = 1e-4,
+        max_passes: int = 8,
+        iterated_power: int | str = "auto",
+        random_state: Any = 0,
+        rates: Any = None,
+        memory_limit: int | str | None = None,
+        scheduler: Any = None,
+        progress: Any = None,
+        checkpoint: str | None = None,
+        weights: Any = None,
+        remove: Any = None,
+        warm_start: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.whiten = whiten
+        self.svd_solver = svd_solver
+        self.center = center
+        self.scale = scale
+        self.ddof = ddof
+        self.missing = missing
+        self.missing_value = missing_value
+        self.components = components
+        self.tol = tol
+        self.max_passes = max_passes
+        self.iterated_power = iterated_power
+        self.random_state = random_state
+        self.rates = rates
+        self.memory_limit = memory_limit
+        self.scheduler = scheduler
+        self.progress = progress
+        self.checkpoint = checkpoint
+        self.weights = weights
+        self.remove = remove
+        self.warm_start = warm_start
+
+    plan_: Plan
+    cost_: list[PassCost]
+    _carried: Carried | None
+
+    def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
+        """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing.
+
+        Raises MemoryLimitError, naming the smallest limit that would do.
+        """
+        if self.missing == IMPUTE:
+            return plan_of(completion_of(self.get_params(), sample_weight), X, dim)
+        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        return self._plan(matrix, sample_weight)
+
+    def _plan(self, matrix: ChunkedMatrix, sample_weight: Any = None) -> Plan:
+        return plan_pca(matrix, self._settings(matrix, sample_weight))
+
+    def _settings(self, matrix: ChunkedMatrix, sample_weight: Any = None) -> dict[str, Any]:
+        """The parameters as the solvers read them, with what stands beside this matrix."""
+        settings = check_settings(self.get_params(), matrix.shape, 0 if self.center else 1)
+        beside = resolve_given(settings, matrix.labels, sample_weight)
+        freedom(beside.count(matrix.shape[0]), settings)
+        return settings | {"given": beside}
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to X.
+
+        X : NumPy, data frame, Dask, xarray, scipy.sparse, ``zarr.Array``, a path or URL, or what
+            ``streampca.open`` returned; (n, p).
+        dim : for xarray and N-dimensional arrays, the sample dimension(s).
+        sample_weight : (n,) how often each sample counts, finite and not negative (a sequence, or
+            a DataArray over sample dimensions): means are sum w x / sum w, variances divide by
+            sum w - ddof, and whole numbers give what repeated rows give. A sample of weight 0
+            adds nothing; ``transform`` still scores it.
+
+        Raises InvalidInputError, InvalidTypeError, MemoryLimitError before reading;
+        NonFiniteError while reading.
+        """
+        if self.missing == IMPUTE:
+            return self._fit_completed(X, dim, sample_weight)
+        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        settings = self._settings(matrix, sample_weight)
+        settings["random_state"] = seed_of(self.random_state)
+        self.n_features_in_ = matrix.shape[1]
+        plan = plan_pca(matrix, settings)
+        client = find_client(self.scheduler)
+        plan.check_machine()
+        if client is not None:
+            check_workers(client, plan)
+        execution = self._execution(plan)
+        execution.checkpoint = self.checkpoint
+        fitted = fit_pca(plan, matrix, settings, execution, carried=self._carry(matrix, settings))
+        self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
+        self.result_ = assemble(
+            "PCA",
+            fitted,
+            matrix.shape[0],
+            matrix.labels,
+            settings,
+            plan,
+            execution.costs,
+            matrix.fingerprint(),
+        )
+        self.gap_ = fitted.gap
+        return self
+
+    def _fit_completed(self, X: Any, dim: Any, sample_weight: Any) -> Self:
+        """By a completion: ``missing="impute"``."""
+        model = completion_of(self.get_params(), sample_weight).fit(X, dim=dim)
+        self.n_features_in_ = model.n_features_in_
+        self.plan_, self.cost_, self.dim_ = replace(model.plan_, method="PCA"), model.cost_, dim
+        self.trace_, self.gap_ = model.trace_, None
+        settings = self.get_params() | {"random_state": seed_of(self.random_state)}
+        self.result_ = as_pca(model.result_, settings)
+        return self
+
+    def transform(
+        self,
+        X: Any,
+        *,
+        dim: Any = None,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        remove: Any = None,
+    ) -> Any:
+        """Scores of rows on the components, (n, k): as every linear model.
+
+        With ``missing="impute"`` by least squares over what each row observes.
+        """
+        if self.missing != IMPUTE:
+            return super().transform(X, dim=dim, out=out, overwrite=overwrite, remove=remove)
+        return self._completing().transform(X, dim=dim, out=out, overwrite=overwrite, remove=remove)
+
+    def impute(
+        self,
+        X: Any,
+        *,
+        dim: Any = None,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+    ) -> Any:
+        """X with its holes filled, after a fit with ``missing="impute"``: see ``HardImpute``."""
+        if self.missing != IMPUTE:
+            raise InvalidInputError(
+                f"impute() after missing={self.missing!r}; fit with PCA(missing='impute')"
+            )
+        return self._completing().impute(X, dim=dim, out=out, overwrite=overwrite)
+
+    def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
+        """As every linear model; with ``missing="impute"`` over the observed cells."""
+        if self.missing != IMPUTE:
+            return super().reconstruction_error(X, remove=remove)
+        return self._completing().reconstruction_error(X, remove=remove)
+
+    def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:
+        """As every linear model; with ``missing="impute"`` of the fit alone, without X."""
+        if self.missing != IMPUTE or X is None:
+            return super().r2_curve(X, remove=remove)
+        return self._completing().r2_curve(X)
+
+    def score_samples(self, X: Any, *, remove: Any = None) -> Array:
+        """As every linear model; refused with ``missing="impute"``: ``PPCA`` has a likelihood."""
+        if self.missing != IMPUTE:
+            return super().score_samples(X, remove=remove)
+        return self._completing().score_samples(X)
+
+    def _completing(self) -> HardImpute:
+        model = completing(self._fitted(), self.get_params())
+        model.dim_ = self.dim_
+        return model
+
+    def _carry(self, matrix: ChunkedMatrix, settings: dict[str, Any]) -> Carried | None:
+        """What earlier fits left, if it is wanted and of this matrix."""
+        self._carried = getattr(self, "_carried", None) or Carried()
+        if not self.warm_start:
+            self._carried = None
+            return None
+        self._carried.turn_to(matrix, settings)
+        return self._carried
+
+    def fit_transform(
+        self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
+    ) -> Any:
+        """Fit, and the scores of X, (n, k). A wide fit has them already; a tall one reads again."""
+        self.fit(X, dim=dim, sample_weight=sample_weight)
+        return self._scores_of_fit(X, dim, self.remove)
+
+    @classmethod
+    def from_covariance(
+        cls,
+        S: Any,
+        *,
+        mean: Any = None,
+        n: int | None = None,
+        n_components: int | float | str | None = None,
+        names: Any = None,
+    ) -> PCA:
+        """A fitted PCA from a covariance or correlation matrix alone.
+
+        S : (p, p) symmetric.  mean : (p,) or None (0).  n : rows behind it, if known; without it
+        ``singular_values_`` are NaN.  names : of the features.
+        """
+        from streampca.models.covariance import pca_from_covariance
+
+        return pca_from_covariance(cls(n_components), S, mean, n, names)
+
+
+def check_settings(
+    settings: dict[str, Any], shape: tuple[int, int], least: int = 1
+) -> dict[str, Any]:
+    """The settings; refuse those that no data, or no data of this shape, can meet.
+
+    least : components that may be asked.
+    """
+    n, p = shape
+    settings = iteration_limits(settings)
+    if settings["missing"] not in ("raise", "mean"):
+        raise InvalidInputError(
+            f"missing={settings['missing']!r}; expected 'raise' or 'mean' (PCA: or 'impute')"
+        )
+    if settings.get("remove") is not None and not settings["center"]:
+        raise InvalidInputError("remove= needs center=True: the mean goes with what is removed")
+    if settings["missing"] == "mean" and not settings["center"]:
+        raise InvalidInputError("missing='mean' needs center=True: holes hold the mean, 0 after it")
+    standardization(settings)
+    ddof = settings["ddof"]
+    check_n_components(settings["n_components"], n, p, least)
+    if n - ddof <= 0:
+        raise InvalidInputError(
+            f"n_samples={n} with ddof={ddof} leaves no degree of freedom: expected at least "
+            f"{ddof + 1} samples (got 1 sample)"
+            if n == 1
+            else f"n_samples={n} with ddof={ddof} leaves no degree of freedom"
+        )
+    return settings

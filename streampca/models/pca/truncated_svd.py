@@ -1,0 +1,131 @@
+"""Truncated singular value decomposition: the components of a matrix that is not centred."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.models.linear import LinearModel
+from streampca.models.pca.pca import PCA
+from streampca.passes import PassCost, Plan
+
+ALGORITHMS = ("auto", "randomized", "arpack", "scatter", "gram", "tsqr")
+
+
+class TruncatedSVD(LinearModel):
+    """Leading singular vectors, uncentred: latent semantic analysis, sparse counts.
+
+    Parameters
+    ----------
+    n_components : k, a number.
+    algorithm : as ``svd_solver`` of :class:`PCA`: "auto", "randomized" (block Krylov, which
+        scikit-learn's "arpack" means too), "scatter", "gram" or "tsqr".
+    n_iter : as ``iterated_power`` of :class:`PCA`.
+    tol, max_passes, random_state, missing_value, memory_limit, scheduler, progress, checkpoint :
+        as :class:`PCA`.
+
+    Attributes
+    ----------
+    components_ (k, p), singular_values_ (k,), and, as scikit-learn has them, explained_variance_
+    (k,): the variance of each column of scores about its mean (divisor n), not its mean square;
+    explained_variance_ratio_ : its share of the variance of all columns. certificate_, plan_,
+    cost_, result_ as of a :class:`PCA` with center=False and ddof=0.
+
+    Cost: that of such a PCA; sparse blocks are never expanded by "randomized".
+    Source: Halko, Martinsson and Tropp 2011, SIAM Review 53(2), section 1.4; certificates Parlett
+    1998, "The Symmetric Eigenvalue Problem", chapter 4.
+    """
+
+    whiten = False
+    missing = "raise"
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        algorithm: str = "auto",
+        n_iter: int | str = "auto",
+        tol: float = 1e-4,
+        max_passes: int = 8,
+        random_state: Any = 0,
+        missing_value: float | None = None,
+        memory_limit: int | str | None = None,
+        scheduler: Any = None,
+        progress: Any = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.algorithm = algorithm
+        self.n_iter = n_iter
+        self.tol = tol
+        self.max_passes = max_passes
+        self.random_state = random_state
+        self.missing_value = missing_value
+        self.memory_limit = memory_limit
+        self.scheduler = scheduler
+        self.progress = progress
+        self.checkpoint = checkpoint
+
+    plan_: Plan
+    cost_: list[PassCost]
+
+    def _pca(self) -> PCA:
+        """The PCA that computes this."""
+        if self.algorithm not in ALGORITHMS:
+            raise InvalidInputError(f"algorithm={self.algorithm!r}; expected one of {ALGORITHMS}")
+        whole = isinstance(self.n_components, (int, np.integer))
+        if not whole or isinstance(self.n_components, bool):
+            raise InvalidInputError(f"n_components={self.n_components!r}; expected a number")
+        settings = self.get_params()
+        names = {"svd_solver": settings.pop("algorithm"), "iterated_power": settings.pop("n_iter")}
+        return PCA(**names, center=False, ddof=0, **settings)
+
+    def plan(self, X: Any, *, dim: Any = None) -> Plan:
+        """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing."""
+        return replace(self._pca().plan(X, dim=dim), method="TruncatedSVD")
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.
+
+        sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
+        """
+        base = self._pca().fit(X, dim=dim, sample_weight=sample_weight)
+        settings = {**base.result_.settings, "algorithm": self.algorithm, "n_iter": self.n_iter}
+        self.result_ = replace(base.result_, method="TruncatedSVD", settings=settings)
+        self.plan_ = replace(base.plan_, method="TruncatedSVD")
+        self.cost_, self.dim_ = base.cost_, dim
+        self.n_features_in_ = base.n_features_in_
+        return self
+
+    def fit_transform(
+        self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
+    ) -> Any:
+        """Fit, and the scores of X, (n, k). A fit that has them already reads no further."""
+        self.fit(X, dim=dim, sample_weight=sample_weight)
+        return self._scores_of_fit(X, dim)
+
+    # -- as scikit-learn defines them -----------------------------------------------------------
+
+    @property
+    def explained_variance_(self) -> Array:
+        """(k,) variance of the scores about their mean, divisor n."""
+        result = self._fitted()
+        means = result.require_components() @ self._feature_mean()
+        return np.maximum(result.explained_variance - means**2, 0.0)
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """(k,) share of the variance of all columns about their means."""
+        whole = self._fitted().total_variance - float(np.sum(self._feature_mean() ** 2))
+        variance = self.explained_variance_
+        return variance / whole if whole > 0 else np.zeros(len(variance))
+
+    def _feature_mean(self) -> Array:
+        mean = self._fitted().feature_mean
+        if mean is None:
+            raise InvalidInputError("this result was not made by TruncatedSVD: it has no means")
+        return mean

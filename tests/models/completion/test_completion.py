@@ -1,0 +1,254 @@
+"""What every completion does: judging by held-out cells, new rows, filling in, resuming."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import zarr
+
+import streampca
+import streampca.models.completion.fit as fit_module
+from streampca import HardImpute, SoftImpute
+from streampca.errors import InvalidInputError
+from streampca.kernels.holdout import chosen, line_keys
+from streampca.kernels.least_squares import packed_products, solve_packed, unpacked
+from tests.models.completions import centred, estimate_of, with_holes
+
+pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
+
+
+# -- kernels ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("r", [1, 3, 8])
+def test_many_small_least_squares_problems(r: int) -> None:
+    rng = np.random.default_rng(r)
+    v, w = rng.standard_normal((40, r)), (rng.random((3000, 40)) < 0.4).astype(float)
+    w[5], w[17], w[17, : r - 1] = 0.0, 0.0, 1.0  # nothing, and one observation too few
+    z = w * rng.standard_normal(w.shape)
+    left, right = packed_products(v) @ w.T, v.T @ z.T
+    np.testing.assert_allclose(unpacked(left)[3], (v * w[3][:, None]).T @ v, rtol=1e-12)
+    x, singular = solve_packed(left, right)
+    np.testing.assert_array_equal(singular, np.flatnonzero(w.sum(axis=1) < r))
+    assert {5, 17} <= set(singular.tolist())
+    for i in (0, 5, 17, 2999):
+        expected = np.linalg.pinv(v * w[i][:, None]) @ z[i]
+        np.testing.assert_allclose(x[:, i], expected, atol=1e-9)
+    compiled, same = solve_packed(left, right, compiled=True)
+    np.testing.assert_allclose(compiled, x, atol=1e-9)
+    np.testing.assert_array_equal(same, singular)
+    ridged, none = solve_packed(left, right, 0.5)
+    expected = np.linalg.solve((v * w[17][:, None]).T @ v + 0.5 * np.eye(r), v.T @ z[17])
+    np.testing.assert_allclose(ridged[:, 17], expected, atol=1e-12)
+    assert not len(none)
+
+
+def test_entries_give_the_equations_of_tiles() -> None:
+    from streampca.kernels.completion import add_cross_equations, line_equations
+
+    rng = np.random.default_rng(0)
+    v, x = rng.standard_normal((30, 4)), rng.standard_normal((4, 25))
+    w = (rng.random((25, 30)) < 0.3).astype(float)
+    z = w * rng.standard_normal(w.shape)
+    stored = scipy.sparse.csr_matrix(z)
+    entries = (stored.data, stored.indices, stored.indptr)
+    left, right = line_equations(*entries, v)
+    np.testing.assert_allclose(left, packed_products(v) @ w.T, atol=1e-12)
+    np.testing.assert_allclose(right, v.T @ z.T, atol=1e-12)
+    across, sums = np.ones((10, 30)), np.ones((4, 30))
+    add_cross_equations(*entries, x, across, sums)
+    np.testing.assert_allclose(across - 1, packed_products(x.T) @ w, atol=1e-12)
+    np.testing.assert_allclose(sums - 1, x @ z, atol=1e-12)
+
+
+def test_held_out_cells_depend_on_their_place_alone() -> None:
+    rows, columns = line_keys(np.arange(400), 3, 0), line_keys(np.arange(300), 3, 1)
+    mask = chosen(rows[:, None], columns, 0.1)
+    assert mask.mean() == pytest.approx(0.1, abs=0.005)
+    np.testing.assert_array_equal(mask[100:], chosen(rows[100:, None], columns, 0.1))
+    i, j = np.nonzero(mask)
+    assert chosen(rows[i], columns[j], 0.1).all()
+    other = chosen(line_keys(np.arange(400), 4, 0)[:, None], line_keys(np.arange(300), 4, 1), 0.1)
+    assert 0.005 < (mask & other).mean() < 0.015
+    assert abs(np.corrcoef(mask[:-1].ravel(), mask[1:].ravel())[0, 1]) < 0.02
+
+
+# -- held-out cells -----------------------------------------------------------------------------
+
+
+def held_cells(shape: tuple[int, int], share: float, seed: int = 0) -> np.ndarray:
+    n, p = shape
+    rows, columns = line_keys(np.arange(n), seed, 0), line_keys(np.arange(p), seed, 1)
+    return chosen(rows[:, None], columns, share)
+
+
+@pytest.mark.parametrize("solver", ["als", "exact", "impute"])
+@pytest.mark.parametrize("shape", [(80, 25), (25, 80)])
+def test_several_ranks_in_the_same_passes(solver: str, shape: tuple[int, int]) -> None:
+    x, _ = with_holes(*shape, 3, share=0.2, noise=0.5)
+    model = HardImpute([1, 2, 3, 5], solver=solver, validation=0.1, max_passes=12, tol=0).fit(x)
+    assert len(model.cost_) == 12
+    held = held_cells(shape, 0.1) & ~np.isnan(x)
+    given = np.where(held, np.nan, x)
+    # other solvers begin with what the look finds for the largest rank
+    close = 1e-6 if solver == "exact" else 0.02
+    for one in model.validation_:
+        alone = HardImpute(one["rank"], solver=solver, max_passes=12, tol=0).fit(given)
+        assert one["objective"] == pytest.approx(alone.trace_[-1].objective[0], rel=close)
+        rows, columns = np.nonzero(held)
+        error = alone.predict(rows, columns) - x[held]
+        assert one["held_out"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=close)
+    assert model.best_rank_ == 3 == len(model.components_)
+    best = estimate_of(HardImpute(3, solver=solver, max_passes=12, tol=0).fit(given))
+    np.testing.assert_allclose(estimate_of(model), best, atol=1e-6 if solver == "exact" else 0.5)
+
+
+def test_ways_to_name_held_out_cells() -> None:
+    x, _ = with_holes(60, 20, 2)
+    seen = ~np.isnan(x)
+    stored = scipy.sparse.coo_matrix((x[seen], np.nonzero(seen)), x.shape)
+    mask = held_cells(x.shape, 0.1)
+    expected = HardImpute(2, validation=0.1, max_passes=6).fit(x).trace_[-1]
+    for source in (x, stored.tocsr(), stored.tocsc()):
+        for validation in (0.1, mask, np.nonzero(mask)):
+            one = HardImpute(2, validation=validation, max_passes=6).fit(source).trace_[-1]
+            assert one.held_out[0] == pytest.approx(expected.held_out[0], rel=0.05)
+    for wrong in (1.5, mask[:3], ([1, 2], [3]), ([1], [99])):
+        with pytest.raises(InvalidInputError, match="validation"):
+            HardImpute(2, validation=wrong).fit(x)
+
+
+def test_penalties_are_chosen_and_the_fit_stops_early() -> None:
+    x, _ = with_holes(60, 30, 2, share=0.6, noise=1.0)
+    model = SoftImpute(10, [0.0, 3.0, 100.0], validation=0.1, max_passes=40).fit(x)
+    assert model.best_penalty_ == 3.0
+    early = HardImpute(10, validation=0.1, early_stop=True, max_passes=40).fit(x)
+    assert len(early.trace_) < 40
+    errors = [one.held_out[0] for one in early.trace_]
+    assert int(np.argmin(errors)) == len(errors) - 3
+
+
+# -- new rows, and holes filled -----------------------------------------------------------------
+
+
+def test_rows_are_scored_by_what_they_observe() -> None:
+    x, _ = with_holes(100, 20, 3, noise=0.05)
+    model = HardImpute(3, tol=1e-10, max_passes=200).fit(x)
+    np.testing.assert_allclose(model.transform(x), model.result_.scores, atol=1e-5)
+    fresh = with_holes(30, 20, 3, noise=0.05)[0]
+    z, seen, _ = centred(fresh)
+    z = np.where(seen, fresh - model.mean_, 0.0)
+    for i, found in enumerate(model.transform(fresh)):
+        v = model.components_.T[seen[i]]
+        np.testing.assert_allclose(found, np.linalg.lstsq(v, z[i, seen[i]])[0], atol=1e-8)
+    ridged = HardImpute(3, ridge=2.0, tol=1e-10, max_passes=200).fit(x)
+    np.testing.assert_allclose(ridged.transform(x), ridged.result_.scores, atol=1e-4)
+    few = np.full((2, 20), np.nan)
+    few[1, 4] = 1.0
+    assert np.isfinite(model.transform(few)).all()
+    np.testing.assert_array_equal(model.transform(few)[0], 0.0)
+
+
+def test_holes_are_filled_on_disk_as_in_memory(tmp_path: Any) -> None:
+    x, whole = with_holes(150, 20, 2, noise=0.01)  # and a third direction: means of what is seen
+    zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(40, 7))
+    model = HardImpute(3).fit(str(tmp_path / "x.zarr"))
+    completed = model.impute(x)
+    hole = np.isnan(x)
+    np.testing.assert_array_equal(completed[~hole], x[~hole])
+    np.testing.assert_allclose(completed[hole], whole[hole], atol=0.1)
+    written = model.impute(str(tmp_path / "x.zarr"), out=str(tmp_path / "full.zarr"))
+    np.testing.assert_allclose(written[...], completed, atol=1e-12)
+    assert written.attrs["streampca_complete"]
+    rows, columns = np.nonzero(hole)
+    np.testing.assert_allclose(model.predict(rows, columns), completed[hole], atol=1e-4)
+    seen = scipy.sparse.coo_matrix((x[~hole], np.nonzero(~hole)), x.shape).tocsr()
+    np.testing.assert_allclose(HardImpute(3).fit(seen).impute(seen), completed, atol=1e-2)
+    with pytest.raises(InvalidInputError, match="outside"):
+        model.predict([150], [0])
+
+
+def test_labels_come_back() -> None:
+    xarray, pandas = pytest.importorskip("xarray"), pytest.importorskip("pandas")
+    x, _ = with_holes(30, 8, 2)
+    array = xarray.DataArray(x, dims=("time", "gene"), coords={"time": np.arange(30) * 2.0})
+    model = HardImpute(2).fit(array, dim="time")
+    completed = model.impute(array)
+    assert completed.dims == ("time", "gene")
+    np.testing.assert_array_equal(completed["time"], array["time"])
+    frame = pandas.DataFrame(x, columns=list("abcdefgh"))
+    assert list(HardImpute(2).fit(frame).impute(frame).columns) == list("abcdefgh")
+
+
+def test_saved_and_loaded(tmp_path: Any) -> None:
+    x, _ = with_holes(40, 12, 2)
+    for model in (HardImpute([1, 2], ridge=0.1, validation=0.1), SoftImpute(3, 1.0)):
+        model.fit(x).save(tmp_path / type(model).__name__)
+        again: Any = streampca.load(tmp_path / type(model).__name__)
+        assert type(again) is type(model)
+        np.testing.assert_array_equal(again.impute(x), model.impute(x))
+        np.testing.assert_array_equal(again.predict([3], [4]), model.predict([3], [4]))
+        assert repr(again.trace_) == repr(model.trace_)
+        assert [one["objective"] for one in again.validation_] == [
+            one["objective"] for one in model.validation_
+        ]
+        warm = HardImpute(2, init=again, max_passes=4, tol=0.3).fit(x)
+        assert warm.n_iter_ <= 2
+
+
+# -- interrupted, and too large for memory ------------------------------------------------------
+
+
+class Interrupted(Exception):
+    """Stands for a power failure."""
+
+
+@pytest.mark.parametrize("solver", ["als", "impute"])
+@pytest.mark.parametrize("scratch", [False, True])
+def test_a_fit_interrupted_in_sweep_seven_goes_on_there(
+    solver: str, scratch: bool, tmp_path: Any, monkeypatch: Any
+) -> None:
+    x, _ = with_holes(300, 20, 3)
+    zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(60, 20))
+    source, folder = str(tmp_path / "x.zarr"), str(tmp_path / "state")
+    if scratch:
+        monkeypatch.setattr(fit_module, "in_scratch", lambda plan: True)
+    make = lambda: HardImpute(3, solver=solver, tol=0, max_passes=9, checkpoint=folder)  # noqa: E731
+    whole = HardImpute(3, solver=solver, tol=0, max_passes=9).fit(source)
+    calls: list[str] = []
+    run, failing = fit_module.run, True
+
+    def watched(plan: Any, *args: Any, **more: Any) -> Any:
+        calls.append(plan.name)
+        if failing and plan.name == "sweep 7":
+            raise Interrupted
+        return run(plan, *args, **more)
+
+    monkeypatch.setattr(fit_module, "run", watched)
+    with pytest.raises(Interrupted):
+        make().fit(source)
+    before, failing = len(calls), False
+    model = make().fit(source)
+    assert calls[before] == "sweep 7"
+    assert model.trace_[-1].objective == whole.trace_[-1].objective
+    assert len(model.trace_) == len(whole.trace_)
+    rows, columns = np.arange(300), np.arange(300) % 20
+    np.testing.assert_array_equal(model.predict(rows, columns), whole.predict(rows, columns))
+    assert not [one for one in (tmp_path / "state").glob("*") if one.name == "sweeps"]
+
+
+def test_lazy_sparse_rows_are_scored_by_what_they_store() -> None:
+    import dask.array as da
+
+    x, _ = with_holes(40, 12, 2, share=0.5)
+    hole = np.isnan(x)
+    cells = scipy.sparse.csr_matrix((x[~hole], np.nonzero(~hole)), shape=x.shape)
+    blocks = [da.from_array(np.nan_to_num(x), chunks=(10, 12))]
+    blocks += [blocks[0].map_blocks(scipy.sparse.csr_matrix, dtype=float, meta=cells[:0, :0])]
+    model = HardImpute(2).fit(x)
+    expected = model.transform(x)
+    np.testing.assert_allclose(model.transform(cells), expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(model.transform(blocks[1])), expected, rtol=1e-9)

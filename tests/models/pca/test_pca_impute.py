@@ -1,0 +1,91 @@
+"""``PCA(missing="impute")``: the components of the matrix that they complete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import streampca
+from streampca import PCA
+from streampca.errors import InvalidInputError
+from tests.models.completions import with_holes
+
+pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
+
+
+def aligned(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return a * np.sign(np.sum(a * b, axis=1))[:, None]
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_components_are_those_of_the_completed_matrix(scale: Any) -> None:
+    x, _ = with_holes(120, 15, 3, share=0.3)
+    model = PCA(3, missing="impute", scale=scale, tol=1e-9, max_passes=300).fit(x)
+    completed = model.impute(x)
+    np.testing.assert_allclose(completed.mean(axis=0), model.mean_, atol=1e-5)
+    z = completed - completed.mean(axis=0)
+    z = z if model.scale_ is None else z / model.scale_
+    _, s, vt = np.linalg.svd(z, full_matrices=False)
+    np.testing.assert_allclose(aligned(vt[:3], model.components_), model.components_, atol=1e-5)
+    np.testing.assert_allclose(model.explained_variance_, s[:3] ** 2 / 119, rtol=1e-5)
+    ratio = s[:3] ** 2 / np.sum(s**2)
+    np.testing.assert_allclose(model.explained_variance_ratio_, ratio, rtol=1e-5)
+    np.testing.assert_allclose(model.fit_transform(x), model.transform(x), atol=1e-5)
+
+
+def test_without_holes_it_is_a_pca(tmp_path: Any) -> None:
+    _, x = with_holes(60, 12, 2)
+    expected = PCA(2).fit(x)
+    model = PCA(2, missing="impute", tol=1e-10, max_passes=200).fit(x)
+    np.testing.assert_allclose(model.components_, expected.components_, atol=1e-6)
+    np.testing.assert_allclose(model.mean_, expected.mean_, atol=1e-10)
+    np.testing.assert_allclose(model.transform(x), expected.transform(x), atol=1e-5)
+    ratio = expected.explained_variance_ratio_
+    np.testing.assert_allclose(model.explained_variance_ratio_, ratio, rtol=1e-8)
+    model.save(tmp_path / "model")
+    again: Any = streampca.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.transform(x), model.transform(x))
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    x, _ = with_holes(30, 8, 2)
+    assert PCA(2, missing="impute").plan(x).method == "PCA"
+    for wrong in ({"n_components": 0.9}, {"weights": np.ones(8)}, {"center": False},
+                  {"svd_solver": "tsqr"}):  # fmt: skip
+        with pytest.raises(InvalidInputError, match="impute"):
+            PCA(**{"n_components": 2, "missing": "impute", **wrong}).fit(x)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="fit with PCA"):
+        PCA(2, missing="mean").fit(x).impute(x)
+
+
+def test_errors_are_those_of_the_observed_cells() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 12)) + 3
+    x += 0.2 * rng.standard_normal(x.shape)
+    hole = rng.random(x.shape) < 0.4
+    cells = scipy.sparse.csr_array((x[~hole], np.nonzero(~hole)), shape=x.shape)
+    x[hole] = np.nan
+    for model in (
+        streampca.PCA(2, missing="impute").fit(x),
+        streampca.HardImpute(2).fit(x),
+        streampca.SoftImpute(2, lambda_=1.0, scale="std").fit(x),
+    ):
+        result = model.result_
+        rest = x - result.mean
+        rest = rest if result.scale is None else rest / result.scale
+        rest -= model.transform(x) @ model.components_
+        expected = np.nansum(rest**2) / len(x)
+        assert model.reconstruction_error(x) == pytest.approx(expected, rel=1e-9)
+        assert model.reconstruction_error(cells) == pytest.approx(expected, rel=1e-9)
+        assert len(model.r2_curve()) == 3
+        for refused in (model.score, model.score_samples, model.r2_curve):
+            with pytest.raises(InvalidInputError):
+                refused(x)
+
+
+def test_whitening_is_refused_before_reading() -> None:
+    with pytest.raises(InvalidInputError, match="whiten"):
+        streampca.PCA(2, missing="impute", whiten=True).fit(np.eye(5))
