@@ -25,7 +25,7 @@ from streampca.passes.machine import peak_nbytes
 SCRIPT = """
 import json, sys
 import streampca
-from streampca.models import linear
+from streampca.models import row_passes
 from streampca.models.pca import plan as pca_plan
 from streampca.passes.machine import peak_nbytes, resident_nbytes
 
@@ -38,7 +38,8 @@ def recorded(make):
         return plans[-1]
     return make_plan
 
-linear.make_plan, pca_plan.make_plan = recorded(linear.make_plan), recorded(pca_plan.make_plan)
+row_passes.make_plan = recorded(row_passes.make_plan)
+pca_plan.make_plan = recorded(pca_plan.make_plan)
 
 def opened(path):
     if ask["kind"] == "dask":

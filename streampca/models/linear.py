@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators import Accumulator, FeatureProjection, Reconstruction
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, work_dtype
+from streampca.matrix import ChunkedMatrix
 from streampca.models.decomposition import Decomposition
 from streampca.models.eof_views import mode_indices
-from streampca.models.fitted_views import FittedViews
 from streampca.models.labelled_rows import (
     is_xarray,
     lazy_rows_of_scores,
@@ -24,39 +22,16 @@ from streampca.models.labelled_rows import (
     rows_of_scores,
     variables_of,
 )
-from streampca.models.pca.plan import transform_axis
-from streampca.models.projection import (
-    BackProjection,
-    Likelihood,
-    Projection,
-    score_dtype,
-    whitening,
-)
-from streampca.passes import (
-    Candidate,
-    Execution,
-    PassResult,
-    PassSpec,
-    Plan,
-    make_plan,
-    pass_spec,
-    run,
-)
+from streampca.models.model_covariance import covariance_of, precision_of
+from streampca.models.projection import score_dtype, whitening
+from streampca.models.row_passes import RowPasses
 from streampca.passes.lazy import is_dask_array, map_rows, rows_like
 from streampca.sources import as_matrix
-from streampca.store import MemorySink, ZarrSink
-from streampca.store.sinks import chunk_for
 
 
-class LinearModel(FittedViews):
+class LinearModel(RowPasses):
     """Everything that needs a fitted result but no fit: project, reconstruct, score."""
 
-    whiten: bool
-    missing: str
-    missing_value: float | None
-    memory_limit: int | str | None
-    scheduler: Any
-    progress: Any
     dim_: Any = None
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
@@ -121,140 +96,6 @@ class LinearModel(FittedViews):
             return self._transform_into(out, overwrite, matrix, projection)
         scores = self._project(matrix, projection)
         return self._wrap_scores(X, matrix, scores)
-
-    def _project(self, matrix: ChunkedMatrix, projection: Any) -> Array:
-        """(n, k) in memory, by samples or, where blocks of samples would be huge, by features."""
-        n, k = matrix.shape[0], len(projection.components)
-        dtype = score_dtype(matrix.dtype)
-        if transform_axis(matrix) == 1:
-            return np.asarray(self._scores_by_features(matrix, projection), dtype=dtype)
-        sink = MemorySink(n, k, dtype)
-        self._map_rows("transform", matrix, projection, sink, projection.scratch_nbytes(matrix))
-        return sink.values
-
-    def _projection(self, centre: bool = True) -> Any:
-        """The map from rows to scores.  centre : False where blocks come without the mean."""
-        return Projection.of(self._fitted(), self.whiten, self.missing, centre)
-
-    def _back_projection(self, again: bool) -> BackProjection:
-        """The map from scores to rows.  again : add what a design removed."""
-        return BackProjection.of(self._fitted(), self.whiten, again)
-
-    def _likelihood(self, centre: bool = True) -> Any:
-        """The map from rows to their log-likelihood."""
-        return Likelihood.of(self._fitted(), self.missing, centre)
-
-    def _scores_by_features(self, matrix: ChunkedMatrix, projection: Any) -> Array:
-        """(n, k) float64 scores from a pass over blocks of features."""
-        scores = self._by_features("transform", matrix).projected()
-        if projection.whiten is not None:
-            scores /= projection.whiten
-        return scores
-
-    def _likelihood_by_features(self, matrix: ChunkedMatrix, likelihood: Any) -> Array:
-        """(n,) log-likelihoods from a pass over blocks of features."""
-        done = self._by_features("score", matrix)
-        return np.asarray(likelihood.of_parts(done.projected(), done.residuals(_eps(matrix))))
-
-    def _by_features(self, name: str, matrix: ChunkedMatrix) -> FeatureProjection:
-        """Scores and norms of all rows, from a pass over blocks of features."""
-        operands, settings = self._operands(matrix.design is None)
-        total = FeatureProjection(**settings)
-        return self._fold(name, matrix, 1, total, operands)
-
-    def _operands(self, centre: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Operands of a pass that projects, and the settings of its accumulator.
-
-        centre : False where blocks come without the mean, and what else was removed.
-        """
-        result = self._fitted()
-        operands: dict[str, Any] = {
-            "components": result.projectors,
-            "center": result.mean if centre else np.zeros(result.n_features),
-        }
-        if result.divisors is not None:
-            operands["scale"] = result.divisors
-        settings = {
-            "scale": "scale" if "scale" in operands else None,
-            "missing": self.missing,
-            "absent": tuple(result.dropped.tolist()),
-            "width": result.n_components,
-        }
-        return operands, settings
-
-    def _fold(
-        self, name: str, matrix: ChunkedMatrix, axis: int, total: Any, operands: dict[str, Any]
-    ) -> Any:
-        """One planned pass of one accumulator."""
-        return self._fold_all(name, matrix, axis, {"total": total}, operands)["total"]
-
-    def _fold_all(
-        self,
-        name: str,
-        matrix: ChunkedMatrix,
-        axis: int,
-        accumulators: dict[str, Accumulator],
-        operands: dict[str, Any],
-    ) -> PassResult:
-        """One planned pass of several accumulators."""
-        kept = sum(int(one.nbytes) for one in operands.values())
-        spec = pass_spec(
-            name, matrix, axis, list(accumulators.values()), kept_nbytes=kept, stored=True
-        )
-        plan = self._small_plan(matrix, spec)
-        execution = self._execution(plan)
-        return run(
-            plan.passes[0],
-            matrix,
-            accumulators=accumulators,
-            operands=operands,
-            execution=execution,
-        )
-
-    def _map_rows(
-        self,
-        name: str,
-        matrix: ChunkedMatrix,
-        function: Any,
-        sink: Any,
-        scratch: Callable[[int], int],
-        side_inputs: dict[str, Any] | None = None,
-    ) -> None:
-        """One planned pass that maps blocks of samples into a sink."""
-        plan = self._small_plan(matrix, self._map_spec(name, scratch, sink.nbytes_in_memory()))
-        run(
-            plan.passes[0],
-            matrix,
-            maps={"rows": function},
-            sinks={"rows": sink},
-            side_inputs=side_inputs,
-            execution=self._execution(plan),
-        )
-
-    def _map_spec(self, name: str, scratch: Callable[[int], int], kept: int) -> PassSpec:
-        model = self._fitted().require_components().nbytes
-        return PassSpec(name, 0, 0, 0, scratch=scratch, kept_nbytes=kept + model, stored=True)
-
-    def _transform_into(
-        self,
-        out: str | os.PathLike[str],
-        overwrite: bool,
-        matrix: ChunkedMatrix,
-        projection: Any,
-    ) -> Any:
-        n, k = matrix.shape[0], len(projection.components)
-        dtype = score_dtype(matrix.dtype)
-        if transform_axis(matrix) == 1:
-            sink = ZarrSink(out, n, k, dtype, overwrite=overwrite)
-            sink.write(0, self._project(matrix, projection))
-            sink.finish()
-            return sink.array
-        scratch = projection.scratch_nbytes(matrix)
-        plan = self._small_plan(matrix, self._map_spec("transform", scratch, 0))
-        edges = plan.passes[0].edges
-        sink = ZarrSink(out, n, k, dtype, chunk=chunk_for(edges), overwrite=overwrite)
-        self._map_rows("transform", matrix, projection, sink, scratch)
-        return sink.array
 
     def _wrap_scores(self, X: Any, matrix: ChunkedMatrix, scores: Array) -> Any:
         """Scores as the kind of object that came in."""
@@ -350,7 +191,7 @@ class LinearModel(FittedViews):
         result = self._fitted()
         if X is None:
             return np.concatenate([[0.0], np.cumsum(result.explained_variance_ratio)])
-        errors, _ = self._errors(X, remove)
+        errors, _ = self._errors(self._matrix(X, remove=remove))
         return np.asarray(1.0 - errors / errors[0]) if errors[0] > 0 else np.zeros(len(errors))
 
     def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
@@ -359,18 +200,8 @@ class LinearModel(FittedViews):
         On the training rows this is (n - ddof) / n times the sum of the dropped eigenvalues.
         Precision and cost: as ``r2_curve``.
         """
-        errors, count = self._errors(X, remove)
+        errors, count = self._errors(self._matrix(X, remove=remove))
         return float(errors[-1]) / count
-
-    def _errors(self, X: Any, remove: Any) -> tuple[Array, int]:
-        """((k + 1,) summed squared errors of 0, 1, ..., k components, rows): one pass."""
-        matrix = self._matrix(X, remove=remove)
-        if transform_axis(matrix) == 1:
-            done = self._by_features("reconstruction", matrix)
-            return done.errors(_eps(matrix)), matrix.shape[0]
-        operands, settings = self._operands(matrix.design is None)
-        total = self._fold("reconstruction", matrix, 0, Reconstruction(**settings), operands)
-        return total.errors(), total.count
 
     def score_samples(self, X: Any, *, remove: Any = None) -> Array:
         """(n,) log-likelihood of each row under the probabilistic PCA model.
@@ -378,13 +209,7 @@ class LinearModel(FittedViews):
         Source: Tipping and Bishop 1999, "Probabilistic principal component analysis", eq. 2.9.
         Cost: one pass; no p x p matrix is formed. Precision: as ``r2_curve``.
         """
-        matrix = self._matrix(X, remove=remove)
-        likelihood = self._likelihood(matrix.design is None)
-        if transform_axis(matrix) == 1:
-            return self._likelihood_by_features(matrix, likelihood)
-        sink = MemorySink(matrix.shape[0], 1)
-        self._map_rows("score", matrix, likelihood, sink, likelihood.scratch_nbytes(matrix))
-        return sink.values[:, 0]
+        return self._log_likelihoods(self._matrix(X, remove=remove))
 
     def score(self, X: Any, y: Any = None, *, remove: Any = None) -> float:
         """Mean log-likelihood of the rows."""
@@ -392,13 +217,7 @@ class LinearModel(FittedViews):
 
     def get_covariance(self) -> Array:
         """(p, p) covariance of the model, V'(L - s2 I)V + s2 I, in the units of the data."""
-        result = self._fitted()
-        v, noise = result.require_components(), result.noise_variance
-        covariance = (v.T * np.maximum(result.explained_variance - noise, 0.0)) @ v
-        covariance[np.diag_indices_from(covariance)] += noise
-        if (scale := result.divisors) is not None:
-            covariance *= scale[:, None] * scale[None, :]
-        return np.asarray(covariance)
+        return covariance_of(self._fitted())
 
     def get_precision(self) -> Array:
         """(p, p) inverse of ``get_covariance``, V'L^-1 V + (I - V'V) / s2, in the data's units.
@@ -406,26 +225,7 @@ class LinearModel(FittedViews):
         0 beside features that the model leaves out. Raises InvalidInputError where that
         covariance is singular: components for all of the variance, and fewer than features.
         """
-        result = self._fitted()
-        v, noise = result.require_components(), result.noise_variance
-        k, dimensions = result.n_components, result.n_dimensions
-        variance = np.maximum(result.explained_variance, noise)
-        smallest = float(variance.min()) if k >= dimensions else noise
-        if smallest <= np.finfo(np.float64).eps * dimensions * float(variance.max()):
-            raise InvalidInputError(
-                f"the covariance of this model has no inverse: {k} components hold all of the "
-                f"variance of {dimensions} features. Fit fewer components than the rank "
-                f"({result.rank}), so that a noise variance is left, for example "
-                f"n_components={max(1, min(k, result.rank) - 1)}."
-            )
-        precision = (v.T / variance) @ v
-        if k < dimensions:
-            precision -= (v.T @ v) / noise
-            precision[np.diag_indices_from(precision)] += 1.0 / noise
-        if (scale := result.divisors) is not None:
-            inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
-            precision *= inverse[:, None] * inverse[None, :]
-        return np.asarray(precision)
+        return precision_of(self._fitted())
 
     # -- at rest --------------------------------------------------------------------------------
 
@@ -434,15 +234,6 @@ class LinearModel(FittedViews):
         return self._fitted().save(path)
 
     # -- inside ---------------------------------------------------------------------------------
-
-    def _execution(self, plan: Plan) -> Execution:
-        return Execution.of(plan, self.scheduler, self.progress)
-
-    def _small_plan(self, matrix: ChunkedMatrix, spec: PassSpec) -> Plan:
-        """A plan for one pass that needs no solver."""
-        plan = make_plan(matrix, spec.name, [Candidate(spec.name, "", (spec,))], self.memory_limit)
-        plan.check_machine()
-        return plan
 
     def _check_width(self, shape: tuple[int, ...]) -> None:
         p = self._fitted().n_features
@@ -491,7 +282,3 @@ def attach(model: LinearModel, result: Decomposition) -> LinearModel:
     model.result_ = result
     model.n_features_in_ = result.n_features
     return model
-
-
-def _eps(matrix: ChunkedMatrix) -> float:
-    return float(np.finfo(work_dtype(matrix.dtype)).eps)
