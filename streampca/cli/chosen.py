@@ -14,7 +14,8 @@ from streampca.matrix import ChunkedMatrix, select
 from streampca.models.assemble import provenance
 from streampca.models.genotypes.counts import preceded, well_called
 from streampca.models.genotypes.filters import filter_genotypes, sample_mask
-from streampca.models.genotypes.ld_pruning import LDPruning, default_step, ld_scan, prune_ld
+from streampca.models.genotypes.ld_pruning import LDPruning, ld_scan, prune_ld
+from streampca.models.genotypes.pruning_windows import default_step
 from streampca.passes import PassCost, Plan
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import AxisLabels, Labels
-from streampca.models.genotypes.ld_pruning import LDScan, prune_ld, windows
+from streampca.models.genotypes.ld_pruning import prune_ld
 from streampca.models.genotypes.long_range_ld import REGIONS, in_long_range_ld
+from streampca.models.genotypes.pruning_scan import LDScan
+from streampca.models.genotypes.pruning_windows import windows
 from streampca.sources import as_matrix
 
 # -- the rules, said as plainly as possible -----------------------------------------------------
