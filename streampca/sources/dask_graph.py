@@ -1,29 +1,19 @@
-"""What the strips of a Dask graph share, found in the graph without computing anything.
+"""The low-level graph of a Dask array: what depends on what, and which nodes are reads.
 
-An operand of all strips (``x.mean(0)`` in ``x - x.mean(0)``) is computed once before the first.
-Chunks that do not line up (``x.rechunk``) make one strip of several. A *read* here is a task that
-depends on no other task; data that lie in the graph are constants.
+A *read* here is a task that depends on no other task; data that lie in the graph are constants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from dask.core import flatten, get_dependencies, istask, toposort
+from dask.core import flatten, get_dependencies, istask
 
 from streampca.errors import InvalidInputError
 
 Key = Any  # a string, or a tuple of a layer's name and a chunk's numbers
-
-MiB = 1024 * 1024
-PREPARED_NBYTES = 64 * MiB  # of all results that are computed before the first strip
-MERGED_NBYTES = 1024 * MiB  # of one strip that is merged from several
-ROUNDS = 8  # of looking for shared operands inside shared operands
-
-MANY = object()  # more than one read
 
 
 class Graph:
@@ -41,7 +31,7 @@ class Graph:
         tasks = {
             k
             for k, node in self.nodes.items()
-            if self.links[k] or (istask(node) and not _known(node))
+            if self.links[k] or (istask(node) and not known(node))
         }
         self.needs = {k: tuple(n for n in self.links[k] if n in tasks) for k in tasks}
 
@@ -71,7 +61,7 @@ class Graph:
         if self.needs.get(key, ("data",)):
             return False
         links = self.links[key]
-        return not links or any(isinstance(n, str) or not _known(self.nodes[n]) for n in links)
+        return not links or any(isinstance(n, str) or not known(self.nodes[n]) for n in links)
 
     def count_reads(self, nodes: Iterable[Key]) -> int:
         """How many of these nodes are reads."""
@@ -121,7 +111,7 @@ def low_level(array: Any) -> Graph:
     keys = set(flatten(array.__dask_keys__()))
     nodes = dict(graph.cull(keys) if hasattr(graph, "cull") else graph)
     for key, node in nodes.items():
-        if str(_layer(key)).startswith(("rechunk-p2p-", "rechunk-transfer-", "shuffle-p2p-")):
+        if str(layer_of(key)).startswith(("rechunk-p2p-", "rechunk-transfer-", "shuffle-p2p-")):
             raise InvalidInputError(
                 "this Dask array was rechunked between workers (p2p), which cannot be read in "
                 "strips. Build it inside: with dask.config.set({'array.rechunk.method': 'tasks'})"
@@ -133,228 +123,10 @@ def low_level(array: Any) -> Graph:
     return whole if len(needed) == len(nodes) else Graph(needed, whole.links)
 
 
-def _known(node: Any) -> bool:
+def known(node: Any) -> bool:
     return type(node) is tuple and len(node) == 1 and isinstance(node[0], Constant)
 
 
-def _layer(key: Key) -> Key:
+def layer_of(key: Key) -> Key:
     """What Dask calls the array that a key is a chunk of."""
     return key[0] if isinstance(key, tuple) and key else key
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """What strips of one dimension share, and what follows from it.
-
-    edges : where slices may begin and end.  merged, longest : length of the longest slice that
-    is made of several strips, and of any.  cuts : operands to compute before the first strip.
-    stages : the same with what they need themselves, in order of computation.
-    firsts, lasts : sorted numbers of the first (last) strip that uses each read.
-    """
-
-    edges: np.ndarray[Any, Any]
-    merged: int
-    longest: int
-    cuts: frozenset[Key]
-    stages: tuple[tuple[Key, ...], ...]
-    prepared_chunks: int
-    leaf_nbytes: float
-    firsts: np.ndarray[Any, Any]
-    lasts: np.ndarray[Any, Any]
-
-    def count(self, first: int, last: int) -> int:
-        """Reads of the strips [first, last)."""
-        begun = int(np.searchsorted(self.firsts, last, "left"))
-        return max(0, begun - int(np.searchsorted(self.lasts, first, "left")))
-
-    def bare(self) -> Sharing:
-        """Without what only planning needs."""
-        none = np.empty(0, np.int64)
-        return replace(self, cuts=frozenset(), stages=(), firsts=none, lasts=none)
-
-
-@dataclass(frozen=True)
-class Users:
-    """Which strips use a task: from ``first`` to ``last``. ``inner``: used by a shared task."""
-
-    first: dict[Key, int]
-    last: dict[Key, int]
-    inner: set[Key]
-
-    def groups(self, n_strips: int) -> np.ndarray[Any, Any]:
-        """(strips,) number of the group of adjacent strips that share nothing with others."""
-        steps = np.zeros(n_strips + 1, np.int64)
-        for key, first in self.first.items():
-            steps[first + 1] += 1
-            steps[self.last[key] + 1] -= 1
-        return np.cumsum(np.cumsum(steps[:n_strips]) == 0) - 1
-
-
-def find_sharing(
-    graph: Graph, strips: Sequence[Sequence[Key]], lengths: Sequence[int], nbytes: int
-) -> Sharing:
-    """Operands to compute first, and edges across which nothing is shared.
-
-    strips : the output keys of each strip.  lengths : rows of each.  nbytes : of the array.
-    """
-    order = [k for k in toposort(graph.needs, dependencies=graph.needs) if k in graph.needs]
-    weights = np.asarray(lengths, dtype=np.int64)
-    step = nbytes / max(1, int(weights.sum()))
-    cuts: set[Key] = set()
-    given, users = graph, _users(graph, order, strips)
-    whole = groups = users.groups(len(strips))
-    for _ in range(ROUNDS):
-        counts, sizes = np.bincount(groups), np.bincount(groups, weights) * step
-        # a small group is cheaper to hold than to read twice
-        split = (counts > 1) & ((sizes > PREPARED_NBYTES) | (len(counts) == 1))
-        found = _operands(given, order, strips, users, split) if split.any() else set()
-        if not found:
-            break
-        cuts |= found
-        given = graph.fixed(dict.fromkeys(cuts))
-        users = _users(given, order, strips)
-        groups = users.groups(len(strips))
-    if groups[-1] == whole[-1]:  # nothing came apart
-        cuts, given, groups = set(), graph, whole
-        users = _users(graph, order, strips)
-    rows, counts = np.bincount(groups, weights), np.bincount(groups)
-    leaves = [k for k in users.first if given.is_read(k)]
-    leaf_nbytes = nbytes / max(1, len(leaves))
-    stages = _stages(graph, order, cuts, leaf_nbytes)
-    return Sharing(
-        np.unique(np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)),
-        int(rows[counts > 1].max(initial=0)),
-        int(rows.max(initial=0)),
-        frozenset(cuts),
-        stages,
-        _prepared_chunks(graph, stages),
-        leaf_nbytes,
-        np.sort(np.array([users.first[k] for k in leaves], np.int64)),
-        np.sort(np.array([users.last[k] for k in leaves], np.int64)),
-    )
-
-
-def _users(graph: Graph, order: Sequence[Key], strips: Sequence[Sequence[Key]]) -> Users:
-    """For each task that strips compute, which strips use it."""
-    users = Users({}, {}, set())
-    for number, keys in enumerate(strips):
-        for key in keys:
-            if key in graph.needs:
-                users.first.setdefault(key, number)
-                users.last[key] = number
-    for key in reversed(order):
-        if key not in users.first:
-            continue
-        first, last = users.first[key], users.last[key]
-        for need in graph.needs[key]:
-            users.first[need] = min(users.first.get(need, first), first)
-            users.last[need] = max(users.last.get(need, last), last)
-            if first < last:
-                users.inner.add(need)
-    return users
-
-
-def _operands(
-    graph: Graph,
-    order: Sequence[Key],
-    strips: Sequence[Sequence[Key]],
-    users: Users,
-    split: np.ndarray[Any, Any],
-) -> set[Key]:
-    """The largest shared subgraphs that are operands of a group, not its data passed on.
-
-    Chunks that are cut up for several strips are shared as well. An operand differs in that
-    every chunk of its layer is used across more than half of the group, and in that strips still
-    read something else once it is given.
-    """
-    groups = users.groups(len(strips))
-    counts = np.bincount(groups)
-    group = {k: int(groups[first]) for k, first in users.first.items()}
-    narrow = {
-        (g, _layer(k))
-        for k, g in group.items()
-        if 2 * (users.last[k] - users.first[k] + 1) <= counts[g] or counts[g] == 1
-    }
-    origins: dict[Key, Any] = {}
-    for key in order:
-        if key in group:
-            above = {origins[n] for n in graph.needs[key]}
-            origins[key] = key if not above else above.pop() if len(above) == 1 else MANY
-    found = {
-        k
-        for k, g in group.items()
-        if split[g]
-        and k not in users.inner
-        and (g, _layer(k)) not in narrow
-        and (origins[k] is MANY or (g, _layer(origins[k])) not in narrow)
-    }
-    given = graph.fixed(dict.fromkeys(found))
-    fresh: set[Key] = set()
-    for key in order:
-        if given.is_read(key) or not fresh.isdisjoint(given.needs.get(key, ())):
-            fresh.add(key)
-    fed = {int(groups[i]) for i, keys in enumerate(strips) if not fresh.isdisjoint(keys)}
-    return {k for k in found if group[k] in fed or isinstance(k, str)}
-
-
-def _stages(
-    graph: Graph, order: Sequence[Key], cuts: Collection[Key], leaf_nbytes: float
-) -> tuple[tuple[Key, ...], ...]:
-    """Operands in an order that keeps memory small.
-
-    Computing ``((x - x.mean(0)) ** 2).sum(0)`` in one go would hold all of x from the mean to
-    the end. What is used together with reads that it was made of is computed a stage earlier.
-    """
-    live = Graph(graph.cull(cuts), graph.links).needs
-    order = [k for k in order if k in live]
-    users: dict[Key, list[Key]] = {k: [] for k in order}
-    for key in order:
-        for need in live[key]:
-            users[need].append(key)
-    reads = sum(not needs for needs in live.values())
-    pivots = set()
-    if reads * leaf_nbytes > PREPARED_NBYTES:
-        pivots = {
-            k for k in order if len(users[k]) > 1 and _is_pivot(live, users[k], k, leaf_nbytes)
-        }
-    level: dict[Key, int] = {}
-    for key in order:
-        level[key] = max((level[n] + (n in pivots) for n in live[key]), default=0)
-    stages: dict[int, list[Key]] = {}
-    for key in order:
-        if key in pivots or key in cuts:
-            stages.setdefault(level[key], []).append(key)
-    return tuple(tuple(sorted(stages[i], key=str)) for i in sorted(stages))
-
-
-def _is_pivot(
-    needs: Mapping[Key, Sequence[Key]], users: Sequence[Key], key: Key, leaf_nbytes: float
-) -> bool:
-    """Whether a task that uses ``key`` also uses, beside it, reads that ``key`` was made of."""
-    reads = {k for k in _ancestors(needs, [key]) if not needs[k]}
-    if len(reads) * leaf_nbytes <= PREPARED_NBYTES:
-        return False
-    return any(
-        not reads.isdisjoint(_ancestors(needs, [n for n in needs[user] if n != key]))
-        for user in users
-    )
-
-
-def _ancestors(needs: Mapping[Key, Sequence[Key]], keys: Iterable[Key]) -> set[Key]:
-    found: set[Key] = set()
-    todo = list(keys)
-    while todo:
-        key = todo.pop()
-        if key not in found:
-            found.add(key)
-            todo.extend(needs[key])
-    return found
-
-
-def _prepared_chunks(graph: Graph, stages: Iterable[Sequence[Key]]) -> int:
-    """Reads that the stages execute."""
-    total, known = 0, graph
-    for stage in stages:
-        total += known.count_reads(known.cull(stage))
-        known = known.fixed(dict.fromkeys(stage))
-    return total

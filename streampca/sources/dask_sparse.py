@@ -16,7 +16,8 @@ import scipy.sparse
 from streampca.errors import InvalidInputError
 from streampca.matrix import ReadCount
 from streampca.matrix.entries import sparse_nbytes
-from streampca.sources.dask_array import DaskMatrix, DaskReader, Spot
+from streampca.sources.dask_chunks import Spot
+from streampca.sources.dask_strips import DaskMatrix, DaskReader
 from streampca.sources.stacked import Index
 
 

@@ -88,7 +88,7 @@ def _stack(array: xarray.DataArray, dim: Dim, source: str) -> ChunkedMatrix:
         dict(array.attrs),
     )
     if array.chunks is not None:
-        from streampca.sources.dask_array import DaskMatrix, DaskReader
+        from streampca.sources.dask_strips import DaskMatrix, DaskReader
 
         return DaskMatrix(DaskReader(array.data), samples, labels=labels)
     reader: Reader

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.sources import dask_graph
+from streampca.sources import dask_sharing
 from streampca.sources.dask_array import from_dask
 
 SHAPE = (120, 12)
@@ -131,7 +131,7 @@ def test_strips_come_apart_where_nothing_is_shared():
 
 
 def test_nested_reductions_are_computed_in_stages_when_holding_the_data_costs_too_much(monkeypatch):
-    monkeypatch.setattr(dask_graph, "PREPARED_NBYTES", 3000)
+    monkeypatch.setattr(dask_sharing, "PREPARED_NBYTES", 3000)
     source = Source()
     x = source.array()
     matrix = from_dask(standardised(x))
@@ -145,20 +145,20 @@ def test_nested_reductions_are_computed_in_stages_when_holding_the_data_costs_to
 
 
 def test_groups_too_large_to_hold_are_split(monkeypatch):
-    monkeypatch.setattr(dask_graph, "PREPARED_NBYTES", 2048)
+    monkeypatch.setattr(dask_sharing, "PREPARED_NBYTES", 2048)
     matrix = from_dask(grouped(Source().array()))
     assert len(matrix.chunk_edges(0)) == 11
 
 
 def test_shared_operands_that_are_too_large_are_refused(monkeypatch):
-    monkeypatch.setattr(dask_graph, "PREPARED_NBYTES", 64)
+    monkeypatch.setattr(dask_sharing, "PREPARED_NBYTES", 64)
     matrix = from_dask(Source().array() - Source().array().mean(0))
     with pytest.raises(InvalidInputError, match=r"to_zarr.*persist"):
         matrix.read(0, 0, 12)
 
 
 def test_strips_that_cannot_be_separated_are_refused(monkeypatch):
-    monkeypatch.setattr(dask_graph, "MERGED_NBYTES", 6000)
+    monkeypatch.setattr(dask_sharing, "MERGED_NBYTES", 6000)
     matrix = from_dask(Source().array().cumsum(0).rechunk((7, 5)).cumsum(1))
     with pytest.raises(InvalidInputError, match=r"do not line up.*to_zarr"):
         matrix.chunk_edges(0)
