@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features
-from streampca.sources.plink import expand
+from streampca.sources.path_patterns import expand
 from streampca.sources.variants import refuse_duplicates
 
 
