@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 import os
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators import MeanImputedScatter, RFactor, Scatter, TruncatedFactor
-from streampca.errors import InvalidInputError, MemoryLimitError, SourceError, not_fitted
+from streampca.accumulators import Scatter, TruncatedFactor
+from streampca.errors import InvalidInputError, SourceError, not_fitted
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.matrix import AxisLabels, Labels
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features
-from streampca.models.fitted import Resolution, freedom, standardization
+from streampca.models.fitted import Resolution, freedom
 from streampca.models.given import resolve_given
 from streampca.models.linear import LinearModel
 from streampca.models.pca.fit import solve_accumulator
-from streampca.models.pca.plan import ALIASES, plan_append
-from streampca.models.saved_labels import axis_from_saved, axis_to_saved
-from streampca.passes import (
-    PassCost,
-    check_workers,
-    find_client,
-    parse_nbytes,
-    run,
-    size,
+from streampca.models.pca.incremental_state import (
+    blank_state,
+    check_appending,
+    check_state,
+    state_kind,
 )
+from streampca.models.pca.plan import plan_append
+from streampca.models.saved_labels import axis_from_saved, axis_to_saved
+from streampca.passes import PassCost, check_workers, find_client, run
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix
 from streampca.store import read_bundle, write_bundle
 
-STATES = ("scatter", "tsqr", "truncated")
-SOLVER_STATES = {"scatter": "scatter", "tsqr": "tsqr", "randomized": "truncated"}
 NOT_KEPT = ("scheduler", "progress", "checkpoint")
-DEFAULT_STATE_NBYTES = 2 << 30  # without a memory_limit, a state beyond this is refused
 
 
 class IncrementalPCA(LinearModel):
@@ -128,12 +123,12 @@ class IncrementalPCA(LinearModel):
         seen = hasattr(self, "_accumulator")
         where = self._dim_for(X) if seen and dim is None else dim
         matrix = as_matrix(X, dim=where, missing_value=self.missing_value)
-        self._check_settings(matrix)
+        check_appending(self.get_params(), matrix.shape)
         weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
         blank = self._blank()
         if seen:
             self._check_features(X, matrix)
-        settings = {**self.get_params(), "state": self._kind()}
+        settings = {**self.get_params(), "state": state_kind(self.get_params())}
         plan = plan_append(matrix, settings, blank, held=seen)
         plan.check_machine()
         if (client := find_client(self.scheduler)) is not None:
@@ -247,7 +242,7 @@ class IncrementalPCA(LinearModel):
         p = len(state.mean)
         freedom(state.weight, settings)
         check_n_components(self.n_components, state.count, p)
-        self._check_state()
+        check_state(settings)
         fitted = solve_accumulator(state, settings, self._resolution, min(state.count, p))
         told = self.__dict__.setdefault("_told", set())  # not again at every solution
         return assemble(
@@ -323,12 +318,7 @@ class IncrementalPCA(LinearModel):
             self.__dict__.pop(name, None)
 
     def _blank(self) -> Any:
-        kind = self._kind()
-        if kind == "tsqr":
-            return RFactor(center=self.center)
-        if kind == "truncated":
-            return TruncatedFactor(rows=self.max_rows, center=self.center)
-        return MeanImputedScatter() if self.missing == "mean" else Scatter(center=self.center)
+        return blank_state(self.get_params())
 
     def _require_state(self) -> Any:
         if not hasattr(self, "_accumulator"):
@@ -342,7 +332,7 @@ class IncrementalPCA(LinearModel):
         return self._labels.samples.dims
 
     def _state_settings(self) -> tuple[Any, ...]:
-        kind = self._kind()
+        kind = state_kind(self.get_params())
         return (kind, self.center, self.missing, self.max_rows if kind == "truncated" else 0)
 
     def _check_names(self, other: IncrementalPCA) -> None:
@@ -353,51 +343,3 @@ class IncrementalPCA(LinearModel):
 
     def _feature_labels(self) -> AxisLabels:
         return self._labels.features
-
-    def _kind(self) -> str:
-        """The state that ``state`` or ``svd_solver`` names; both at once must agree."""
-        solver = ALIASES.get(self.svd_solver, self.svd_solver)
-        if self.state not in (None, *STATES):
-            raise InvalidInputError(f"state={self.state!r}; expected one of {STATES}")
-        if solver == "auto":
-            return self.state or "scatter"
-        if solver not in SOLVER_STATES:
-            raise InvalidInputError(
-                f"svd_solver={self.svd_solver!r}; expected 'auto' or one of {tuple(SOLVER_STATES)}"
-            )
-        if self.state not in (None, SOLVER_STATES[solver]):
-            raise InvalidInputError(
-                f"state={self.state!r} and svd_solver={self.svd_solver!r} say different things; "
-                "leave one of them out"
-            )
-        return SOLVER_STATES[solver]
-
-    def _check_state(self) -> None:
-        if self._kind() == "truncated" and self.scale is not None:
-            raise InvalidInputError(
-                f"scale={self.scale!r} cannot be applied to state='truncated': what it cut off is "
-                "not known column by column. Use state='scatter' or 'tsqr', or scale the rows "
-                "before they are taken in."
-            )
-
-    def _check_settings(self, matrix: ChunkedMatrix) -> None:
-        self._check_state()
-        if self.missing not in ("raise", "mean"):
-            raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'mean'")
-        rows = self.batch_size
-        if rows is not None and (type(rows) is bool or not isinstance(rows, Integral) or rows < 1):
-            raise InvalidInputError(f"batch_size={rows!r}; expected a number of rows, or None")
-        if self.missing == "mean" and (self._kind() != "scatter" or not self.center):
-            raise InvalidInputError("missing='mean' needs state='scatter' and center=True")
-        standardization(self.get_params())
-        p = matrix.shape[1]
-        check_n_components(self.n_components, p, p)
-        need = self._blank().projected_nbytes(matrix.shape, 8)
-        limit = parse_nbytes(self.memory_limit) or DEFAULT_STATE_NBYTES
-        if need > limit:
-            raise MemoryLimitError(
-                f"the state of {p} features needs {size(need)} (p x p), over {size(limit)}. Set "
-                f"memory_limit='{-(-5 * need // (1 << 20))}MiB' if the machine has it, or use "
-                "IncrementalPCA(state='truncated', max_rows=...), whose state_bound_ says what it "
-                "cut off; PCA reads all rows again and needs no p x p state for n < p."
-            )
