@@ -28,7 +28,7 @@ from streampca.solvers.factors import (
     singular_form,
 )
 from streampca.solvers.krylov import KrylovSpace, Ritz, start_block
-from streampca.solvers.latent_step import LatentState, expanded_step
+from streampca.solvers.latent_step import LatentState, expanded_step, expansion, solve_columns
 from streampca.solvers.minka import MLE, by_mle
 from streampca.solvers.rotation import Rotation, promax, rotate_loadings, varimax, varimax_of_r
 from streampca.solvers.signs import signs, signs_of_components
@@ -66,6 +66,7 @@ __all__ = [
     "count_significant",
     "eigh_lower",
     "expanded_step",
+    "expansion",
     "known_count",
     "maximum_likelihood",
     "numerical_rank",
@@ -80,6 +81,7 @@ __all__ = [
     "signs_of_components",
     "singular_form",
     "solution_of",
+    "solve_columns",
     "solver_floor",
     "start_block",
     "svd_of_r",

@@ -11,6 +11,8 @@ from streampca.kernels import Array
 from streampca.kernels.posterior import unpacked
 
 COLUMNS = 4096  # whose equations are solved together
+HALVINGS = 100  # of the interval of a multiplier: more than float64 tells apart
+LEAST = 1e-300  # noise of a column that is in the model
 
 
 @dataclass(frozen=True)
@@ -31,34 +33,118 @@ def expanded_step(
 
     sums : a LatentEquations folded over all rows.  scale : (p,) divisors of the columns, or None.
     shared : one noise for all columns (PPCA), or one each (factor analysis).
-    lower : least noise.
+    lower : least noise where it is shared; else the least share of a column's variance in the
+    model, |w|^2 + noise, that is noise.
 
-    Every column's loadings and centre solve one small system, which is exact; its noise is what is
-    left. Then the factors, which had mean 0 and variance 1, get the mean and covariance that their
-    posteriors have, and the loadings and the centre take those in: the likelihood does not fall
-    by either, and what plain EM needs hundreds of passes for is done at once.
+    The factors, which had mean 0 and variance 1, get the mean and covariance that their posteriors
+    have; every column's loadings, centre and noise are then solved for exactly; and the loadings
+    and the centre take in what the factors got. The likelihood does not fall by either, and what
+    plain EM needs hundreds of passes for is done at once.
     Cost: p k^3 flops; COLUMNS systems at a time.
     Source: Liu, Rubin and Wu 1998, "Parameter expansion to accelerate EM", Biometrika 85, section
     4.1 (PX-EM of factor analysis).
     """
     used = np.flatnonzero((state.noise > 0) & (sums.seen > 0))
     k = state.loadings.shape[1]
+    share = 0.0 if shared else lower
+    mean, turn = expansion(sums.mean, unpacked(sums.moment[None], k)[0], sums.rows, state, share)
     left, right = sums.equations()
-    solved = np.zeros((len(state.noise), k + 1))
-    rest = np.zeros(len(state.noise))
+    solved, noise, rest = np.zeros((len(state.noise), k + 1)), *np.zeros((2, len(state.noise)))
     for begin in range(0, len(used), COLUMNS):
         part = used[begin : begin + COLUMNS]
-        solved[part] = np.linalg.solve(left[part], right[part][:, :, None])[:, :, 0]
-        fitted = np.einsum("ij,ij->i", solved[part], right[part])
-        rest[part] = np.maximum(sums.squares[part] - fitted, 0.0)
-    noise = np.zeros_like(rest)
-    noise[used] = (
-        rest[used].sum() / sums.seen[used].sum() if shared else rest[used] / sums.seen[used]
-    )
-    noise[used] = np.maximum(noise[used], lower)
-    mean = sums.mean / sums.rows
-    spread = unpacked(sums.moment[None], k)[0] / sums.rows - np.outer(mean, mean)
+        solved[part], noise[part], rest[part] = solve_columns(
+            left[part], right[part], sums.squares[part], turn, share
+        )
+    if shared:
+        noise[used] = max(rest[used].sum() / sums.seen[used].sum(), lower)
     loadings = solved[:, :k]
     shift = solved[:, k] + loadings @ mean
     center = state.center + (shift if scale is None else shift * scale)
-    return LatentState(loadings @ np.linalg.cholesky(spread), noise, center)
+    return LatentState(loadings @ turn, noise, center)
+
+
+def expansion(
+    first: Array, second: Array, rows: float, state: LatentState, share: float
+) -> tuple[Array, Array]:
+    """(mean (k,), Cholesky factor (k, k) of the covariance) that the factors get.
+
+    first, second : sums over rows of E[f] (k,) and E[f f'] (k, k), of so many rows.
+    state : parameters before the step.  share : least share of a column's variance that is noise.
+
+    The most likely covariance M, but for columns whose noise has reached the least share: these
+    cannot follow when the covariance grows along their loadings, and it stays the identity on the
+    span B of those, M + H (I - B'MB) H' with H = MB (B'MB)^-1: the most likely one that does.
+    """
+    mean = first / rows
+    moment = second / rows - np.outer(mean, mean)
+    made = moment
+    if share > 0.0:
+        w, room = state.loadings, state.noise * (1.0 - share) / share
+        fixed = np.zeros(len(w), bool)
+        beyond = (np.sum(w**2, axis=1) >= room * (1.0 - 1e-9)) & (room > 0)
+        while beyond.any():  # few columns, and once more where others are held up in turn
+            fixed |= beyond
+            u, singular, _ = np.linalg.svd(w[fixed].T, full_matrices=False)
+            basis = u[:, singular > 1e-9 * singular[0]]
+            inner = basis.T @ moment @ basis
+            h = moment @ basis @ np.linalg.inv(inner)
+            made = moment + h @ (np.eye(len(inner)) - inner) @ h.T
+            beyond = (np.einsum("ij,jk,ik->i", w, made, w) > room * (1.0 + 1e-12)) & ~fixed
+            beyond &= room > 0
+    return mean, np.linalg.cholesky((made + made.T) / 2.0)
+
+
+def solve_columns(
+    left: Array, right: Array, squares: Array, turn: Array, share: float
+) -> tuple[Array, Array, Array]:
+    """(loadings and centres (c, k + 1), noise (c,), sums of squares that are left (c,)).
+
+    left, right : (c, k + 1, k + 1) and (c, k + 1) normal equations, the centre last, of columns
+    with observations.  squares : (c,) sums of their squares.
+    turn : (k, k) Cholesky factor of the covariance of the factors.
+    share : least noise over |turn'w|^2 + noise; where the equations say less, the likelihood is
+    the largest at that share.
+    """
+    solved = np.linalg.solve(left, right[:, :, None])[:, :, 0]
+    rest = np.maximum(squares - np.einsum("ij,ij->i", solved, right), 0.0)
+    noise = np.maximum(rest / left[:, -1, -1], LEAST)
+    if share > 0.0:
+        reach = np.sum((solved[:, :-1] @ turn) ** 2, axis=1) * share / (1.0 - share)
+        held = np.flatnonzero(noise < reach)
+        if held.size:
+            solved[held], noise[held] = _at_the_bound(
+                left[held], right[held], squares[held], turn, share
+            )
+    return solved, noise, rest
+
+
+def _at_the_bound(
+    left: Array, right: Array, squares: Array, turn: Array, share: float
+) -> tuple[Array, Array]:
+    """Loadings, centres and noise of columns whose noise is that share of their variance.
+
+    With the centre eliminated and u = turn'w a column has seen log(noise) + (q - 2 u'd + u'A u) /
+    noise to make small, where noise >= a u'u, a = share / (1 - share). With a multiplier m the
+    loadings are (A + m I)^-1 d, and m = a (seen - rest / noise): the right side falls as m grows
+    from 0 to a seen, so that halving finds the one root.
+    """
+    a, k = share / (1.0 - share), len(turn)
+    seen, first = left[:, k, k], left[:, :k, k]
+    inverse = np.linalg.inv(turn)
+    matrix = left[:, :k, :k] - first[:, :, None] * first[:, None, :] / seen[:, None, None]
+    values, vectors = np.linalg.eigh(inverse @ matrix @ inverse.T)
+    d = right[:, :k] - first * (right[:, k] / seen)[:, None]
+    d = np.einsum("cij,ci->cj", vectors, d @ inverse.T)
+    total = squares - right[:, k] ** 2 / seen
+    low, high = np.zeros_like(seen), a * seen
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        u = d / (values + middle[:, None])
+        noise = np.maximum(a * np.sum(u**2, axis=1), LEAST)
+        left_over = total + np.sum(u * (values * u - 2.0 * d), axis=1)
+        more = a * (seen - left_over / noise) > middle
+        low, high = np.where(more, middle, low), np.where(more, high, middle)
+    solved = np.empty_like(right)
+    solved[:, :k] = np.einsum("cij,cj->ci", vectors, u) @ inverse
+    solved[:, k] = (right[:, k] - np.einsum("ij,ij->i", first, solved[:, :k])) / seen
+    return solved, noise

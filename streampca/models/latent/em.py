@@ -207,12 +207,14 @@ class _ByFeatures:
             maps={"columns": ColumnStep(self.shared, self.lower)},
             sinks={"columns": table},
         )["sums"]
-        noise = float(self.state.noise.max(initial=0.0)) or 1.0
-        if self.rows is not None:
+        noise = None
+        if self.shared and self.rows is None:
+            noise = float(self.state.noise.max(initial=0.0)) or 1.0
+        elif self.shared:
             noise = max(sums.rest / max(sums.cells, 1e-300), self.lower)
+        self.state = state_of(table.values, self.state, noise)
         with single_threaded_blas():
-            self.rows = posteriors_of(sums, noise if self.shared else 1.0, self.weights)
-        self.state = state_of(table.values, self.state, noise if self.shared else None)
+            self.rows = posteriors_of(sums, self.state, noise, self.weights, self.lower)
         self.seen = table.values[:, k + 3]
         return self.rows.likelihood
 

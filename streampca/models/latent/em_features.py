@@ -12,7 +12,7 @@ from streampca.accumulators.row_information import BESIDE
 from streampca.kernels import Array
 from streampca.kernels.posterior import packed, pair_columns, posterior, unpacked
 from streampca.matrix import Block
-from streampca.solvers import LatentState
+from streampca.solvers import LatentState, expansion, solve_columns
 from streampca.solvers.factor_model import LOG_2_PI
 
 ROWS = 4096  # whose posteriors are computed together
@@ -28,7 +28,7 @@ class ColumnStep:
     solvers.latent_step); "scale" (p,) or none. Without "f" the table is that of the parameters as
     they are.
     shared : one noise for all columns: it is 1 in the table, and divides afterwards.
-    lower : least noise of a column of its own.
+    lower : least share of a column's variance that is noise of its own.
     """
 
     shared: bool
@@ -72,15 +72,16 @@ class ColumnStep:
         left[:, :k, k] = left[:, k, :k] = sums[:, pairs : pairs + k]
         left[:, k, k] = seen = sums[:, -1]
         used = (noise > 0) & (seen > 0)
-        solved = np.zeros_like(right)
-        solved[used] = np.linalg.solve(left[used], right[used][:, :, None])[:, :, 0]
-        rest = np.einsum("ij,ij->j", z, z) - np.einsum("ij,ij->i", solved, right)
-        rest = np.where(used, np.maximum(rest, 0.0), 0.0)
+        squares, turn = np.einsum("ij,ij->j", z, z), block["turn"]
+        solved, own, rest = np.zeros_like(right), *np.zeros((2, len(right)))
+        share = 0.0 if self.shared else self.lower
+        solved[used], own[used], rest[used] = solve_columns(
+            left[used], right[used], squares[used], turn, share
+        )
         shift = solved[:, k] + solved[:, :k] @ block["mean"]
-        out[:, :k] = solved[:, :k] @ block["turn"]
+        out[:, :k] = solved[:, :k] @ turn
         out[:, k] += shift if scale is None else shift * scale
-        own = np.maximum(rest / np.where(seen > 0, seen, 1.0), self.lower)
-        out[:, k + 1] = np.where(used, 1.0 if self.shared else own, 0.0)
+        out[:, k + 1] = np.where(used, 1.0, 0.0) if self.shared else own
         out[:, k + 2], out[:, k + 3] = rest, np.where(noise > 0, seen, 0.0)
 
 
@@ -92,12 +93,21 @@ class RowPosteriors:
     likelihood: float
 
 
-def posteriors_of(sums: RowInformation, noise: float, weights: Array | None) -> RowPosteriors:
+def posteriors_of(
+    sums: RowInformation,
+    state: LatentState,
+    noise: float | None,
+    weights: Array | None,
+    lower: float,
+) -> RowPosteriors:
     """Finish an E step.
 
-    noise : that of all columns where it is shared, 1 where each has its own.
+    state : its parameters.  noise : that of all columns where it is shared, None where each has
+    its own, which is then no less than the share ``lower`` of the column's variance.
     weights : (n,) of the rows, or None.
     """
+    share = lower if noise is None else 0.0
+    noise = 1.0 if noise is None else noise
     information, b, squares, logs, seen = sums.sums()
     n, k = b.shape
     root = np.ones(n) if weights is None else np.sqrt(weights)
@@ -114,12 +124,9 @@ def posteriors_of(sums: RowInformation, noise: float, weights: Array | None) -> 
         likelihood -= 0.5 * float(root[rows] ** 2 @ (cells + logdet + distance))
         f[rows] = means * root[rows, None]
         second[rows] = packed(covariance) * root[rows, None] ** 2 + pair_columns(f[rows])
-    total = float(np.sum(root**2))
-    mean = root @ f / total
-    spread = unpacked(second.sum(axis=0)[None], k)[0] / total - np.outer(mean, mean)
-    operands = {
-        "f": f, "second": second, "root": root, "mean": mean, "turn": np.linalg.cholesky(spread),
-    }  # fmt: skip
+    total, moment = float(np.sum(root**2)), unpacked(second.sum(axis=0)[None], k)[0]
+    mean, turn = expansion(root @ f, moment, total, state, share)
+    operands = {"f": f, "second": second, "root": root, "mean": mean, "turn": turn}
     return RowPosteriors(operands, likelihood)
 
 

@@ -103,23 +103,25 @@ def first_factors(fit: FactorFit, lower: float) -> LatentState:
     """Where EM with holes begins: the factors of the mean-filled matrix, on its own scale.
 
     No factor begins at 0: EM would leave it there.
+    lower : least share of a feature's variance in the model that is noise.
     """
     p, k = len(fit.mean), fit.solution.loadings.shape[1]
     loadings, noise = np.zeros((p, k)), np.zeros(p)
     loadings[fit.live] = fit.solution.loadings
-    noise[fit.live] = np.maximum(fit.solution.uniquenesses, lower)
     weak = np.flatnonzero(np.linalg.norm(loadings, axis=0) < 1e-6)
     start = np.random.default_rng(0).standard_normal((len(fit.live), len(weak)))
     loadings[np.ix_(fit.live, weak)] = 0.1 * start
+    least = np.sum(loadings[fit.live] ** 2, axis=1) * lower / (1.0 - lower)
+    noise[fit.live] = np.maximum(fit.solution.uniquenesses, np.maximum(least, lower))
     return LatentState(loadings, noise, fit.mean)
 
 
-def factors_of_em(fit: FactorFit, found: EmResult, lower: float) -> FactorFit:
+def factors_of_em(fit: FactorFit, found: EmResult) -> FactorFit:
     """What EM found, on the scale of the correlations of its own model."""
     live, state = fit.live, found.state
     spread = np.sum(state.loadings[live] ** 2, axis=1) + state.noise[live]
     root = np.sqrt(spread)
-    unique = np.maximum(state.noise[live] / spread, lower)
+    unique = state.noise[live] / spread
     weighted = state.loadings[live] / np.sqrt(state.noise[live])[:, None]
     with single_threaded_blas():  # canonical: W'W / noise is diagonal
         u, singular, _ = np.linalg.svd(weighted, full_matrices=False)

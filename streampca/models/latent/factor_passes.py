@@ -81,4 +81,4 @@ def fit_around_holes(
         execution=execution,
         weights=weights,
     )
-    return factors_of_em(start, found, lower)
+    return factors_of_em(start, found)
