@@ -46,6 +46,10 @@ class BusyError(StreamPCAError, RuntimeError):
     """Another process is at the same work, or was first; trying again later may do."""
 
 
+class ClusterError(StreamPCAError, OSError):
+    """Workers that cannot be had, do not answer, or may not be used."""
+
+
 class MissingDependencyError(StreamPCAError, ImportError):
     """An optional package that this call needs is not installed."""
 

@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
         "store",
     },
     "plots": {"errors", "models.decomposition"},
-    "jobs": {"errors", "models", "sources", "store"},
+    "jobs": {"errors", "models", "passes", "sources", "store"},  # passes: for the clusters of jobs
     "cli": ANYTHING,
     "xarray": {"models", "passes", "sources"},  # the accessor
     "preprocess": {"models"},  # names for users

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from streampca.errors import InvalidInputError, SourceError
+from streampca.jobs.config import check_cluster
 
 REPEATED = ("variable", "remove")  # options that take one value each time they are said
 NO_ENTRIES = ("run", "parser", "config")  # of the parsed arguments, those that are no options
@@ -27,8 +28,9 @@ def apply_config(parser: Parser, path: str) -> None:
     """Make the entries of a file the defaults of a command, so that its options go before them.
 
     Keys are the long option names without the dashes in front (``memory-limit`` or
-    ``memory_limit``), and ``source``: a path or a list. Paths are relative to the working
-    directory, as on the command line. Raises SourceError, InvalidInputError.
+    ``memory_limit``), ``source``: a path or a list, and the section ``cluster``. Paths are
+    relative to the working directory, as on the command line. Raises SourceError,
+    InvalidInputError.
     """
     known = {
         name: value for name, value in vars(parser.parse_args([])).items() if name not in NO_ENTRIES
@@ -39,10 +41,15 @@ def apply_config(parser: Parser, path: str) -> None:
         if name not in known:
             names = ", ".join(sorted(one.replace("_", "-") for one in known))
             raise InvalidInputError(f"{path}: no option {key!r}; expected one of {names}")
+        if name == "cluster":
+            typed[name] = check_cluster(value, path)
+            continue
         try:
             typed[name] = _typed(parser, name, known[name], value)
         except InvalidInputError as error:
             raise InvalidInputError(f"{path}: {key}: {error}") from None
+    if "cluster" in typed and "scheduler" in typed:
+        raise InvalidInputError(f"{path}: scheduler: the section cluster says it; leave one out")
     parser.set_defaults(**typed)
 
 

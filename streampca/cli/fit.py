@@ -10,6 +10,7 @@ from typing import Any
 import streampca
 from streampca.cli.beside import removal_wanted, sample_weight_wanted
 from streampca.cli.chosen import Chosen, choose, prune_chosen, pruning_settings
+from streampca.cli.cluster import cluster_options, on_cluster
 from streampca.cli.genotype_tables import tables, write_outputs, zarr_outputs
 from streampca.cli.genotypes import (
     genotype_model,
@@ -41,7 +42,7 @@ def add_commands(commands: Any) -> None:
     """Declare them."""
     for name, function, words in (
         ("plan", run_plan, "what a fit would do; reads no data"),
-        ("fit", run_fit, "fit a PCA, report it, save it"),
+        ("fit", on_cluster(run_fit), "fit a PCA, report it, save it"),
     ):
         one = commands.add_parser(name, help=words, description=words)
         one.set_defaults(run=function, parser=one)
@@ -52,6 +53,7 @@ def add_commands(commands: Any) -> None:
         model_options(one)
         labelled_options(one)
         genotype_options(one)
+        cluster_options(one)
         one.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
         one.add_argument("--scores", metavar="ZARR", help="write the scores of all samples here")
         one.add_argument("--overwrite", action="store_true", help="replace existing outputs")

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import streampca
+from streampca.cli.cluster import cluster_options, on_cluster
 from streampca.cli.options import open_source, progress_of, running_options, source_options
 from streampca.cli.outputs import check_outputs
 from streampca.errors import InvalidInputError
@@ -19,7 +20,8 @@ WORDS = "complete a matrix with holes by a low-rank model; NaN, a code, or what 
 def add_commands(commands: Any) -> None:
     """Declare it."""
     one = commands.add_parser("impute", help=WORDS, description=WORDS)
-    one.set_defaults(run=run_impute, parser=one)
+    one.set_defaults(run=on_cluster(run_impute), parser=one)
+    cluster_options(one)
     one.add_argument("source", nargs="*", help="as for fit; sparse files are ratings")
     source_options(one)
     one.add_argument(

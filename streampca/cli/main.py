@@ -14,6 +14,7 @@ from streampca.cli.outputs import OutputError
 from streampca.errors import (
     BusyError,
     ChangingSourceError,
+    ClusterError,
     DamagedSourceError,
     MemoryLimitError,
     MissingDependencyError,
@@ -22,9 +23,9 @@ from streampca.errors import (
 )
 from streampca.jobs.config import ConfigError
 
-# sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory, 73 no such
-# place to write to, 74 reading or writing failed, 75 another process was first: try again later,
-# 78 a job file that cannot be used
+# sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory, no such package
+# or no workers, 73 no such place to write to, 74 reading or writing failed, 75 another process was
+# first: try again later, 78 a job file that cannot be used
 FAILED = 74
 EXIT = (
     (OutputError, 73),
@@ -33,6 +34,7 @@ EXIT = (
     (ChangingSourceError, 75),
     (DamagedSourceError, 65),
     (MemoryLimitError, 69),
+    (ClusterError, 69),
     (SourceError, 66),
     (MissingDependencyError, 69),
     (StreamPCAError, 65),

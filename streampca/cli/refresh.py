@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 
 from streampca.cli.config import apply_config
 from streampca.errors import InvalidInputError
-from streampca.jobs.config import check_job, read_yaml, schema
+from streampca.jobs.config import check_job, read_yaml
 from streampca.jobs.refresh import Outcome, refresh
+from streampca.jobs.sections import schema
 
 TERMINATED = 143  # 128 + SIGTERM
 

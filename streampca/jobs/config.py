@@ -1,107 +1,28 @@
-"""Job files: YAML that is checked, entry by entry, before anything else happens.
-
-The table :data:`SECTIONS` is the schema: what is checked, what ``streampca config schema`` prints,
-and what the defaults are.
-"""
+"""Job files: YAML that is checked, entry by entry, before anything else happens."""
 
 from __future__ import annotations
 
 import ipaddress
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from streampca.errors import InvalidInputError
-from streampca.models.genotypes.genotype_pca import GenotypePCA
-from streampca.models.pca.incremental_pca import IncrementalPCA
-from streampca.models.pca.pca import PCA
-from streampca.models.pca.truncated_svd import TruncatedSVD
+from streampca.jobs.sections import MODELS, NUMBER, OPTIONAL, SECTIONS, Entry
 from streampca.sources.urls import hide_secrets
 
 MOST_BYTES = 1 << 20
 SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "https")  # that a job may read from
-MODELS: dict[str, type[Any]] = {
-    "IncrementalPCA": IncrementalPCA,
-    "PCA": PCA,
-    "GenotypePCA": GenotypePCA,
-    "TruncatedSVD": TruncatedSVD,
-}
 RUNNING = ("memory_limit", "scheduler", "progress", "checkpoint", "warm_start", "rates")
 
 
 class ConfigError(InvalidInputError):
     """A job file that cannot be used: exit code 78."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One entry of a section.
-
-    kinds : JSON types that it may have.  least, above : bounds of a number (at least, more than).
-    """
-
-    kinds: tuple[str, ...]
-    words: str
-    default: Any = None
-    required: bool = False
-    choices: tuple[Any, ...] = ()
-    least: float | None = None
-    above: float | None = None
-    place: bool = False  # a path or URL
-
-
-TEXT, NUMBER, WHOLE, FLAG, LIST = ("string",), ("number",), ("integer",), ("boolean",), ("array",)
-SECTIONS: dict[str, dict[str, Entry]] = {
-    "": {
-        "store": Entry(TEXT, "the model store: a directory or URL", required=True, place=True),
-        "verify": Entry(
-            TEXT, "how old chunks are checked: by length and time, or every byte", "stat",
-            choices=("stat", "full"),
-        ),
-        "settle": Entry(
-            NUMBER, "seconds without a write after which an append is taken to be over", 60.0,
-            least=0,
-        ),
-        "keep": Entry(WHOLE, "versions that stay; older ones are removed", least=1),
-        "align": Entry(
-            TEXT, "turn and reorder components as the promoted version has them", "order",
-            choices=("order", "sign", "none"),
-        ),
-        "memory_limit": Entry(("string", "integer"), "such as 512MiB"),
-        "scheduler": Entry(TEXT, "a Dask scheduler, tcp://host:port"),
-    },
-    "source": {
-        "path": Entry(("string", "array"), "what is read: path, URL, or a list", required=True,
-                      place=True),
-        "variable": Entry(("string", "array"), "which array of a group or file"),
-        "dim": Entry(("string", "integer", "array"), "sample dimension(s)"),
-        "missing_value": Entry(NUMBER, "a number that means missing"),
-        "missing_chunks": Entry(TEXT, "what an absent chunk is", "error",
-                                choices=("error", "fill")),
-        "multiallelic": Entry(TEXT, "variants of more than two alleles", "error",
-                              choices=("error", "drop")),
-    },
-    "model": {
-        "kind": Entry(TEXT, "the estimator; the rest are its parameters", "IncrementalPCA",
-                      choices=tuple(MODELS)),
-    },
-    "gate": {
-        "max_angle": Entry(NUMBER, "radians between the old span and the new one", above=0),
-        "max_error_ratio": Entry(
-            NUMBER, "error of the new rows under the old model over that of its own rows", above=0
-        ),
-    },
-    "scores": {
-        "path": Entry(TEXT, "Zarr array; {version} becomes the number", required=True, place=True),
-        "rows": Entry(TEXT, "which rows are scored with the new model", "all",
-                      choices=("all", "new")),
-    },
-}  # fmt: skip
-OPTIONAL = ("gate", "scores")
 
 
 @dataclass(frozen=True)
@@ -119,6 +40,7 @@ class Job:
     scheduler: str | None = None
     gate: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
+    cluster: dict[str, Any] = field(default_factory=dict)
 
     def estimator(self, **running: Any) -> Any:
         """The unfitted model.  running : parameters that change no result."""
@@ -176,17 +98,26 @@ def check_job(entries: Mapping[str, Any], where: str) -> Job:
             continue
         if not isinstance(given, dict):
             raise ConfigError(f"{where}: {name}: expected a section of 'entry: value' lines")
-        checked[name] = _model(given, where) if name == "model" else _section(name, given, where)
+        checked[name] = CHECKS.get(name, partial(_section, name))(given, where)
+    if "cluster" in checked and "scheduler" in checked:
+        raise ConfigError(f"{where}: scheduler: the section cluster says it; leave one of them out")
     return Job(**checked)
 
 
 def _section(section: str, entries: Mapping[str, Any], where: str) -> dict[str, Any]:
-    table = SECTIONS[section]
     start = f"{where}: {section + '.' if section else ''}"
+    more = [one for one in SECTIONS if one and not section]
+    return _checked(SECTIONS[section], entries, start, more)
+
+
+def _checked(
+    table: Mapping[str, Entry], entries: Mapping[str, Any], start: str, more: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The entries of one section, defaults filled in.  more : names that errors offer too."""
     for name in entries:
         if name not in table:
-            names = [*table, *(one for one in SECTIONS if one and not section)]
-            raise ConfigError(f"{start}{name}: unknown; expected one of {', '.join(names)}")
+            names = ", ".join([*table, *more])
+            raise ConfigError(f"{start}{name}: unknown; expected one of {names}")
     checked = {}
     for name, entry in table.items():
         value = entries.get(name, entry.default)
@@ -196,7 +127,31 @@ def _section(section: str, entries: Mapping[str, Any], where: str) -> dict[str, 
             continue
         if why := _wrong(entry, value):
             raise ConfigError(f"{start}{name}: {hide_secrets(repr(value)):.80}: {why}")
+        if entry.inner is not None:
+            value = _checked(entry.inner, value, f"{start}{name}.")
         checked[name] = value
+    return checked
+
+
+def check_cluster(entries: Any, where: str) -> dict[str, Any]:
+    """The section ``cluster``: nothing is imported, started or asked. Raises ConfigError."""
+    if not isinstance(entries, dict):
+        raise ConfigError(f"{where}: cluster: expected a section of 'entry: value' lines")
+    checked = _section("cluster", entries, where)
+    if "address" in checked and (
+        both := checked.keys() & {"class", "arguments", "workers", "adapt"}
+    ):
+        raise ConfigError(
+            f"{where}: cluster.address: a running scheduler takes no {min(both)}; leave one out"
+        )
+    kind = checked.setdefault("class", "LocalCluster") if "address" not in checked else ""
+    if kind and not all(part.isidentifier() for part in kind.split(".")):
+        raise ConfigError(
+            f"{where}: cluster.class: {kind!r:.80}: expected such as dask_jobqueue.SLURMCluster"
+        )
+    adapt = checked.get("adapt", {})
+    if adapt.get("minimum", 0) > adapt.get("maximum", math.inf):
+        raise ConfigError(f"{where}: cluster.adapt: minimum is more than maximum")
     return checked
 
 
@@ -219,6 +174,9 @@ def _model(entries: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {"kind": kind, **{name: value for name, value in entries.items() if name != "kind"}}
 
 
+CHECKS = {"model": _model, "cluster": check_cluster}  # sections with a check of their own
+
+
 def _wrong(entry: Entry, value: Any) -> str:
     """Why a value cannot be taken, or ""."""
     if _json_type(value) not in entry.kinds and not (
@@ -234,6 +192,8 @@ def _wrong(entry: Entry, value: Any) -> str:
             return f"expected at least {entry.least:g}"
         if entry.above is not None and value <= entry.above:
             return f"expected more than {entry.above:g}"
+    if entry.scheduler:
+        return _bad_scheduler(value)
     if entry.place:
         found = [_bad_place(one) for one in (value if isinstance(value, list) else [value])]
         return next((why for why in found if why), "")
@@ -264,36 +224,19 @@ def _bad_place(place: Any) -> str:
     return "expected a host by its name" if not address.is_global else ""
 
 
+def _bad_scheduler(address: str) -> str:
+    """Why the address of a scheduler is not taken, or ""."""
+    try:
+        parts = urlsplit(address)
+        good = parts.scheme in ("tcp", "tls") and parts.hostname and parts.port
+    except ValueError:
+        good = False
+    return "" if good else "expected tcp://host:port or tls://host:port"
+
+
 def _json_type(value: Any) -> str:
     for kind, name in ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"),
                        (list, "array"), (dict, "object")):  # fmt: skip
         if isinstance(value, kind):
             return name
     return "null"
-
-
-def schema() -> dict[str, Any]:
-    """The JSON Schema of job files, for editors."""
-
-    def of(section: str) -> dict[str, Any]:
-        properties = {}
-        for name, entry in SECTIONS[section].items():
-            one: dict[str, Any] = {"description": entry.words, "type": list(entry.kinds)}
-            if entry.choices:
-                one["enum"] = list(entry.choices)
-            if entry.default is not None:
-                one["default"] = entry.default
-            if entry.least is not None:
-                one["minimum"] = entry.least
-            if entry.above is not None:
-                one["exclusiveMinimum"] = entry.above
-            properties[name] = one
-        required = [name for name, entry in SECTIONS[section].items() if entry.required]
-        return {"type": "object", "properties": properties, "required": required,
-                "additionalProperties": section == "model"}  # fmt: skip
-
-    whole = of("")
-    whole["properties"] |= {name: of(name) for name in SECTIONS if name}
-    whole["required"] += [name for name in SECTIONS if name and name not in OPTIONAL]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": "A refresh job of streampca", **whole}  # fmt: skip

@@ -23,6 +23,7 @@ from streampca.models.loading import estimator_of
 from streampca.models.model_store import ModelStore, Version
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.saved_labels import plain
+from streampca.passes import started
 from streampca.sources.file_checksum import files_checksum
 from streampca.sources.ledger import APPENDED, NOTHING, Ledger
 from streampca.store import History
@@ -70,6 +71,7 @@ class _Run:
     base: History = field(init=False)
     current: Version | None = field(init=False, default=None)
     old: Ledger | None = field(init=False, default=None)
+    scheduler: Any = field(init=False, default=None)  # of the cluster that the job names
 
     def __post_init__(self) -> None:
         self.store = ModelStore(self.job.store)
@@ -102,7 +104,8 @@ class _Run:
         if dry_run:
             outcome.status = PLANNED
             return outcome
-        return self._work(found, outcome)
+        with started(self.job.cluster, self.job.scheduler) as self.scheduler:
+            return self._work(found, outcome)
 
     def _old_samples(self, found: State) -> int:
         return self.old.rows * found.source.inner if self.old and found.source else 0
@@ -194,7 +197,7 @@ class _Run:
 
     def _estimator(self) -> Any:
         return self.job.estimator(
-            memory_limit=self.job.memory_limit, scheduler=self.job.scheduler,
+            memory_limit=self.job.memory_limit, scheduler=self.scheduler,
             progress=self.progress, checkpoint=self._work_folder(),
         )  # fmt: skip
 
@@ -236,7 +239,7 @@ class _Run:
         if new_only:
             matrix = self._new_rows(found)
         model: Any = estimator_of(result)
-        model.set_params(memory_limit=self.job.memory_limit, scheduler=self.job.scheduler)
+        model.set_params(memory_limit=self.job.memory_limit, scheduler=self.scheduler)
         _into_place(path, lambda place: model.transform(matrix, out=place, overwrite=True))
         return {"path": path, "first_row": first if new_only else 0, "rows": matrix.shape[0],
                 "old_rows_scored_anew": not new_only}  # fmt: skip

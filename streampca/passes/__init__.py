@@ -1,6 +1,7 @@
 """How a matrix is read: plan, run, checkpoints, progress. The only room that schedules work."""
 
 from streampca.passes.cluster import check_workers, find_client
+from streampca.passes.deploy import started
 from streampca.passes.execution import Execution, PassCost, PassResult
 from streampca.passes.nbytes import parse_nbytes, size
 from streampca.passes.plan import block_edges, make_plan, pass_spec
@@ -31,4 +32,5 @@ __all__ = [
     "run",
     "single_threaded_blas",
     "size",
+    "started",
 ]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from streampca.cli import main
-from streampca.jobs.config import ConfigError, check_job, read_job, schema
+from streampca.jobs.config import ConfigError, check_job, read_job
+from streampca.jobs.sections import schema
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 GOOD = """

@@ -128,7 +128,7 @@ def test_threads_of_one_worker_give_the_same_bits(small_blocks: None) -> None:
     x = data((6000, 24), {})
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=3, processes=False, dashboard_address=None
+            n_workers=1, threads_per_worker=3, processes=False, dashboard_address="127.0.0.1:0"
         ) as inside,
         Client(inside, set_as_default=False) as client,
     ):

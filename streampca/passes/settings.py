@@ -1,0 +1,79 @@
+"""Settings of a machine or a site, from Dask's configuration, under ``streampca:``.
+
+They may stand in a YAML file of Dask's (``~/.config/dask/*.yaml``, ``DASK_CONFIG``), in the
+environment (``DASK_STREAMPCA__MEMORY_LIMIT=1GiB``) or in a program,
+``dask.config.set({"streampca.memory-limit": "1GiB"})``. What a call says itself goes before them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from streampca.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One of them.  least : of a number; None for those that are no numbers."""
+
+    default: Any
+    words: str
+    least: float | None = None
+
+
+SETTINGS = {
+    "memory-limit": Setting(None, "of plans, where a call names none: such as 512MiB"),
+    "scheduler": Setting(None, "'threads' or tcp://host:port, where a call names none"),
+    "checkpoint-interval": Setting(60.0, "seconds between the checkpoints of a pass", 0.0),
+    "span-timeout": Setting(
+        600.0, "seconds after which a span is given to another worker; longer where spans are", 0.1
+    ),
+    "span-retries": Setting(2, "times that it is, with twice the time each", 0.0),
+    "worker-timeout": Setting(1800.0, "seconds that a pass waits while it has no worker", 0.1),
+}
+
+
+def setting(name: str) -> Any:
+    """The value of one of SETTINGS. Raises InvalidInputError."""
+    one = SETTINGS[name]
+    if "dask" not in sys.modules and not _outside():
+        return one.default
+    import dask.config
+
+    value = dask.config.get(f"streampca.{name}", one.default)
+    value = one.default if value is None else value
+    if one.least is None:
+        return value
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not number >= one.least:
+        raise InvalidInputError(
+            f"streampca.{name} in Dask's configuration is {value!r}; expected at least "
+            f"{one.least:g}"
+        )
+    return number
+
+
+@cache
+def _outside() -> bool:
+    """Whether the environment or a file of Dask's speaks of streampca: else Dask stays unloaded."""
+    if any(name.startswith("DASK_STREAMPCA") for name in os.environ):
+        return True
+    places = [os.environ.get("DASK_ROOT_CONFIG", "/etc/dask"), os.path.join(sys.prefix, "etc/dask"),
+              os.path.expanduser("~/.config/dask"), os.environ.get("DASK_CONFIG")]  # fmt: skip
+    for place in map(Path, filter(None, places)):
+        for file in [place] if place.is_file() else place.glob("*.y*ml"):
+            try:
+                if "streampca" in file.read_text(encoding="utf-8"):
+                    return True
+            except (OSError, UnicodeDecodeError):
+                continue
+    return False
