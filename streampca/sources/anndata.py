@@ -19,6 +19,7 @@ from streampca.sources.compressed import CompressedMatrix
 from streampca.sources.hdf5 import HDF5Reader, open_hdf5
 from streampca.sources.stacked import Reader, StackedMatrix
 from streampca.sources.zarr_store import ZarrReader, open_array
+from streampca.sources.zarr_whole import whole
 
 FORMATS = {"csr_matrix": 0, "csc_matrix": 1, "csr": 0, "csc": 1}  # the lines: samples, features
 INDEX_COLUMNS = ("index", "_index")  # of data frames written as one table (before 0.7)
@@ -119,10 +120,10 @@ def annotation(group: Any, dim: str, name: str) -> tuple[Any, list[str]]:
     if column is None:
         return None, [one for one in frame if not one.startswith("_")]
     if not _is_group(column):
-        values = np.asarray(column[...])
+        values = whole(column)
         return values if values.dtype.kind in "biuf" else _text(values), []
     if "codes" in column:
-        codes, names = np.asarray(column["codes"][...]), _text(column["categories"][...])
+        codes, names = whole(column["codes"]), _text(whole(column["categories"]))
         if codes.size and codes.min() < 0:
             raise InvalidInputError(
                 f"{dim}[{name!r}] is missing at {dim} {int(np.argmin(codes))}; expected a value "
@@ -136,9 +137,9 @@ def _filled(column: Any, what: str) -> Any:
     """Values of a nullable column without holes."""
     if "values" not in column:
         raise InvalidInputError(f"{what} is of a kind that is not read; expected numbers or text")
-    if np.asarray(column["mask"][...]).any():
+    if whole(column["mask"]).any():
         raise InvalidInputError(f"{what} has missing values; expected a value for every one")
-    values = np.asarray(column["values"][...])
+    values = whole(column["values"])
     return values if values.dtype.kind in "biuf" else _text(values)
 
 
@@ -164,7 +165,7 @@ def _open_10x(group: Any, path: str) -> ChunkedMatrix:
     """A 10x count matrix: features x barcodes by barcodes, presented as cells x features."""
     features, cells = (int(n) for n in group["shape"][...])
     names = group["features"]["id"] if "features" in group else group["genes"]
-    labels = [_text(group["barcodes"][...]), _text(names[...])]
+    labels = [_text(whole(group["barcodes"])), _text(whole(names))]
     return _compressed(group, path, 0, (cells, features), labels)
 
 
@@ -231,7 +232,7 @@ def _names(frame: Any, what: str) -> Any:
         column = frame.get(index.decode() if isinstance(index, bytes) else index)
         if column is not None and _is_group(column):  # nullable strings: values and a mask
             column = column.get("values")
-        return None if column is None else _text(column[...])
+        return None if column is None else _text(whole(column))
     fields = frame.dtype.names
     if fields is None:
         return _text(frame[...])

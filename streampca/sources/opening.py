@@ -33,7 +33,13 @@ from streampca.sources.sparse_npz import open_sparse_npz
 from streampca.sources.stacked import Reader, StackedMatrix, check_dtype, check_rank
 from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
 from streampca.sources.zarr_coordinates import group_labels
-from streampca.sources.zarr_store import ZarrReader, hide_secrets, open_array, pick_array
+from streampca.sources.zarr_store import (
+    ZarrReader,
+    hide_secrets,
+    open_array,
+    pick_array,
+    understood,
+)
 
 CONVERSIONS = {
     ".pgen": "plink2 --pfile {stem} --make-bed --out {stem}",
@@ -217,7 +223,9 @@ def _open_path(
         return from_netcdf(path, variable, dim)
     if not remote and os.path.isfile(path) and not path.endswith(".zip"):
         raise SourceError(f"{path}: {_how_to_convert(path)}")
-    return _from_zarr(open_array(path, storage_options), variable, dim, policy, path)
+    node = open_array(path, storage_options)
+    with understood(path):
+        return _from_zarr(node, variable, dim, policy, path)
 
 
 def _oriented(path: str, dim: Dim, variable: str | None) -> ChunkedMatrix:

@@ -24,6 +24,7 @@ from streampca.sources.stacked import Index, Reader, StackedMatrix
 from streampca.sources.variants import MISSING_CALL, UNNAMED, Text, sample_labels, variant_labels
 from streampca.sources.zarr_labels import contigs, first_two, or_unnamed, text
 from streampca.sources.zarr_store import ZarrReader, hide_secrets
+from streampca.sources.zarr_whole import whole
 
 GENOTYPES = "call_genotype"
 MASK = "call_genotype_mask"
@@ -259,7 +260,7 @@ def _refuse_multiallelic(
     group: Any, alleles: Text, several: np.ndarray[Any, Any], name: str
 ) -> None:
     few = several[:4]
-    chromosome, position = contigs(group), np.asarray(group["variant_position"][...])
+    chromosome, position = contigs(group), whole(group["variant_position"])
     shown = [
         f"{chromosome[i]}:{position[i]} {','.join(a for a in alleles[i].tolist() if a)}"
         for i in few.tolist()
@@ -277,6 +278,6 @@ def _variant_labels(group: Any, alleles: Text, kept: Any) -> AxisLabels:
     if "variant_id" in group:
         names = or_unnamed(text(group["variant_id"]))
     other, counted = first_two(alleles)
-    position = np.asarray(group["variant_position"][...]).astype(np.int64)
+    position = whole(group["variant_position"]).astype(np.int64)
     columns = (contigs(group), names, position, counted, other)
     return variant_labels(*(column[kept] for column in columns))

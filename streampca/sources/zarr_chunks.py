@@ -51,7 +51,7 @@ class ChunkDecoder:
             if isinstance(self.compressor, (numcodecs.GZip, numcodecs.Zlib)):
                 _inflate(view, into)
                 return
-            declared = _declared_size(self.compressor, view)
+            declared = declared_size(self.compressor, view)
             if declared is None:  # decoded apart: into a longer array it would fit without a word
                 decoded = np.frombuffer(self.compressor.decode(view), np.uint8)
                 self._check_size(len(decoded))
@@ -71,7 +71,7 @@ class ChunkDecoder:
         return raw.view(self.dtype).reshape(self.shape, order="F" if self.order == "F" else "C")
 
 
-def _declared_size(compressor: Any, view: memoryview) -> int | None:
+def declared_size(compressor: Any, view: memoryview) -> int | None:
     """The decoded size that a chunk states in its first bytes, None where it does not.
 
     Sources: Blosc chunk format; RFC 8878, section 3.1.1.1 (zstd); numcodecs (LZ4).
@@ -117,7 +117,7 @@ def decoder_of(array: Any) -> ChunkDecoder | None:
         if metadata.filters:
             return None
         compressor = metadata.compressor
-        if compressor is not None and not _known(compressor):
+        if compressor is not None and not is_known(compressor):
             return None
         return ChunkDecoder(shape, np.dtype(array.dtype), compressor, False, metadata.order)
     return _decoder_v3(metadata, shape, native)
@@ -151,7 +151,8 @@ def _decoder_v3(metadata: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
 COMPRESSORS = {"blosc": numcodecs.Blosc, "zstd": numcodecs.Zstd, "gzip": numcodecs.GZip}
 
 
-def _known(codec: Any) -> bool:
+def is_known(codec: Any) -> bool:
+    """Whether a codec is one whose frames are decoded here."""
     return isinstance(
         codec, (numcodecs.Blosc, numcodecs.Zstd, numcodecs.GZip, numcodecs.Zlib, numcodecs.LZ4)
     )

@@ -11,6 +11,7 @@ import zarr
 from streampca.matrix import AxisLabels, Labels
 from streampca.sources.cf import Packing, decode_times
 from streampca.sources.zarr_labels import extra_columns, text
+from streampca.sources.zarr_whole import whole
 
 Array = np.ndarray[Any, Any]
 PACKING = ("scale_factor", "add_offset", "missing_value", "coordinates", "grid_mapping", "dtype")
@@ -79,7 +80,7 @@ def dims_of(array: Any) -> tuple[str, ...]:
 
 def decoded(array: Any) -> Array:
     """A small array whole: text, packed numbers and times as what they mean."""
-    values = np.asarray(array[...])
+    values = whole(array)
     if values.dtype.kind in "SO":
         return text(values)
     attributes = dict(array.attrs)

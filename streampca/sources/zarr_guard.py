@@ -17,6 +17,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from streampca.errors import ChangingSourceError, DamagedSourceError, SourceError
 from streampca.matrix import ReadCount
 from streampca.sources.urls import hide_secrets
+from streampca.sources.zarr_frames import FrameLimit
 from streampca.sources.zarr_shards import ShardIndex
 
 METADATA = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
@@ -68,7 +69,7 @@ class Tally:
 
 
 class GuardedStore(zarr.storage.WrapperStore):
-    """Counts every chunk read, refuses one that is absent, and waits for none for ever.
+    """Counts every chunk read, refuses one that is absent or would swell, waits for none for ever.
 
     Zarr reads an absent chunk, or one that was never written into its shard, as its fill value
     without a word; here that is an error unless the caller said that absent chunks are fill
@@ -82,13 +83,14 @@ class GuardedStore(zarr.storage.WrapperStore):
         timeout: float | None = None,
         shards: ShardIndex | None = None,
         tally: Tally | None = None,
+        frames: FrameLimit | None = None,
     ) -> None:
         super().__init__(store)
         self.missing, self.timeout, self.shards = missing, timeout, shards
-        self.tally = tally or Tally()
+        self.tally, self.frames = tally or Tally(), frames
 
     def _with_store(self, store: Any) -> GuardedStore:
-        return GuardedStore(store, self.missing, self.timeout, self.shards, self.tally)
+        return GuardedStore(store, self.missing, self.timeout, self.shards, self.tally, self.frames)
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
@@ -107,9 +109,12 @@ class GuardedStore(zarr.storage.WrapperStore):
                 f"{key!r} in {hide_secrets(str(self._store))} is empty: it was cut off. Restore it."
             )
         if value is not None and self.shards is not None:
-            absent = self.shards.absent(key, value, byte_range)
+            absent = self.shards.absent(key, value, byte_range) if self.missing == "error" else None
             if absent is not None:
                 raise self._refusal(absent)
+            self.shards.check_frames(key, value, byte_range)
+        if value is not None and self.frames is not None:
+            self.frames.check(key, value.to_bytes())
         return value
 
     def note(self, key: str, nbytes: int | None, encoded: Any = None) -> None:

@@ -9,6 +9,7 @@ import zarr
 
 from streampca.errors import SourceError
 from streampca.sources.variants import UNNAMED, Text, plain_chromosome
+from streampca.sources.zarr_whole import whole
 
 COLUMNS = (
     "family",
@@ -31,12 +32,12 @@ def extra_columns(group: Any, dim: str, size: int) -> dict[str, np.ndarray[Any, 
     found: dict[str, np.ndarray[Any, Any]] = {}
     for name in COLUMNS:
         if _along(group, name, dim, size):
-            values = np.asarray(group[name][...])
+            values = whole(group[name])
             found[name] = text(values) if values.dtype.kind in "TUSO" else values
     if "chromosome" not in found and _along(group, "variant_contig", dim, size):
         found["chromosome"] = plain_chromosome(contigs(group))
     if "position" not in found and _along(group, "variant_position", dim, size):
-        found["position"] = np.asarray(group["variant_position"][...])
+        found["position"] = whole(group["variant_position"])
     if "counted_allele" not in found and _along(group, "variant_allele", dim, size):
         found["other_allele"], found["counted_allele"] = first_two(text(group["variant_allele"]))
     return found
@@ -54,7 +55,7 @@ def _along(group: Any, name: str, dim: str, size: int) -> bool:
 
 def contigs(group: Any) -> Text:
     """The contig name of every variant of a VCF Zarr."""
-    number = np.asarray(group["variant_contig"][...])
+    number = whole(group["variant_contig"])
     old = group.attrs.get("contigs", [])  # sgkit before 0.6
     names = text(group.get("contig_id", old))
     if number.size and not 0 <= number.min() <= number.max() < len(names):
@@ -80,7 +81,7 @@ def or_unnamed(names: Text) -> Text:
 
 def text(values: Any) -> Text:
     """Strings of any kind, a Zarr array among them, as NumPy's strings of variable length."""
-    values = np.asarray(values[...] if isinstance(values, zarr.Array) else values)
+    values = whole(values) if isinstance(values, zarr.Array) else np.asarray(values)
     if values.dtype.kind == "S":
         values = np.strings.decode(values, "utf-8")
     return values.astype(np.dtypes.StringDType())

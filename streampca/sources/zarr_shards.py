@@ -11,6 +11,7 @@ from zarr.abc.store import ByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.codecs import ShardingCodec
 
 from streampca.errors import InvalidInputError
+from streampca.sources.zarr_frames import SLACK, FrameLimit
 
 EMPTY = np.uint64(2**64 - 1)
 
@@ -30,12 +31,14 @@ class ShardIndex:
         self.at_start = codec.index_location.value == "start"
         self.nbytes = 16 * math.prod(self.counts)
         self.size = self.nbytes + 4 * (len(codec.index_codecs) - 1)
+        decoded = math.prod(self.chunk) * np.dtype(array.dtype).itemsize
+        self.frames = FrameLimit.of_codecs(codec.codecs, 2 * decoded + SLACK)
 
     @classmethod
-    def of(cls, array: Any) -> ShardIndex | None:
+    def of(cls, array: Any, strict: bool = True) -> ShardIndex | None:
         """Of a ``zarr.Array``; None where it has no shards.
 
-        Raises InvalidInputError for shards whose index cannot be read here.
+        strict : raise InvalidInputError for shards whose index cannot be read here; else None.
         """
         codecs: Any = getattr(array.metadata, "codecs", ())
         if not any(isinstance(codec, ShardingCodec) for codec in codecs):
@@ -48,6 +51,8 @@ class ShardIndex:
         ]
         known = names in ([("bytes", "little")], [("bytes", "little"), ("crc32c", None)])
         if len(codecs) > 1 or not known or any(isinstance(one, ShardingCodec) for one in inner):
+            if not strict:
+                return None
             raise InvalidInputError(
                 f"the shards of {array.path or 'this array'} are nested or have an unusual index, "
                 "and absent chunks in them would not be seen. If none are absent, or they are "
@@ -57,15 +62,12 @@ class ShardIndex:
 
     def absent(self, key: str, data: Any, byte_range: ByteRequest | None) -> str | None:
         """The first inner chunk inside the array that is not there, in words, or None."""
-        if byte_range is None:
-            raw = data[: self.size] if self.at_start else data[len(data) - self.size :]
-        elif byte_range in (SuffixByteRequest(self.size), RangeByteRequest(0, self.size)):
-            raw = data
-        else:
+        raw = self._index(data, byte_range)
+        if raw is None:
             return None  # a chunk that was found in the index before
         if len(raw) < self.size:
             return f"the index of shard {key!r}, which is cut off,"
-        table = np.frombuffer(raw.to_bytes()[: self.nbytes], "<u8").reshape(*self.counts, 2)
+        table = self._table(raw)
         place = [int(number) for number in re.findall(r"\d+", key.removeprefix(self.prefix))]
         inside = tuple(
             slice(0, -(-(min(n, (i + 1) * s) - i * s) // c))
@@ -76,3 +78,28 @@ class ShardIndex:
             return None
         first = tuple(int(i) for i in empty[0])
         return f"chunk {first} of shard {key!r} ({len(empty)} of its chunks were never written)"
+
+    def check_frames(self, key: str, data: Any, byte_range: ByteRequest | None) -> None:
+        """Raises DamagedSourceError for an inner chunk that would decode to far too much."""
+        if self.frames is None:
+            return
+        raw = self._index(data, byte_range)
+        if raw is None:
+            self.frames.check(key, data.to_bytes())
+        elif byte_range is None and len(raw) >= self.size:
+            held = memoryview(data.to_bytes())
+            for offset, nbytes in self._table(raw).reshape(-1, 2).tolist():
+                if offset + nbytes <= len(held):  # else Zarr says so
+                    self.frames.check(key, held[offset : offset + nbytes])
+
+    def _index(self, data: Any, byte_range: ByteRequest | None) -> Any:
+        """The encoded index, where it is among what was read."""
+        if byte_range is None:
+            return data[: self.size] if self.at_start else data[len(data) - self.size :]
+        if byte_range in (SuffixByteRequest(self.size), RangeByteRequest(0, self.size)):
+            return data
+        return None
+
+    def _table(self, raw: Any) -> np.ndarray[Any, Any]:
+        """(offset, length) of every inner chunk."""
+        return np.frombuffer(raw.to_bytes()[: self.nbytes], "<u8").reshape(*self.counts, 2)

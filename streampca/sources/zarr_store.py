@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import hashlib
 import itertools
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from streampca.sources.cf import Packing
 from streampca.sources.stacked import Index, Reader
 from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_chunks import decoder_of
+from streampca.sources.zarr_frames import FrameLimit
 from streampca.sources.zarr_guard import GuardedStore, default_timeout, no_answer
 from streampca.sources.zarr_shards import ShardIndex
 from streampca.sources.zarr_stamp import local_paths, place_of, stamp
@@ -61,8 +63,10 @@ class ZarrReader(Reader):
         timeout = default_timeout() if read_timeout is None else read_timeout
         if not timeout > 0:
             raise InvalidInputError(f"read_timeout={read_timeout!r}; expected seconds")
-        shards = ShardIndex.of(array) if missing_chunks == "error" else None
-        self.guard = GuardedStore(array.store, missing_chunks, timeout, shards)
+        shards = ShardIndex.of(array, strict=missing_chunks == "error")
+        odd = shards is None and decoder_of(array) is None
+        frames = FrameLimit.of(array) if odd else None
+        self.guard = GuardedStore(array.store, missing_chunks, timeout, shards, frames=frames)
         self.array = zarr.open_array(
             self.guard, path=array.path, mode="r", zarr_format=array.metadata.zarr_format
         )
@@ -302,15 +306,8 @@ def open_array(
     """The Zarr array or group at a path or URL. Raises SourceError where there is none."""
     timeout = read_timeout or default_timeout()
     try:
-        if source.endswith(".zip") and "://" not in source:
-            store = zarr.storage.ZipStore(source, mode="r")
-            try:
-                return zarr.open(store, mode="r")
-            except ValueError:  # consolidated metadata that name a data type Zarr does not know
-                return zarr.open_group(store, mode="r", use_consolidated=False)
-        opening = asynchronous.open(store=source, mode="r", storage_options=storage_options)
-        node = sync(opening, timeout=timeout)
-        return zarr.Array(node) if isinstance(node, zarr.AsyncArray) else zarr.Group(node)
+        with understood(source):
+            return _open(source, storage_options, timeout)
     except TimeoutError:
         raise no_answer("its metadata", source, timeout) from None
     except (
@@ -321,6 +318,32 @@ def open_array(
         zarr.errors.NodeNotFoundError,
     ) as error:
         raise SourceError(f"no Zarr array or group at {hide_secrets(source)}") from error
+
+
+def _open(source: str, storage_options: dict[str, Any] | None, timeout: float) -> Any:
+    if source.endswith(".zip") and "://" not in source:
+        store = zarr.storage.ZipStore(source, mode="r")
+        try:
+            return zarr.open(store, mode="r")
+        except ValueError:  # consolidated metadata that name a data type Zarr does not know
+            return zarr.open_group(store, mode="r", use_consolidated=False)
+    opening = asynchronous.open(store=source, mode="r", storage_options=storage_options)
+    node = sync(opening, timeout=timeout)
+    return zarr.Array(node) if isinstance(node, zarr.AsyncArray) else zarr.Group(node)
+
+
+@contextlib.contextmanager
+def understood(source: str) -> Iterator[None]:
+    """What Zarr makes of metadata that it does not take, as our error."""
+    try:
+        yield
+    except (StreamPCAError, FileNotFoundError):  # some of Zarr's are a ValueError too
+        raise
+    except (ValueError, TypeError, zarr.errors.UnknownCodecError) as error:
+        raise DamagedSourceError(
+            f"{hide_secrets(source)}: its metadata are damaged, or of a kind that is not read: "
+            f"{error}"
+        ) from error
 
 
 def pick_array(node: Any, variable: str | None, source: str) -> Any:
