@@ -1,8 +1,9 @@
 """Arrays as named files (Zarr v3 with crc32c), wherever the files are put and come from.
 
-Zarr writes into a dictionary, and what it wrote is handed on after every chunk; it reads from one
-that holds one chunk at a time. Files are put and fetched in the caller's thread: an interruption
-there must not end Zarr's own.
+Numbers go by :mod:`streampca.store.plain_arrays`, text and dates by Zarr. Zarr writes into a
+dictionary, and what it wrote is handed on after every chunk; it reads from one that holds one chunk
+at a time. Files are put and fetched in the caller's thread: an interruption there must not end
+Zarr's own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import zarr.storage
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from streampca.errors import InvalidInputError, SourceError
+from streampca.store.plain_arrays import PlainArray, chunk_key, encode, is_plain, metadata_of
 
 Array = np.ndarray[Any, Any]
 Put = Callable[[str, bytes], object]
@@ -39,6 +41,9 @@ def write_array(put: Put, name: str, array: Array) -> None:
     chunks = (
         (min(rows, array.shape[0]) or 1, *(s or 1 for s in array.shape[1:])) if array.ndim else ()
     )
+    if is_plain(array.dtype):
+        _write_plain(put, name, array, chunks)
+        return
     written: dict[str, Buffer] = {}
 
     def hand_on() -> None:
@@ -62,6 +67,14 @@ def write_array(put: Put, name: str, array: Array) -> None:
     hand_on()
 
 
+def _write_plain(put: Put, name: str, array: Array, chunks: tuple[int, ...]) -> None:
+    put(f"arrays/{name}/{METADATA}", metadata_of(array.shape, chunks, array.dtype))
+    for i in range(-(-array.shape[0] // chunks[0]) if array.ndim else 1) if array.size else ():
+        part = array[i * chunks[0] : (i + 1) * chunks[0]] if array.ndim else array
+        key = chunk_key((i, *(0 for _ in array.shape[1:])) if array.ndim else ())
+        put(f"arrays/{name}/{key}", encode(part, chunks))
+
+
 def read_array(get: Get, known: Iterable[str], name: str) -> Array:
     """The array whose files ``get(path)`` returns, chunk by chunk.
 
@@ -73,10 +86,12 @@ def read_array(get: Get, known: Iterable[str], name: str) -> Array:
 
     def fetch(file: str) -> None:
         if file not in files:
-            raise SourceError(f"{folder}{file} is not among the files; restore them from a backup")
+            raise _absent(folder + file)
         held[file] = default_buffer_prototype().buffer.from_bytes(get(folder + file))
 
     fetch(METADATA)
+    if (plain := PlainArray.of(held[METADATA].to_bytes())) is not None:
+        return _read_plain(plain, files, lambda file: get(folder + file), folder)
     stored = zarr.open_array(zarr.storage.MemoryStore(held, read_only=True), mode="r")
     if not stored.ndim or 0 in stored.shape:
         for file in sorted(files - {METADATA}):
@@ -93,3 +108,25 @@ def read_array(get: Get, known: Iterable[str], name: str) -> Array:
     if array.dtype.kind == "T":
         array = array.astype(f"U{np.strings.str_len(array).max(initial=1)}")
     return array
+
+
+def _read_plain(plain: PlainArray, files: set[str], get: Get, folder: str) -> Array:
+    array = np.empty(plain.shape, plain.dtype)
+    step = plain.chunks[0] if plain.shape else 1
+    for i in range(-(-plain.shape[0] // step) if plain.shape else 1) if array.size else ():
+        key = chunk_key((i, *(0 for _ in plain.shape[1:])) if plain.shape else ())
+        if key not in files:
+            raise _absent(folder + key)
+        try:
+            values = plain.decode(get(key))
+        except (ValueError, RuntimeError) as error:
+            raise SourceError(f"{folder}{key} is damaged: {error}") from error
+        if not plain.shape:
+            return values
+        rows = array[i * step : (i + 1) * step]
+        rows[...] = values[tuple(slice(0, n) for n in rows.shape)]
+    return array
+
+
+def _absent(file: str) -> SourceError:
+    return SourceError(f"{file} is not among the files; restore them from a backup")

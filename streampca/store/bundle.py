@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import uuid
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from streampca.store.signed import sign, unsign
 
 FORMAT_VERSION = 1
 INDEX = "bundle.json"
+PACK = "files.zip"  # small files of all bundles of one version, see :mod:`streampca.store.pack`
 
 
 def write_files(
@@ -127,7 +129,7 @@ def read_bundle(
 
 def _read_index(target: Path) -> bytes:
     try:
-        return (target / INDEX).read_bytes()
+        return _read(target, INDEX)
     except OSError:
         raise SourceError(f"{target}: no streampca model or state there") from None
 
@@ -137,11 +139,23 @@ def _read_whole(
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     def get(name: str) -> bytes:
         try:
-            return (target / name).read_bytes()
+            return _read(target, name)
         except OSError:
             raise altered(str(target), name) from None
 
     return read_files(get, text, str(target))
+
+
+def _read(target: Path, name: str) -> bytes:
+    """A file of a bundle: in its directory, or packed beside it, as parts of a version are."""
+    try:
+        return (target / name).read_bytes()
+    except OSError:
+        try:
+            with zipfile.ZipFile(target.parent / PACK) as packed:
+                return packed.read(f"{target.name}/{name}")
+        except (KeyError, zipfile.BadZipFile) as error:
+            raise FileNotFoundError(name) from error
 
 
 def is_bundle(path: str | os.PathLike[str]) -> bool:

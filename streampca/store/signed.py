@@ -19,19 +19,21 @@ def sign(document: Mapping[str, Any]) -> bytes:
     return (head + hashlib.sha256(text.encode()).hexdigest() + tail).encode()
 
 
-def unsign(text: bytes, what: str, format_version: int) -> dict[str, Any]:
+def unsign(text: bytes, what: str, *formats: int) -> dict[str, Any]:
     """The document of ``sign``, checked. Its format version is looked at first.
 
-    what : its name, for messages. Raises SourceError where it is damaged or of another format.
+    what : its name, for messages.  formats : that are read. Raises SourceError where it is damaged
+    or of another format.
     """
     try:
         whole = json.loads(text)
         version, digest = whole.get("format_version"), whole.get("sha256")
     except (ValueError, AttributeError) as error:
         raise SourceError(f"{what} is damaged: {error}") from None
-    if version != format_version or isinstance(version, bool):
+    if version not in formats or isinstance(version, bool):
         raise SourceError(
-            f"{what} has format {version!r}; this streampca reads {format_version}. "
+            f"{what} has format {version!r}; this streampca reads "
+            f"{' and '.join(map(str, formats))}. "
             "Upgrade streampca to read newer ones."
         )
     head, found, tail = text.rpartition(str(digest).encode())

@@ -2,8 +2,14 @@
 
 Layout: ``streampca-store.json`` (format), ``_log/`` (see :mod:`streampca.store.log`) and
 ``versions/<id>/`` with one bundle in each part ("model", "state", "ledger") and ``manifest.json``,
-which has the digest of every file and the record of how the version came about. A version exists
-from the moment that its log entry does; files without one are of an unfinished publication.
+which has the digest of every file and the record of how the version came about. Small files of all
+parts lie in ``files.zip`` there (format 1 had each on its own). A version exists from the moment
+that its log entry does; files without one are of an unfinished publication.
+
+What is flushed, and when: on a disk ``files.zip``, every large file and the manifest are each
+flushed before they are renamed into the version's folder, and that folder after; the log entry is
+linked only then. So after loss of power an entry that is there names a manifest, and the manifest
+files, that are there; a ``kill -9`` loses nothing that was written and can only end earlier.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +28,7 @@ import numpy as np
 
 from streampca.errors import BusyError, InvalidInputError, SourceError
 from streampca.store.backend import Backend
-from streampca.store.bundle import INDEX, altered, is_bundle, read_files, write_files
+from streampca.store.bundle import INDEX, PACK, altered, is_bundle, read_files, write_files
 from streampca.store.local import STAGED
 from streampca.store.log import (
     PROMOTE,
@@ -36,9 +42,11 @@ from streampca.store.log import (
     now,
     read_history,
 )
+from streampca.store.pack import Packer, unpack
 from streampca.store.signed import sign, unsign
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # of the store
+MANIFESTS = (1, 2)  # formats of manifests that are read; the last is written
 MARKER = "streampca-store.json"
 FOLDER = "versions/"
 GRACE = 24 * 3600.0  # seconds that files without a log entry are left to whoever writes them
@@ -73,7 +81,7 @@ class StoredVersion:
         text = self.backend.get(f"{self._folder}manifest.json")
         if text is None or hashlib.sha256(text).hexdigest() != self.entry.manifest:
             raise altered(self._where, "manifest.json")
-        return unsign(text, f"{self._where}/manifest.json", FORMAT_VERSION)
+        return unsign(text, f"{self._where}/manifest.json", *MANIFESTS)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -94,11 +102,26 @@ class StoredVersion:
 
     def verify(self) -> None:
         """Read every byte. Raises SourceError for the first file that is not what was written."""
-        for name in self.manifest["files"]:
-            self._checked(name)
+        files = dict(self.manifest["files"])
+        if told := self.manifest.get("pack"):
+            self._fetched(PACK, told)
+            files = {name: one for name, one in files.items() if not one.get("packed")}
+        for name, one in files.items():
+            self._fetched(name, one)
 
     def _checked(self, name: str) -> bytes:
         told = self.manifest["files"].get(name)
+        if told is None or not told.get("packed"):
+            return self._fetched(name, told)
+        if name not in self._packed:
+            raise altered(self._where, name)
+        return self._packed[name]
+
+    @cached_property
+    def _packed(self) -> dict[str, bytes]:
+        return unpack(self._fetched(PACK, self.manifest["pack"]))
+
+    def _fetched(self, name: str, told: Mapping[str, Any] | None) -> bytes:
         data = self.backend.get(self._folder + name)
         if told is None or data is None or hashlib.sha256(data).hexdigest() != told["sha256"]:
             raise altered(self._where, name)
@@ -347,20 +370,15 @@ class VersionStore:
 
     def _write(self, version: str, parts: Mapping[str, Part], record: Mapping[str, Any]) -> str:
         """Write all files of a version; the digest of its manifest."""
-        files: dict[str, dict[str, Any]] = {}
+        folder = f"{FOLDER}{version}/"
+        packer = Packer(lambda name, data: self.backend.put(folder + name, data))
         for part, (arrays, document) in parts.items():
-
-            def put(name: str, data: bytes, part: str = part) -> None:
-                self.backend.put(f"{FOLDER}{version}/{part}/{name}", data)
-                digest = hashlib.sha256(data).hexdigest()
-                files[f"{part}/{name}"] = {"sha256": digest, "nbytes": len(data)}
-
-            write_files(put, arrays, document)
+            write_files(partial(_add, packer, part), arrays, document)
         text = sign({
-            "format_version": FORMAT_VERSION, "id": version, "created": now(), "files": files,
-            "record": dict(record),
+            "format_version": MANIFESTS[-1], "id": version, "created": now(), "files": packer.files,
+            "pack": packer.finish(), "record": dict(record),
         })  # fmt: skip
-        self.backend.put(f"{FOLDER}{version}/manifest.json", text)
+        self.backend.put(f"{folder}manifest.json", text)
         return hashlib.sha256(text).hexdigest()
 
     def _discard(self, version: str) -> None:
@@ -375,6 +393,10 @@ class VersionStore:
 def is_model(path: str | os.PathLike[str]) -> bool:
     """Whether a saved model, or a store of models, lies at this local path."""
     return is_bundle(path) or (Path(path) / MARKER).is_file()
+
+
+def _add(packer: Packer, part: str, name: str, data: bytes) -> None:
+    packer.add(f"{part}/{name}", data)
 
 
 def _owner(name: str) -> str:

@@ -152,7 +152,7 @@ def test_a_full_disk_leaves_the_old_version(limit: int, tmp_path: Path, server: 
 
 @pytest.mark.parametrize(
     ("kind", "stride"),
-    [("fails once", 37), slow("fails once", 1), slow("fails for ever", 1), slow("fails after", 1)],
+    [("fails once", 9), slow("fails once", 1), slow("fails for ever", 1), slow("fails after", 1)],
 )
 def test_every_step_of_the_store_may_fail(
     kind: str, stride: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

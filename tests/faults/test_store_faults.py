@@ -141,8 +141,8 @@ def test_every_system_call_of_a_publication_may_be_the_last(
         left = {o.name.split("/")[0] for o in store.backend.list("")}
         assert left <= {"versions", "_log", "_head.json", "streampca-store.json"}
         assert whole(store) == found
-        at += 23  # each call of the kinds in turn, in different files
-    assert at > 50
+        at += 1
+    assert at > 15
 
 
 def kill_writers(folder: Path, server: Any, kills: int, seed: int) -> None:

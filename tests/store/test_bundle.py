@@ -82,6 +82,40 @@ def test_big_endian_numbers_keep_their_values(tmp_path: Path) -> None:
     assert found.tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (7, 3), (0, 4), (5, 0), (7, 2, 2)], ids=str)
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i8", "f2", "f4", "f8"])
+def test_numbers_are_written_as_zarr_writes_them(
+    dtype: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte for byte, several chunks and a padded last one among them; and read as Zarr reads."""
+    monkeypatch.setattr(array_files, "CHUNK_NBYTES", 40)
+    array = np.random.default_rng(0).integers(0, 99, shape).astype(dtype)
+    files: list[dict[str, bytes]] = [{}, {}]
+    for found in files:
+        array_files.write_array(found.__setitem__, "x", array)
+        monkeypatch.setattr(array_files, "is_plain", lambda dtype: False)
+    assert files[0] == files[1]
+    for _ in range(2):
+        back = array_files.read_array(files[0].__getitem__, files[0], "x")
+        assert (back.dtype, back.shape, back.tobytes()) == (
+            array.dtype, array.shape, array.tobytes()
+        )  # fmt: skip
+        monkeypatch.setattr(array_files.PlainArray, "of", lambda text: None)
+
+
+@pytest.mark.parametrize("how", ["flipped", "short", "absent"])
+def test_a_damaged_chunk_of_numbers_is_refused(how: str) -> None:
+    files: dict[str, bytes] = {}
+    array_files.write_array(files.__setitem__, "x", np.arange(9.0))
+    data = files.pop("arrays/x/c/0")
+    short = array_files.encode(np.arange(8.0), (8,))
+    if how != "absent":
+        files["arrays/x/c/0"] = short if how == "short" else data[:-1] + bytes([data[-1] ^ 1])
+    words = {"flipped": "crc32c", "short": "64 bytes instead of 72", "absent": "not among"}[how]
+    with pytest.raises(SourceError, match=words):
+        array_files.read_array(files.__getitem__, files, "x")
+
+
 def test_many_arrays_of_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(array_files, "CHUNK_NBYTES", 300)
     arrays = {f"a.{i}": np.random.default_rng(i).normal(size=(50, 3)) for i in range(3)}

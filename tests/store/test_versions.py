@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import sys
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 import streampca.store.bundle as bundle_module
 from streampca.errors import BusyError, InvalidInputError, SourceError
@@ -268,7 +271,7 @@ def test_a_reader_whose_version_went_reads_the_next(store: VersionStore) -> None
 # -- formats -----------------------------------------------------------------------------------
 
 
-NEWER = sign({"format_version": 2, "n": 2})
+NEWER = sign({"format_version": 3, "n": 2})
 
 
 def test_newer_formats_are_refused(store: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +279,7 @@ def test_newer_formats_are_refused(store: VersionStore, monkeypatch: pytest.Monk
     for name in (versions.MARKER, "_log/00000000000000000002.json", "_head.json"):
         before = store.backend.get(name)
         store.backend.put(name, NEWER)
-        with pytest.raises(SourceError, match=r"has format 2; .* reads 1. Upgrade streampca"):
+        with pytest.raises(SourceError, match=r"has format 3; .* reads 1. Upgrade streampca"):
             store.find()
         store.backend.delete(name)
         if before is not None:
@@ -289,7 +292,7 @@ def test_newer_formats_are_refused(store: VersionStore, monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(VersionStore, "_write", write)
         store.commit({}, {})
-    with pytest.raises(SourceError, match=r"manifest.json has format 2; .* Upgrade streampca"):
+    with pytest.raises(SourceError, match=r"manifest.json has format 3; .* reads 1 and 2. Upgrade"):
         store.find().read()
     monkeypatch.setattr(bundle_module, "FORMAT_VERSION", 2)
     store.commit(part(1), {})
@@ -335,7 +338,7 @@ def test_every_altered_byte_is_noticed(places: int, whole: VersionStore) -> None
     for name in files_of(whole):
         text = whole.backend.get(name)
         assert text is not None
-        step = max(1, len(text) // places)
+        step = max(1, len(text) // (5 * places if name.endswith(".zip") else places))
         for at in range(int(rng.integers(step)), len(text), step):
             flipped = bytearray(text)
             flipped[at] ^= 1 << int(rng.integers(8))
@@ -408,10 +411,43 @@ def test_entries_exchanged_or_of_another_store_are_noticed(
 
 def test_nothing_but_json_and_zarr_is_written(whole: VersionStore) -> None:
     for name in files_of(whole):
-        if not name.endswith(".json"):
-            assert "/arrays/" in name
+        text = whole.backend.get(name) or b""
+        if name.endswith(".zip"):
+            packed = zipfile.ZipFile(io.BytesIO(text))
+            assert {one.compress_type for one in packed.infolist()} == {zipfile.ZIP_STORED}
+            assert all("/arrays/" in n or n == "model/bundle.json" for n in packed.namelist())
+            array = zarr.open_array(zarr.storage.ZipStore(Path(whole.backend.place, name)),
+                                    path="model/arrays/a", mode="r")  # fmt: skip
+            np.testing.assert_array_equal(np.asarray(array)[1:] - np.asarray(array)[:-1], 1)
         else:
-            json.loads(whole.backend.get(name) or b"")
+            json.loads(text)
+
+
+def test_a_publication_is_a_few_files_whatever_the_number_of_arrays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small arrays share one file; what is large lies on its own and is never held whole."""
+    store = VersionStore(LocalBackend(tmp_path / "store"))
+    store.commit(part(0), {})
+    arrays = {f"a{i}": np.full(i, i) for i in range(40)}
+    arrays["large"] = np.random.default_rng(0).standard_normal((3000, 600))
+    flushes, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: (flushes.append(handle), fsync(handle))[1])
+    version = store.commit({"model": (arrays, {"i": 1}), "state": ({"s": arrays["a3"]}, {})}, {})
+    monkeypatch.undo()
+    sizes = {
+        o.name.split("/", 2)[2]: o.nbytes for o in store.backend.list(f"versions/{version.id}/")
+    }
+    large = {name: size for name, size in sizes.items() if "/arrays/large/c/" in name}
+    assert set(sizes) - set(large) == {"files.zip", "manifest.json"}
+    assert len(large) == 2
+    assert max(large.values()) <= 8 << 20
+    assert len(flushes) <= 20
+    read, document = store.find().read()
+    assert document == {"i": 1}
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(read[name], values)
+    assert store.verify() == {}
 
 
 def test_faults_pass_through(whole: VersionStore) -> None:
