@@ -21,6 +21,7 @@ from streampca.accumulators.scatter import Scatter
 from streampca.accumulators.scatter_imputed import MeanImputedScatter
 from streampca.accumulators.subspace_step import SubspaceStep
 from streampca.accumulators.truncated_factor import TruncatedFactor
+from streampca.accumulators.two_way_step import TwoWayStep
 
 __all__ = [
     "OPEN_BLOCKS",
@@ -45,4 +46,5 @@ __all__ = [
     "Scatter",
     "SubspaceStep",
     "TruncatedFactor",
+    "TwoWayStep",
 ]

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from streampca.accumulators.base import Accumulator
-from streampca.accumulators.observed_tiles import observed_tiles
+from streampca.accumulators.observed_tiles import observed_tiles, observed_values
 from streampca.accumulators.open_sum import TILE_NBYTES, OpenSum
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_product
@@ -154,8 +154,7 @@ class AlternatingStep(Accumulator):
         from streampca.kernels.completion import add_cross_equations, line_equations
 
         observed = block.observed
-        names = ("center", "scale")
-        z = observed.standardized(*(_of_block(block, name) for name in names))
+        z = observed_values(block)
         entries = (z, observed.indices, observed.indptr)
         m, lines = len(v), len(observed.indptr) - 1
         into = self._left.kept((self._packed, m))
@@ -265,9 +264,3 @@ def _slices(lengths: tuple[int, ...]) -> list[slice]:
     """Where pieces of these lengths lie side by side."""
     ends = np.cumsum(lengths)
     return [slice(int(e) - r, int(e)) for e, r in zip(ends, lengths, strict=True)]
-
-
-def _of_block(block: Any, name: str) -> Array | None:
-    """The part of an operand over features that this block needs."""
-    values = block.arrays.get(name)
-    return None if values is None else values[block.columns]

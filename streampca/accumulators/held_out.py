@@ -16,7 +16,7 @@ class HeldOutError(Accumulator):
     ``block["held"]`` has the ``rows`` and ``columns`` (of the block) and ``values`` of those cells;
     ``block["u"]`` (length, sum of ranks) the factors of the lines; the operand named by ``factors``
     (m, sum of ranks) those across them. Errors are in the units of the data: predictions of scaled
-    columns are scaled back.
+    columns and rows are scaled back.
     """
 
     settings = ("streamed", "ranks", "factors")
@@ -41,6 +41,11 @@ class HeldOutError(Accumulator):
         if center is not None:
             target = target - center[at]
         factor = np.ones(len(target)) if scale is None else np.asarray(scale)[at]
+        shift, spread = (block.arrays.get(name) for name in ("row_center", "row_scale"))
+        if shift is not None:
+            target = target - shift[held.rows]
+        if spread is not None:
+            factor = factor * spread[held.rows]
         for c, (end, rank) in enumerate(zip(ends, self.ranks, strict=True)):
             part = slice(int(end) - rank, int(end))
             predicted = np.einsum("ij,ij->i", u[line, part], v[across, part], dtype=np.float64)

@@ -45,7 +45,10 @@ def add_commands(commands: Any) -> None:
     )
     one.add_argument("--solver", default="auto", choices=SOLVERS)
     one.add_argument("--no-center", action="store_true", help="do not subtract column means")
-    one.add_argument("--scale", choices=("none", "std"), default="none")
+    one.add_argument(
+        "--center", choices=("columns", "both"), default="columns", help="both: rows too, by turns"
+    )
+    one.add_argument("--scale", choices=("none", "std", "both"), default="none")
     one.add_argument(
         "--absent",
         choices=("missing", "zero"),
@@ -118,7 +121,9 @@ def model_of(arguments: argparse.Namespace) -> streampca.HardImpute | streampca.
                      "random_state", "missing_value", "memory_limit", "scheduler", "checkpoint",
                      "scratch")
     }  # fmt: skip
-    shared["center"] = not arguments.no_center
+    if arguments.no_center and arguments.center == "both":
+        raise InvalidInputError("--no-center and --center both contradict each other; choose one")
+    shared["center"] = "both" if arguments.center == "both" else not arguments.no_center
     shared["scale"] = None if arguments.scale == "none" else arguments.scale
     shared["progress"] = progress_of(arguments)
     if arguments.init is not None:
@@ -149,6 +154,7 @@ def summary(model: Any) -> dict[str, Any]:
         "features": result.n_features,
         "passes": last.passes,
         "sweeps": model.n_iter_,
+        "turns": model.turns_,
         "change": max(last.change),
         "singular_values": result.singular_values.tolist(),
         "candidates": model.validation_,
@@ -167,6 +173,11 @@ def words(model: Any) -> str:
         lines.append(
             f"{one['rank']:>5} {one['penalty']:>9.4g} {one['objective']:>12.6g} {held:>14}"
             + ("  <" if chosen and len(told["candidates"]) > 1 else "")
+        )
+    if told["turns"]:
+        lines.append(
+            f"{len(told['turns'])} turns for rows and columns; the last one moved their means and "
+            f"scales by {told['turns'][-1]:.1e} of what they leave"
         )
     lines.append(
         f"{told['sweeps']} sweeps in {told['passes']} passes, {told['seconds']:.1f} s; the last "

@@ -62,6 +62,11 @@ class Observed:
         """(entries,) the column of the block of each entry."""
         return self.lines if self.by_feature else self.indices
 
+    @property
+    def rows(self) -> Array:
+        """(entries,) the row of the block of each entry."""
+        return self.indices if self.by_feature else self.lines
+
     def standardized(self, center: Array | None, scale: Array | None) -> Array:
         """(entries,) float64 (x - center) / scale of the entries' columns; scale 0 gives 0."""
         z, columns = self.data.astype(np.float64), self.columns

@@ -35,6 +35,7 @@ class Decomposition:
     dropped : indices of features without any observation.  constant : of those that never vary.
     filtered : of those left out for their frequency, missing share or weight of 0.
     weights : (p,) that multiplied the centred and scaled features, or None.
+    row_mean, row_scale : (n,) of the samples of the fit, beside those of the features; or None.
     design : what was projected out of the samples, or None.  removed : (r, p) the coefficients of
         its basis; those of its columns are ``removed_coefficients``.
     """
@@ -68,6 +69,8 @@ class Decomposition:
     fitted: Array | None = None  # (n,) True for the rows of the fit, where others are scored too
     design: Design | None = None
     removed: Array | None = None
+    row_mean: Array | None = None
+    row_scale: Array | None = None
 
     documented: ClassVar[tuple[str, ...]] = (
         "method",
@@ -320,6 +323,9 @@ class Decomposition:
             tables["components"] = (components, [component, features])
         if self.scores is not None:
             tables["scores"] = (self.scores, [self.labels.samples, component])
+        for name in ("row_mean", "row_scale"):
+            if (values := getattr(self, name)) is not None:
+                tables[name] = (values, [self.labels.samples])
         attributes = {"method": self.method, "n_samples": self.n_samples}
         if self.method == "GenotypePCA":
             tables |= genotype_tables(self, component)

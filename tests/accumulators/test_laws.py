@@ -38,6 +38,7 @@ from streampca.accumulators import (
     Scatter,
     SubspaceStep,
     TruncatedFactor,
+    TwoWayStep,
 )
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import probe
@@ -570,6 +571,35 @@ def oracle_filled(axis: int, whole: bool, d: Data) -> Values:
     return values if whole else {**values, "inner": (s.T @ s, 4 * squares)}
 
 
+def oracle_two_way(axis: int, d: Data) -> Values:
+    z, seen, _ = lines_of(d, axis)
+    scale = d.operands["scale"]
+    over = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+    lines, across = (over, np.ones(len(d.x))) if axis else (np.ones(len(d.x)), over)
+    weight = seen @ across
+    step = np.divide(z.sum(axis=1), weight, out=np.zeros(len(z)), where=weight > 0)
+    size = np.abs(z) + np.abs(step[:, None] * across)
+    left = seen * (z - step[:, None] * across)
+    t = lines[:, None]
+    table = [seen, seen * t, seen * t**2, left, left * t, left**2]
+    sizes = [seen, seen * t, seen * t**2, size, size * t, size**2]
+    most = 1.0 + np.abs(z).sum() + np.abs(step).sum()
+    return {
+        "table": (
+            np.stack([one.sum(axis=0) for one in table]),
+            np.stack([one.sum(axis=0) for one in sizes]) * (1.0 + most),
+        ),
+        "squares": (np.sum(left**2), np.sum(size**2) * (1.0 + most)),
+        "largest": (np.abs(left).max(initial=0.0), most),
+    }
+
+
+def read_two_way(a: TwoWayStep) -> dict[str, Any]:
+    m = 0 if a.table is None else a.table.shape[1]
+    a.across(np.zeros(m), np.ones(m), 1e-16)
+    return {name: a.state()[name] for name in ("table", "squares", "largest")}
+
+
 CASES = [
     Case(
         "Moments",
@@ -709,6 +739,16 @@ CASES = [
             axis=axis,
         )
         for axis, whole in ((0, True), (1, False))
+    ),
+    *(
+        Case(
+            f"TwoWayStep-{('samples', 'features')[axis]}",
+            partial(TwoWayStep, streamed=axis, scaled=False),
+            read_two_way,
+            partial(oracle_two_way, axis),
+            axis=axis,
+        )
+        for axis in (0, 1)
     ),
     Case(
         "RowInformation",

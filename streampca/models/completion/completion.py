@@ -12,27 +12,24 @@ import numpy as np
 from streampca.errors import ConvergenceWarning, DroppedFeaturesWarning, InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
-from streampca.models.assemble import provenance
 from streampca.models.completion import fit
 from streampca.models.completion.fit import Completed, fit_completion
 from streampca.models.completion.line_factors import scratch_folder
 from streampca.models.completion.plan import plan_completion
+from streampca.models.completion.result import curve, result_of, turns_of
 from streampca.models.completion.row_solve import FillHoles, ObservedErrors, RowSolve
 from streampca.models.completion.task import Task, make_task
 from streampca.models.completion.trace import Sweep
-from streampca.models.decomposition import Decomposition
 from streampca.models.labelled_rows import completed_like
 from streampca.models.linear import LinearModel
-from streampca.models.projection import score_dtype
+from streampca.models.projection import BackProjection, score_dtype
 from streampca.passes import PassCost, PassSpec, Plan, check_workers, find_client, run
 from streampca.passes.lazy import is_dask_array, map_rows
-from streampca.solvers import numerical_rank, signs_of_components
 from streampca.sources import as_matrix
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.sinks import chunk_for
 
 WRITTEN_NBYTES = 16 << 20  # of completed rows in a chunk
-NOT_KEPT = ("scheduler", "progress", "validation", "init", "checkpoint", "scratch")
 
 
 class Completion(LinearModel):
@@ -53,6 +50,8 @@ class Completion(LinearModel):
     cost_: list[PassCost]
     trace_: list[Sweep]
     validation_: list[dict[str, Any]]
+    turns_: list[float]
+    _scores: Any = None  # those of a fit whose factors lie in a scratch store
 
     # -- fit ------------------------------------------------------------------------------------
 
@@ -84,8 +83,11 @@ class Completion(LinearModel):
         self.n_features_in_ = matrix.shape[1]
         self.trace_, self.n_iter_ = done.trace, len(done.trace)
         self.best_rank_, self.best_penalty_ = task.ranks[done.chosen], task.ridges[done.chosen]
-        self.validation_ = _curve(task, done.trace)
-        self.result_ = self._result(done, matrix, task, plan, execution.costs)
+        self.validation_ = curve(task, done.trace)
+        self.result_, self._scores = result_of(
+            done, matrix, task, type(self).__name__, self.get_params(), plan, execution.costs
+        )
+        self.turns_ = turns_of(self.result_)
         self._tell(done, matrix, task)
         return self
 
@@ -104,73 +106,6 @@ class Completion(LinearModel):
 
     def _plan_task(self, matrix: ChunkedMatrix, task: Task) -> Plan:
         return plan_completion(matrix, type(self).__name__, task)
-
-    def _result(
-        self,
-        done: Completed,
-        matrix: ChunkedMatrix,
-        task: Task,
-        plan: Plan,
-        costs: list[PassCost],
-    ) -> Decomposition:
-        """The frozen result: the singular form of the estimate."""
-        (n, p), values = matrix.shape, done.values
-        lines = None if done.factors.folder is not None else done.line_factors()
-        if done.axis == 0:
-            components, scores = np.array(done.vectors.T, order="C"), lines
-        else:
-            assert lines is not None
-            safe = np.where(values > 0, values, 1.0)
-            components, scores = np.array((lines / safe).T, order="C"), done.vectors * values
-        still = done.scaling.still if self.center is True else np.zeros(p, bool)
-        components[:, still | (done.stats.count == 0)] = 0.0
-        turn = signs_of_components(components.T)
-        components *= turn[:, None]
-        if scores is None:
-            self._write_scores(done, turn, n)
-        else:
-            scores *= turn
-        stats, scale = done.stats, done.scaling.scale
-        left = done.trace[-1].objective[done.chosen]  # beside the estimate, at its fixed point
-        dropped = np.flatnonzero(stats.count == 0)
-        known = {k: v for k, v in self.get_params().items() if k not in NOT_KEPT}
-        told = provenance(costs, matrix.fingerprint())
-        told["trace"] = [one.to_dict() for one in done.trace]
-        told["validation"] = self.validation_
-        known |= {"rank": self.best_rank_, "lambda_" if self._soft else "ridge": self.best_penalty_}
-        return Decomposition(
-            method=type(self).__name__,
-            explained_variance=values**2 / max(n - 1, 1),
-            total_variance=(float(np.sum(values**2)) + left) / max(n - 1, 1),
-            mean=np.array(done.center),
-            n_samples=n,
-            ddof=1 if n > 1 else 0,
-            rank=int(numerical_rank(values, max(n, p))),
-            components=components,
-            scale=scale,
-            scores=scores,
-            dropped=dropped,
-            constant=np.setdiff1d(np.flatnonzero(done.scaling.constant), dropped),
-            missing=stats.missing,
-            labels=matrix.labels,
-            settings=known,
-            provenance=told,
-            plan=plan.to_dict(),
-            weight=float(n),
-            feature_variance=stats.m2 / np.maximum(stats.weight - 1.0, 1.0),
-        )
-
-    def _write_scores(self, done: Completed, turn: Array, n: int) -> None:
-        """The scores of a fit whose factors lie in a scratch store, beside them."""
-        folder = str(done.factors.folder)
-        sink = ZarrSink(os.path.join(folder, "scores.zarr"), n, len(turn), done.factors.dtype,
-                        done.factors.chunk, overwrite=True)  # fmt: skip
-        step = sink.chunk
-        for start in range(0, n, step):
-            sink.write(start, done.rows(start, min(start + step, n)) * turn)
-        sink.finish()
-        self.scores_path_ = sink.path
-        self._scores = sink.array
 
     def _tell(self, done: Completed, matrix: ChunkedMatrix, task: Task) -> None:
         dropped = self.result_.dropped
@@ -191,6 +126,14 @@ class Completion(LinearModel):
                 ConvergenceWarning,
                 stacklevel=3,
             )
+        if self.turns_ and self.turns_[-1] > task.tol:
+            warnings.warn(
+                f"means of rows and columns not converged in {len(self.turns_)} turns: the last "
+                f"one moved them by {self.turns_[-1]:.2g} of what they leave (tol={task.tol:g}). "
+                f"Allow more: max_passes={2 * task.max_passes}.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
 
     def restore(self) -> None:
         """After loading: what ``fit`` leaves beside the result."""
@@ -199,6 +142,7 @@ class Completion(LinearModel):
         self.best_penalty_ = float(settings["lambda_" if self._soft else "ridge"])
         self.trace_ = [Sweep.from_dict(one) for one in told["trace"]]
         self.n_iter_, self.validation_ = len(self.trace_), told["validation"]
+        self.turns_ = turns_of(self.result_)
 
     @property
     def lambda_max_(self) -> float:
@@ -260,10 +204,21 @@ class Completion(LinearModel):
 
         Cost: one pass, and memory of a few blocks with ``out``.
         """
+        return self._filled(X, dim, out, overwrite)
+
+    def _filled(
+        self,
+        X: Any,
+        dim: Any = None,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        everywhere: bool = False,
+    ) -> Any:
+        """X with its holes filled, or all of its cells by the model."""
         matrix = self._observed(self._matrix(X, dim))
         n, p = matrix.shape
         dtype = score_dtype(matrix.dtype)
-        fill = FillHoles(self._solver_of_rows(), np.dtype(dtype))
+        fill = FillHoles(self._solver_of_rows(), np.dtype(dtype), everywhere)
         scratch = fill.scratch_nbytes(matrix)
         kept = self._fitted().require_components().nbytes
         spec = PassSpec("impute", 0, 0, 0, scratch=scratch, kept_nbytes=kept)
@@ -290,6 +245,8 @@ class Completion(LinearModel):
         Cost: 2 r flops per cell; nothing is read, but for factors in a scratch store.
         """
         result = self._fitted()
+        if columns is None and result.row_mean is not None:
+            return self._filled(rows, everywhere=True)
         if columns is None:
             return self.inverse_transform(self.transform(rows))
         rows, columns = np.atleast_1d(rows), np.atleast_1d(columns)
@@ -303,7 +260,19 @@ class Completion(LinearModel):
         values = np.einsum("ij,ji->i", scores, result.require_components()[:, columns])
         if (scale := result.divisors) is not None:
             values = values * scale[columns]
+        if result.row_scale is not None:
+            values = values * result.row_scale[rows]
+        if result.row_mean is not None:
+            values = values + result.row_mean[rows]
         return np.asarray(values + result.mean[columns])
+
+    def _back_projection(self, again: bool) -> BackProjection:
+        if self._fitted().row_mean is not None:
+            raise InvalidInputError(
+                "scores alone do not hold the mean of a row; after center='both' use predict(X), "
+                "predict(rows, columns) or impute(X)"
+            )
+        return super()._back_projection(again)
 
     def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
         """Mean over rows of the squared errors of the observed cells, in standardised units.
@@ -334,24 +303,10 @@ class Completion(LinearModel):
         raise InvalidInputError(f"a {type(self).__name__} has no likelihood; fit streampca.PPCA")
 
     def _stored_scores(self, rows: Array) -> Array:
-        if not hasattr(self, "_scores"):
+        if self._scores is None:
             raise InvalidInputError(
                 "the scores of this fit lay in a scratch store, which a saved model does not hold; "
                 "use impute(X), or transform(X) and the components"
             )
         unique, place = np.unique(rows, return_inverse=True)
         return np.asarray(self._scores.get_orthogonal_selection((unique, slice(None))))[place]
-
-
-def _curve(task: Task, trace: list[Sweep]) -> list[dict[str, Any]]:
-    """Held-out error and objective of every candidate after the last sweep."""
-    last = trace[-1]
-    return [
-        {
-            "rank": rank,
-            "penalty": ridge,
-            "held_out": last.held_out[c],
-            "objective": last.objective[c],
-        }
-        for c, (rank, ridge) in enumerate(zip(task.ranks, task.ridges, strict=True))
-    ]

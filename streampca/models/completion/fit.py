@@ -1,4 +1,8 @@
-"""The passes of a completion: one look, then one sweep per pass until nothing changes."""
+"""The passes of a completion: one look, then one sweep per pass until nothing changes.
+
+Where rows and columns are centred, the look makes the first turn, and passes of their own the
+others, before the sweeps begin.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from streampca.models.completion.plan import judge_of, look_of, step_of
 from streampca.models.completion.state import SavedSweeps
 from streampca.models.completion.task import Task
 from streampca.models.completion.trace import FLOOR, Sweep, converged, stops_early
+from streampca.models.completion.two_way import TwoWay
 from streampca.models.completion.withheld import Withhold
 from streampca.passes import Execution, PassResult, Plan, run, single_threaded_blas
 from streampca.solvers import singular_form
@@ -44,6 +49,7 @@ class Completed:
     trace: list[Sweep]
     converged: bool
     axis: int
+    effects: TwoWay | None = None
 
     def line_factors(self) -> Array:
         """(lines, r) of the chosen candidate, float64, orthogonal columns; in memory."""
@@ -61,6 +67,8 @@ def fit_completion(
     work = _Fit(plan, matrix, task, execution, folder)
     if not work.resume():
         work.look()
+    while work.turn():
+        pass
     while work.advance():
         pass
     return work.completed()
@@ -88,6 +96,10 @@ class _Fit:
         self.sweeps: AlternatingSweeps | FilledSweeps
         self.sweeps = (FilledSweeps if task.filled else AlternatingSweeps)(task, m, matrix.absent)
         self.withhold = Withhold.of(task.validation, task.seed, matrix.shape, self.axis)
+        self.effects = None
+        if task.both:
+            self.effects = TwoWay(matrix.shape, self.axis, task.both_scaled)
+        self.start: Any = None  # (m, width) where to begin, until there is a center
         self.number = 0  # of sweeps made
         self.trace: list[Sweep] = []
         self.saved = SavedSweeps.of(execution.checkpoint, plan, matrix, task)
@@ -100,9 +112,11 @@ class _Fit:
     def _run(self, name: str, accumulators: dict[str, Accumulator], **more: Any) -> PassResult:
         one = self.plan.named(name)
         maps: dict[str, Any] = {} if self.withhold is None else {"held": self.withhold}
-        if name == "sweep":
-            one = replace(one, name=f"sweep {self.number + 1}")
-        self.execution.pass_number = 1 + (self.number + 1 if name == "sweep" else 0)
+        made = self.turns + self.number
+        if name != "look":
+            count = self.number if name == "sweep" else self.turns
+            one = replace(one, name=f"{name} {count + 1}")
+        self.execution.pass_number = 1 + made
         return run(one, self.matrix, accumulators=accumulators, maps=maps,
                    execution=self.execution, **more)  # fmt: skip
 
@@ -114,17 +128,68 @@ class _Fit:
         rng = np.random.default_rng(self.task.seed)
         if self.matrix.absent:
             operands["q"] = rng.standard_normal((m, start.width))  # type: ignore[attr-defined]
-        done = self._run("look", {"columns": Moments(), "start": start}, operands=operands)
+        looking = {"columns": Moments(), "start": start}
+        done = self._look_about(looking, operands)
         self._take_stats(done["columns"].columns())
+        self.start = np.ascontiguousarray(done["start"].directions())
+        if not self.task.both:
+            self._begin()
+        self._save()
+
+    def _look_about(self, looking: dict[str, Accumulator], operands: dict[str, Any]) -> PassResult:
+        """The first pass, and where rows and columns are centred their first turn."""
+        if self.effects is None:
+            return self._run("look", looking, operands=operands)
+        return self._turn("look", looking, operands)
+
+    def _turn(
+        self, name: str, others: dict[str, Accumulator], operands: dict[str, Any]
+    ) -> PassResult:
+        assert self.effects is not None
+        sink, step = self.effects.sink(), self.effects.step()
+        beside, sides = self.effects.beside()
+        done = self._run(name, {**others, "effects": step}, operands=operands | beside,
+                         side_inputs=sides, sinks={"effects": sink})  # fmt: skip
+        eps = float(np.finfo(self.plan.work_dtype).eps)
+        self.effects.take(done["effects"], sink.values, eps)
+        return done
+
+    def turn(self) -> bool:
+        """One turn of the effects of rows and columns. False where none is needed."""
+        if self.effects is None or self.start is None:
+            return False
+        if self.turns < self.task.turns and not self.effects.changes[-1] <= self.task.tol:
+            self._turn("turn", {}, {})
+            self._save()
+            return True
+        self.start = self.effects.directions(self.start)
+        self._take_stats(self.stats)
+        self._begin()
+        self._save()
+        return False
+
+    @property
+    def turns(self) -> int:
+        """How many there were; the look is one of them, if it is none."""
+        return 1 if self.effects is None else len(self.effects.changes)
+
+    def _begin(self) -> None:
+        """Begin the sweeps."""
+        m, rng = self.matrix.shape[1 - self.axis], np.random.default_rng((self.task.seed, 1))
         with single_threaded_blas():
-            self.sweeps.begin(_directions(done["start"], m, max(self.task.ranks), rng))
+            self.sweeps.begin(_directions(self.start, m, max(self.task.ranks), rng))
             if self.task.init is not None:
                 self._begin_with(*self.task.init)
-        self._save()
+        self.start = None
 
     def _take_stats(self, stats: ColumnStats) -> None:
         self.stats = stats
-        self.scaling = self.task.standardize.resolve(stats, stored_eps(self.matrix.dtype))
+        if (effects := self.effects) is None:
+            self.scaling = self.task.standardize.resolve(stats, stored_eps(self.matrix.dtype))
+            return
+        scale = effects.scale if effects.scaled else None
+        nothing = np.zeros_like(effects.still)
+        self.scaling = Scaling(effects.center, scale, effects.still, nothing)
 
     def _begin_with(self, scores: Array | None, loadings: Array | None) -> None:
         lines, across = (loadings, scores) if self.axis else (scores, loadings)
@@ -142,9 +207,13 @@ class _Fit:
         if judged:
             accumulators["held"] = judge_of(self.task, self.axis)
         reads = self.task.filled
-        more: dict[str, Any] = {"side_inputs": {"u_old": self.factors.values}} if reads else {}
+        sides: dict[str, Any] = {"u_old": self.factors.values} if reads else {}
+        if self.effects is not None:
+            beside, along = self.effects.beside()
+            operands, sides = operands | beside, sides | along
         sink = self.factors.sink(self.number + 1, both=reads)
-        done = self._run("sweep", accumulators, operands=operands, sinks={"u": sink}, **more)
+        done = self._run("sweep", accumulators, operands=operands, side_inputs=sides,
+                         sinks={"u": sink})  # fmt: skip
         self.number += 1
         self.factors.written(self.number)
         with single_threaded_blas():
@@ -166,7 +235,7 @@ class _Fit:
 
     def _record(self, told: dict[str, Any], held: Array, seconds: float) -> None:
         numbers = {name: tuple(np.asarray(value).tolist()) for name, value in told.items()}
-        one = Sweep(len(self.trace) + 1, 1 + self.number, held_out=tuple(held.tolist()),
+        one = Sweep(len(self.trace) + 1, self.turns + self.number, held_out=tuple(held.tolist()),
                     seconds=seconds, **numbers)  # fmt: skip
         self.trace.append(one)
 
@@ -186,15 +255,18 @@ class _Fit:
         """Between sweeps, so that an interrupted fit goes on with the sweep it was in."""
         if self.saved is not None:
             held = self.factors if self.task.filled else None
-            self.saved.write(self.number, self.stats, self.sweeps.state(), self.trace, held)
+            state = self.sweeps.state() if self.start is None else {"start": self.start}
+            self.saved.write(self.number, self.stats, state, self.trace, held, self.effects)
 
     def resume(self) -> bool:
         """Whether an interrupted fit of the same task and data was found; its state is taken."""
-        if self.saved is None or (found := self.saved.read(self.factors)) is None:
+        if self.saved is None or (found := self.saved.read(self.factors, self.effects)) is None:
             return False
         self.number, stats, state, self.trace = found
         self._take_stats(stats)
-        self.sweeps.restore(state)
+        self.start = state.pop("start", None)
+        if self.start is None:
+            self.sweeps.restore(state)
         return True
 
     def completed(self) -> Completed:
@@ -210,7 +282,7 @@ class _Fit:
         part = self.task.parts[c]
         return Completed(
             c, values, vectors, turn, self.sweeps.offset[part], self.center(), self.factors, part,
-            self.stats, self.scaling, self.trace, self.stopped, self.axis,
+            self.stats, self.scaling, self.trace, self.stopped, self.axis, self.effects,
         )  # fmt: skip
 
 
@@ -219,8 +291,8 @@ def in_scratch(plan: Plan) -> bool:
     return bool(plan.sizes["scratch"])
 
 
-def _directions(start: Any, m: int, width: int, rng: np.random.Generator) -> Array:
+def _directions(found: Array, m: int, width: int, rng: np.random.Generator) -> Array:
     """(m, width) orthonormal: what the first pass found, and random ones where that is less."""
-    found = start.directions()[:, :width]
+    found = found[:, :width]
     random = rng.standard_normal((m, width - found.shape[1]))
     return np.asarray(np.linalg.qr(np.hstack([found, random]))[0])

@@ -22,11 +22,14 @@ class HardImpute(Completion):
         same with one step of subspace iteration per pass, for any size; its fixed points are the
         same. "auto" is "als".
     center : subtract the mean of every column over its observed cells; "fitted" makes means a part
-        of the model (solver "als"), so that they are those of the completed matrix.
-    scale : None, or "std": divide by the standard deviation of the observed cells.
+        of the model (solver "als"), so that they are those of the completed matrix; "both" centres
+        rows and columns, by turns of one pass each, until all of their observed means are 0. A new
+        row has the mean of what it observes.
+    scale : None, or "std": divide by the standard deviation of the observed cells; "both" (with
+        center="both"): rows and columns by turns, until all of their mean squares are 1.
     tol : the fit stops when a sweep changes neither the estimate (relative, Frobenius) nor the
         objective by more; then, or at ``max_passes`` with a ConvergenceWarning.
-    max_passes : over the data, the first look included.
+    max_passes : over the data, the first look included, and at most a third of them turns.
     validation : cells held out of the fit, to judge it by: a share of all cells (chosen by a hash
         of their place, so that the same cells are held out whatever the chunks), a boolean (n, p)
         mask, or (rows, columns).
@@ -44,9 +47,11 @@ class HardImpute(Completion):
     Attributes
     ----------
     components_ (r, p), singular_values_ (r,) of the estimate, mean_, scale_, result_ (a
-    :class:`Decomposition` with ``scores``, which save, plots and to_xarray take), best_rank_ and
+    :class:`Decomposition` with ``scores``, which save, plots and to_xarray take; ``row_mean`` and
+    ``row_scale``, x_ij = row_mean_i + mean_j + row_scale_i scale_j z_ij), best_rank_ and
     best_penalty_ (of the best candidate), trace_ (one :class:`Sweep` after the other), n_iter_,
-    validation_ (error of every candidate), plan_, cost_.
+    turns_ (how far each turn moved the effects of rows and columns), validation_ (error of every
+    candidate), plan_, cost_.
 
     Cost
     ----
@@ -55,7 +60,7 @@ class HardImpute(Completion):
     blocks, (t + r) numbers for each column (or row), and r for each row (or column).
 
     Source: Mazumder, Hastie and Tibshirani 2010, JMLR 11, section 8; Hastie, Mazumder, Lee and
-    Zadeh 2015, JMLR 16, section 2.
+    Zadeh 2015, JMLR 16, sections 2 and 6.
     """
 
     def __init__(

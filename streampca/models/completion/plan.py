@@ -15,6 +15,7 @@ from streampca.accumulators import (
     LeadingDirections,
     Moments,
     ObservedPower,
+    TwoWayStep,
 )
 from streampca.kernels.least_squares import packed_length
 from streampca.matrix import ChunkedMatrix
@@ -86,8 +87,12 @@ def _candidate(matrix: ChunkedMatrix, task: Task, axis: int, scratch: bool) -> C
         nbytes = int(matrix.spans_nbytes(axis, np.array([0, lines])).sum())
         cells = nbytes / (matrix.dtype.itemsize + 4)
     factors = (0 if scratch else 1 + task.filled) * lines * total * factor_dtype(matrix).itemsize
-    kept = factors + 6 * m * total * 8 + 16 * p * 8 + (STORE_NBYTES if scratch else 0)
-    looking: list[Accumulator] = [Moments(), look_of(matrix, task, axis)]
+    beside_rows = 14 * 8 * (lines + m) * task.both  # effects before and after a turn, as given
+    kept = factors + beside_rows + 6 * m * total * 8 + 16 * p * 8 + (STORE_NBYTES if scratch else 0)
+    turning: list[Accumulator] = []
+    if task.both:
+        turning.append(TwoWayStep(streamed=axis, scaled=task.both_scaled))
+    looking: list[Accumulator] = [Moments(), look_of(matrix, task, axis), *turning]
     sweeping: list[Accumulator] = [step_of(task, axis)]
     if task.validation is not None:
         sweeping.append(judge_of(task, axis))
@@ -100,17 +105,24 @@ def _candidate(matrix: ChunkedMatrix, task: Task, axis: int, scratch: bool) -> C
         flops, solve = 10 * cells * total, 6 * m * total * 8
     else:
         flops, solve = 4 * cells * (tall + total), 2 * m * (tall + total) * 8
-    times = max(1, task.max_passes - 1)
+    times = max(1, task.max_passes - max(1, task.turns))
     sweep = pass_spec("sweep", matrix, axis, sweeping, flops=flops, kept_nbytes=kept,
                       work="skinny", stored=stored and not task.filled, thin=True, times=times,
                       likely=min(times, LIKELY))  # fmt: skip
     beside = ENTRY * matrix.row_nbytes(axis) if stored else HOLES * float(m)
-    look, sweep = (_with_holes(one, beside) for one in (look, sweep))
+    passes = [look, sweep]
+    if task.both:
+        turn = pass_spec("turn", matrix, axis, turning, flops=16.0 * cells, kept_nbytes=kept,
+                         work="skinny", stored=stored, thin=True, times=task.turns - 1,
+                         likely=min(task.turns - 1, LIKELY))  # fmt: skip
+        passes.insert(1, turn)
+    about = "; rows and columns centred by turns" if task.both else ""
     where = "in a scratch store" if scratch else "in memory"
     reason = (
-        f"{REASONS[task.solver]}; {('samples', 'features')[axis]} streamed, their factors {where}; "
-        f"stops when the estimate and the objective change by less than tol={task.tol:g}"
+        f"{REASONS[task.solver]}; {('samples', 'features')[axis]} streamed, their factors {where}"
+        f"{about}; stops when the estimate and the objective change by less than tol={task.tol:g}"
     )
     sizes = {"scratch": int(scratch), "factors": total}
     done = factors + 4 * max(task.ranks) * (lines * (not scratch) + m) * 8
-    return Candidate(task.solver, reason, (look, sweep), kept + max(solve, done), sizes=sizes)
+    wanted = tuple(_with_holes(one, beside) for one in passes)
+    return Candidate(task.solver, reason, wanted, kept + max(solve, done), sizes=sizes)

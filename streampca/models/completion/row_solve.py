@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators.observed_tiles import ObservedTile, observed_tiles
+from streampca.accumulators.observed_tiles import ObservedTile, observed_tiles, observed_values
+from streampca.accumulators.two_way_step import lay_row_effects
 from streampca.kernels import Array
 from streampca.kernels.least_squares import (
     packed_gram,
@@ -36,6 +37,8 @@ class RowSolve:
     center: Array
     scale: Array | None
     ridge: float
+    about_rows: bool = False
+    rows_scaled: bool = False
 
     @classmethod
     def of(cls, result: Decomposition, ridge: float) -> RowSolve:
@@ -46,12 +49,15 @@ class RowSolve:
         else:  # an estimate of 0 has scores of 0
             roots = np.zeros(len(values))
         v = result.require_components().T * roots
-        return cls(np.ascontiguousarray(v), roots, result.mean, result.divisors, ridge)
+        return cls(np.ascontiguousarray(v), roots, result.mean, result.divisors, ridge,
+                   result.row_mean is not None, result.row_scale is not None)  # fmt: skip
 
     def standing(self, block: Block) -> None:
-        """Lay beside the block how its columns are standardised."""
+        """Lay beside the block how its columns are standardised, and its rows by what they hold."""
         arrays = {**block.arrays, "center": self.center}
         block.arrays = arrays if self.scale is None else {**arrays, "scale": self.scale}
+        if self.about_rows:
+            lay_row_effects(block, self.rows_scaled)
 
     def __call__(self, block: Block) -> Array:
         """(rows, r) scores."""
@@ -77,7 +83,7 @@ class RowSolve:
         from streampca.kernels.completion import line_equations
 
         seen = block.observed
-        z = seen.standardized(self.center, self.scale)
+        z = observed_values(block)
         equations = line_equations(z, seen.indices, seen.indptr, self.balanced)
         return np.asarray(solve_packed(*equations, self.ridge, compiled=True)[0].T * self.roots)
 
@@ -116,7 +122,7 @@ class ObservedErrors:
         out = np.zeros((block.length, 1))
         if block.absent:
             seen = block.observed
-            z = seen.standardized(one.center, one.scale)
+            z = observed_values(block)
             lines = np.repeat(np.arange(block.length), np.diff(seen.indptr))
             for i in range(0, len(z), ENTRIES):
                 part = slice(i, i + ENTRIES)
@@ -141,10 +147,14 @@ class ObservedErrors:
 
 @dataclass(frozen=True)
 class FillHoles:
-    """Rows with their holes filled by the model, what is observed as it was. A map, (rows, p)."""
+    """Rows with their holes filled by the model, what is observed as it was. A map, (rows, p).
+
+    everywhere : all cells by the model.
+    """
 
     solve: RowSolve
     dtype: Any
+    everywhere: bool = False
 
     def __call__(self, block: Block) -> Array:
         one = self.solve
@@ -153,12 +163,17 @@ class FillHoles:
         scores = one(block)
         v = one.components.astype(out.dtype)
         mask = block.mask
-        if mask is None:
+        if mask is None and not self.everywhere:
             return out
         predicted = scores.astype(out.dtype) @ v.T
         if one.scale is not None:
             predicted *= one.scale.astype(out.dtype)
+        if one.about_rows:
+            predicted *= block["row_scale"][:, None].astype(out.dtype)
+            predicted += block["row_center"][:, None].astype(out.dtype)
         predicted += one.center.astype(out.dtype)
+        if self.everywhere or mask is None:
+            return predicted
         np.copyto(out, predicted, where=mask)
         return out
 

@@ -19,6 +19,7 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models.completion.line_factors import LineFactors
 from streampca.models.completion.task import Task
 from streampca.models.completion.trace import Sweep
+from streampca.models.completion.two_way import TwoWay
 from streampca.passes import Plan
 from streampca.store import is_bundle, read_bundle, write_bundle
 
@@ -50,12 +51,17 @@ class SavedSweeps:
         state: dict[str, Array],
         trace: list[Sweep],
         factors: LineFactors | None,
+        effects: TwoWay | None = None,
     ) -> None:
-        """After ``number`` sweeps.  factors : of the lines, where the next sweep reads them.
+        """After ``number`` sweeps.
+
+        factors : of the lines, where the next sweep reads them.  effects : of rows and columns.
 
         Those in a scratch store stay there, and are known by their path.
         """
         arrays = {f"state {name}": value for name, value in state.items()}
+        if effects is not None:
+            arrays |= {f"effects {name}": value for name, value in effects.state().items()}
         columns = [getattr(stats, one.name) for one in fields(ColumnStats)]
         arrays["columns"] = np.stack([np.asarray(one, np.float64) for one in columns])
         document: dict[str, Any] = {"key": self.key, "number": number}
@@ -66,8 +72,8 @@ class SavedSweeps:
             arrays["factors"] = np.asarray(factors.values)
         write_bundle(self.path, arrays, document)
 
-    def read(self, factors: LineFactors) -> FOUND | None:
-        """(sweeps made, column statistics, state, trace), and the factors in their place.
+    def read(self, factors: LineFactors, effects: TwoWay | None = None) -> FOUND | None:
+        """(sweeps made, column statistics, state, trace); factors and effects in their place.
 
         None where nothing is saved, it is of another fit, or damaged.
         """
@@ -86,6 +92,8 @@ class SavedSweeps:
             factors.open(number)
         elif "factors" in arrays:
             factors.begin_with(arrays["factors"])
+        if effects is not None:
+            effects.restore({k[8:]: v for k, v in arrays.items() if k.startswith("effects ")})
         columns = list(arrays["columns"])
         counts = [one.astype(np.int64) for one in columns[:2]]
         stats = ColumnStats(*counts, *columns[2:])

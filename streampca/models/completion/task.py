@@ -16,6 +16,8 @@ from streampca.models.iteration import seed_of
 
 SOLVERS = ("auto", "als", "impute", "exact")
 FITTED = "fitted"  # means of the columns that belong to the model
+BOTH = "both"  # rows and columns
+TURNS = 3  # share of the passes that their means and scales may take: a third
 REASONS = {
     "als": "rows and columns solved exactly in turn: the fewest passes, and no old factors needed",
     "impute": "one step of subspace iteration on the filled matrix per pass",
@@ -30,6 +32,7 @@ class Task:
     ranks, ridges : of the candidates, all fitted in the same passes.
     soft : singular values are lowered by the ridge; else they are cut off at the rank.
     means : those of the columns are fitted too, so that the completed matrix has them.
+    both : rows and columns are centred, by turns.  both_scaled : and scaled.
     init : (scores (n, r), loadings (p, r)) of a first estimate, either None; or None.
     """
 
@@ -46,6 +49,13 @@ class Task:
     early_stop: bool = False
     init: tuple[Array | None, Array | None] | None = None
     memory_limit: int | str | None = None
+    both: bool = False
+    both_scaled: bool = False
+
+    @property
+    def turns(self) -> int:
+        """Passes that find means and scales of rows and columns, at most; 0 where none is asked."""
+        return self.max_passes // TURNS if self.both else 0
 
     @property
     def total(self) -> int:
@@ -104,7 +114,7 @@ def make_task(settings: dict[str, Any], matrix: ChunkedMatrix, soft: bool) -> Ta
         tuple(float(ridge) for _, ridge in pairs),
         soft,
         solver,
-        Standardize(center=bool(center), scale=settings["scale"]),
+        Standardize(center=bool(center), scale=None if center == BOTH else settings["scale"]),
         center == FITTED,
         float(settings["tol"]),
         int(settings["max_passes"]),
@@ -113,6 +123,8 @@ def make_task(settings: dict[str, Any], matrix: ChunkedMatrix, soft: bool) -> Ta
         bool(settings["early_stop"]),
         _initial(settings["init"], matrix.shape),
         settings["memory_limit"],
+        center == BOTH,
+        settings["scale"] == BOTH,
     )
 
 
@@ -135,11 +147,21 @@ def _check_limits(settings: dict[str, Any]) -> None:
         raise InvalidInputError(f"tol={tol!r}; expected a relative change, 0 <= tol < 1")
     if isinstance(most, bool) or not isinstance(most, Integral) or most < 3:
         raise InvalidInputError(f"max_passes={most!r}; expected 3 or more: a look and two sweeps")
-    if settings["scale"] not in (None, "std"):
-        raise InvalidInputError(f"scale={settings['scale']!r}; expected None or 'std'")
-    if settings["center"] not in (True, False, FITTED):
+    center, scale = settings["center"], settings["scale"]
+    if scale not in (None, "std", BOTH):
+        raise InvalidInputError(f"scale={scale!r}; expected None, 'std' or {BOTH!r}")
+    if center not in (True, False, FITTED, BOTH):
+        raise InvalidInputError(f"center={center!r}; expected True, False, {FITTED!r} or {BOTH!r}")
+    if (scale == BOTH) > (center == BOTH) or (center == BOTH and scale == "std"):
         raise InvalidInputError(
-            f"center={settings['center']!r}; expected True, False or {FITTED!r}"
+            f"scale={scale!r} with center={center!r}: deviations of rows and columns are about "
+            f"the means of both, those of columns about theirs; use center={BOTH!r} with "
+            f"scale={BOTH!r} or None, or center=True with scale='std'"
+        )
+    if center == BOTH and most < 2 * TURNS:
+        raise InvalidInputError(
+            f"max_passes={most} with center={BOTH!r}; expected {2 * TURNS} or more: two turns for "
+            "the means of rows and columns, then sweeps"
         )
 
 

@@ -1,0 +1,134 @@
+"""From the last sweep of a completion to a Decomposition: singular form, signs, provenance."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix
+from streampca.models.assemble import provenance
+from streampca.models.completion.fit import Completed
+from streampca.models.completion.task import Task
+from streampca.models.completion.trace import Sweep
+from streampca.models.decomposition import Decomposition
+from streampca.passes import PassCost, Plan
+from streampca.solvers import numerical_rank, signs_of_components
+from streampca.store import ZarrSink
+
+NOT_KEPT = ("scheduler", "progress", "validation", "init", "checkpoint", "scratch")
+
+
+def result_of(
+    done: Completed,
+    matrix: ChunkedMatrix,
+    task: Task,
+    method: str,
+    settings: dict[str, Any],
+    plan: Plan,
+    costs: Sequence[PassCost],
+) -> tuple[Decomposition, Any]:
+    """The frozen result, and the scores where they lie in a scratch store."""
+    (n, _), values, stats = matrix.shape, done.values, done.stats
+    components, scores = _singular(done, task)
+    turn = signs_of_components(components.T)
+    components *= turn[:, None]
+    stored = None
+    if scores is None:
+        stored = _write_scores(done, turn, n)
+    else:
+        scores *= turn
+    left = done.trace[-1].objective[done.chosen]  # beside the estimate, at its fixed point
+    dropped = np.flatnonzero(stats.count == 0)
+    effects = done.effects
+    result = Decomposition(
+        method=method,
+        explained_variance=values**2 / max(n - 1, 1),
+        total_variance=(float(np.sum(values**2)) + left) / max(n - 1, 1),
+        mean=np.array(done.center),
+        n_samples=n,
+        ddof=1 if n > 1 else 0,
+        rank=int(numerical_rank(values, max(matrix.shape))),
+        components=components,
+        scale=done.scaling.scale,
+        scores=scores,
+        dropped=dropped,
+        constant=np.setdiff1d(np.flatnonzero(done.scaling.constant), dropped),
+        missing=stats.missing,
+        labels=matrix.labels,
+        settings=_kept(settings, task, done.chosen),
+        provenance=_told(done, matrix, task, costs),
+        plan=plan.to_dict(),
+        weight=float(n),
+        feature_variance=stats.m2 / np.maximum(stats.weight - 1.0, 1.0),
+        row_mean=None if effects is None else effects.row_center,
+        row_scale=effects.row_scale if effects is not None and effects.scaled else None,
+    )
+    return result, stored
+
+
+def _singular(done: Completed, task: Task) -> tuple[Array, Array | None]:
+    """(components (r, p), scores (n, r) or None where they lie in a scratch store)."""
+    values, p = done.values, len(done.center)
+    lines = None if done.factors.folder is not None else done.line_factors()
+    if done.axis == 0:
+        components, scores = np.array(done.vectors.T, order="C"), lines
+    else:
+        assert lines is not None
+        safe = np.where(values > 0, values, 1.0)
+        components, scores = np.array((lines / safe).T, order="C"), done.vectors * values
+    still = done.scaling.still if task.standardize.center and not task.means else np.zeros(p, bool)
+    components[:, still | (done.stats.count == 0)] = 0.0
+    return components, scores
+
+
+def _write_scores(done: Completed, turn: Array, n: int) -> Any:
+    """The scores of a fit whose factors lie in a scratch store, written beside them; opened."""
+    folder = str(done.factors.folder)
+    sink = ZarrSink(os.path.join(folder, "scores.zarr"), n, len(turn), done.factors.dtype,
+                    done.factors.chunk, overwrite=True)  # fmt: skip
+    for start in range(0, n, sink.chunk):
+        sink.write(start, done.rows(start, min(start + sink.chunk, n)) * turn)
+    sink.finish()
+    return sink.array
+
+
+def _kept(settings: dict[str, Any], task: Task, chosen: int) -> dict[str, Any]:
+    """The parameters, with the rank and penalty of the best candidate."""
+    known = {name: value for name, value in settings.items() if name not in NOT_KEPT}
+    penalty = "lambda_" if task.soft else "ridge"
+    return known | {"rank": task.ranks[chosen], penalty: task.ridges[chosen]}
+
+
+def _told(
+    done: Completed, matrix: ChunkedMatrix, task: Task, costs: Sequence[PassCost]
+) -> dict[str, Any]:
+    """Where the result came from: passes, trace, turns, held-out curve."""
+    told = provenance(costs, matrix.fingerprint())
+    told["trace"] = [one.to_dict() for one in done.trace]
+    told["validation"] = curve(task, done.trace)
+    if done.effects is not None:
+        told["turns"] = done.effects.changes.tolist()
+    return told
+
+
+def turns_of(result: Decomposition) -> list[float]:
+    """How far each turn moved the effects of rows and columns; empty where there were none."""
+    return [float(one) for one in result.provenance.get("turns", [])]
+
+
+def curve(task: Task, trace: list[Sweep]) -> list[dict[str, Any]]:
+    """Held-out error and objective of every candidate after the last sweep."""
+    last = trace[-1]
+    return [
+        {
+            "rank": rank,
+            "penalty": ridge,
+            "held_out": last.held_out[c],
+            "objective": last.objective[c],
+        }
+        for c, (rank, ridge) in enumerate(zip(task.ranks, task.ridges, strict=True))
+    ]
