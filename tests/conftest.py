@@ -1,6 +1,9 @@
 """What several test modules use."""
 
 import os
+import subprocess
+import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,3 +46,37 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip("the directory of real data does not lie beside the repository")
     return path
+
+
+S3_KEYS = {
+    "AWS_ACCESS_KEY_ID": "AKIATEST",
+    "AWS_SECRET_ACCESS_KEY": "very-secret",
+    "AWS_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The address of an S3 server on loopback (see ``s3_server.py``)."""
+    pytest.importorskip("moto", reason="needs moto[s3]: pip install -e '.[test]'")
+    pytest.importorskip("flask", reason="needs flask: pip install -e '.[test]'")
+    script = str(Path(__file__).with_name("s3_server.py"))
+    with subprocess.Popen(
+        [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=os.environ | S3_KEYS,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.stdin.close()
+
+
+@pytest.fixture
+def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty place in a bucket, with what is needed to get there in the environment."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in {**S3_KEYS, "AWS_ENDPOINT_URL": s3_server}.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://bucket/{uuid.uuid4().hex}"

@@ -20,12 +20,13 @@ ANYTHING = {"*"}
 # room -> rooms that it may import (itself is understood); a dotted name means that module only
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "remote": {"errors"},  # URLs and object storage: a file beside errors
     "kernels": {"errors"},
     "accumulators": {"errors", "kernels"},
     "solvers": {"errors", "kernels"},
-    "store": {"errors"},
+    "store": {"errors", "remote"},
     "matrix": {"errors", "kernels"},
-    "sources": {"errors", "kernels", "matrix"},
+    "sources": {"errors", "kernels", "matrix", "remote"},
     "passes": {"errors", "matrix", "accumulators", "store", "kernels"},
     "models": {
         "errors",

@@ -10,6 +10,7 @@ that was not full: appending writes that chunk anew.
 from __future__ import annotations
 
 import copy
+import datetime
 import hashlib
 import itertools
 import json
@@ -299,7 +300,11 @@ def _places(chosen: Array) -> Iterator[Place]:
 
 
 def _time(about: tuple[Any, ...]) -> float:
-    return about[1] / 1e9 if len(about) == 2 and isinstance(about[1], int) else float("nan")
+    if len(about) == 2 and isinstance(about[1], int):
+        return about[1] / 1e9
+    if len(about) == 3:  # object storage: full seconds
+        return datetime.datetime.fromisoformat(about[2]).timestamp()
+    return float("nan")
 
 
 def _version(about: tuple[Any, ...]) -> int:

@@ -15,6 +15,7 @@ import zarr
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
+from streampca.remote import check_readable
 from streampca.sources.anndata import (
     from_anndata,
     is_anndata,
@@ -207,6 +208,7 @@ def _open_path(
     storage_options: dict[str, Any] | None,
 ) -> ChunkedMatrix:
     remote = "://" in path
+    check_readable(path)
     if not remote and not os.path.exists(path):
         whole, _, _inner = path.rpartition(".zarr/")
         if not (whole and os.path.isdir(whole + ".zarr")):

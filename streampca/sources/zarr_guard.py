@@ -16,6 +16,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 
 from streampca.errors import ChangingSourceError, DamagedSourceError, SourceError
 from streampca.matrix import ReadCount
+from streampca.remote import plain_errors
 from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_frames import FrameLimit
 from streampca.sources.zarr_shards import ShardIndex
@@ -96,8 +97,9 @@ class GuardedStore(zarr.storage.WrapperStore):
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         try:
-            async with asyncio.timeout(self.timeout):
-                value = await self._store.get(key, prototype, byte_range)
+            with plain_errors():
+                async with asyncio.timeout(self.timeout):
+                    value = await self._store.get(key, prototype, byte_range)
         except TimeoutError:
             raise no_answer(repr(key), str(self._store), self.timeout) from None
         if key.rsplit("/", 1)[-1] in METADATA:

@@ -13,6 +13,7 @@ import zarr
 import zarr.storage
 from zarr.core.sync import sync
 
+from streampca.remote import plain_errors
 from streampca.sources.urls import hide_secrets
 
 # Of a store that cannot be listed nothing is known but that this process has just read it.
@@ -70,9 +71,13 @@ def listing(store: Any, path: str) -> Iterator[tuple[str, tuple[Any, ...]]] | No
         )
     if isinstance(store, zarr.storage.ObjectStore):
         start = f"{path}/" if path else ""
-        found_there = [one for batch in store.store.list(path or None) for one in batch]
+        with plain_errors():
+            found_there = [one for batch in store.store.list(path or None) for one in batch]
         return (
-            (one["path"].removeprefix(start), (one["size"], str(one["e_tag"]), _when(one)))
+            (
+                one["path"].removeprefix(start),
+                (one["size"], str(one["e_tag"]), one["last_modified"].isoformat()),
+            )
             for one in found_there
         )
     fs = getattr(store, "fs", None)
@@ -86,10 +91,6 @@ def listing(store: Any, path: str) -> Iterator[tuple[str, tuple[Any, ...]]] | No
         (name[len(root) :].strip("/"), (about.get("size"), *(str(about.get(k)) for k in VERSIONS)))
         for name, about in listed
     )
-
-
-def _when(about: Any) -> str:
-    return str(about["last_modified"])
 
 
 def _files(root: str) -> Iterator[tuple[Any, ...]]:

@@ -27,6 +27,7 @@ from streampca.errors import (
     StreamPCAError,
 )
 from streampca.matrix import ReadCount
+from streampca.remote import OBJECTS, has_obstore, open_objects, plain_errors, scheme_of
 from streampca.sources.cf import Packing
 from streampca.sources.stacked import Index, Reader
 from streampca.sources.urls import hide_secrets
@@ -282,9 +283,10 @@ class ZarrReader(Reader):
                 return bytes((self.guard._store.root / key).read_bytes())
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        found = sync(
-            self.guard._store.get(key, default_buffer_prototype()), timeout=self.guard.timeout
-        )
+        with plain_errors():
+            found = sync(
+                self.guard._store.get(key, default_buffer_prototype()), timeout=self.guard.timeout
+            )
         return None if found is None else bytes(found.to_bytes())
 
     def key(self, place: tuple[int, ...]) -> str:
@@ -327,8 +329,13 @@ def _open(source: str, storage_options: dict[str, Any] | None, timeout: float) -
             return zarr.open(store, mode="r")
         except ValueError:  # consolidated metadata that name a data type Zarr does not know
             return zarr.open_group(store, mode="r", use_consolidated=False)
-    opening = asynchronous.open(store=source, mode="r", storage_options=storage_options)
-    node = sync(opening, timeout=timeout)
+    store: Any = source
+    if scheme_of(source) in OBJECTS and has_obstore():
+        store = zarr.storage.ObjectStore(open_objects(source, storage_options), read_only=True)
+        storage_options = None
+    opening = asynchronous.open(store=store, mode="r", storage_options=storage_options)
+    with plain_errors():
+        node = sync(opening, timeout=timeout)
     return zarr.Array(node) if isinstance(node, zarr.AsyncArray) else zarr.Group(node)
 
 

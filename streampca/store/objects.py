@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from streampca.errors import InvalidInputError, MissingDependencyError
+from streampca.errors import InvalidInputError
+from streampca.remote import OBJECTS, open_objects, plain_errors
 from streampca.store.backend import Backend, Listed, check_object_name
 from streampca.store.local import LocalBackend
 
-SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "memory")
+SCHEMES = (*OBJECTS, "memory")
 
 
 class ObjectBackend:
@@ -25,30 +26,39 @@ class ObjectBackend:
 
     def get(self, name: str) -> bytes | None:
         try:
-            return bytes(self.store.get(check_object_name(name)).bytes())
+            with plain_errors():
+                return bytes(self.store.get(check_object_name(name)).bytes())
         except FileNotFoundError:
             return None
 
     def put(self, name: str, data: bytes) -> None:
-        self.store.put(check_object_name(name), data)
+        with plain_errors():
+            self.store.put(check_object_name(name), data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-        try:
-            self.store.put(check_object_name(name), data, mode="create", use_multipart=False)
-        except (AlreadyExistsError, PreconditionError):
-            return False
+        with plain_errors():
+            try:
+                self.store.put(check_object_name(name), data, mode="create", use_multipart=False)
+            except (AlreadyExistsError, PreconditionError):
+                return False
         return True
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        for batch in self.store.list(prefix.rstrip("/") or None):
+        batches = iter(self.store.list(prefix.rstrip("/") or None))
+        while True:
+            with plain_errors():
+                batch = next(batches, ())
+            if not batch:
+                break
             for about in batch:
                 yield Listed(about["path"], about["size"], about["last_modified"].timestamp())
 
     def delete(self, name: str) -> None:
         try:
-            self.store.delete(check_object_name(name))
+            with plain_errors():
+                self.store.delete(check_object_name(name))
         except FileNotFoundError:
             return
 
@@ -56,7 +66,7 @@ class ObjectBackend:
 def open_backend(place: str, options: dict[str, Any] | None = None) -> Backend:
     """The backend of a local path, or of a URL of an object store.
 
-    options : for ``obstore.store.from_url``; credentials otherwise come from the environment.
+    options : see :func:`streampca.remote.open_objects`.
     Raises InvalidInputError for another scheme, MissingDependencyError without obstore.
     """
     scheme, found, rest = place.partition("://")
@@ -69,14 +79,7 @@ def open_backend(place: str, options: dict[str, Any] | None = None) -> Backend:
             f"{scheme}:// cannot hold a model store; expected a path, or one of "
             f"{', '.join(f'{one}://' for one in SCHEMES)}"
         )
-    try:
-        from obstore.store import from_url
-    except ImportError:
-        raise MissingDependencyError(
-            "model stores in object storage need obstore: pip install 'streampca[obstore]'"
-        ) from None
     plain = place.partition("?")[0].partition("#")[0]
     host = plain.partition("://")[2].rpartition("@")[2] if "@" in plain else None
-    return ObjectBackend(
-        from_url(place, **(options or {})), plain if host is None else f"{scheme}://{host}"
-    )
+    shown = plain if host is None else f"{scheme}://{host}"
+    return ObjectBackend(open_objects(place, options), shown)

@@ -30,13 +30,18 @@ def part(i: float) -> dict[str, Any]:
     return {"model": ({"a": np.arange(4.0) + i, "name": np.array(["x", "é"])}, {"i": i})}
 
 
-@pytest.fixture(params=["local", "memory", "obstore memory", "obstore local"])
+KINDS = ["local", "memory", "obstore memory", "obstore local"]
+
+
+@pytest.fixture(params=[*KINDS, pytest.param("s3", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> VersionStore:
     backend: Any
     if request.param == "local":
         backend = LocalBackend(tmp_path / "deep" / "store")
     elif request.param == "memory":
         backend = MemoryBackend()
+    elif request.param == "s3":
+        backend = open_backend(request.getfixturevalue("s3"))
     else:
         obstore = pytest.importorskip("obstore.store")
         local = request.param == "obstore local"

@@ -1,0 +1,98 @@
+"""URLs: which are taken, and object storage (S3, Google Cloud Storage, Azure) opened by obstore."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from streampca.errors import InvalidInputError, MissingDependencyError
+
+OBJECTS = ("s3", "gs", "gcs", "az", "abfs", "abfss")  # by obstore
+READ = (*OBJECTS, "https", "http", "file", "memory")  # that may be read
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+OF_S3FS = {"key": "access_key_id", "secret": "secret_access_key", "anon": "skip_signature",
+           "endpoint_url": "endpoint", "region_name": "region"}  # fmt: skip
+
+
+def scheme_of(url: str) -> str:
+    """``s3`` of ``s3://bucket/key``, "" of a path. Raises InvalidInputError for chained URLs."""
+    scheme, found, _ = url.partition("://")
+    if found and "::" in scheme:
+        raise InvalidInputError(
+            f"{scheme.partition('::')[0]}:: chained URLs are not taken; open the Zarr store "
+            "yourself, and give the zarr.Array"
+        )
+    return scheme if found else ""
+
+
+def check_readable(url: str) -> None:
+    """Raises InvalidInputError for a URL of a scheme that is not read."""
+    scheme = scheme_of(url)
+    if scheme and scheme not in READ:
+        raise InvalidInputError(
+            f"{scheme}:// is not read; expected a path, or one of "
+            f"{', '.join(f'{one}://' for one in READ)}. Of anything else open the Zarr store "
+            "yourself, and give the zarr.Array"
+        )
+
+
+def has_obstore() -> bool:
+    """Whether obstore is there to be imported."""
+    try:
+        import obstore  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def open_objects(url: str, options: Mapping[str, Any] | None = None) -> Any:
+    """The ``obstore`` store of a bucket and the key prefix in a URL.
+
+    options : for ``obstore.store.from_url``; the names that s3fs has for keys and the endpoint are
+        understood too. What is not said comes from the environment (``AWS_ACCESS_KEY_ID``,
+        ``AWS_ENDPOINT_URL``, ...). A server on this machine may answer by plain HTTP; another one
+        only with ``client_options={"allow_http": True}``, or ``AWS_ALLOW_HTTP=true``.
+
+    Raises MissingDependencyError without obstore, InvalidInputError for options it does not know.
+    """
+    try:
+        from obstore.exceptions import BaseError
+        from obstore.store import from_url
+    except ImportError:
+        raise MissingDependencyError(
+            "object storage needs obstore: pip install 'streampca[obstore]'"
+        ) from None
+    given = dict(options or {})
+    given |= given.pop("client_kwargs", {})  # of s3fs
+    given = {OF_S3FS.get(name, name): value for name, value in given.items()}
+    endpoint = str(given.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", ""))
+    if endpoint.startswith("http://") and urlsplit(endpoint).hostname in LOOPBACK:
+        given["client_options"] = {"allow_http": True, **given.get("client_options", {})}
+    try:
+        return from_url(f"gs{url[3:]}" if url.startswith("gcs://") else url, **given)
+    except (BaseError, TypeError) as error:
+        raise InvalidInputError(
+            f"{url.partition('?')[0].rpartition('@')[2]} cannot be opened: {first_line(error)}"
+        ) from None
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """What obstore raises for a store that does not answer is no OSError; here it becomes one."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith("obstore"):
+            raise
+        raise OSError(errno.EIO, first_line(error)) from error
+
+
+def first_line(error: Exception) -> str:
+    """Of a message, without what is for the developers of obstore."""
+    return str(error).partition("\n")[0].strip()
