@@ -329,11 +329,11 @@ def _open(source: str, storage_options: dict[str, Any] | None, timeout: float) -
             return zarr.open(store, mode="r")
         except ValueError:  # consolidated metadata that name a data type Zarr does not know
             return zarr.open_group(store, mode="r", use_consolidated=False)
-    store: Any = source
+    place: Any = source
     if scheme_of(source) in OBJECTS and has_obstore():
-        store = zarr.storage.ObjectStore(open_objects(source, storage_options), read_only=True)
+        place = zarr.storage.ObjectStore(open_objects(source, storage_options), read_only=True)
         storage_options = None
-    opening = asynchronous.open(store=store, mode="r", storage_options=storage_options)
+    opening = asynchronous.open(store=place, mode="r", storage_options=storage_options)
     with plain_errors():
         node = sync(opening, timeout=timeout)
     return zarr.Array(node) if isinstance(node, zarr.AsyncArray) else zarr.Group(node)
