@@ -1,6 +1,7 @@
 """What several test modules use."""
 
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -18,6 +19,13 @@ def no_waiting_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(os, "fsync", lambda handle: os.fstat(handle) and None)
         yield
+
+
+def pytest_configure() -> None:
+    """A shell starts background jobs with SIGINT ignored; here and in child processes it counts,
+    or tests that press Ctrl-C would wait for ever."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # files that start worker processes: one test process takes them all, and starts those once
