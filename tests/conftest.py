@@ -28,6 +28,17 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_blas_thread() -> Iterator[None]:
+    """Of NumPy's and SciPy's products here: two test processes of two threads each wait for one
+    another more than they compute. Processes that tests start are left as they are."""
+    import scipy.linalg  # noqa: F401  (brings a BLAS of its own)
+    import threadpoolctl
+
+    with threadpoolctl.threadpool_limits(1, user_api="blas"):
+        yield
+
+
 # files that start worker processes: one test process takes them all, and starts those once
 ON_CLUSTERS = ("test_cluster.py", "test_toy_programs.py", "test_genotypes_on_cluster.py")
 

@@ -11,6 +11,7 @@ import textwrap
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,13 @@ LANES = [
     pytest.param({"lanes": 2, "blocks_ahead": 1}, id="two lanes, one ahead"),
     pytest.param({"lanes": 3, "blocks_ahead": 3}, id="three lanes, three ahead"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_blas_threads() -> Iterator[None]:
+    """So that there is something to restrict, and to restore."""
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        yield
 
 
 def here(**settings: Any) -> Execution:
