@@ -36,6 +36,7 @@ class Job:
     settle: float = 60.0
     keep: int | None = None
     align: str = "order"
+    spans: int | str = "64MiB"
     memory_limit: int | str | None = None
     scheduler: str | None = None
     gate: dict[str, Any] = field(default_factory=dict)

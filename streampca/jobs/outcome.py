@@ -18,7 +18,7 @@ class Outcome:
 
     status : "unchanged", "published", "refused" (by the gate; the candidate is kept) or "planned"
     (a dry run).  change, why, how : what was found, and what was done ("nothing", "append",
-    "full").  checked : how old chunks were.  verified_bytes : read to check them.
+    "spans", "full").  checked : how old chunks were.  verified_bytes : read to check them.
     """
 
     status: str

@@ -12,15 +12,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from streampca.errors import ChangingSourceError, InvalidInputError
+from streampca.errors import ChangingSourceError
 from streampca.jobs.config import Job
 from streampca.jobs.gate import against, refusal
+from streampca.jobs.least_work import Work
 from streampca.jobs.lock import only_one
 from streampca.jobs.outcome import PLANNED, PUBLISHED, REFUSED, UNCHANGED, Outcome
 from streampca.jobs.state import State, change_of, look, settings_of, stamp_of
 from streampca.models.decomposition import Decomposition
 from streampca.models.loading import estimator_of
 from streampca.models.model_store import ModelStore, Version
+from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.saved_labels import plain
 from streampca.passes import started
@@ -39,8 +41,9 @@ def refresh(
     verify : "stat" (length and time of every old chunk; the bytes of those that differ) or "full"
         (every byte), in place of what the job says.  dry_run : only find out what would be done.
 
-    An append to a Zarr array is exact and reads the new rows alone, where the model is an
-    ``IncrementalPCA``; every other change is a full fit. Nothing is published where nothing
+    Of a Zarr array an ``IncrementalPCA`` takes appended rows exactly, and reads these alone; where
+    old chunks changed it reads again the spans of rows that hold them, if their sums were kept;
+    every other change is a full fit. Nothing is published where nothing
     changed. A version that the gate refuses stays as a candidate and is not computed again. What
     an interrupted pass had lies in ``<store>.work``, and the next refresh goes on from there.
 
@@ -99,13 +102,15 @@ class _Run:
             return outcome
         if (known := self._computed_before(found)) is not None:
             return self._judged_again(known, outcome, dry_run)
-        outcome.how, outcome.why = self._how(change, why)
+        work = Work(self.job, found, self.current, self.old, change)
+        outcome.how, outcome.why = work.how(why)
         outcome.new_samples = outcome.samples - (self._old_samples(found) if self.old else 0)
         if dry_run:
             outcome.status = PLANNED
             return outcome
         with started(self.job.cluster, self.job.scheduler) as self.scheduler:
-            return self._work(found, outcome)
+            work.estimator, work.folder = self._estimator(), self._work_folder()
+            return self._work(found, outcome, work)
 
     def _old_samples(self, found: State) -> int:
         return self.old.rows * found.source.inner if self.old and found.source else 0
@@ -114,19 +119,6 @@ class _Run:
         assert found.source is not None
         assert self.old is not None
         return found.source.rows_from(self.old.rows, found.rows)
-
-    def _how(self, change: str, why: str) -> tuple[str, str]:
-        """(append or full, why)."""
-        if change != APPENDED:
-            return "full", why
-        if self.job.model["kind"] != "IncrementalPCA":
-            return "full", (
-                f"{why}; {self.job.model['kind']} keeps nothing that rows can be added to exactly: "
-                "all are read (model.kind: IncrementalPCA appends)"
-            )
-        if self.current is None or "state" not in self.current.parts:
-            return "full", f"{why}; the promoted version was stored without its state"
-        return "append", why
 
     # -- what was done before -----------------------------------------------------------------
 
@@ -158,29 +150,26 @@ class _Run:
 
     # -- the work -----------------------------------------------------------------------------
 
-    def _work(self, found: State, outcome: Outcome) -> Outcome:
-        error: float | None = None
-        if outcome.how == "append":
-            model, error = self._append(found)
-        else:
-            model = self._estimator().fit(found.matrix)
-            error = self._error_of_new_rows(found, outcome)
-        costs = list(getattr(model, "cost_", []))
+    def _work(self, found: State, outcome: Outcome, work: Work) -> Outcome:
+        model = work.do(outcome.how)
+        costs = work.costs
         outcome.chunk_reads = sum(cost.reads for cost in costs)
         outcome.bytes = sum(cost.nbytes for cost in costs)
-        outcome.resumed_blocks = sum(cost.resumed_blocks for cost in costs)
+        outcome.resumed_blocks = sum(cost.resumed_blocks for cost in costs) + work.resumed_blocks
         old = None if self.current is None else self.current.result()
         made = replace(model.result_, settings={**model.result_.settings, "checkpoint": None})
-        result, outcome.drift = against(old, made, error, self.job.align)
+        result, outcome.drift = against(old, made, work.error, self.job.align)
         outcome.gate = "" if self.current is None else refusal(self.job.gate, outcome.drift)
         more = {}
         if found.source is None and stamp_of(self.job, found.matrix) != found.stat:
             raise ChangingSourceError(f"{self.job.source['path']} was changed while it was read")
         if found.source is not None and found.seen is not None:
-            old_ledger = self.old if outcome.how == "append" else None
+            old_ledger = None if outcome.how == "full" else self.old
             more["ledger"] = found.source.make(found.rows, found.seen, old_ledger).to_saved()
         if isinstance(model, IncrementalPCA):
             more["state"] = model.state_to_saved()
+        if work.spans:
+            more["spans"] = kept_spans.to_saved(work.spans)
         if not outcome.gate:
             outcome.scores = self._write_scores(result, found, outcome)
         version = self.store.publish(
@@ -204,27 +193,6 @@ class _Run:
     def _work_folder(self) -> str | None:
         """Where an interrupted pass leaves what it has, beside a local store."""
         return None if "://" in self.job.store else f"{self.job.store.rstrip('/')}.work"
-
-    def _append(self, found: State) -> tuple[IncrementalPCA, float | None]:
-        """(the model with the new rows, the error of these under the old one)."""
-        assert self.current is not None
-        state = self.current.state()
-        assert state is not None
-        batch = self._estimator().partial_fit(self._new_rows(found))
-        try:
-            error = batch.error_under(self.current.result())
-        except InvalidInputError:  # a state that does not have it
-            error = None
-        state.merge(batch)
-        state.cost_ = batch.cost_
-        return state, error
-
-    def _error_of_new_rows(self, found: State, outcome: Outcome) -> float | None:
-        """The error of appended rows under the old model, where the gate asks: it reads them."""
-        appended = outcome.change == APPENDED and self.current is not None
-        if not appended or "max_error_ratio" not in self.job.gate or self.current is None:
-            return None
-        return float(self.current.load().reconstruction_error(self._new_rows(found)))
 
     def _write_scores(
         self, result: Decomposition, found: State, outcome: Outcome

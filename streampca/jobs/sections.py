@@ -67,6 +67,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             TEXT, "turn and reorder components as the promoted version has them", "order",
             choices=("order", "sign", "none"),
         ),
+        "spans": Entry(
+            ("string", "integer"), "most bytes of sums kept for spans of rows, so that a changed "
+            "chunk costs its span and not a full fit; 0 keeps none", "64MiB",
+        ),
         "memory_limit": Entry(("string", "integer"), "such as 512MiB"),
         "scheduler": Entry(TEXT, "a Dask scheduler, tcp://host:port"),
     },

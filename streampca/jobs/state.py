@@ -25,7 +25,8 @@ class State:
     matrix : ends at the rows that count.  source, seen : None without a ledger.  note : why rows
     do not count yet.  stat : digest of the settings and of what lengths and times say.  key : of
     the settings and the data, as exactly as these are known.  content : digest of all files, of a
-    source without a ledger under the full check.
+    source without a ledger under the full check.  changed : old rows, (first, last), that are in
+    chunks that changed.
     """
 
     matrix: Any
@@ -36,6 +37,7 @@ class State:
     stat: str
     key: str = ""
     content: str | None = None
+    changed: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         self.key = self.key or self.stat
@@ -59,7 +61,7 @@ def look(job: Job, old: Ledger | None) -> State:
     source.keep_checksums()
     part = tuple(slice(0, n) for n in source.grid(rows))
     listed = (seen.nbytes[part].tobytes(), seen.version[part].tobytes())
-    stat = _digest(settings_of(job), source.layout(), rows, *listed)
+    stat = digest_of(settings_of(job), source.layout(), rows, *listed)
     return State(source.first_rows(rows), source, seen, rows, note, stat)
 
 
@@ -83,7 +85,8 @@ def change_of(
             f"{job.source['path']}: {change}. Restore them, or source.missing_chunks: fill"
         )
     if change.content:  # times may hide it: what is there decides whether it is known
-        found.key = _digest(found.key, repr(change.content))
+        found.key = digest_of(found.key, repr(change.content))
+    found.changed = change.where
     how = {"stat": "by length and time", "full": "byte by byte"}[change.checked]
     return change.kind, f"{change}; old chunks were checked {how}", change.read
 
@@ -98,7 +101,7 @@ def _change_of_files(found: State, told: Mapping[str, Any], mode: str) -> tuple[
     found.content, read = files_checksum(paths)
     if told.get("content") == found.content:
         return NOTHING, "the files are as they were, byte by byte", read
-    found.key = _digest(found.key, found.content)
+    found.key = digest_of(found.key, found.content)
     if told.get("content") is None:
         return OTHER, "no checksum of the promoted version's files was kept", read
     return OTHER, "the files hold something else under the same sizes and times", read
@@ -112,10 +115,11 @@ def settings_of(job: Job) -> str:
 
 def stamp_of(job: Job, matrix: Any) -> str:
     """What is known of a source without a ledger: size and time of its files."""
-    return _digest(settings_of(job), matrix.content_stamp())
+    return digest_of(settings_of(job), matrix.content_stamp())
 
 
-def _digest(*parts: str | bytes | int) -> str:
+def digest_of(*parts: str | bytes | int) -> str:
+    """SHA-256 of several values, kept apart."""
     digest = hashlib.sha256()
     for part in parts:
         data = part if isinstance(part, bytes) else str(part).encode()

@@ -39,6 +39,9 @@ class SelectedMatrix(MatrixView):
         self.dtype, self.missing_value = base.dtype, base.missing_value
         self.loads, self.sparse = base.loads, base.sparse
         self.resident_nbytes = base.resident_nbytes
+        rows_of, columns_of = self.chosen
+        together = rows_of is None or int(rows_of[-1]) - int(rows_of[0]) + 1 == len(rows_of)
+        self.into_buffer = base.into_buffer and together and columns_of is None
         rows, columns = (
             base.labels.axis(axis) if one is None else base.labels.axis(axis).pick(one)
             for axis, one in enumerate(self.chosen)
@@ -49,7 +52,8 @@ class SelectedMatrix(MatrixView):
         across = self.chosen[1 - axis]
         pieces = []
         for first, last, inside in self._runs(axis, start, stop):
-            piece = self.base.read(axis, first, last)
+            place = buffer if self.into_buffer and axis == 0 else None
+            piece = self.base.read(axis, first, last, place)
             if inside is not None:
                 piece = _take(piece, inside, axis)
             if across is not None:

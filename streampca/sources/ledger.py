@@ -101,6 +101,7 @@ class Change:
     or with other columns.
     rows : (before, now).  chunks : keys of what changed or vanished.  checked : "stat" or "full".
     read : bytes read to find out.  content : checksums of the changed chunks as they are now.
+    where : (first, last) old rows that lie in changed chunks.
     """
 
     kind: str
@@ -109,6 +110,7 @@ class Change:
     chunks: tuple[str, ...] = ()
     read: int = 0
     content: tuple[int, ...] = ()
+    where: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         before, now = self.rows
@@ -263,21 +265,26 @@ class LedgerSource:
         if rows > old.rows:  # appending wrote the last chunk anew; its old rows are compared below
             suspect[(slice(None),) * self.dim + (slice(whole, None),)] = False
         changed: dict[str, int] = {}
+        where: set[tuple[int, int]] = set()
         read = 0
         for place in _places(suspect):
             data = self.reader.encoded(place) or b""
             read += len(data)
             if (now := checksum(data)) != old.crc32c[place]:
                 changed[self.reader.key(place)] = now
+                first = place[self.dim] * self.step
+                where.add((first, min(first + self.step, old.rows)))
         cut = whole * self.step
         if not vanished and rows > old.rows > cut and (now := self.tail(old.rows)) != old.tail:
             changed[f"rows {cut} to {old.rows - 1}"] = now
+            where.add((cut, old.rows))
         if vanished:
             return Change(VANISHED, span, how, tuple(vanished), read)
         if rows < old.rows:
             return Change(REMOVED, span, how, (), read)
         if changed:
-            return Change(CHANGED, span, how, tuple(changed), read, tuple(changed.values()))
+            content, rows_of = tuple(changed.values()), tuple(sorted(where))
+            return Change(CHANGED, span, how, tuple(changed), read, content, rows_of)
         return Change(APPENDED if rows > old.rows else NOTHING, span, how, (), read)
 
 
