@@ -66,11 +66,8 @@ def open_objects(url: str, options: Mapping[str, Any] | None = None) -> Any:
         raise MissingDependencyError(
             "object storage needs obstore: pip install 'streampca[obstore]'"
         ) from None
-    given = dict(options or {})
-    given |= given.pop("client_kwargs", {})  # of s3fs
-    given = {OF_S3FS.get(name, name): value for name, value in given.items()}
-    endpoint = str(given.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", ""))
-    if endpoint.startswith("http://") and urlsplit(endpoint).hostname in LOOPBACK:
+    given = s3_options(options) if url.startswith("s3") else dict(options or {})
+    if url.startswith("s3") and loopback_over_http(given):
         given["client_options"] = {"allow_http": True, **given.get("client_options", {})}
     try:
         return from_url(f"gs{url[3:]}" if url.startswith("gcs://") else url, **given)
@@ -80,19 +77,35 @@ def open_objects(url: str, options: Mapping[str, Any] | None = None) -> Any:
         ) from None
 
 
+def s3_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """By obstore's names, the endpoint of the environment among them."""
+    given = dict(options or {})
+    given |= given.pop("client_kwargs", {})  # of s3fs
+    given = {OF_S3FS.get(name, name): value for name, value in given.items()}
+    if "endpoint" not in given and (endpoint := os.environ.get("AWS_ENDPOINT_URL")):
+        given["endpoint"] = endpoint
+    return given
+
+
+def loopback_over_http(given: Mapping[str, Any]) -> bool:
+    """Whether the endpoint is a server on this machine that is asked without TLS."""
+    endpoint = str(given.get("endpoint", ""))
+    return endpoint.startswith("http://") and urlsplit(endpoint).hostname in LOOPBACK
+
+
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """What obstore raises for a store that does not answer is no OSError; here it becomes one."""
+    """What obstore and Icechunk raise is no OSError; here it becomes one."""
     try:
         yield
     except OSError:
         raise
     except Exception as error:
-        if not type(error).__module__.startswith("obstore"):
+        if not type(error).__module__.startswith(("obstore", "icechunk")):
             raise
         raise OSError(errno.EIO, first_line(error)) from error
 
 
 def first_line(error: Exception) -> str:
-    """Of a message, without what is for the developers of obstore."""
-    return str(error).partition("\n")[0].strip()
+    """Of a message, without what is for the developers of those libraries."""
+    return str(error).strip().partition("\n")[0].strip()

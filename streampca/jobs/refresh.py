@@ -224,7 +224,8 @@ class _Run:
             "gate": {**self.job.gate, "refused": outcome.gate},
             "job": {**told, "verify": self.mode},
             "source": {"fingerprint": found.matrix.fingerprint(), "rows": found.rows,
-                       "samples": found.matrix.shape[0], "note": found.note},
+                       "samples": found.matrix.shape[0], "note": found.note,
+                       "snapshot": found.seen.snapshot if found.seen else ""},
             "cost": {"passes": [plain(vars(cost)) for cost in costs],
                      "verified_bytes": outcome.verified_bytes},
         }  # fmt: skip

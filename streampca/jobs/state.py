@@ -61,7 +61,8 @@ def look(job: Job, old: Ledger | None) -> State:
     source.keep_checksums()
     part = tuple(slice(0, n) for n in source.grid(rows))
     listed = (seen.nbytes[part].tobytes(), seen.version[part].tobytes())
-    stat = digest_of(settings_of(job), source.layout(), rows, *listed)
+    pinned = (seen.snapshot,) if seen.snapshot else ()
+    stat = digest_of(settings_of(job), source.layout(), rows, *listed, *pinned)
     return State(source.first_rows(rows), source, seen, rows, note, stat)
 
 
@@ -87,7 +88,8 @@ def change_of(
     if change.content:  # times may hide it: what is there decides whether it is known
         found.key = digest_of(found.key, repr(change.content))
     found.changed = change.where
-    how = {"stat": "by length and time", "full": "byte by byte"}[change.checked]
+    stat = "by the diff of their snapshots" if found.seen.snapshot else "by length and time"
+    how = {"stat": stat, "full": "byte by byte"}[change.checked]
     return change.kind, f"{change}; old chunks were checked {how}", change.read
 
 

@@ -25,7 +25,7 @@ from streampca.errors import ChangingSourceError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
 from streampca.sources.stacked import StackedMatrix
 from streampca.sources.zarr_guard import checksum
-from streampca.sources.zarr_stamp import listing, place_of
+from streampca.sources.zarr_stamp import listing, place_of, snapshot_of
 from streampca.sources.zarr_store import ZarrReader
 
 Array = np.ndarray[Any, Any]
@@ -44,13 +44,14 @@ class Seen:
     nbytes : int64, ABSENT where there is none.  version : int64, another one whenever the chunk
     was written again, as far as the store tells.
     times : float64, seconds since 1970 of the last writing, NaN where the store does not say.
-    written : of the array's metadata, likewise.
+    written : of the array's metadata, likewise.  snapshot : of Icechunk, which says what changed.
     """
 
     nbytes: Array
     version: Array
     times: Array
     written: float
+    snapshot: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Ledger:
 
     rows : of the growing dimension ``dim`` that were counted.  layout : digest of all that must
     stay the same (other sizes, chunks, dtype, codecs, fill value, names of the features).
+    snapshot : of Icechunk.
     tail : checksum of the decoded rows in the last chunk, where it was not full, else UNKNOWN.
     """
 
@@ -69,12 +71,14 @@ class Ledger:
     version: Array
     crc32c: Array
     tail: int = UNKNOWN
+    snapshot: str = ""
 
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """(arrays, JSON-ready document), for a bundle."""
         arrays = {name: getattr(self, name) for name in ("nbytes", "version", "crc32c")}
         numbers = {name: getattr(self, name) for name in ("rows", "dim", "layout", "tail")}
-        return arrays, {"kind": "ledger", **numbers}
+        snapshot = {"snapshot": self.snapshot} if self.snapshot else {}
+        return arrays, {"kind": "ledger", **numbers, **snapshot}
 
     @classmethod
     def from_saved(cls, arrays: Mapping[str, Array], document: Mapping[str, Any]) -> Self:
@@ -146,6 +150,8 @@ class LedgerSource:
         reader = matrix.reader
         if not matrix.dims[0] or listing(reader.guard._store, reader.array.path) is None:
             return None
+        if snapshot_of(reader.guard._store) and reader.history is None:
+            return None  # an array of somebody's session: older snapshots cannot be looked at
         return cls(matrix, reader)
 
     @property
@@ -187,6 +193,8 @@ class LedgerSource:
             if (found := about.get(encode(place))) is not None:
                 nbytes[place], version[place] = found[0], _version(found)
                 times[place] = _time(found)
+        if snapshot := snapshot_of(store):
+            return Seen(nbytes, version, np.full(counts, np.nan), np.nan, snapshot)
         return Seen(nbytes, version, times, written)
 
     def keep_checksums(self) -> None:
@@ -220,7 +228,7 @@ class LedgerSource:
         for place in _places((crc == UNKNOWN) & (now.nbytes != ABSENT)):
             crc[place] = checksum(self.reader.encoded(place) or b"")
         layout, tail = self.layout(), self.tail(rows)
-        return Ledger(rows, self.dim, layout, now.nbytes, now.version, crc, tail)
+        return Ledger(rows, self.dim, layout, now.nbytes, now.version, crc, tail, now.snapshot)
 
     def tail(self, rows: int) -> int:
         """The checksum of the decoded rows of the last chunk, where it is not full."""
@@ -250,7 +258,8 @@ class LedgerSource:
         """What became of the array since ``old``.
 
         rows : that are there now (see :mod:`streampca.sources.watermark`).  full : read every old
-        chunk; else only those whose length or time differ, of which the bytes decide.
+        chunk; else only those whose length or time differ, or that Icechunk says were written, of
+        which the bytes decide.
         """
         how, span = ("full" if full else "stat"), (old.rows, rows)
         if self.layout() != old.layout or self.dim != old.dim:
@@ -261,7 +270,7 @@ class LedgerSource:
         part = tuple(slice(0, n) for n in old.nbytes.shape)
         here = seen.nbytes[part] != ABSENT
         vanished = [self.reader.key(p) for p in _places(~here & (old.nbytes != ABSENT))]
-        suspect = here & (np.True_ if full else seen.version[part] != old.version)
+        suspect = here & (np.True_ if full else self._written(old, seen, part))
         if rows > old.rows:  # appending wrote the last chunk anew; its old rows are compared below
             suspect[(slice(None),) * self.dim + (slice(whole, None),)] = False
         changed: dict[str, int] = {}
@@ -286,6 +295,21 @@ class LedgerSource:
             content, rows_of = tuple(changed.values()), tuple(sorted(where))
             return Change(CHANGED, span, how, tuple(changed), read, content, rows_of)
         return Change(APPENDED if rows > old.rows else NOTHING, span, how, (), read)
+
+    def _written(self, old: Ledger, seen: Seen, part: tuple[slice, ...]) -> Array:
+        """Of the chunks of a ledger, which ones may have been written since."""
+        if not seen.snapshot:
+            return seen.version[part] != old.version
+        assert self.reader.history is not None
+        path = self.reader.array.path
+        found = self.reader.history.changed(path, old.snapshot, seen.snapshot)
+        if found is None:
+            return np.ones(old.nbytes.shape, bool)
+        written = np.zeros(seen.nbytes.shape, bool)
+        for place in found:
+            if all(i < n for i, n in zip(place, written.shape)):
+                written[place] = True
+        return written[part]
 
 
 def _names(axis: AxisLabels) -> str:

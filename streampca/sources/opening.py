@@ -15,7 +15,7 @@ import zarr
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
-from streampca.remote import check_readable
+from streampca.remote import check_readable, plain_errors
 from streampca.sources.anndata import (
     from_anndata,
     is_anndata,
@@ -25,6 +25,7 @@ from streampca.sources.anndata import (
     open_sparse_group,
 )
 from streampca.sources.cf import plain_code
+from streampca.sources.icechunk_repository import Snapshots, Which, is_repository
 from streampca.sources.matrix_market import open_matrix_market
 from streampca.sources.memory import ArrayReader, NpyReader, from_sparse
 from streampca.sources.plink import is_plink as _names_plink
@@ -63,6 +64,9 @@ def open(
     missing_value: float | None = None,
     missing_chunks: str = "error",
     multiallelic: str = "error",
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot: str | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> ChunkedMatrix:
     """Open anything as a matrix of samples x features that is read in blocks.
@@ -81,6 +85,9 @@ def open(
     missing_value : a number that means "missing" (-1, -9), beside NaN.
     missing_chunks : "error" refuses a Zarr chunk that is absent; "fill" reads its fill value.
     multiallelic : variants of more than two alleles in a VCF Zarr: "error", or "drop".
+    branch, tag, snapshot : of an Icechunk repository, at most one: which snapshot is read, all the
+        time, whoever commits meanwhile. A local repository is known as one, and without them the
+        head of "main" is taken; at an ``s3://`` URL say which.
     storage_options : for remote stores; never kept in results.
         A read without an answer for 300 s fails, or for what ``zarr.config`` has as
         ``async.timeout`` (``ZARR_ASYNC__TIMEOUT``).
@@ -94,7 +101,9 @@ def open(
     options: dict[str, Any] = {
         "dim": dim, "missing_value": missing_value, "missing_chunks": missing_chunks,
         "multiallelic": multiallelic, "storage_options": storage_options,
+        "branch": branch, "tag": tag, "snapshot": snapshot,
     }  # fmt: skip
+    which = {"branch": branch, "tag": tag, "snapshot": snapshot}
     if not (variable is None or isinstance(variable, str)):
         parts = [open(source, variable=name, **options) for name in variable]
         return concat_features(*parts, variables=variable)
@@ -106,7 +115,10 @@ def open(
         return join_stores(paths, [open(path, variable=variable, **options) for path in paths])
     elif isinstance(source, (str, os.PathLike)):
         policy = (missing_chunks, multiallelic)
-        matrix = _open_path(os.fspath(source), variable, dim, policy, storage_options)
+        path = os.fspath(source)
+        if any(which.values()) or is_repository(path):
+            return _open_repository(path, which, options, variable)
+        matrix = _open_path(path, variable, dim, policy, storage_options)
     elif isinstance(source, zarr.Array | zarr.Group):
         policy = (missing_chunks, multiallelic)
         matrix = _from_zarr(source, variable, dim, policy, str(source.store))
@@ -126,6 +138,21 @@ def open(
         matrix = from_array(source, dim)
     if missing_value is not None:
         matrix.missing_value = missing_value
+    return matrix
+
+
+def _open_repository(
+    path: str, which: Which, options: dict[str, Any], variable: str | None
+) -> ChunkedMatrix:
+    """A snapshot of an Icechunk repository; which one it is does not change any more."""
+    check_readable(path)
+    snapshots = Snapshots(path, options["storage_options"])
+    rest = {name: value for name, value in options.items()
+            if name not in (*which, "storage_options")}  # fmt: skip
+    with understood(path), plain_errors():
+        matrix = open(snapshots.open(which), variable=variable, **rest)
+    if isinstance(matrix, StackedMatrix) and isinstance(matrix.reader, ZarrReader):
+        matrix.reader.pin(snapshots)
     return matrix
 
 

@@ -33,7 +33,18 @@ VERSIONS = (
 def place_of(array: Any) -> str:
     """The place of a ``zarr.Array``, however it was spelt, without credentials."""
     found = local_paths(array.store, array.path)
+    if snapshot_of(array.store):
+        return f"icechunk/{array.path}"  # of which repository, a session does not tell
     return found[0] if found else hide_secrets(f"{array.store}/{array.path}")
+
+
+def snapshot_of(store: Any) -> str:
+    """The snapshot that a store of Icechunk, perhaps guarded, shows; "" of any other."""
+    if not type(store).__module__.startswith("icechunk"):
+        store = getattr(store, "_store", None)
+    if not type(store).__module__.startswith("icechunk"):
+        return ""
+    return str(store.session.snapshot_id)
 
 
 def local_paths(store: Any, path: str) -> tuple[str, ...]:
@@ -50,6 +61,8 @@ def stamp(store: Any, path: str) -> str:
 
     Cost: one ``stat`` per file, about 8 s for a million; one listing of an object store.
     """
+    if snapshot := snapshot_of(store):
+        return snapshot
     found = listing(store, path)
     return UNKNOWN if found is None else _digest((name, *about) for name, about in found)
 
@@ -59,6 +72,8 @@ def listing(store: Any, path: str) -> Iterator[tuple[str, tuple[Any, ...]]] | No
 
     None for a store that cannot be listed, or does not say when its files were written.
     """
+    if snapshot_of(store):
+        return ((name, (0, 0)) for name in _names(store, path))
     if found := local_paths(store, path):
         return ((name.strip("/"), (size, time)) for name, size, time in _files(found[0]))
     if isinstance(store, zarr.storage.MemoryStore):
@@ -91,6 +106,17 @@ def listing(store: Any, path: str) -> Iterator[tuple[str, tuple[Any, ...]]] | No
         (name[len(root) :].strip("/"), (about.get("size"), *(str(about.get(k)) for k in VERSIONS)))
         for name, about in listed
     )
+
+
+def _names(store: Any, path: str) -> list[str]:
+    """Of all objects below an array, as the store lists them."""
+    start = f"{path}/" if path else ""
+
+    async def listed() -> list[str]:
+        return [key.removeprefix(start) async for key in store.list_prefix(start)]
+
+    with plain_errors():
+        return list(sync(listed()))
 
 
 def _files(root: str) -> Iterator[tuple[Any, ...]]:

@@ -29,6 +29,7 @@ from streampca.errors import (
 from streampca.matrix import ReadCount
 from streampca.remote import OBJECTS, has_obstore, open_objects, plain_errors, scheme_of
 from streampca.sources.cf import Packing
+from streampca.sources.icechunk_repository import Snapshots
 from streampca.sources.stacked import Index, Reader
 from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_chunks import decoder_of
@@ -81,8 +82,15 @@ class ZarrReader(Reader):
         self.dtype = self.stored if self.packing is None else self.packing.dtype
         self.unit = tuple(int(c) for c in (self.array.shards or self.array.chunks))
         self.place = place_of(array)
+        self.history: Snapshots | None = None  # of an Icechunk repository
         self.decoder = decoder_of(self.array)
         self._local = threading.local()
+
+    def pin(self, history: Snapshots) -> None:
+        """Say which Icechunk repository the snapshot is from that is read here."""
+        self.history = history
+        place = history.place if "://" in history.place else os.path.realpath(history.place)
+        self.place = hide_secrets(f"{place}/{self.array.path}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_local": None}
