@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
 from typing import Any, Self
 
 import numpy as np
 
 from streampca.accumulators.base import Accumulator, refuse_incomplete, refuse_partly_missing
 from streampca.errors import InvalidInputError, NonFiniteError
-from streampca.kernels import Array, add_product, reciprocal
+from streampca.kernels import Array, add_product, reciprocal, row_pieces, zeros
+
+PIECE_NBYTES = 16 << 20  # of factor and rows together: the factor is turned in place, in pieces
 
 
 class LeadingDirections(Accumulator):
@@ -63,15 +66,15 @@ class LeadingDirections(Accumulator):
         if self.factor is None:
             self.factor = np.zeros((0, m), block.work_dtype)
         scaling = self.standardize.resolve(stats, block.eps, block.arrays.get("feature_weights"))
-        dtype = block.work_dtype
-        for tile in block.tiles(dtype, scaling.center, scaling.scale, thin=True):
-            rows = tile.values.T if block.axis else tile.values
-            step = self.rows_at_once(self.width)
-            for i in range(0, len(rows), step):
-                self._absorb(rows[i : i + step])
+        bridge = self.factor[:0]
         if block.axis == 0 and block.length and self.standardize.center:
             factor = None if scaling.scale is None else reciprocal(scaling.scale)
-            self._join_means(block.total_weight, stats.mean, factor)
+            bridge = self._join_means(block.total_weight, stats.mean, factor)
+        for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale, thin=True):
+            rows = tile.values.T if block.axis else tile.values
+            for part in row_pieces(len(rows), 1, self.rows_at_once(self.width)):
+                self._absorb(rows[part], bridge)
+                bridge = bridge[:0]
 
     def merge(self, other: Self) -> None:
         if other.factor is None:
@@ -86,9 +89,10 @@ class LeadingDirections(Accumulator):
             return
         self.lost += other.lost
         self.lost_trace += other.lost_trace
-        self._absorb(other.factor)
+        bridge = self.factor[:0]
         if other.mean is not None:
-            self._join_means(other.weight, other.mean, None)
+            bridge = self._join_means(other.weight, other.mean, None)
+        self._absorb(other.factor, bridge)
 
     def _refuse_joint(self, missing: Array, count: int, block: Any = None) -> None:
         """A column of streamed samples may be missing everywhere, or nowhere."""
@@ -98,49 +102,58 @@ class LeadingDirections(Accumulator):
         refuse_partly_missing(joint, self.count + count, block)
         self.holes, self.count = joint.copy(), self.count + count
 
-    def _join_means(self, weight: float, mean: Array, factor: Array | None) -> None:
-        """The row that two sets of rows about their own means leave between them."""
+    def _join_means(self, weight: float, mean: Array, factor: Array | None) -> Array:
+        """(1 or 0, m) the row that two sets of rows about their own means leave between them."""
         joint = self.weight + weight
         if self.mean is None:
             self.mean, self.weight = mean.copy(), joint
-            return
+            return np.asarray(self.factor[:0])
         delta = mean - self.mean
         bridge = delta * np.sqrt(self.weight * weight / max(joint, 1e-300))
         if factor is not None:
             bridge *= factor
-        self._absorb(bridge[None].astype(self.factor.dtype))
         self.mean = self.mean + delta * (weight / max(joint, 1e-300))
         self.weight = joint
+        return np.asarray(bridge[None].astype(self.factor.dtype))
 
-    def _absorb(self, rows: Array) -> None:
-        """Take in rows, and keep the leading directions of both."""
-        old = self.factor
-        k, b = len(old), len(rows)
-        if not b:
+    def _absorb(self, *more: Array) -> None:
+        """Take in rows, and keep the leading directions of all."""
+        parts = [self.factor, *more]
+        k, m = self.factor.shape
+        ends = np.cumsum([len(part) for part in parts])
+        own = [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
+        total = int(ends[-1])
+        if total == k:
             return
-        gram = np.empty((k + b, k + b))
-        gram[:k, :k] = np.diag(np.einsum("ij,ij->i", old, old, dtype=np.float64))
+        columns = row_pieces(m, total * self.factor.itemsize, PIECE_NBYTES)
+        gram = np.zeros((total, total))  # its lower triangle
         with np.errstate(over="ignore", invalid="ignore"):
-            gram[k:, :k] = rows @ old.T
-            gram[k:, k:] = rows @ rows.T
+            for piece in columns:
+                for i, j in combinations_with_replacement(range(len(parts)), 2):
+                    gram[own[j], own[i]] += parts[j][:, piece] @ parts[i][:, piece].T
         if not np.isfinite(np.diagonal(gram)).all():
             raise NonFiniteError(
-                f"sums of squares overflowed {old.dtype}; convert with X.astype('float64') or "
-                "rescale the columns"
+                f"sums of squares overflowed {self.factor.dtype}; convert with "
+                "X.astype('float64') or rescale the columns"
             )
         values, vectors = np.linalg.eigh(gram)
         kept = np.flatnonzero(values > 1e-12 * max(values[-1], 0.0))[::-1][: self.width]
         cut = np.maximum(values[: len(values) - len(kept)], 0.0)
         self.lost += float(cut.max(initial=0.0))
         self.lost_trace += float(cut.sum())
-        turn = np.ascontiguousarray(vectors[:, kept].T, dtype=old.dtype)
-        fresh = turn[:, :k] @ old
-        add_product(fresh, np.ascontiguousarray(turn[:, k:]), rows)
-        self.factor = fresh
+        turn = vectors[:, kept].T.astype(self.factor.dtype)
+        turns = [np.ascontiguousarray(turn[:, rows]) for rows in own]
+        into = self.factor if len(kept) == k else zeros((len(kept), m), turn.dtype)
+        for piece in columns:
+            fresh = np.zeros((len(kept), piece.stop - piece.start), turn.dtype)
+            for rotation, rows in zip(turns, parts, strict=True):
+                add_product(fresh, rotation, rows[:, piece])
+            into[:, piece] = fresh  # where the old rows were, if there are as many
+        self.factor = into
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         m = shape[1 - self.streamed]
-        return 2 * self.width * m * itemsize + 2 * m * 8  # the factor, and the one it becomes
+        return self.width * m * itemsize + 4 * m * 8
 
     def rows(self) -> Array:
         """(at most width, m) float64 F, a fresh array."""

@@ -67,12 +67,14 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
     """
     n, p = values.shape
     shift = provisional_mean(values, mask, weights)
+    room = np.empty(max(CACHE_NBYTES, 8 * PIECE_ROWS) // 8)  # for a piece
     total, square, weight = np.zeros(p), np.zeros(p), np.zeros(p)
     missing = np.zeros(p, dtype=np.int64)
     low, high = np.full(p, np.inf), np.full(p, -np.inf)
     for rows, cols in pieces(n, p, 8):
         x = values[rows, cols]
-        d = np.subtract(x, shift[cols], dtype=np.float64)
+        d = room[: x.size].reshape(x.shape)
+        np.subtract(x, shift[cols], out=d)
         w = None if weights is None else weights[rows, None]
         lowest, highest = low[cols], high[cols]
         if mask is not None and (hole := mask[rows, cols]).any():

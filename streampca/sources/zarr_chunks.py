@@ -42,7 +42,7 @@ class ChunkDecoder:
         try:
             if self.checksum:
                 view, tail = view[:-4], bytes(view[-4:])
-                if google_crc32c.value(bytes(view)).to_bytes(4, "little") != tail:
+                if google_crc32c.value(np.frombuffer(view, np.uint8)).to_bytes(4, "little") != tail:
                     raise ValueError("its crc32c does not match")
             if self.compressor is None:
                 self._check_size(len(view))
