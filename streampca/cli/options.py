@@ -30,7 +30,7 @@ def source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--missing-value", type=float, metavar="X", help="a number that means missing"
     )
-    parser.add_argument("--missing-chunks", choices=("error", "fill"), default="error")
+    parser.add_argument("--missing-chunks", choices=("error", "fill", "mask"), default="error")
     parser.add_argument(
         "--multiallelic",
         choices=("error", "drop"),

@@ -83,7 +83,7 @@ def change_of(
     change = found.source.compare(old, found.rows, found.seen, mode == "full")
     if change.kind == VANISHED and found.source.reader.guard.missing == "error":
         raise DamagedSourceError(
-            f"{job.source['path']}: {change}. Restore them, or source.missing_chunks: fill"
+            f"{job.source['path']}: {change}. Restore them, or source.missing_chunks: fill or mask"
         )
     if change.content:  # times may hide it: what is there decides whether it is known
         found.key = digest_of(found.key, repr(change.content))

@@ -196,6 +196,11 @@ def _compressed(
     absent = [name for name in ("data", "indices", "indptr") if name not in group]
     if absent:
         raise SourceError(f"{source}: {', '.join(absent)} is not there; the matrix is incomplete")
+    if missing_chunks == "mask":
+        raise InvalidInputError(
+            f"{source}: missing_chunks='mask' of a sparse matrix: which cells an absent chunk held "
+            "is not known. Restore it, or use missing_chunks='fill'."
+        )
     data, indices, pointers = (
         _reader(group[name], missing_chunks) for name in ("data", "indices", "indptr")
     )

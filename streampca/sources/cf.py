@@ -59,6 +59,10 @@ class Packing:
             values[holes] = np.nan
         return values
 
+    def stored_codes(self, stored: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """The codes that the stored dtype can hold."""
+        return _codes_of(self.codes, stored)
+
 
 def _number(code: Any) -> float:
     """An integer stays one: the largest of 64 bits has no float."""

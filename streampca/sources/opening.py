@@ -83,7 +83,9 @@ def open(
     dim : the sample dimension(s), by name or number; the rest is stacked into features. Needed
         for anything that is not 2-D. Default: the first of two.
     missing_value : a number that means "missing" (-1, -9), beside NaN.
-    missing_chunks : "error" refuses a Zarr chunk that is absent; "fill" reads its fill value.
+    missing_chunks : "error" refuses a Zarr chunk that is absent; "fill" reads its fill value;
+        "mask" reads missing cells, which ``missing=`` of the model decides about (integers need a
+        ``missing_value`` for that).
     multiallelic : variants of more than two alleles in a VCF Zarr: "error", or "drop".
     branch, tag, snapshot : of an Icechunk repository, at most one: which snapshot is read, all the
         time, whoever commits meanwhile. A local repository is known as one, and without them the
@@ -114,13 +116,13 @@ def open(
     elif (paths := several_paths(source)) is not None:
         return join_stores(paths, [open(path, variable=variable, **options) for path in paths])
     elif isinstance(source, (str, os.PathLike)):
-        policy = (missing_chunks, multiallelic)
+        policy = (missing_chunks, multiallelic, missing_value)
         path = os.fspath(source)
         if any(which.values()) or is_repository(path):
             return _open_repository(path, which, options, variable)
         matrix = _open_path(path, variable, dim, policy, storage_options)
     elif isinstance(source, zarr.Array | zarr.Group):
-        policy = (missing_chunks, multiallelic)
+        policy = (missing_chunks, multiallelic, missing_value)
         matrix = _from_zarr(source, variable, dim, policy, str(source.store))
     elif _is(source, "xarray"):
         from streampca.sources.labelled import from_xarray
@@ -231,7 +233,7 @@ def _open_path(
     path: str,
     variable: str | None,
     dim: Dim,
-    policy: tuple[str, str],
+    policy: tuple[str, str, float | None],
     storage_options: dict[str, Any] | None,
 ) -> ChunkedMatrix:
     remote = "://" in path
@@ -278,10 +280,10 @@ def _how_to_convert(path: str) -> str:
 
 
 def _from_zarr(
-    node: Any, variable: str | None, dim: Dim, policy: tuple[str, str], source: str
+    node: Any, variable: str | None, dim: Dim, policy: tuple[str, str, float | None], source: str
 ) -> ChunkedMatrix:
-    """policy : what to do about absent chunks, and about multi-allelic variants."""
-    missing_chunks, multiallelic = policy
+    """policy : for absent chunks, for multi-allelic variants, and the number that means missing."""
+    missing_chunks, multiallelic, missing_value = policy
     if is_sparse_group(node) or (is_anndata(node) and dim in (None, 0)):
         if dim not in (None, 0):
             raise InvalidInputError(f"dim={dim!r}; the rows of a sparse group are its samples")
@@ -304,7 +306,8 @@ def _from_zarr(
         )
     dim = array.attrs.get("streampca_samples") if dim is None else dim
     code = plain_code(dict(array.attrs), np.dtype(array.dtype))
-    reader = ZarrReader(array, missing_chunks, decode=code is None)
+    hole = code if missing_value is None else missing_value
+    reader = ZarrReader(array, missing_chunks, decode=code is None, hole=hole)
     names: Any = getattr(array.metadata, "dimension_names", None) or reader.attributes.get(
         "_ARRAY_DIMENSIONS"
     )

@@ -136,7 +136,7 @@ class GuardedStore(zarr.storage.WrapperStore):
         return DamagedSourceError(
             f"{what} is absent from {hide_secrets(str(self._store))}. Restore it; or, "
             "if absent chunks are meant to be the fill value, "
-            "streampca.open(..., missing_chunks='fill')."
+            "streampca.open(..., missing_chunks='fill'), or 'mask' for missing cells."
         )
 
 

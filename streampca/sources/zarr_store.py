@@ -35,6 +35,7 @@ from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_chunks import decoder_of
 from streampca.sources.zarr_frames import FrameLimit
 from streampca.sources.zarr_guard import GuardedStore, default_timeout, no_answer
+from streampca.sources.zarr_missing import absent_value, with_fill
 from streampca.sources.zarr_shards import ShardIndex
 from streampca.sources.zarr_stamp import local_paths, place_of, stamp
 
@@ -47,6 +48,9 @@ class ZarrReader(Reader):
     Chunks of well-known codecs are decoded straight into the block (see ``zarr_chunks``);
     others, and sharded arrays, are read by Zarr. Whole shards are then the unit of a read: a
     shard read in parts has its index read again for each.
+
+    hole : the number that means missing, where ``missing_chunks="mask"`` is to put one into
+    integers.
     """
 
     into_buffer = True
@@ -57,10 +61,11 @@ class ZarrReader(Reader):
         missing_chunks: str = "error",
         decode: bool = True,
         read_timeout: float | None = None,
+        hole: float | None = None,
     ) -> None:
-        if missing_chunks not in ("error", "fill"):
+        if missing_chunks not in ("error", "fill", "mask"):
             raise InvalidInputError(
-                f"missing_chunks={missing_chunks!r}; expected 'error' or 'fill'"
+                f"missing_chunks={missing_chunks!r}; expected 'error', 'fill' or 'mask'"
             )
         timeout = default_timeout() if read_timeout is None else read_timeout
         if not timeout > 0:
@@ -80,6 +85,8 @@ class ZarrReader(Reader):
             Packing.from_attributes(self.attributes, self.stored, fill) if decode else None
         )
         self.dtype = self.stored if self.packing is None else self.packing.dtype
+        if missing_chunks == "mask":
+            self.array = with_fill(self.array, absent_value(self.stored, self.packing, hole))
         self.unit = tuple(int(c) for c in (self.array.shards or self.array.chunks))
         self.place = place_of(array)
         self.history: Snapshots | None = None  # of an Icechunk repository
