@@ -78,8 +78,6 @@ S3_KEYS = {
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
     """The address of an S3 server on loopback (see ``s3_server.py``)."""
-    pytest.importorskip("moto", reason="needs moto[s3]: pip install -e '.[test]'")
-    pytest.importorskip("flask", reason="needs flask: pip install -e '.[test]'")
     script = str(Path(__file__).with_name("s3_server.py"))
     with subprocess.Popen(
         [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

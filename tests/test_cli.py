@@ -470,7 +470,7 @@ def test_proc_is_no_place_for_outputs(fileset, capsys):
     from pathlib import Path
 
     if not Path("/proc/self").exists():
-        pytest.skip("there is no /proc")
+        pytest.skip("there is no /proc, a place where nobody may write")
     stem, _ = fileset
     assert main(["fit", "--bfile", stem, "--out", "/proc/x/y"]) == 73
     assert capsys.readouterr().err.count("\n") == 1

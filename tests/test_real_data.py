@@ -6,6 +6,7 @@ import csv
 
 import numpy as np
 import pytest
+import xarray
 
 import streampca
 from streampca import PCA
@@ -89,7 +90,6 @@ def test_sea_surface_temperature_leaves_land_out_by_name(shared_data):
 
 @pytest.mark.filterwarnings("ignore::streampca.errors.DroppedFeaturesWarning")
 def test_el_nino_without_the_seasonal_cycle(shared_data):
-    xarray = pytest.importorskip("xarray")
     with xarray.open_dataset(shared_data / "climate" / "sst.mnmean.nc") as dataset:
         sst = dataset.sst.sel(time=slice("2010", "2019")).load()
     pacific = sst.sel(lat=slice(20, -20), lon=slice(120, 290))

@@ -1198,11 +1198,11 @@ def test_a_row_of_weight_zero_may_hold_nan(case: Case) -> None:
 
 @every
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
-@pytest.mark.parametrize("kind", ["array", "matrix"])
-def test_sparse_blocks_equal_dense_ones(case: Case, dtype: str, kind: str) -> None:
+def test_sparse_blocks_equal_dense_ones(case: Case, dtype: str) -> None:
     d = data(21, 23, 6, dtype)
     d.x[np.random.default_rng(5).random(d.x.shape) < 0.7] = 0
-    if kind == "array":
+    # int8 as the older kind, which a block takes apart into the same arrays
+    if dtype != "int8":
         compress = scipy.sparse.csc_array if case.axis else scipy.sparse.csr_array
     else:
         compress = scipy.sparse.csc_matrix if case.axis else scipy.sparse.csr_matrix

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import psutil
 import pytest
@@ -63,7 +64,7 @@ def test_the_section_is_checked_without_importing() -> None:
     }  # fmt: skip
     with pytest.raises(ConfigError, match="the section cluster says it"):
         check_job({**with_cluster(), "scheduler": "tcp://a:1"}, "x")
-    validate = pytest.importorskip("jsonschema").validate
+    validate = jsonschema.validate
     validate(with_cluster(adapt={"maximum": 3}, security={"tls_ca_file": "x"}), schema())
     with pytest.raises(Exception, match="maximum"):
         validate(with_cluster(adapt={"minimum": 3}), schema())

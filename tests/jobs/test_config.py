@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from streampca.cli import main
@@ -137,7 +138,6 @@ def test_the_schema_agrees_with_the_check(capsys: pytest.CaptureFixture[str]) ->
     assert told["properties"]["gate"]["properties"]["max_angle"]["exclusiveMinimum"] == 0
     job = {"source": {"path": "x"}, "model": {}, "store": "y"}
     assert check_job(job, "x").store == "y"
-    jsonschema = pytest.importorskip("jsonschema")
     jsonschema.validate(job, told)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**job, "verify": "often"}, told)

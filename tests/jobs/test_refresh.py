@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray
 import zarr
 
 import streampca
@@ -346,7 +347,6 @@ def write_file(folder: Path, kind: str, seed: int) -> Path:
     if kind == "npy":
         np.save(path, data(50, seed))
     if kind == "netcdf":
-        xarray = pytest.importorskip("xarray")
         xarray.DataArray(data(50, seed), dims=("t", "x"), name="v").to_netcdf(
             path, engine="h5netcdf"
         )

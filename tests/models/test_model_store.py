@@ -106,7 +106,6 @@ def test_a_state_goes_on_after_the_store_bit_for_bit(X: Any, tmp_path: Path) -> 
 
 
 def test_a_decomposition_and_an_object_store(X: Any) -> None:
-    pytest.importorskip("obstore")
     store = streampca.ModelStore("memory:///nightly")
     pca = streampca.PCA(2).fit(X)
     store.publish(pca.result_)

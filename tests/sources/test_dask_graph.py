@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import dask
 import dask.array as da
+import distributed
 import numpy as np
 import pytest
 import scipy.sparse
@@ -352,7 +353,6 @@ def read_part(matrix):
 
 @pytest.mark.slow
 def test_persisted_on_a_cluster():
-    distributed = pytest.importorskip("distributed")
     local = "127.0.0.1:0"
     values = Source().values
     with (

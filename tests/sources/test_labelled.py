@@ -264,7 +264,6 @@ def test_results_that_do_not_fit_their_labels():
 
 
 def test_real_sea_surface_temperatures(shared_data):
-    pytest.importorskip("h5py", reason="NetCDF 4 needs h5py below h5netcdf")
     matrix = streampca.sources.open(str(shared_data / "climate" / "sst.mnmean.nc"), variable="sst")
     assert matrix.shape == (128, 89 * 180)
     values = values_of(matrix, 0)

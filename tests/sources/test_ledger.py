@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import distributed
 import google_crc32c
 import numpy as np
+import obstore.store
 import pytest
 import zarr
 
@@ -38,8 +40,7 @@ class Source:
         self.kind, self.dim = kind, 1 if kind == "other axis" else 0
         self.place: Any = zarr.storage.MemoryStore() if kind == "memory" else str(folder / "x")
         if kind == "objects":
-            obstore = pytest.importorskip("obstore.store")
-            self.place = zarr.storage.ObjectStore(obstore.MemoryStore())
+            self.place = zarr.storage.ObjectStore(obstore.store.MemoryStore())
         shapes = {"other axis": (P, N), "3-D": (N, 2, 3), "stacked": (N, 2, 3)}
         shape: tuple[int, ...] = shapes.get(kind, (N, P))
         chunks = {"other axis": (4, ROWS), "3-D": (ROWS, 1, 3), "stacked": (ROWS, 1, 3)}.get(
@@ -261,7 +262,6 @@ def test_what_is_no_single_zarr_array_has_no_ledger(tmp_path: Path) -> None:
 
 
 def test_a_cluster_gives_the_same_ledger(tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed")
     source = Source("v3", tmp_path)
     old, _, _ = source.fit()
     matrix = source.open()

@@ -38,7 +38,6 @@ def data(n: int = N, seed: int = 0) -> Any:
 
 def written(place: str, values: Any) -> Any:
     """An array in object storage, to be read and appended to."""
-    pytest.importorskip("obstore")
     store = zarr.storage.ObjectStore(open_objects(place))
     array = zarr.create_array(store, shape=values.shape, chunks=(ROWS, P), dtype="f8")
     array[...] = values
@@ -60,14 +59,12 @@ def test_schemes_that_are_not_read(url: str, words: str) -> None:
 
 
 def test_options_that_are_not_known_are_refused() -> None:
-    pytest.importorskip("obstore")
     with pytest.raises(InvalidInputError, match=r"bucket/x cannot be opened: .*'colour'"):
         streampca.open("s3://me:pw@bucket/x?sig=1", storage_options={"colour": "red"})
 
 
 def test_a_server_elsewhere_is_not_asked_in_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of this machine alone HTTP is enough; another one gets keys through TLS, or none."""
-    pytest.importorskip("obstore")
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     keys = {"key": "a", "secret": "b", "region_name": "us-east-1"}
     far = open_objects("s3://bucket/x", {**keys, "endpoint_url": "http://192.0.2.1:9000"})

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import scipy.sparse
+import xarray
 import zarr
 
 import streampca
@@ -172,7 +174,6 @@ def test_holes_are_filled_on_disk_as_in_memory(tmp_path: Any) -> None:
 
 
 def test_labels_come_back() -> None:
-    xarray, pandas = pytest.importorskip("xarray"), pytest.importorskip("pandas")
     x, _ = with_holes(30, 8, 2)
     array = xarray.DataArray(x, dims=("time", "gene"), coords={"time": np.arange(30) * 2.0})
     model = HardImpute(2).fit(array, dim="time")
