@@ -27,6 +27,10 @@ def slow(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
+def soak(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.soak)
+
+
 class Job:
     """A source that grows, a job that is shot at, and one beside it that is not."""
 
@@ -96,14 +100,15 @@ def kill_refreshes(folder: Path, server: Any, kills: int, how: int, seed: int) -
     return caught
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, slow(signal.SIGTERM)])
-def test_a_killed_refresh_is_made_good_by_the_next(how: int, tmp_path: Path, server: Any) -> None:
-    kill_refreshes(tmp_path, server, 2, how, seed=1)
+def test_a_killed_refresh_is_made_good_by_the_next(tmp_path: Path, server: Any) -> None:
+    kill_refreshes(tmp_path, server, 2, signal.SIGKILL, seed=1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("how", "kills"), [(signal.SIGKILL, 200), (signal.SIGTERM, 20)])
-def test_two_hundred_killed_refreshes(how: int, kills: int, tmp_path: Path, server: Any) -> None:
+@pytest.mark.parametrize(
+    ("how", "kills"),
+    [slow(signal.SIGKILL, 20), slow(signal.SIGTERM, 10), soak(signal.SIGKILL, 200)],
+)
+def test_many_killed_refreshes(how: int, kills: int, tmp_path: Path, server: Any) -> None:
     caught = kill_refreshes(tmp_path, server, kills, how, seed=2)
     print(f"{caught} of {kills} were caught at work")
     assert caught > kills / 4
@@ -122,17 +127,16 @@ def race(folder: Path, server: Any, rounds: int, locked: bool) -> None:
         job.append(40)
 
 
-@pytest.mark.parametrize("locked", [slow(True), False], ids=["lock", "log alone"])
-def test_of_eight_at_once_one_publishes(locked: bool, tmp_path: Path, server: Any) -> None:
-    race(tmp_path, server, 1, locked)
+def test_of_eight_at_once_one_publishes(tmp_path: Path, server: Any) -> None:
+    race(tmp_path, server, 1, locked=False)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [slow(6), soak(50)])
 @pytest.mark.parametrize("locked", [True, False], ids=["with a lock", "by the log alone"])
-def test_of_eight_at_once_one_publishes_fifty_times(
-    locked: bool, tmp_path: Path, server: Any
+def test_of_eight_at_once_one_publishes_every_time(
+    locked: bool, rounds: int, tmp_path: Path, server: Any
 ) -> None:
-    race(tmp_path, server, 50, locked)
+    race(tmp_path, server, rounds, locked)
 
 
 @pytest.mark.parametrize("limit", [slow(300), 700, slow(3000)])

@@ -172,9 +172,12 @@ def test_killed_writers_leave_the_store_whole(tmp_path: Path, server: Any) -> No
     kill_writers(tmp_path / "store", server, 2, seed=1)
 
 
-@pytest.mark.slow
-def test_two_hundred_killed_writers(tmp_path: Path, server: Any) -> None:
-    kill_writers(tmp_path / "store", server, 200, seed=2)
+@pytest.mark.parametrize(
+    "kills",
+    [pytest.param(30, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.soak)],
+)
+def test_many_killed_writers(kills: int, tmp_path: Path, server: Any) -> None:
+    kill_writers(tmp_path / "store", server, kills, seed=2)
 
 
 def race(folder: Path, writers: int, rounds: int) -> None:
@@ -210,9 +213,12 @@ def test_of_eight_publishing_the_same_one_does(tmp_path: Path) -> None:
     race(tmp_path / "store", 8, 2)
 
 
-@pytest.mark.slow
-def test_of_eight_publishing_the_same_one_does_a_hundred_times(tmp_path: Path) -> None:
-    race(tmp_path / "store", 8, 100)
+@pytest.mark.parametrize(
+    "rounds",
+    [pytest.param(20, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.soak)],
+)
+def test_of_eight_publishing_the_same_one_does_every_time(tmp_path: Path, rounds: int) -> None:
+    race(tmp_path / "store", 8, rounds)
 
 
 def test_different_work_at_once_is_all_kept(tmp_path: Path) -> None:
