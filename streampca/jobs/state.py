@@ -14,6 +14,7 @@ from streampca.sources import open as open_source
 from streampca.sources.file_checksum import files_checksum
 from streampca.sources.ledger import NOTHING, VANISHED, Ledger, LedgerSource, Seen
 from streampca.sources.watermark import COMMITTED, rows_written
+from streampca.sources.zarr_frames import carries_checksum
 
 FIRST, SETTINGS, OTHER = "first", "settings", "other"  # kinds of change beside those of a ledger
 
@@ -75,7 +76,13 @@ def change_of(
     ledger.  mode : "stat" or "full". Raises DamagedSourceError where old chunks are gone.
     """
     if told is None:
-        return FIRST, "the store has no promoted version", 0
+        words = "the store has no promoted version"
+        if found.source is not None and not carries_checksum(found.source.reader.array):
+            words += (
+                "; its chunks carry no checksum, and what was altered before today cannot be told "
+                "(from now on the ledger tells)"
+            )
+        return FIRST, words, 0
     if told.get("settings") != settings_of(job):
         return SETTINGS, "the settings are not those of the promoted version", 0
     if found.source is None or found.seen is None or old is None:

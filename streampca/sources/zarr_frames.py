@@ -8,6 +8,7 @@ zeros. Frames of zstd, Blosc, LZ4 and gzip say how long they are; that is looked
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numcodecs
@@ -18,6 +19,21 @@ from streampca.sources.zarr_chunks import COMPRESSORS, declared_size, is_known
 
 TEXT = 4096  # bytes that a label may have
 SLACK = 1 << 20
+
+
+def carries_checksum(array: Any) -> bool:
+    """Whether altered bytes of a chunk are noticed by its codecs alone."""
+    metadata = array.metadata
+    if metadata.zarr_format == 2:
+        return _checks(metadata.compressor.get_config()) if metadata.compressor else False
+    codecs = [codec for one in metadata.codecs for codec in getattr(one, "codecs", (one,))]
+    return any(_checks(codec.to_dict()) for codec in codecs)
+
+
+def _checks(codec: Mapping[str, Any]) -> bool:
+    settings = codec.get("configuration") or codec
+    name = codec.get("name", codec.get("id"))
+    return name in ("crc32c", "gzip", "zlib") or bool(settings.get("checksum"))
 
 
 class FrameLimit:

@@ -135,7 +135,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], type[Exception]]] = {
 }
 
 
-@pytest.mark.parametrize("missing", ["error", "fill"])
+@pytest.mark.parametrize("missing", ["error", pytest.param("fill", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_it_is_refused_before_it_is_decoded(
     name: str, missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
