@@ -67,7 +67,8 @@ class DominantFeatureWarning(UserWarning):
 
 
 class AccuracyWarning(UserWarning):
-    """Some requested components lie below what the arithmetic can resolve."""
+    """Some components lie below what the arithmetic can resolve, or some estimates far beyond what
+    the data determine."""
 
 
 class HeywoodWarning(UserWarning):

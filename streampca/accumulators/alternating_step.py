@@ -13,7 +13,6 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_product
 from streampca.kernels.least_squares import (
     LINES,
-    explained_squares,
     packed_gram,
     packed_length,
     packed_products,
@@ -24,6 +23,10 @@ from streampca.kernels.least_squares import (
 
 class AlternatingStep(Accumulator):
     """U = argmin |W (Z - U V')|^2 + ridge |U|^2 line by line, and the equations of V given U.
+
+    Right sides are those of what is left, R = W (Z - U V'), so that the equations are those of the
+    step from this V to the next: what is wanted of them is small in the end, and right to the last
+    digits, and so is |R|^2.
 
     A line is a streamed row (a sample, or a feature where features are streamed), Z the
     standardised matrix with lines as rows, (L, m), W 1 where it is observed. The operand "v"
@@ -45,7 +48,7 @@ class AlternatingStep(Accumulator):
 
     settings = ("streamed", "ranks", "ridges", "means")
     fields = (
-        "left", "right", "gram", "sums", "squares", "cells", "lines", "explained", "singular",
+        "left", "right", "gram", "sums", "squares", "cells", "lines", "residual", "singular",
     )  # fmt: skip
     makes = ("u",)
 
@@ -65,7 +68,7 @@ class AlternatingStep(Accumulator):
         self.squares = 0.0  # sum of z^2 over the observed cells
         self.cells = 0
         self.lines = 0
-        self.explained: Any = None  # (candidates,) squares - |W (Z - U V')|^2
+        self.residual: Any = None  # (candidates,) |W (Z - U V')|^2
         self.singular: Any = None  # (candidates,) lines of fewer independent observations than r
 
     @property
@@ -79,7 +82,7 @@ class AlternatingStep(Accumulator):
 
     @property
     def right(self) -> Array | None:
-        """(sum of ranks, m) U'z_j."""
+        """(sum of ranks, m) U'r_j."""
         return self._right.closed
 
     @right.setter
@@ -100,7 +103,7 @@ class AlternatingStep(Accumulator):
         if self.gram is None:
             total = sum(self.ranks)
             self.gram, self.sums = np.zeros((total, total)), np.zeros(total)
-            self.explained = np.zeros(len(self.ranks))
+            self.residual = np.zeros(len(self.ranks))
             self.singular = np.zeros(len(self.ranks), np.int64)
 
     def _of_tiles(self, block: Any, v: Array) -> Array:
@@ -110,16 +113,18 @@ class AlternatingStep(Accumulator):
         left = self._left.open((self._packed, m), dtype)
         right = self._right.open((sum(self.across), m), dtype)
         products = [packed_products(v[:, part]) for part in self.parts]
-        out = np.empty((block.length, v.shape[1]), dtype)
+        out, buffer = np.empty((block.length, v.shape[1]), dtype), None
         for tile in observed_tiles(block):
             x = np.empty((v.shape[1], len(tile.z)))
             for c, part in enumerate(self.parts):
                 x[part] = self._solve(c, v[:, part], products[c], tile)
-            self._add_grams(x)
+            u = x.astype(dtype)
+            self._add_grams(u.astype(np.float64))
             self.squares += tile.squares
             self.cells += tile.cells
-            u = x.astype(dtype)
-            add_product(right, self._beside_ones(u), tile.z)
+            if buffer is None or buffer.size < tile.z.size:  # the first tile is the largest
+                buffer = block.borrow("left", (tile.z.size,), dtype)
+            self._add_right(right, u, v, tile, buffer)
             self._add_left(left, u, tile.w)
             out[tile.start - block.start :][: len(tile.z)] = u.T
         return out
@@ -133,9 +138,22 @@ class AlternatingStep(Accumulator):
             left = products @ tile.w.T
         right = v.T @ tile.z.T
         x, singular = solve_packed(left, right, self.ridges[c], resolution(v.dtype))
-        self.explained[c] += explained_squares(x, right, self.ridges[c])
         self.singular[c] += len(singular)
         return x
+
+    def _add_right(self, into: Array, u: Array, v: Array, tile: Any, buffer: Array) -> None:
+        """Add the products of factors (sum of ranks, lines) with what they leave of a tile."""
+        z, by_line = tile.z, tile.z.flags.c_contiguous
+        flat = buffer[: z.size].reshape(z.shape if by_line else z.shape[::-1])
+        rest = flat if by_line else flat.T
+        for c, (part, wide) in enumerate(zip(self.parts, _slices(self.across), strict=True)):
+            factors = (u[part].T, v[:, part].T) if by_line else (v[:, part], u[part])
+            np.matmul(*factors, out=flat)
+            np.subtract(z, rest, out=rest)
+            if tile.w is not None:
+                rest *= tile.w
+            self.residual[c] += float(np.einsum("ij,ij->i", rest, rest).sum(dtype=np.float64))
+            add_product(into[wide], self._with_one(u[part]), rest)
 
     def _add_left(self, left: Array, u: Array, w: Array | None) -> None:
         """Add the products of factors (sum of ranks, lines) to the equations across the lines."""
@@ -151,11 +169,11 @@ class AlternatingStep(Accumulator):
 
     def _of_entries(self, block: Any, v: Array) -> Array:
         """Add what a block of observed entries holds; its factors."""
-        from streampca.kernels.completion import add_cross_equations, line_equations
+        from streampca.kernels.completion import add_cross_equations, line_equations, residuals
 
         observed = block.observed
         z = observed_values(block)
-        entries = (z, observed.indices, observed.indptr)
+        places = (observed.indices, observed.indptr)
         m, lines = len(v), len(observed.indptr) - 1
         into = self._left.kept((self._packed, m))
         right_into = self._right.kept((sum(self.across), m))
@@ -168,11 +186,12 @@ class AlternatingStep(Accumulator):
                 left, right = line_equations(z, observed.indices, some, factors)
                 found, singular = solve_packed(left, right, ridge, compiled=True)
                 x[part, start : start + LINES] = found
-                self.explained[c] += explained_squares(found, right, ridge)
                 self.singular[c] += len(singular)
             last = first + packed_length(self.across[c])
+            rest = residuals(z, *places, factors, x[part])
+            self.residual[c] += float(rest @ rest)
             factors = self._with_one(x[part])
-            add_cross_equations(*entries, factors, into[first:last], right_into[wide])
+            add_cross_equations(rest, *places, factors, into[first:last], right_into[wide])
             first = last
         self._add_grams(x)
         self.squares += float(z @ z)
@@ -187,10 +206,6 @@ class AlternatingStep(Accumulator):
     def _with_one(self, u: Array) -> Array:
         """Factors (r, lines), with a 1 below them where means are solved for too."""
         return np.vstack([u, np.ones_like(u[:1])]) if self.means else u
-
-    def _beside_ones(self, u: Array) -> Array:
-        """Those of all candidates (sum of ranks, lines)."""
-        return np.vstack([self._with_one(u[part]) for part in self.parts]) if self.means else u
 
     @property
     def parts(self) -> list[slice]:
@@ -224,7 +239,7 @@ class AlternatingStep(Accumulator):
         self.lines += other.lines
         self.squares += other.squares
         self.cells += other.cells
-        self.explained += other.explained
+        self.residual += other.residual
         self.singular += other.singular
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
@@ -240,19 +255,15 @@ class AlternatingStep(Accumulator):
         m, tall = shape[1 - self.streamed], self._height()
         tile = min(block_length, max(LINES, TILE_NBYTES // max(4 * m, 1)))
         factors = 4 * sum(self.ranks) * block_length
-        return 8 * (tall * (m + tile) + factors) + max(TILE_NBYTES, 8 * m)
+        return 8 * (tall * (m + tile) + factors) + 2 * max(TILE_NBYTES, 8 * m)
 
     def _height(self) -> int:
         return sum(packed_length(r) + r for r in self.across)
 
     # -- results ----------------------------------------------------------------------------
 
-    def residual_squares(self) -> Array:
-        """(candidates,) |W (Z - U V')|^2 with the V that the pass was given."""
-        return np.maximum(self.squares - self.explained, 0.0)
-
     def equations(self, c: int) -> tuple[Array, Array]:
-        """(left, right) of candidate c, as :func:`solve_packed` takes them."""
+        """(left, right) of the step of candidate c, as :func:`solve_packed` takes them."""
         left, right = self._left.total(), self._right.total()
         if left is None or right is None:
             raise InvalidInputError("AlternatingStep has seen no block")

@@ -118,6 +118,27 @@ def _turn(z, indices, indptr, m):  # type: ignore[no-untyped-def]
     return values, lines, ends
 
 
+@_compile
+def _leave(z, indices, indptr, v, x, out):  # type: ignore[no-untyped-def]
+    r = v.shape[1]
+    for line in range(len(indptr) - 1):
+        for j in range(indptr[line], indptr[line + 1]):
+            row, s = v[np.uint32(indices[j])], z[j]
+            for i in range(r):
+                s -= x[line, i] * row[i]
+            out[j] = s
+
+
+def residuals(z: Array, indices: Array, indptr: Array, v: Array, x: Array) -> Array:
+    """(entries,) z - x_line v_j of every entry, for x (r, lines) and v (m, r), float64.
+
+    Cost: 2 r flops per entry.
+    """
+    out = np.empty_like(z)
+    _leave(z, indices, indptr, v, np.ascontiguousarray(x.T, np.float64), out)
+    return out
+
+
 def line_equations(z: Array, indices: Array, indptr: Array, v: Array) -> tuple[Array, Array]:
     """(left (r (r + 1) / 2, lines), right (r, lines)) of every line, float64, for v (m, r).
 

@@ -121,9 +121,3 @@ def _minimum_norm(left: Array, right: Array, floor: float) -> Array:
     inverse = np.divide(1.0, values, out=np.zeros_like(values), where=kept)
     inside = np.einsum("nij,in->nj", vectors, right) * inverse
     return np.asarray(np.einsum("nij,nj->in", vectors, inside))
-
-
-def explained_squares(x: Array, right: Array, ridge: float = 0.0) -> float:
-    """sum z^2 - sum |w (z - V x)|^2 over all lines, for the x that :func:`solve_packed` gives."""
-    total = float(np.einsum("in,in->", x, right, dtype=np.float64))
-    return total + ridge * float(np.einsum("in,in->", x, x)) if ridge else total

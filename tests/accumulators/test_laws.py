@@ -520,7 +520,7 @@ def lines_of(d: Data, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def read_alternating(a: AlternatingStep) -> dict[str, Any]:
     sums = [a.equations(c) for c in range(len(a.ranks))]
-    state = {name: a.state()[name] for name in ("gram", "sums", "squares", "cells", "explained")}
+    state = {name: a.state()[name] for name in ("gram", "sums", "squares", "cells", "residual")}
     left, right = (np.vstack([one[i] for one in sums]) for i in (0, 1))
     return {"left": left, "right": right, **state}
 
@@ -530,15 +530,19 @@ def oracle_alternating(axis: int, d: Data) -> Values:
     ridge = np.array(RIDGES)
     least = seen @ v**2 + ridge
     u, most = (z @ v) / least, (abs(z) @ abs(v)) / least
-    explained = np.sum(u * (z @ v) + ridge * u**2, axis=0)
+    rest = [seen * (z - np.outer(one, q)) for one, q in zip(u.T, v.T, strict=True)]
+    size = [seen * (abs(z) + np.outer(one, abs(q))) for one, q in zip(most.T, v.T, strict=True)]
     return {
         "left": ((u**2).T @ seen, 1.0 + (most**2).T @ seen),
-        "right": (u.T @ z, 1.0 + most.T @ abs(z)),
+        "right": (
+            np.stack([one @ r for one, r in zip(u.T, rest, strict=True)]),
+            1.0 + np.stack([one @ s for one, s in zip(most.T, size, strict=True)]),
+        ),
         "gram": (u.T @ u, 1.0 + most.T @ most),
         "sums": (u.sum(axis=0), 1.0 + most.sum(axis=0)),
         "squares": (np.sum(z**2), 1.0 + np.sum(z**2)),
         "cells": (seen.sum(), 0),
-        "explained": (explained, 1.0 + np.sum(most**2 * least, axis=0)),
+        "residual": ([np.sum(r**2) for r in rest], 1.0 + np.array([np.sum(s**2) for s in size])),
     }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from streampca.accumulators import AlternatingStep
 from streampca.kernels import Array
-from streampca.kernels.least_squares import explained_squares, solve_packed
+from streampca.kernels.least_squares import solve_packed, unpacked
 from streampca.models.completion.task import Task
 from streampca.solvers import balanced, relative_change, singular_form
 
@@ -21,13 +21,17 @@ class AlternatingSweeps:
     of all pairs with the same product the one with least |U|^2 + |V|^2 goes on, which is twice the
     nuclear norm. U follows from V, so that no old U is needed.
 
+    Equations are those of the step of V, and its objective what the pass left less what the step
+    gains: no difference of large sums. V is kept in the dtype in which blocks are worked on.
+
     Where means are fitted, they are solved for with V, and U is taken about its own mean.
     """
 
     judged = True  # held-out cells are judged in every sweep
 
-    def __init__(self, task: Task, m: int, compiled: bool = False) -> None:
+    def __init__(self, task: Task, m: int, compiled: bool = False, dtype: Any = float) -> None:
         self.task, self.m, self.compiled = task, m, compiled
+        self.dtype = np.float64 if compiled else dtype
         self.v = np.zeros((m, task.total))
         self.solved = np.zeros((m, task.total))  # of the last sweep, before it was balanced
         self.gram = np.zeros((task.total, task.total))
@@ -37,7 +41,7 @@ class AlternatingSweeps:
     def begin(self, directions: Array) -> None:
         """Begin with the leading ones of these orthonormal directions (m, most)."""
         for part, rank in zip(self.task.parts, self.task.ranks, strict=True):
-            self.v[:, part] = directions[:, :rank]
+            self.v[:, part] = self._rounded(directions[:, :rank])
 
     def begin_with(self, lines: Array | None, across: Array | None) -> Array | None:
         """Begin with an estimate; the factors of the lines do not matter."""
@@ -45,7 +49,7 @@ class AlternatingSweeps:
             return None
         for part, rank in zip(self.task.parts, self.task.ranks, strict=True):
             given = min(rank, across.shape[1])
-            self.v[:, part.start : part.start + given] = across[:, :given]
+            self.v[:, part.start : part.start + given] = self._rounded(across[:, :given])
         return None
 
     def operands(self) -> dict[str, Any]:
@@ -58,9 +62,8 @@ class AlternatingSweeps:
         self.gram = np.array(step.gram)
         for c, part in enumerate(self.task.parts):
             ridge = self.task.ridges[c]
-            left, right = step.equations(c)
-            x, _ = solve_packed(left, right, ridge, compiled=self.compiled)
-            rss = max(step.squares - explained_squares(x, right, ridge), 0.0)
+            x, gain = self._stepped(*step.equations(c), self.v[:, part], ridge)
+            rss = max(float(step.residual[c]) - gain, 0.0)
             v = np.ascontiguousarray(x[: part.stop - part.start].T)
             if self.task.means:
                 self._take_means(step, x[-1], v)
@@ -70,10 +73,29 @@ class AlternatingSweeps:
             change.append(relative_change(gram, self.v[:, part], v))
             self.solved[:, part] = v
             values, vectors, _ = singular_form(gram, v)
-            self.v[:, part] = balanced(values, vectors)
+            self.v[:, part] = self._rounded(balanced(values, vectors))
         singular = np.array(step.singular)
         return {"objective": objective, "penalised": penalised, "change": change,
                 "singular": singular}  # fmt: skip
+
+    def _rounded(self, v: Array) -> Array:
+        return v.astype(self.dtype).astype(np.float64)
+
+    def _stepped(self, left: Array, right: Array, v: Array, ridge: float) -> tuple[Array, float]:
+        """(the next V, (r, m), and what it gains) from the equations of the step from v (m, r).
+
+        A singular one has its V of least norm, not the step of least norm. Means begin at 0.
+        """
+        old = np.zeros_like(right)
+        old[: v.shape[1]] = v.T
+        step, bad = solve_packed(left, right - ridge * old, ridge, compiled=self.compiled)
+        if len(bad):
+            some, before = left[:, bad], old[:, bad]
+            whole = right[:, bad] + np.einsum("nij,jn->in", unpacked(some), before)
+            step[:, bad] = solve_packed(some, whole, ridge)[0] - before
+        new = old + step
+        gain = float(np.sum(step * right)) + ridge * float(np.sum(step * new))
+        return new, gain
 
     def _take_means(self, step: AlternatingStep, means: Array, v: Array) -> None:
         """Of U V' + 1 m', move what the mean of U makes into m."""

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-import warnings
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
-from streampca.errors import ConvergenceWarning, DroppedFeaturesWarning, InvalidInputError, shorten
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.completion import fit
-from streampca.models.completion.fit import Completed, fit_completion
+from streampca.models.completion.fit import fit_completion
 from streampca.models.completion.line_factors import scratch_folder
 from streampca.models.completion.plan import plan_completion
 from streampca.models.completion.result import curve, result_of, turns_of
 from streampca.models.completion.row_solve import FillHoles, ObservedErrors, RowSolve
 from streampca.models.completion.task import Task, make_task
+from streampca.models.completion.telling import tell
 from streampca.models.completion.trace import Sweep
 from streampca.models.labelled_rows import completed_like
 from streampca.models.linear import LinearModel
@@ -88,7 +88,7 @@ class Completion(LinearModel):
             done, matrix, task, type(self).__name__, self.get_params(), plan, execution.costs
         )
         self.turns_ = turns_of(self.result_)
-        self._tell(done, matrix, task)
+        tell(done, matrix, task)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
@@ -106,34 +106,6 @@ class Completion(LinearModel):
 
     def _plan_task(self, matrix: ChunkedMatrix, task: Task) -> Plan:
         return plan_completion(matrix, type(self).__name__, task)
-
-    def _tell(self, done: Completed, matrix: ChunkedMatrix, task: Task) -> None:
-        dropped = self.result_.dropped
-        if len(dropped):
-            names = matrix.labels.features.names(dropped[:4].tolist())
-            warnings.warn(
-                f"{len(dropped)} of {matrix.shape[1]} features have no observation: their loadings "
-                f"are 0, and they are predicted by 0: {shorten(names, len(dropped))}",
-                DroppedFeaturesWarning,
-                stacklevel=3,
-            )
-        if not done.converged:
-            last = done.trace[-1]
-            warnings.warn(
-                f"not converged after max_passes={task.max_passes}: the last sweep changed the "
-                f"estimate by {max(last.change):.2g} of its norm (tol={task.tol:g}). Go on with "
-                "init=<this model>, or allow more passes.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        if self.turns_ and self.turns_[-1] > task.tol:
-            warnings.warn(
-                f"means of rows and columns not converged in {len(self.turns_)} turns: the last "
-                f"one moved them by {self.turns_[-1]:.2g} of what they leave (tol={task.tol:g}). "
-                f"Allow more: max_passes={2 * task.max_passes}.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
 
     def restore(self) -> None:
         """After loading: what ``fit`` leaves beside the result."""

@@ -21,7 +21,7 @@ from streampca.solvers import change_of_both, eigh_lower
 class FilledSweeps:
     """The loadings of the estimates before and after, from one sweep to the next."""
 
-    def __init__(self, task: Task, m: int, compiled: bool = False) -> None:
+    def __init__(self, task: Task, m: int, compiled: bool = False, dtype: Any = float) -> None:
         self.task, self.m = task, m
         self.old, self.new = np.zeros((m, task.total)), np.zeros((m, task.total))
         self.turn: Any = None  # (m, R); None before the first sweep

@@ -94,7 +94,9 @@ class _Fit:
             lines, task.total, dtype, one.edges, folder if in_scratch(plan) else None
         )
         self.sweeps: AlternatingSweeps | FilledSweeps
-        self.sweeps = (FilledSweeps if task.filled else AlternatingSweeps)(task, m, matrix.absent)
+        self.sweeps = (FilledSweeps if task.filled else AlternatingSweeps)(
+            task, m, matrix.absent, np.dtype(plan.work_dtype)
+        )
         self.withhold = Withhold.of(task.validation, task.seed, matrix.shape, self.axis)
         self.effects = None
         if task.both:

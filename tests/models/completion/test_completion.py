@@ -14,7 +14,7 @@ import zarr
 import streampca
 import streampca.models.completion.fit as fit_module
 from streampca import HardImpute, SoftImpute
-from streampca.errors import InvalidInputError
+from streampca.errors import AccuracyWarning, InvalidInputError
 from streampca.kernels.holdout import chosen, line_keys
 from streampca.kernels.least_squares import packed_products, solve_packed, unpacked
 from tests.models.completions import centred, estimate_of, with_holes
@@ -127,7 +127,8 @@ def test_penalties_are_chosen_and_the_fit_stops_early() -> None:
     x, _ = with_holes(60, 30, 2, share=0.6, noise=1.0)
     model = SoftImpute(10, [0.0, 3.0, 100.0], validation=0.1, max_passes=40).fit(x)
     assert model.best_penalty_ == 3.0
-    early = HardImpute(10, validation=0.1, early_stop=True, max_passes=40).fit(x)
+    with pytest.warns(AccuracyWarning, match="estimated beyond"):
+        early = HardImpute(10, validation=0.1, early_stop=True, max_passes=40).fit(x)
     assert len(early.trace_) < 40
     errors = [one.held_out[0] for one in early.trace_]
     assert int(np.argmin(errors)) == len(errors) - 3

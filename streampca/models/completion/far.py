@@ -1,0 +1,63 @@
+"""Estimates far beyond what was observed: rows and columns that too few cells determine.
+
+Where a row has hardly more observations than components, or such that are hardly independent, least
+squares without a penalty may send all of its other cells anywhere. The last sweep knows it: the
+root mean square of a whole row of the estimate, |s_i| / sqrt(p), is then more than the largest
+observed value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streampca.kernels import Array
+from streampca.models.completion.fit import Completed
+
+LINES = 1 << 16  # whose factors are looked at together
+
+
+@dataclass(frozen=True)
+class Far:
+    """How many rows and columns are estimated beyond the data, on the root mean square.
+
+    ratio : of the largest value in the worst of them to the largest observed one, standardised.
+    """
+
+    rows: int
+    columns: int
+    ratio: float
+
+
+def far_estimates(done: Completed) -> Far | None:
+    """What is far in the estimate of the last sweep; None where nothing is. Reads no data."""
+    reach, vectors = _reach(done), done.vectors
+    if not reach > 0.0 or not done.values.any():
+        return None
+    length, m = done.factors.length, len(vectors)
+    far_lines, worst, size = 0, np.zeros(len(done.values)), 0.0
+    for start in range(0, length, LINES):
+        s = done.rows(start, min(start + LINES, length))
+        root = np.sqrt(np.einsum("ij,ij->i", s, s) / m)
+        far_lines += int(np.count_nonzero(root > reach))
+        if len(root) and root.max() > size:
+            size, worst = float(root.max()), s[int(root.argmax())]
+    across = vectors * done.values
+    root = np.sqrt(np.einsum("ij,ij->i", across, across) / length)
+    far_across = int(np.count_nonzero(root > reach))
+    if not far_lines + far_across:
+        return None
+    ratio = max(float(np.abs(vectors @ worst).max()), float(root.max())) / reach
+    rows, columns = (far_across, far_lines) if done.axis else (far_lines, far_across)
+    return Far(rows, columns, ratio)
+
+
+def _reach(done: Completed) -> float:
+    """The largest observed |z|."""
+    if done.effects is not None:
+        return float(done.effects.largest)
+    stats, scale = done.stats, done.scaling.scale
+    seen = stats.count > 0 if scale is None else (stats.count > 0) & (scale > 0)
+    ends: Array = np.maximum(stats.maximum - done.center, done.center - stats.minimum)[seen]
+    return float((ends if scale is None else ends / scale[seen]).max(initial=0.0))
