@@ -72,23 +72,27 @@ class _Point:
         return exact, safe
 
 
-def maximum_likelihood(correlation: Array, k: int, lower: float = 0.005) -> FactorSolution:
+def maximum_likelihood(
+    correlation: Array, k: int, lower: float = 0.005, start: Array | None = None
+) -> FactorSolution:
     """Loadings and uniquenesses that make a correlation matrix most likely.
 
     correlation : (p, p) symmetric, ones on the diagonal; it may be singular.
     lower : least uniqueness. A likelihood that grows without bound towards 0 (a Heywood case)
         ends there.
+    start : (p,) uniquenesses to begin at; None takes those of Joereskog, (1 - k / 2p) / diag(S^-1).
 
     Newton steps in the logarithms of the uniquenesses, with the exact second derivatives where
     they are positive definite, halved until the likelihood does not fall; those that the bounds
-    hold are left out. The start is that of Joereskog, (1 - k / 2p) / diag(S^-1).
+    hold are left out.
     Cost: per step an eigenproblem of order p and 2 (k + 2) p^3 flops; 5 to 10 steps are usual.
     7 p x p float64.
     Source: Lawley and Maxwell 1971, "Factor Analysis as a Statistical Method", sections 4.4 and
     appendix II; Joereskog 1967, Psychometrika 32, 443-482.
     """
     low = float(np.log(lower))
-    here = _Point.of(correlation, _start(correlation, k, low), k)
+    log = _start(correlation, k, low) if start is None else np.clip(np.log(start), low, 0.0)
+    here = _Point.of(correlation, log, k)
     steps, largest = 0, np.inf
     while True:
         gradient = here.gradient()

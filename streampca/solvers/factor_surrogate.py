@@ -8,10 +8,13 @@ import numpy as np
 import scipy.linalg
 
 from streampca.kernels import Array
-from streampca.solvers.factor_likelihood import FactorSolution
+from streampca.solvers.anderson import Anderson
+from streampca.solvers.factor_likelihood import FactorSolution, maximum_likelihood
 
 INNER = 2000  # steps of EM on the surrogate between two passes
-ENOUGH = 1e-3  # of the tolerance: what the last inner step gains
+WINDOW = 5  # steps of it
+ENOUGH = 1e-3  # of the tolerance: what so many steps gain at the end
+LARGEST = 5.0  # logarithm of a uniqueness
 DIAGONAL = 20  # corrections of what lies beside the basis
 
 
@@ -19,12 +22,14 @@ DIAGONAL = 20  # corrections of what lies beside the basis
 class FactorPoint:
     """Loadings (p, k) and uniquenesses (p,) on the scale of correlations, and how likely they are.
 
+    image : (p, k) S times the loadings over the uniquenesses.
     log_determinant, trace : log|Sigma| and tr(S / Sigma), their sum the discrepancy.
     gradient : (p,) of the discrepancy by the logarithms of the uniquenesses.
     """
 
     loadings: Array
     uniquenesses: Array
+    image: Array
     log_determinant: float
     trace: float
     gradient: Array
@@ -55,34 +60,60 @@ class FactorSurrogate:
         self.p, self.lower = p, lower
         self.basis, self.products = np.zeros((p, 0)), np.zeros((p, 0))
 
-    def add(self, block: Array, product: Array) -> None:
-        """Take in orthonormal vectors, orthogonal to the basis, and S times them."""
+    def add(self, block: Array, product: Array, uniquenesses: Array | None = None) -> None:
+        """Take in orthonormal vectors, orthogonal to the basis, and S times them.
+
+        uniquenesses : (p,) near those of the optimum; None takes all to be the same.
+        """
         self.basis = np.hstack([self.basis, block])
         self.products = np.hstack([self.products, product])
         inner = self.basis.T @ self.products
         values, vectors = scipy.linalg.eigh((inner + inner.T) / 2)
         used = values > 1e-12 * max(values[-1], 0.0)
         self._factor = self.products @ (vectors[:, used] / np.sqrt(values[used]))
-        self._beside = self._diagonal(1.0 - np.einsum("ij,ij->i", self._factor, self._factor))
+        wanted = 1.0 - np.einsum("ij,ij->i", self._factor, self._factor)
+        weight = np.ones(self.p) if uniquenesses is None else 1.0 / uniquenesses
+        self._beside = self._diagonal(np.maximum(wanted, 1e-12), weight)
 
-    def keep_last(self, count: int) -> None:
-        """Forget all but so many of the basis: the next ``add`` works without them."""
-        first = max(self.basis.shape[1] - count, 0)
-        self.basis, self.products = self.basis[:, first:].copy(), self.products[:, first:].copy()
+    def keep(self, count: int, best: FactorPoint) -> None:
+        """Forget all but so many dimensions of the basis: the next ``add`` works without them.
 
-    def _diagonal(self, wanted: Array) -> Array:
-        """(p,) D, not negative, with diag(P D P) near what is wanted."""
+        The surrogate stays exact at the best point known; beside it stay the directions with the
+        largest variance over its uniquenesses, which is where factors lie.
+        """
+        if self.basis.shape[1] <= count:
+            return
+        inner = self.basis.T @ self.products
+        noise = self.basis.T @ (best.uniquenesses[:, None] * self.basis)
+        _, turned = scipy.linalg.eigh((inner + inner.T) / 2, noise)
+        here = self.basis.T @ (best.loadings / best.uniquenesses[:, None])
+        turn = np.linalg.qr(np.hstack([here, turned[:, ::-1]])[:, :count])[0]
+        self.basis, self.products = self.basis @ turn, self.products @ turn
+
+    def _diagonal(self, wanted: Array, weight: Array) -> Array:
+        """(p,) D, not negative, with diag(P D P) near what is wanted.
+
+        What is too much counts by its weight, at last: a feature with a uniqueness of .005 whose
+        diagonal is .01 too large would promise a factor of its own, which is not there. What is too
+        little is taken to be unique.
+        """
         q = self.basis
-        wanted = np.maximum(wanted, 1e-12)
         height = np.einsum("ij,ij->i", q, q)
         free = np.maximum(1.0 - height, 0.0)  # of each feature beside the basis
         most = np.divide(wanted, free**2, out=np.zeros_like(wanted), where=free > 1e-4)
+
+        def made(beside: Array) -> Array:
+            across = q @ (q.T @ (beside[:, None] * q))
+            return np.asarray((1.0 - 2.0 * height) * beside + np.einsum("ij,ij->i", across, q))
+
         beside = np.minimum(wanted, most)
         for _ in range(DIAGONAL):
-            made = (1.0 - 2.0 * height) * beside
-            made += np.einsum("ij,ij->i", q @ (q.T @ (beside[:, None] * q)), q)
-            beside = np.minimum(beside * wanted / np.maximum(made, 1e-3 * wanted), most)
-        return beside
+            beside = np.minimum(beside * wanted / np.maximum(made(beside), 1e-3 * wanted), most)
+        full = np.maximum(made(weight), 1e-300)
+        for _ in range(DIAGONAL):
+            share = np.minimum(wanted / np.maximum(made(beside), 1e-300), 1.0)
+            beside = beside * np.maximum(made(weight * share), 0.0) / full
+        return np.asarray(beside)
 
     def times(self, x: Array) -> Array:
         """The surrogate times x (p, k)."""
@@ -130,29 +161,59 @@ class FactorSurrogate:
         data -= 2.0 * np.einsum("ij,ij->i", image, turned) / uniquenesses
         data += np.einsum("ij,ij->i", turned @ both, turned)
         logdet += float(np.sum(np.log(uniquenesses)))
-        return FactorPoint(loadings, uniquenesses, logdet, trace, uniquenesses * (model - data))
+        slope = uniquenesses * (model - data)
+        return FactorPoint(loadings, uniquenesses, image, logdet, trace, slope)
 
     def climb(self, here: FactorPoint, tol: float) -> tuple[FactorPoint, float]:
-        """(the optimum of the surrogate from here, what it gains in discrepancy)."""
-        loadings, unique = here.loadings, here.uniquenesses
-        first = last = np.inf
-        for _ in range(INNER):
-            weighted = loadings / unique[:, None]
-            image = self.times(weighted)
-            inverse, logdet = _inner(loadings, weighted)
-            trace = float(np.sum(1.0 / unique) - np.sum(inverse * (weighted.T @ image)))
-            value = logdet + float(np.sum(np.log(unique))) + trace
-            first = value if first == np.inf else first
-            if last - value <= ENOUGH * tol:
-                break
-            last = value
-            loadings, unique = self._step(image, inverse, weighted)
-        return self.point(loadings, unique, exact=False), max(first - value, 0.0)
+        """(the optimum of the surrogate from here, what it gains in discrepancy).
 
-    def _step(self, image: Array, inverse: Array, weighted: Array) -> tuple[Array, Array]:
+        EM in expanded parameters, accelerated; where that makes the discrepancy larger, a plain
+        step. It ends when WINDOW steps gained less than a share ENOUGH of the tolerance.
+        """
+        at = self.point(here.loadings, here.uniquenesses, exact=False)
+        values, ahead, k = [at.discrepancy], Anderson(), at.loadings.shape[1]
+        while len(values) < INNER:
+            loadings, unique = self._step(at)
+            made = ahead.following(
+                np.column_stack([at.loadings, np.log(at.uniquenesses)]),
+                np.column_stack([loadings, np.log(unique)]),
+            )
+            far = np.exp(np.clip(made[:, k], np.log(self.lower), LARGEST))
+            there = self.point(made[:, :k], far, exact=False)
+            if not there.discrepancy <= at.discrepancy:
+                ahead.forget()
+                there = self.point(loadings, unique, exact=False)
+            at = there
+            values.append(at.discrepancy)
+            if values[-1 - WINDOW :][0] - values[-1] <= ENOUGH * tol and len(values) > WINDOW:
+                break
+        return at, max(values[0] - values[-1], 0.0)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the basis is all there is: the matrix is S, then."""
+        return self.basis.shape[1] >= self.p
+
+    def maximum(self, near: FactorPoint) -> tuple[FactorPoint, bool]:
+        """(the largest likelihood under S itself, whether it is found to rounding).
+
+        Of a complete basis alone: Newton steps on the p x p matrix, from near a point and from
+        their own start, for there may be several maxima.
+        """
+        half = np.linalg.solve(self.basis.T, self.products.T)
+        correlation, k = (half + half.T) / 2, near.loadings.shape[1]
+        np.fill_diagonal(correlation, 1.0)
+        starts = (near.uniquenesses, None)
+        found = [maximum_likelihood(correlation, k, self.lower, start=one) for one in starts]
+        best = min(found, key=lambda one: one.discrepancy)
+        return self.point(best.loadings, best.uniquenesses, exact=True), best.converged
+
+    def _step(self, at: FactorPoint) -> tuple[Array, Array]:
         """One step of EM in expanded parameters."""
-        cross = image @ inverse
-        moment = inverse + inverse @ (weighted.T @ image) @ inverse
+        weighted = at.loadings / at.uniquenesses[:, None]
+        inverse, _ = _inner(at.loadings, weighted)
+        cross = at.image @ inverse
+        moment = inverse + inverse @ (weighted.T @ at.image) @ inverse
         loadings = np.linalg.solve(moment, cross.T).T
         unique = np.maximum(1.0 - np.einsum("ij,ij->i", loadings, cross), self.lower)
         return loadings @ np.linalg.cholesky((moment + moment.T) / 2), unique

@@ -44,9 +44,10 @@ class FactorAnalysis(LatentModel):
         (weighted least squares, without bias).
     min_uniqueness : least uniqueness; one that ends there is a Heywood case, and is reported.
     solver : "scatter" (p x p correlations, one pass, Newton steps), "streamed" (p large: a look,
-        and one pair of products with k vectors for each read, usually 3 to 5), or "auto": as
-        ``plan(X)`` says, by memory and predicted time.
-    tol : "streamed" and EM stop when the log-likelihood of all rows has at most this to gain.
+        and one pair of products with k vectors for each read, usually 3 to 5; 10 to 20 for more
+        factors than the data hold), or "auto": as ``plan(X)`` says, by memory and predicted time.
+    tol : "streamed" and EM stop when the log-likelihood of all rows has at most this to gain, by
+        an estimate.
     max_passes : of "streamed", the look included, and of EM.
     ddof : variances divide by n - ddof (scikit-learn's is 0). Correlations, uniquenesses and the
         test do not depend on it.
@@ -66,7 +67,8 @@ class FactorAnalysis(LatentModel):
     explained_variance_ratio_ their share of the p unit variances.
 
     trace_ : of "streamed", the best log-likelihood known after every product, of EM that of every
-    pass; result_.gain what it may still lack. The test needs log|S|: NaN where that is not known.
+    pass; result_.gain estimates what it may still lack, up to the maximum that it climbs. The test
+    needs log|S|: NaN where that is not known.
 
     Cost: "scatter" one pass, n p^2 flops, 10 p^2 float64, then 5 to 10 Newton steps of about
     (13 + 2 k) p^3 flops; "streamed" 3 to 6 passes of 4 n p (k + 12) flops, 6 p (9 k + 12) float64.

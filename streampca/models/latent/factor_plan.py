@@ -70,7 +70,8 @@ def _streamed(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     if matrix.sparse:  # sums of their entries are float64 from the beginning
         first, again = (replace(one, partial_nbytes=one.total_nbytes) for one in (first, again))
     again = replace(again, times=most, likely=min(most, LIKELY))
-    solve = (6 * held + 10 * k + 12) * p * 8 + (64 << 20)
+    solve = (6 * held + 24 * k + 26) * p * 8 + (64 << 20)
+    solve += 9 * p * p * 8 if p <= held else 0  # where all of it comes to be known
     reason = (
         f"1 look, and at most {most} reads with the products of {k} vectors each; stops when the "
         f"log-likelihood has at most tol={settings['tol']:g} to gain; no test that k is enough"

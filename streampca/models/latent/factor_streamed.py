@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from streampca.solvers import (
 from streampca.solvers.factor_model import LOG_2_PI
 
 BLOCKS = 8  # of the basis that are kept, beside the first
+SLOWEST = 0.9  # rate at which promises fall, for what is left to gain
 
 
 def looking(matrix: ChunkedMatrix, settings: dict[str, Any], width: int) -> dict[str, Accumulator]:
@@ -125,26 +127,37 @@ def _climbed(
     Every pass makes the likelihood of the surrogate's optimum known, and the surrogate exact
     there; what the next optimum promises beyond it is what is left to gain. The climb begins at
     the best parameters known, so that an optimum that promised too much costs a pass, and no more.
+    Where the basis has come to span everything, S is known, and its own maximum is taken.
     """
     k = min(settings["n_components"], len(reader.live))
     tol = 2.0 * settings["tol"] / weight  # of the discrepancy
     surrogate.add(*reader.product(block))
-    best, trace, gain = None, [], np.inf
-    share = reader.freedom / weight
-    loadings, unique = surrogate.start(k)
-    promised, _ = surrogate.climb(surrogate.point(loadings, unique, exact=False), tol)
-    while reader.passes < plan.named("step").times:
+    best, trace, gains, share = None, [], [], reader.freedom / weight
+    promised, _ = surrogate.climb(surrogate.point(*surrogate.start(k), exact=False), tol)
+    while reader.passes < plan.named("step").times and not surrogate.complete:
+        surrogate.keep(BLOCKS * k + plan.sizes["width"], best or promised)
         fresh = surrogate.residual(promised.loadings / promised.uniquenesses[:, None])
         if fresh.shape[1]:
-            surrogate.keep_last(BLOCKS * k + plan.sizes["width"] - fresh.shape[1])
-            surrogate.add(*reader.product(fresh))
+            surrogate.add(*reader.product(fresh), promised.uniquenesses)
         here = surrogate.point(promised.loadings, promised.uniquenesses, exact=True)
         if best is None or here.discrepancy < best.discrepancy:
             best = here
         trace.append(best.log_determinant + share * best.trace)
         promised, better = surrogate.climb(best, tol)
-        gain = 0.5 * weight * better
-        if gain <= settings["tol"] or not fresh.shape[1]:
-            break
+        gains.append(0.5 * weight * better)
+        if _left_to_gain(gains) <= settings["tol"] or not fresh.shape[1]:
+            return best, trace, _left_to_gain(gains)
+    if surrogate.complete:
+        best, certain = surrogate.maximum(promised)
+        trace.append(best.log_determinant + share * best.trace)
+        return best, trace, 0.0 if certain else np.inf
     assert best is not None
-    return best, trace, gain
+    return best, trace, _left_to_gain(gains)
+
+
+def _left_to_gain(gains: list[float]) -> float:
+    """What the next optimum promises, and those after it, if they go on as the last three did."""
+    if len(gains) < 2:
+        return gains[-1]
+    rate = max(b / a if a > 0 else 0.0 for a, b in pairwise(gains[-3:]))
+    return gains[-1] / (1.0 - min(rate, SLOWEST))

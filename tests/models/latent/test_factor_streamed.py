@@ -9,7 +9,7 @@ import scipy.sparse
 
 from streampca import FactorAnalysis
 from streampca.errors import AccuracyWarning, InvalidInputError, NonFiniteError
-from streampca.solvers import FactorSurrogate
+from streampca.solvers import FactorSurrogate, maximum_likelihood
 from tests.models.latent.test_factor_analysis import planted
 from tests.models.latent.test_ppca_holes import likelihood
 
@@ -53,6 +53,47 @@ def test_what_is_left_to_gain_is_known(seed):
         early = FactorAnalysis(3, solver="streamed", max_passes=3, tol=1e-9).fit(X)
     assert len(early.cost_) == 3
     assert not early.converged_
+
+
+def left_to_gain(model, X):
+    """Of the log-likelihood, up to the maximum that Newton steps reach from here."""
+    S = np.corrcoef(X.T)
+    sigma = model.loadings_ @ model.loadings_.T + np.diag(model.uniquenesses_)
+    here = np.linalg.slogdet(sigma)[1] + np.trace(np.linalg.solve(sigma, S))
+    best = maximum_likelihood(S, model.n_components, start=model.uniquenesses_)
+    assert best.converged
+    return 0.5 * len(X) * (here - best.discrepancy)
+
+
+@pytest.mark.parametrize(("k", "seed"), [(2, 4), (3, 5)])
+@pytest.mark.filterwarnings("ignore::streampca.errors.HeywoodWarning")
+def test_what_is_known_entirely_is_solved_exactly(k, seed):
+    """As many directions as features: S is known, and EM on it would creep."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(200, 2)) @ rng.normal(size=(2, 6)) + rng.normal(size=(200, 6))
+    exact, model = pair(X, k, tol=1e-2)
+    assert model.log_likelihood_ == pytest.approx(exact.log_likelihood_, rel=1e-12)
+    np.testing.assert_allclose(model.uniquenesses_, exact.uniquenesses_, atol=1e-6)
+    assert (model.n_iter_, model.result_.gain, model.converged_) == (1, 0.0, True)
+    assert len(model.trace_) == 1
+
+
+@pytest.mark.parametrize(
+    ("n", "p", "strength", "k", "tol"),
+    [(300, 120, 0.3, 6, 1e-4), (400, 200, 0.5, 8, 1e-2), (250, 90, 3.0, 5, 1e-2)],
+)
+@pytest.mark.filterwarnings("ignore::streampca.errors.HeywoodWarning")
+def test_more_factors_than_the_data_hold_are_found_and_judged(n, p, strength, k, tol):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 3)) @ (strength * rng.normal(size=(3, p)))
+    X += rng.normal(size=(n, p)) * rng.uniform(0.2, 2.0, p)
+    model = FactorAnalysis(k, solver="streamed", tol=tol).fit(X)
+    assert model.converged_
+    assert model.n_iter_ <= 30  # the basis forgets, and goes on
+    assert model.log_likelihood_ == pytest.approx(model.score_samples(X).sum(), rel=1e-11)
+    left = left_to_gain(model, X)
+    assert left <= 2.0 * model.result_.gain + 1e-6
+    assert model.result_.gain <= tol
 
 
 @pytest.mark.parametrize("kind", ["dask", "sparse", "float32"])
