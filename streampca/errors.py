@@ -42,6 +42,10 @@ class ChangingSourceError(SourceError):
     """A source was changed while it was read."""
 
 
+class NoAnswerError(SourceError):
+    """A source that does not answer in the time that it was given."""
+
+
 class BusyError(StreamPCAError, RuntimeError):
     """Another process is at the same work, or was first; trying again later may do."""
 
@@ -94,6 +98,10 @@ class AbsentNamesWarning(UserWarning):
 class IncompleteSourceWarning(UserWarning):
     """Part of a source is not read: numbered files that a pattern does not find, variants that
     their position says to ignore."""
+
+
+class StuckWorkerWarning(UserWarning):
+    """Part of a pass was given to another worker, since one was paused, silent or stuck."""
 
 
 class NoGapWarning(UserWarning):

@@ -18,6 +18,7 @@ from streampca.errors import (
     DamagedSourceError,
     MemoryLimitError,
     MissingDependencyError,
+    NoAnswerError,
     SourceError,
     StreamPCAError,
 )
@@ -35,6 +36,7 @@ EXIT = (
     (DamagedSourceError, 65),
     (MemoryLimitError, 69),
     (ClusterError, 69),
+    (NoAnswerError, FAILED),
     (SourceError, 66),
     (MissingDependencyError, 69),
     (StreamPCAError, 65),

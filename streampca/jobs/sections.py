@@ -115,11 +115,13 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "maximum": Entry(WHOLE, "workers at most", required=True, least=1),
         }),
         "security": Entry(OBJECT, "certificates; without it Dask's own configuration", inner=FILES),
-        "span_timeout": Entry(
-            NUMBER, "seconds after which a span is given to another worker", above=0
+        "read_timeout": Entry(NUMBER, "seconds that a worker waits for one block", above=0),
+        "pause_timeout": Entry(
+            NUMBER, "seconds that a worker with work may be paused, or not heard of", above=0
         ),
-        "span_retries": Entry(WHOLE, "times that it is", least=0),
-        "worker_timeout": Entry(NUMBER, "seconds that a pass waits for its first worker", above=0),
+        "span_timeout": Entry(NUMBER, "seconds that a span may take", above=0),
+        "span_retries": Entry(WHOLE, "times that one is given to another worker then", least=0),
+        "worker_timeout": Entry(NUMBER, "seconds that a pass waits while it has none", above=0),
     },
 }  # fmt: skip
 OPTIONAL = ("gate", "scores", "cluster")

@@ -1,6 +1,6 @@
 """How a matrix is read: plan, run, checkpoints, progress. The only room that schedules work."""
 
-from streampca.passes.cluster import check_workers, find_client
+from streampca.passes.cluster import find_client
 from streampca.passes.deploy import started
 from streampca.passes.execution import Execution, PassCost, PassResult
 from streampca.passes.nbytes import parse_nbytes, size
@@ -9,7 +9,9 @@ from streampca.passes.progress import Advance, Progress, resolve
 from streampca.passes.rates import Rates
 from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan
 from streampca.passes.run import run
+from streampca.passes.settings import setting
 from streampca.passes.threads import single_threaded_blas
+from streampca.passes.workers import check_workers
 
 __all__ = [
     "Advance",
@@ -30,6 +32,7 @@ __all__ = [
     "pass_spec",
     "resolve",
     "run",
+    "setting",
     "single_threaded_blas",
     "size",
     "started",

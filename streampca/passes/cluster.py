@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 import uuid
 from collections import deque
@@ -10,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from streampca.errors import InvalidInputError, MemoryLimitError, SourceError, StreamPCAError
-from streampca.passes.nbytes import size
-from streampca.passes.plan import LIBRARY_NBYTES
-from streampca.passes.records import PassPlan, Plan
-from streampca.passes.threads import single_threaded_blas
-from streampca.passes.work import SpanResult, Work, fold_span
+from streampca.errors import ClusterError, InvalidInputError
+from streampca.passes.flight import Flight
+from streampca.passes.parcel import Parcel, Terms, fold_on_worker
+from streampca.passes.settings import setting
+from streampca.passes.work import SpanResult, Work
+from streampca.passes.workers import our_version, running
 
 CONNECT_SECONDS = 10
 ATTEMPTS = 3  # times that lost operands are sent again, in a row, before the pass gives up
@@ -24,26 +23,27 @@ ATTEMPTS = 3  # times that lost operands are sent again, in a row, before the pa
 def find_client(scheduler: Any) -> Any | None:
     """The distributed client to use, or None for threads of this process.
 
-    scheduler : None (the ambient client, if distributed is loaded and has one), "threads",
-        an address such as "tcp://127.0.0.1:8786", or a Client.
+    scheduler : None (the ambient client, if distributed is loaded and has one, else what Dask's
+        configuration says under ``streampca.scheduler``), "threads", an address such as
+        "tcp://127.0.0.1:8786", or a Client.
     """
-    if scheduler == "threads":
-        return None
     if scheduler is None:
-        if "distributed" not in sys.modules:
-            return None
-        from distributed import default_client, get_worker
+        if "distributed" in sys.modules:
+            from distributed import default_client, get_worker
 
-        try:
-            get_worker()
-        except ValueError:
-            pass
-        else:
-            return None  # inside a task: this worker is the machine
-        try:
-            return default_client()
-        except ValueError:
-            return None
+            try:
+                get_worker()
+            except ValueError:
+                pass
+            else:
+                return None  # inside a task: this worker is the machine
+            try:
+                return default_client()
+            except ValueError:
+                pass
+        scheduler = setting("scheduler")
+    if scheduler in (None, "threads"):
+        return None
     from distributed import Client
 
     if isinstance(scheduler, Client):
@@ -67,38 +67,12 @@ def _connect(address: str) -> Any:
         try:
             client = Client(address, set_as_default=False, timeout=f"{CONNECT_SECONDS}s")
         except (OSError, ValueError) as error:
-            raise SourceError(
+            raise ClusterError(
                 f"no Dask scheduler answers at {address} within {CONNECT_SECONDS} s ({error}). "
                 "Start one (dask scheduler), or use scheduler='threads'."
             ) from error
         _clients[address] = client
     return client
-
-
-def check_workers(client: Any, plan: Plan) -> None:
-    """Refuse a plan whose lanes do not fit into the workers' memory."""
-    process = plan.memory["process"]
-    interpreter = process["interpreter"] + process["libraries"] + LIBRARY_NBYTES["dask"]
-    for address, worker in client.scheduler_info(n_workers=-1)["workers"].items():
-        limit, lanes = worker.get("memory_limit"), worker["nthreads"]
-        need = interpreter + max((_on_worker(plan, one, lanes) for one in plan.passes), default=0)
-        if limit and need > limit:
-            raise MemoryLimitError(
-                f"worker {address} may use {size(limit)}, and the plan needs {size(need)} on its "
-                f"{lanes} threads. Start workers with fewer threads or more memory, "
-                "or set memory_limit to look for a smaller plan."
-            )
-
-
-def _on_worker(plan: Plan, one: PassPlan, lanes: int) -> int:
-    """Bytes of one pass on a worker of so many lanes: no folded accumulators, all operands."""
-    terms = dict(plan.memory[one.name])
-    planned = max(1, min(plan.lanes, len(one.spans)))
-    partial = terms.pop("partial accumulators") // planned
-    kept = terms.pop("kept arrays")
-    del terms["folded accumulators"]
-    # per lane: its blocks, the span that it folds, and one that waits to be fetched
-    return kept + lanes * (sum(terms.values()) // planned + 2 * partial)
 
 
 def run_on_cluster(client: Any, work: Work, todo: list[tuple[int, range]], ahead: int,
@@ -107,7 +81,7 @@ def run_on_cluster(client: Any, work: Work, todo: list[tuple[int, range]], ahead
 
     Operands and maps are stored on the workers once and named by their future. A worker that
     dies loses its spans, which the scheduler runs again; where operands died with it they are
-    sent again.
+    sent again. Raises ClusterError where workers die of a span, or the scheduler is gone.
     """
     edges = work.matrix.edges
     work.hold = tuple(name for name, sink in work.sinks.items() if not sink.concurrent(edges))
@@ -119,12 +93,49 @@ def run_on_cluster(client: Any, work: Work, todo: list[tuple[int, range]], ahead
         except Exception as error:
             attempts = attempts + 1 if len(pending) == left else 1  # in a row, without progress
             left = len(pending)
-            lost = type(error).__name__ in ("FutureCancelledError", "CancelledError")
-            if not lost or not (work.operands or work.maps):
+            kind = type(error).__name__
+            if isinstance(error, NotStored) and attempts < ATTEMPTS:
+                continue
+            if kind == "KilledWorker":
+                raise _died(error, pending[0][1], "every worker that folded them died") from error
+            if kind not in ("FutureCancelledError", "CancelledError"):
                 raise
+            if not (work.operands or work.maps):
+                raise _died(error, pending[0][1], f"the cluster gave them up: {error}") from error
             if attempts == ATTEMPTS:
-                error.add_note(f"{ATTEMPTS} times in a row the workers died; see their logs")
-                raise
+                why = f"{ATTEMPTS} times in a row the workers died; see their logs"
+                raise _died(error, pending[0][1], why) from error
+
+
+class NotStored(ClusterError):
+    """Operands could not be brought to the workers in time."""
+
+
+def _stored(client: Any, common: Parcel) -> Any:
+    """The operands on every worker that takes tasks; others fetch them from those. Named by it."""
+    patience = 4 * setting("pause-timeout")
+    well = [address for address, ill in running(client).items() if not ill]
+
+    async def scattered() -> Any:
+        # a bare dictionary would name the data on the scheduler by its keys, where another
+        # pass, or another client, has a "v" of its own
+        return await client.scatter([common], workers=well or None, broadcast=True, hash=False)
+
+    try:
+        (future,) = client.sync(scattered, callback_timeout=patience)
+    except (TimeoutError, OSError, KeyError) as error:
+        raise NotStored(
+            f"the workers did not take the operands within {patience:g} s: {error}"
+        ) from error
+    return future
+
+
+def _died(error: Exception, span: range, why: str) -> ClusterError:
+    """In our words, with the notes of what was found."""
+    made = ClusterError(f"blocks {span[0]} to {span[-1]}: {why}")
+    for note in getattr(error, "__notes__", []):
+        made.add_note(note)
+    return made
 
 
 def _submit(client: Any, work: Work, pending: deque[tuple[int, range]], ahead: int,
@@ -133,82 +144,31 @@ def _submit(client: Any, work: Work, pending: deque[tuple[int, range]], ahead: i
 
     common: Any = Parcel({"operands": dict(work.operands), "maps": dict(work.maps)})
     if work.operands or work.maps:
-        # a bare dictionary would name the data on the scheduler by its keys, where another
-        # pass, or another client, has a "v" of its own
-        (common,) = client.scatter([common], broadcast=True, hash=False)
+        common = _stored(client, common)
     bare = replace(work, operands={}, maps={})
-    window = 2 * (sum(client.nthreads().values()) or 1)
     run_id = uuid.uuid4().hex  # keys are the scheduler's: other passes, other clients use it too
-    flight: deque[tuple[int, range, Any]] = deque()
-    todo = deque(pending)
+    terms = Terms(our_version(), ahead, setting("read-timeout"))
     # a matrix in memory travels in its tasks, which is meant and not worth a warning
     quiet = {"distributed.admin.large-graph-warning-threshold": "1 TB"}
+
+    def send(number: int, span: range, trial: int, workers: list[str] | None) -> Any:
+        where = {"workers": workers, "allow_other_workers": False} if workers else {}
+        with dask.config.set(quiet):
+            return client.submit(
+                fold_on_worker, Parcel(bare.cut(span)), span, terms, common,
+                key=f"streampca-span-{number}-{run_id}-{trial}", pure=False, retries=2,
+                priority=trial, **where,
+            )  # fmt: skip
+
+    flight, todo = Flight(client, send), deque(pending)
     try:
         while todo or flight:
-            while todo and len(flight) < window:
-                number, span = todo.popleft()
-                with dask.config.set(quiet):
-                    future = client.submit(
-                        fold_on_worker, Parcel(bare.cut(span)), span, ahead, common,
-                        key=f"streampca-span-{number}-{run_id}", pure=False, retries=2,
-                    )  # fmt: skip
-                flight.append((number, span, future))
-            number, span, future = flight[0]
-            result = _result(future, span)
-            take(number, result)
+            while todo and flight.has_room():
+                flight.add(*todo.popleft())
+            result = flight.first()
+            take(flight.spans[0].number, result)
             del result  # or it lives beside the next one
-            flight.popleft()
+            flight.landed()
             pending.popleft()
-            future.release()
     finally:
-        for _, _, future in flight:
-            future.cancel()
-
-
-def _result(future: Any, span: range) -> SpanResult:
-    try:
-        result: SpanResult | StreamPCAError = future.result().content
-    except Exception as error:
-        if not hasattr(error, "__notes__"):  # not from our code: the worker died of it, perhaps
-            error.add_note(f"while blocks {span[0]} to {span[-1]} were folded on a worker")
-        raise
-    if isinstance(result, StreamPCAError):
-        raise result
-    return result
-
-
-class Parcel:
-    """What travels, pickled in one piece.
-
-    Distributed sends arrays beside the pickle, and they arrive wherever they lie in the message,
-    often at odd addresses. NumPy then leaves BLAS aside and rounds otherwise.
-    """
-
-    def __init__(self, content: Any) -> None:
-        self.content = content
-
-    def __reduce__(self) -> Any:
-        from distributed.protocol.pickle import dumps  # cloudpickle where it must be
-
-        return _unpack, (dumps(self.content),)
-
-
-def _unpack(data: bytes) -> Parcel:
-    return Parcel(pickle.loads(data))
-
-
-def fold_on_worker(work: Parcel, span: range, ahead: int, common: Parcel) -> Parcel:
-    """The task: read and fold one span on a worker, on one BLAS thread.
-
-    Errors of our own are returned: they are the same at every trial, and what a task raises is
-    tried again (a store may fail for a moment).
-    """
-    mine = replace(work.content, **common.content)
-    mine.matrix.restart_counts()
-    try:
-        with single_threaded_blas():
-            result = fold_span(mine, span, ahead)
-        result.checksums = mine.matrix.checksums()
-        return Parcel(result)
-    except StreamPCAError as error:
-        return Parcel(error)
+        flight.cancel()

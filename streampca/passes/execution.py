@@ -8,6 +8,7 @@ from typing import Any
 from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.progress import Progress, resolve
 from streampca.passes.records import Plan
+from streampca.passes.settings import setting
 
 
 @dataclass
@@ -53,7 +54,7 @@ class Execution:
     scheduler: Any = None
     progress: Progress | None = None
     checkpoint: str | None = None
-    every: float = 60.0
+    every: float = field(default_factory=lambda: float(setting("checkpoint-interval")))
     pass_number: int = 1
     n_passes: int = 1
     keeps: bool = True

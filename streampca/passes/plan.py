@@ -21,6 +21,7 @@ from streampca.matrix.block import tile_length
 from streampca.matrix.residual import PIECE_NBYTES
 from streampca.passes.nbytes import MiB, as_limit, parse_nbytes, size
 from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan, phase_nbytes
+from streampca.passes.settings import setting
 
 INTERPRETER_NBYTES = 96 * MiB  # Python with NumPy, SciPy and Zarr: 80 MiB measured
 # numba: 108 MiB with its kernels from the cache, 151 where they are compiled; xarray 37, dask 49
@@ -43,10 +44,11 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
 
     Among candidates of one solver and one predicted time the schedule counts first: a second lane
     saves more than what makes one of them more generous than the next.
-    Without a limit, the first candidate that fits DEFAULT_BUDGET, else the smallest.
+    Without a limit, of the call or of Dask's configuration (``streampca.memory-limit``), the first
+    candidate that fits DEFAULT_BUDGET, else the smallest.
     Raises MemoryLimitError, naming the smallest limit that would do.
     """
-    limit = parse_nbytes(memory_limit)
+    limit = parse_nbytes(setting("memory-limit") if memory_limit is None else memory_limit)
     budget = DEFAULT_BUDGET if limit is None else limit
     rejected: list[str] = []
     considered: dict[str, float] = {}

@@ -18,6 +18,7 @@ from streampca.passes.lanes import run_on_lanes
 from streampca.passes.records import PassPlan
 from streampca.passes.threads import single_threaded_blas
 from streampca.passes.work import Map, Work
+from streampca.passes.workers import await_worker, refuse_strangers
 from streampca.store import Sink
 
 
@@ -43,6 +44,9 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
     Ctrl-C stops it within a block. Raises what reading, maps and accumulators raise.
     """
     execution = execution or Execution()
+    if (client := find_client(execution.scheduler)) is not None:
+        await_worker(client)
+        refuse_strangers(client)
     operands = dict(operands or {})
     if matrix.removed is not None:
         operands["removed"] = matrix.removed
@@ -57,7 +61,6 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
         raise InvalidInputError("a halo needs blocks in order: PassSpec(..., ordered=True)")
     cost = PassCost(plan.name)
     begun = time.perf_counter()
-    client = find_client(execution.scheduler)
     shared = matrix.prepared()
     fold = Fold(plan, work, cost, execution, begun)
     todo = list(enumerate(plan.spans))[fold.next :]

@@ -31,10 +31,16 @@ SETTINGS = {
     "memory-limit": Setting(None, "of plans, where a call names none: such as 512MiB"),
     "scheduler": Setting(None, "'threads' or tcp://host:port, where a call names none"),
     "checkpoint-interval": Setting(60.0, "seconds between the checkpoints of a pass", 0.0),
-    "span-timeout": Setting(
-        600.0, "seconds after which a span is given to another worker; longer where spans are", 0.1
+    "read-timeout": Setting(600.0, "seconds that a worker waits for one block", 0.1),
+    "pause-timeout": Setting(
+        60.0,
+        "seconds that a worker with a span may be paused, or not heard of",
+        0.1,
     ),
-    "span-retries": Setting(2, "times that it is, with twice the time each", 0.0),
+    "span-timeout": Setting(
+        3600.0, "seconds for a span, or eight times what one took so far, if that is more", 0.1
+    ),
+    "span-retries": Setting(2, "times that a span is given to another worker after that", 0.0),
     "worker-timeout": Setting(1800.0, "seconds that a pass waits while it has no worker", 0.1),
 }
 

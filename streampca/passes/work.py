@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from streampca.accumulators import Accumulator
+from streampca.errors import NoAnswerError
 from streampca.kernels import pages
 from streampca.matrix import Block, ChunkedMatrix, ReadCount, residual_block
 from streampca.matrix.entries import sparse_nbytes
@@ -153,10 +155,14 @@ class ReadAhead:
     """Blocks in order, read by ``ahead`` threads before they are asked for.
 
     At most ``ahead + 1`` raw blocks are alive: the one handed out and those ahead of it.
+    patience : seconds that a block is waited for; then NoAnswerError, and the thread that reads it
+    is left to itself. None waits for ever.
     """
 
-    def __init__(self, work: Work, order: Order, ahead: int, stop: threading.Event) -> None:
+    def __init__(self, work: Work, order: Order, ahead: int, stop: threading.Event,
+                 patience: float | None = None) -> None:  # fmt: skip
         self._work, self._order, self._ahead, self._stop = work, order, ahead, stop
+        self._patience = patience
         self._lock = threading.Lock()
         self._live = self.most_live = 0
         self._free: list[Any] = []  # block buffers that no block uses at present
@@ -165,17 +171,17 @@ class ReadAhead:
     def __iter__(self) -> Iterator[Block]:
         if not self._ahead:
             while (i := self._order.next(wait=True)) is not None:
-                block = self._read(i)
+                block = self._read(i) if self._patience is None else self._read_apart(i)
                 yield block
                 self._release(block)
                 del block
             return
         readers = Readers(self._ahead)
-        waiting: list[Future[Block]] = []
+        waiting: list[tuple[int, Future[Block]]] = []
         try:
             self._fill(readers, waiting, wait=True)
             while waiting:
-                block = self._result(waiting.pop(0))
+                block = self._result(*waiting.pop(0))
                 self._fill(readers, waiting, wait=False)
                 yield block
                 self._release(block)
@@ -183,21 +189,41 @@ class ReadAhead:
                 if not waiting:
                     self._fill(readers, waiting, wait=True)
         finally:
-            for future in waiting:
+            for _, future in waiting:
                 future.cancel()
             readers.close()
 
-    def _fill(self, readers: Readers, waiting: list[Future[Block]], wait: bool) -> None:
+    def _read_apart(self, i: int) -> Block:
+        """Read in another thread, which may be left to itself."""
+        readers = Readers(1)
+        try:
+            return self._result(i, readers.submit(self._read, i))
+        finally:
+            readers.close()
+
+    def _fill(self, readers: Readers, waiting: list[tuple[int, Future[Block]]],
+              wait: bool) -> None:  # fmt: skip
         while len(waiting) < self._ahead and (i := self._order.next(wait)) is not None:
-            waiting.append(readers.submit(self._read, i))
+            waiting.append((i, readers.submit(self._read, i)))
             wait = False
 
-    def _result(self, future: Future[Block]) -> Block:
-        """The block, unless the pass is stopped while it is waited for."""
+    def _result(self, i: int, future: Future[Block]) -> Block:
+        """The block, unless the pass is stopped, or patience ends, while it is waited for."""
+        begun = time.monotonic()
         while not wait([future], timeout=0.2).done:
             if self._stop.is_set():
                 raise Stopped
+            if self._patience is not None and time.monotonic() - begun > self._patience:
+                raise NoAnswerError(
+                    f"{self._which(i)} was not read within {self._patience:g} s. Wait longer: "
+                    'dask.config.set({"streampca.read-timeout": seconds})'
+                )
         return future.result()
+
+    def _which(self, i: int) -> str:
+        matrix = self._work.matrix
+        kind = ("samples", "features")[matrix.streamed_axis]
+        return f"block {i} ({kind} {matrix.edges[i]} to {matrix.edges[i + 1] - 1})"
 
     def _read(self, i: int) -> Block:
         if self._stop.is_set():
@@ -213,11 +239,7 @@ class ReadAhead:
         try:
             block = self._work.read(i, buffer)
         except Exception as error:
-            matrix = self._work.matrix
-            first, last, kind = matrix.edges[i], matrix.edges[i + 1], matrix.streamed_axis
-            error.add_note(
-                f"while reading block {i} ({('samples', 'features')[kind]} {first} to {last - 1})"
-            )
+            error.add_note(f"while reading {self._which(i)}")
             raise
         block.buffer, block.scratch = buffer, self._scratch
         return block
@@ -231,13 +253,14 @@ class ReadAhead:
 
 
 def fold_span(work: Work, blocks: range, ahead: int, stop: threading.Event | None = None,
-              ready: Callable[[Block], None] | None = None) -> SpanResult:  # fmt: skip
+              ready: Callable[[Block], None] | None = None,
+              patience: float | None = None) -> SpanResult:  # fmt: skip
     """Read and fold consecutive blocks in order: one task on a cluster, one scan locally."""
     stop = stop or threading.Event()
     accumulators = work.fresh()
     result = SpanResult(accumulators, [])
     before = work.matrix.reads()
-    reader = ReadAhead(work, InOrder(blocks), ahead, stop)
+    reader = ReadAhead(work, InOrder(blocks), ahead, stop, patience)
     tail: list[Any] = []
     for block in reader:
         if stop.is_set():

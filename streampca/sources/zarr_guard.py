@@ -14,7 +14,7 @@ import zarr.storage
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
-from streampca.errors import ChangingSourceError, DamagedSourceError, SourceError
+from streampca.errors import ChangingSourceError, DamagedSourceError, NoAnswerError, SourceError
 from streampca.matrix import ReadCount
 from streampca.remote import plain_errors
 from streampca.sources.urls import hide_secrets
@@ -152,8 +152,8 @@ def checksum(encoded: Any) -> int:
     return int(google_crc32c.value(body)) << 31 ^ int.from_bytes(data[len(body) :].tobytes())
 
 
-def no_answer(what: str, store: str, timeout: float | None) -> SourceError:
-    return SourceError(
+def no_answer(what: str, store: str, timeout: float | None) -> NoAnswerError:
+    return NoAnswerError(
         f"no answer for {what} from {hide_secrets(store)} within {timeout:g} s. Try again; or "
         "wait longer: zarr.config.set({'async.timeout': seconds}), ZARR_ASYNC__TIMEOUT=seconds."
     )

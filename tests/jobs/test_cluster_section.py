@@ -97,7 +97,7 @@ def test_any_class_by_name(fake_clusters: None) -> None:
         np.testing.assert_array_equal(there.components_, here.components_)
     assert one.told["closed"] >= 1
     assert client.status == "closed"
-    assert setting("span-timeout") == 600
+    assert setting("span-timeout") == 3600
 
 
 def test_classes_that_cannot_be_had(fake_clusters: None) -> None:

@@ -51,7 +51,7 @@ class ToyMatrix(ChunkedMatrix):
         self._reset()
 
     def __copy__(self) -> ToyMatrix:
-        other = ToyMatrix.__new__(ToyMatrix)
+        other: ToyMatrix = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__)  # counts are shared, as those of real sources are
         return other
 

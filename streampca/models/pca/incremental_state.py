@@ -9,7 +9,7 @@ from streampca.accumulators import MeanImputedScatter, RFactor, Scatter, Truncat
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.models.fitted import standardization
 from streampca.models.pca.plan import ALIASES
-from streampca.passes import parse_nbytes, size
+from streampca.passes import parse_nbytes, setting, size
 from streampca.solvers import check_n_components
 
 STATES = ("scatter", "tsqr", "truncated")
@@ -73,7 +73,8 @@ def check_appending(settings: dict[str, Any], shape: tuple[int, int]) -> None:
     p = shape[1]
     check_n_components(settings["n_components"], p, p)
     need = blank_state(settings).projected_nbytes(shape, 8)
-    limit = parse_nbytes(settings["memory_limit"]) or DEFAULT_STATE_NBYTES
+    limit = parse_nbytes(settings["memory_limit"] or setting("memory-limit"))
+    limit = limit or DEFAULT_STATE_NBYTES
     if need > limit:
         raise MemoryLimitError(
             f"the state of {p} features needs {size(need)} (p x p), over {size(limit)}. Set "

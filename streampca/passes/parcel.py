@@ -1,0 +1,70 @@
+"""What travels between a pass and its workers, and the task that they do."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streampca.errors import StreamPCAError
+from streampca.passes.threads import single_threaded_blas
+from streampca.passes.work import fold_span
+from streampca.passes.workers import other_version, our_version
+
+
+class Parcel:
+    """What travels, pickled in one piece.
+
+    Distributed sends arrays beside the pickle, and they arrive wherever they lie in the message,
+    often at odd addresses. NumPy then leaves BLAS aside and rounds otherwise.
+    """
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+    def __reduce__(self) -> Any:
+        from distributed.protocol.pickle import dumps  # cloudpickle where it must be
+
+        return _unpack, (dumps(self.content),)
+
+
+def _unpack(data: bytes) -> Parcel:
+    return Parcel(pickle.loads(data))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How spans are read: by which version, blocks ahead, seconds that one is waited for."""
+
+    version: str
+    ahead: int
+    patience: float
+
+
+def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel) -> Parcel:
+    """The task: read and fold one span on a worker, on one BLAS thread.
+
+    Errors of our own are returned: they are the same at every trial, and what a task raises is
+    tried again (a store may fail for a moment). They know which worker it was.
+    """
+    try:
+        if terms.version != our_version():  # a worker that came later
+            raise other_version(f"worker {_here()} has streampca {our_version()}")
+        mine = replace(work.content, **common.content)
+        mine.matrix.restart_counts()
+        with single_threaded_blas():
+            result = fold_span(mine, span, terms.ahead, patience=terms.patience)
+        result.checksums = mine.matrix.checksums()
+        return Parcel(result)
+    except StreamPCAError as error:
+        error.worker = _here()  # type: ignore[attr-defined]
+        return Parcel(error)
+
+
+def _here() -> str:
+    from distributed import get_worker
+
+    try:
+        return str(get_worker().address)
+    except ValueError:
+        return ""

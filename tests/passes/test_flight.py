@@ -1,0 +1,374 @@
+"""Workers that hang, pause, fall silent, come late or are of another version."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from pass_matrices import Sum, ToyMatrix, same_bits, toy_plan, wild
+
+from streampca.errors import ClusterError, NoAnswerError, StuckWorkerWarning
+from streampca.passes import Advance, Execution, PassResult, flight, run, workers
+from streampca.passes.flight import Flight
+from streampca.passes.parcel import Parcel, Terms, fold_on_worker
+from streampca.passes.workers import await_worker, refuse_strangers
+
+# -- one worker after another, on a cluster that only answers ----------------------------------
+
+
+class Future:
+    def __init__(self, key: str) -> None:
+        self.key, self.cancelled = key, False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def release(self) -> None:
+        pass
+
+    def result(self, timeout: float) -> Parcel:
+        return Parcel(self.key)
+
+
+class Cluster:
+    """Workers a and b, and a clock. Spans that were sent to ``b`` in particular are done."""
+
+    def __init__(self, **workers: Any) -> None:
+        self.info = {name: {"last_seen": 1000.0, "status": "running"} | workers.get(name, {})
+                     for name in ("a", "b")}  # fmt: skip
+        self.where = {"a": ["0"], "b": []}
+        self.now = 0.0
+        self.sent: list[tuple[int, Any]] = []
+
+    def scheduler_info(self, n_workers: int) -> Any:
+        return {"workers": self.info}
+
+    def nthreads(self) -> dict[str, int]:
+        return dict.fromkeys(self.info, 1)
+
+    def processing(self) -> dict[str, list[str]]:
+        return self.where
+
+    def send(self, number: int, blocks: range, trial: int, workers: Any) -> Future:
+        self.sent.append((trial, workers))
+        return Future("0")
+
+    def finished(self, future: Future, seconds: float) -> bool:
+        if self.sent[-1][1] == ["b"]:
+            return True
+        self.now += seconds
+        return False
+
+
+def flown(cluster: Cluster, monkeypatch: Any, **settings: float) -> Flight:
+    monkeypatch.setattr(flight, "finished", cluster.finished)
+    monkeypatch.setattr(flight, "refuse_strangers", lambda client: None)
+    monkeypatch.setattr(flight.time, "monotonic", lambda: cluster.now)
+    named = {f"streampca.{name.replace('_', '-')}": value for name, value in settings.items()}
+    one = Flight(cluster, cluster.send)
+    one.add(0, range(4, 6))
+    with dask.config.set(named):
+        one.first()
+    return one
+
+
+@pytest.mark.parametrize(
+    ("state", "words", "after"),
+    [
+        ({"status": "paused"}, "blocks 4 to 5 wait after 60 s: worker a is paused", 60),
+        ({"last_seen": 930.0}, "blocks 4 to 5 wait after 60 s: worker a is silent", 60),
+        ({}, "blocks 4 to 5 were not done within 3600 s on worker a", 3600),
+    ],
+)
+def test_a_span_goes_to_another_worker(
+    monkeypatch: Any, state: dict[str, Any], words: str, after: float
+) -> None:
+    cluster = Cluster(a=state)
+    with pytest.warns(StuckWorkerWarning, match=rf"{words}.*another worker, 1 of 2"):
+        one = flown(cluster, monkeypatch)
+    assert cluster.sent == [(0, None), (1, ["b"])]
+    assert cluster.now == after
+    assert one.avoided == {"a"}
+    assert one.has_room()
+    one.add(1, range(6, 8))
+    assert cluster.sent[-1] == (0, ["b"])  # nothing more of this pass goes there
+
+
+def test_a_worker_that_was_heard_of_is_left_alone(monkeypatch: Any) -> None:
+    """And a span that is queued, or where others took as long, is waited for."""
+    cluster = Cluster(a={"last_seen": 950.0})
+    cluster.where = {"a": [], "b": []}
+    monkeypatch.setattr(cluster, "finished", lambda f, s: cluster.__dict__.update(
+        now=cluster.now + s) or cluster.now > 10_000)  # fmt: skip
+    flown(cluster, monkeypatch)
+    cluster.where = {"a": ["0"], "b": []}
+    slow = Flight(cluster, cluster.send)
+    slow.add(0, range(2))
+    slow.longest = 2000.0
+    cluster.now = 0.0
+    slow.first()
+    assert cluster.sent == [(0, None), (0, None)]
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.StuckWorkerWarning")
+def test_retries_are_bounded(monkeypatch: Any) -> None:
+    cluster = Cluster(a={"status": "paused"}, b={"status": "paused"})
+    cluster.where = {}
+    with pytest.raises(ClusterError, match="worker a is paused, worker b is paused") as caught:
+        flown(cluster, monkeypatch, span_retries=3)
+    assert caught.value.__notes__ == ["after it was given to another worker 3 times"]
+    assert [trial for trial, _ in cluster.sent] == [0, 1, 2, 3]
+    cluster = Cluster(a={"status": "paused"})
+    with pytest.raises(ClusterError, match="worker a is paused"):
+        flown(cluster, monkeypatch, span_retries=0)
+
+
+def test_a_cluster_that_lost_all_workers(monkeypatch: Any) -> None:
+    cluster = Cluster()
+    cluster.info.clear()
+    with pytest.raises(ClusterError, match="has had no worker for 70 s"):
+        flown(cluster, monkeypatch, worker_timeout=70)
+    assert 70 <= cluster.now <= 90
+
+
+# -- workers of this process -------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_threads() -> Iterator[Any]:
+    """A client of two workers of one thread each, in this process."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(  # without a limit of memory: nothing ends a pause
+            n_workers=2,
+            threads_per_worker=1,
+            processes=False,
+            memory_limit=0,
+            dashboard_address="127.0.0.1:0",
+        ) as inside,  # fmt: skip
+        Client(inside, set_as_default=False) as client,
+    ):
+        yield client
+
+
+answered = threading.Event()  # what hangs goes on when it is set
+asked: list[int] = []
+
+
+class Hangs(ToyMatrix):
+    """The first reads of one row get no answer."""
+
+    times = 1
+
+    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
+        if start <= 45 < stop:
+            asked.append(start)
+            if len(asked) <= self.times:
+                answered.wait(60)
+        return super().read(axis, start, stop, buffer)
+
+
+class AlwaysHangs(Hangs):
+    times = 10**6
+
+
+@pytest.fixture(autouse=True)
+def nothing_hangs_on() -> Iterator[None]:
+    answered.clear()
+    asked.clear()
+    yield
+    answered.set()
+    while any(t.name.startswith("streampca") for t in threading.enumerate()):
+        time.sleep(0.01)
+
+
+def summed(matrix: ToyMatrix, scheduler: Any, ahead: int = 1, **more: Any) -> PassResult:
+    return run(toy_plan(matrix, step=10, span=2), matrix, accumulators={"s": Sum()},
+               execution=Execution(scheduler=scheduler, blocks_ahead=ahead, **more))  # fmt: skip
+
+
+def state(done: PassResult) -> dict[str, Any]:
+    return done["s"].state()
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_stuck_read_is_tried_on_another_worker(two_threads: Any, ahead: int) -> None:
+    x = wild(200, 3)
+    here = summed(ToyMatrix(x), "threads")
+    with (
+        dask.config.set({"streampca.read-timeout": 0.3}),
+        pytest.warns(StuckWorkerWarning, match=r"block 4 \(samples 40 to 49\) was not read within"),
+    ):
+        there = summed(Hangs(x), two_threads, ahead)
+    assert same_bits(state(here), state(there))
+    assert there.cost.reads == 200
+    assert len(asked) == 2
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.StuckWorkerWarning")
+def test_a_read_that_never_returns_fails(two_threads: Any) -> None:
+    with (
+        dask.config.set({"streampca.read-timeout": 0.2, "streampca.span-retries": 1}),
+        pytest.raises(NoAnswerError, match="block 4") as caught,
+    ):
+        summed(AlwaysHangs(wild(200, 3)), two_threads)
+    assert caught.value.__notes__ == ["after it was given to another worker 1 times"]
+    assert len(asked) == 2
+
+
+def test_paused_workers(two_threads: Any) -> None:
+    from distributed.core import Status
+
+    x = wild(200, 3)
+    here = summed(ToyMatrix(x), "threads")
+    first, second = two_threads.cluster.workers.values()
+
+    def pause(advance: Advance) -> None:
+        first.status = Status.paused
+
+    with dask.config.set({"streampca.pause-timeout": 0.4}):
+        with warnings.catch_warnings():  # if a span waits there
+            warnings.simplefilter("ignore", StuckWorkerWarning)
+            there = summed(ToyMatrix(x), two_threads, progress=pause)
+        assert same_bits(state(here), state(there))
+        second.status = Status.paused
+        with (
+            dask.config.set({"streampca.span-retries": 0}),
+            pytest.raises(ClusterError, match=r"is paused, worker .* is paused"),
+        ):
+            summed(ToyMatrix(x), two_threads)
+    first.status = second.status = Status.running
+
+
+def test_a_cluster_without_workers_is_waited_for() -> None:
+    from distributed import Client, LocalCluster
+
+    x = wild(200, 3)
+    with (
+        LocalCluster(n_workers=0, processes=False, threads_per_worker=1,
+                     dashboard_address="127.0.0.1:0") as empty,
+        Client(empty, set_as_default=False) as client,
+    ):  # fmt: skip
+        with (
+            dask.config.set({"streampca.worker-timeout": 0.2}),
+            pytest.raises(ClusterError, match=r"has had no worker for 0.2 s"),
+        ):
+            await_worker(client)
+        empty.adapt(minimum=0, maximum=2, interval="20ms")  # workers come for tasks
+        here, there = (summed(ToyMatrix(x), s) for s in ("threads", client))
+        assert same_bits(state(here), state(there))
+
+
+# -- versions ----------------------------------------------------------------------------------
+
+WORKER = """
+import asyncio, sys
+{path}
+from distributed import Worker
+async def work():
+    async with Worker({address!r}, nthreads=1, host="127.0.0.1", dashboard=False) as worker:
+        await worker.finished()
+asyncio.run(work())
+"""
+
+
+@pytest.fixture
+def strangers(tmp_path: Path) -> Iterator[Callable[[Any], None]]:
+    """Gives a cluster a worker without streampca, and one with another version."""
+    (tmp_path / "streampca").mkdir()
+    (tmp_path / "streampca" / "__init__.py").write_text('__version__ = "0.0.9"')
+    started = []
+
+    def start(client: Any) -> None:
+        for path in ("sys.modules['streampca'] = None", f"sys.path.insert(0, {str(tmp_path)!r})"):
+            code = WORKER.format(path=path, address=client.scheduler.address)
+            started.append(subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path,
+                                            stderr=subprocess.DEVNULL))  # fmt: skip
+        client.wait_for_workers(2)
+
+    yield start
+    for one in started:
+        one.kill()
+        one.wait()
+
+
+def test_other_versions_are_refused_by_name(strangers: Any, monkeypatch: Any) -> None:
+    from distributed import Client, LocalCluster
+
+    assert workers.VERSION_SECONDS <= 5
+    with (
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as empty,
+        Client(empty, set_as_default=False) as client,
+    ):
+        strangers(client)
+        matrix = ToyMatrix(wild(100, 2))
+        for _ in range(2):
+            with pytest.raises(ClusterError) as caught:
+                summed(matrix, client)
+            ours = re.escape(workers.our_version())
+            for words in (
+                f"this process has streampca {ours}; worker tcp:",
+                "worker tcp://[^ ]* has streampca 0.0.9",
+                "worker tcp://[^ ]* has none",
+                f"pip install streampca=={ours}",
+            ):
+                caught.match(words)
+        # and those that come when the pass has begun
+        monkeypatch.setattr(sys.modules["streampca.passes.run"], "refuse_strangers", lambda c: None)
+        with pytest.raises(ClusterError, match=r"worker tcp://.* has (none|streampca 0.0.9)"):
+            summed(matrix, client)
+        assert not matrix.log
+
+
+def test_a_task_of_another_version_is_refused() -> None:
+    work = Parcel(None)
+    (error,) = [fold_on_worker(work, range(1), Terms("9.9", 1, 1.0), Parcel({})).content]
+    assert isinstance(error, ClusterError)
+    assert f"has streampca {workers.our_version()}" in str(error)
+
+
+def test_a_worker_that_does_not_answer_is_not_refused(two_threads: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(workers, "VERSION_SECONDS", 0.05)
+    monkeypatch.setattr(workers, "THEIRS", "__import__('time').sleep(0.3)")
+    refuse_strangers(two_threads)
+    assert not workers._known[two_threads]  # it is asked again
+
+
+# -- processes that stop -----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_stopped_worker_is_not_waited_for(new_client: Any) -> None:
+    """SIGSTOP: its connections stand, and nothing comes from it."""
+    client = new_client(2)
+    x = wild(400, 3)
+    here = summed(ToyMatrix(x), "threads")
+    victim = next(iter(client.run(os.getpid).values()))
+
+    def stop(advance: Advance) -> None:
+        if advance.blocks_done == 4:
+            os.kill(victim, signal.SIGSTOP)
+
+    try:
+        with (
+            dask.config.set({"streampca.pause-timeout": 2.0}),
+            pytest.warns(StuckWorkerWarning, match="is silent|no result"),
+        ):
+            there = summed(ToyMatrix(x, sleep=0.05), client, progress=stop)
+    finally:
+        os.kill(victim, signal.SIGCONT)
+    assert same_bits(state(here), state(there))
+    assert np.isfinite(here["s"].total).all()
