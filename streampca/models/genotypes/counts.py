@@ -115,6 +115,11 @@ def plan_counting(
     return make_plan(matrix, "calls", [Candidate("calls", "one pass", (spec,))], memory_limit)
 
 
+def plan_counting_samples(matrix: ChunkedMatrix, memory_limit: int | str | None) -> Plan:
+    """The plan of the pass by which ``well_called`` judges samples."""
+    return plan_counting(matrix, "calls by sample", RowMissing(), memory_limit)
+
+
 def preceded(plan: Plan, *earlier: Plan) -> Plan:
     """A plan with the passes that come before it, each with its memory."""
     memory = dict(plan.memory)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
 from streampca.accumulators import FeatureProjection, RowMissing
-from streampca.errors import InvalidInputError, LocalComponentWarning, NonFounderWarning
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Block, ChunkedMatrix, Labels, select
+from streampca.matrix import Block, ChunkedMatrix, Labels, select
 from streampca.models.assemble import assemble
 from streampca.models.fitted import Cohort
-from streampca.models.genotypes.counts import plan_counting, preceded, well_called_samples
+from streampca.models.genotypes.counts import plan_counting_samples, preceded, well_called
 from streampca.models.genotypes.filters import Names, VariantFilter, filter_genotypes, sample_mask
+from streampca.models.genotypes.fit_warnings import warn_of_children, warn_of_local_components
 from streampca.models.genotypes.numbers import eigenvalues, eigenvectors, frequencies
 from streampca.models.iteration import seed_of
 from streampca.models.linear import LinearModel
-from streampca.models.local_loadings import local_components
 from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.gram_outputs import COMPONENTS
 from streampca.models.pca.pca import check_settings
@@ -32,11 +31,10 @@ from streampca.passes import (
     Plan,
     check_workers,
     find_client,
-    run,
 )
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
-from streampca.sources.variants import MISSING_CALL, NO_PARENT
+from streampca.sources.variants import MISSING_CALL
 from streampca.store import MemorySink, labelled_columns
 
 OUTPUTS = ("loadings", "relationship")  # parameters that are paths of new Zarr groups
@@ -158,9 +156,10 @@ class GenotypePCA(LinearModel):
     def plan(self, X: Any) -> Plan:
         """What ``fit`` would do with X. Reads no calls. Raises as ``fit`` does before reading."""
         cohort = self._cohort(self._genotypes(X))
-        calls = self._calls_plan(cohort.everyone)
         plan = self._plan(cohort)
-        return plan if calls is None else preceded(plan, calls)
+        if self.max_sample_missing >= 1.0:
+            return plan
+        return preceded(plan, plan_counting_samples(cohort.everyone, self.memory_limit))
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X: .bed filesets, VCF Zarr, int8 arrays with -1 = missing, or a ChunkedMatrix.
@@ -172,10 +171,15 @@ class GenotypePCA(LinearModel):
         while reading where values are no allele counts, and where no variant is left to use.
         """
         matrix = self._genotypes(X, dim)
-        calls = self._calls_plan(matrix)
-        costs: list[PassCost] = []
-        if calls is not None:
-            matrix = self._drop_ill_called_samples(matrix, calls, costs)
+        made: list[tuple[Plan, PassCost]] = []  # of a pass that counts the calls of each sample
+        matrix = well_called(
+            matrix,
+            max_sample_missing=self.max_sample_missing,
+            made=made,
+            memory_limit=self.memory_limit,
+            scheduler=self.scheduler,
+            progress=self.progress,
+        )
         cohort = self._cohort(matrix)
         plan = self._plan(cohort)
         client = find_client(self.scheduler)
@@ -185,13 +189,13 @@ class GenotypePCA(LinearModel):
         self.n_features_in_ = matrix.shape[1]
         execution = self._execution(plan)
         execution.checkpoint = self.checkpoint
-        execution.costs += costs
+        execution.costs += [cost for _, cost in made]
         fitted_on = _fitted(cohort)
-        _warn_of_children(fitted_on.labels.samples)
+        warn_of_children(fitted_on.labels.samples)
         partial = cohort if fitted_on is not cohort.everyone else None
         settings = self._settings() | {"random_state": seed_of(self.random_state)}
         fitted = fit_pca(plan, fitted_on, settings, execution, partial)
-        self.plan_ = plan if calls is None else preceded(plan, calls)
+        self.plan_ = preceded(plan, *(counting for counting, _ in made))
         self.cost_, self.dim_ = execution.costs, dim
         labels = Labels(cohort.everyone.labels.samples, matrix.labels.features)
         self.result_ = assemble(
@@ -211,7 +215,10 @@ class GenotypePCA(LinearModel):
             chosen = np.zeros(len(cohort.everyone.labels.samples), np.bool_)
             chosen[cohort.rows] = True
             self.result_ = replace(self.result_, fitted=chosen)
-        self._warn_of_local_components()
+        components: Any = self.result_.components
+        if self.loadings is not None:
+            components = labelled_columns(self.loadings, COMPONENTS)
+        warn_of_local_components(components, self.result_.labels.features)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
@@ -260,23 +267,6 @@ class GenotypePCA(LinearModel):
         plan = plan_pca(fitted_on, settings, everyone)
         return replace(plan, method="GenotypePCA")
 
-    def _calls_plan(self, matrix: ChunkedMatrix) -> Plan | None:
-        if self.max_sample_missing >= 1.0:
-            return None
-        return plan_counting(matrix, "calls by sample", RowMissing(), self.memory_limit)
-
-    def _drop_ill_called_samples(
-        self, matrix: ChunkedMatrix, plan: Plan, costs: list[PassCost]
-    ) -> ChunkedMatrix:
-        """A pass that counts, and the matrix of the samples that have enough calls."""
-        execution = self._execution(plan)
-        counted = run(
-            plan.passes[0], matrix, accumulators={"rows": RowMissing()}, execution=execution
-        )["rows"]
-        costs += execution.costs
-        kept = well_called_samples(matrix, counted.counts(), self.max_sample_missing)
-        return select(matrix, samples=kept)
-
     def _project_all(self, everyone: ChunkedMatrix) -> tuple[Array, Array]:
         """(scores, missing calls) of all samples by a pass of their own, where the solver does not
         give them on its way."""
@@ -294,24 +284,6 @@ class GenotypePCA(LinearModel):
             "transform", everyone, both, sink, lambda length: beside(length) + 8 * width * length
         )
         return sink.values[:, :-1].copy(), sink.values[:, -1].astype(np.int64)
-
-    def _warn_of_local_components(self) -> None:
-        result = self.result_
-        labels = result.labels.features
-        components: Iterable[Array] | None = result.components
-        if self.loadings is not None:
-            components = labelled_columns(self.loadings, COMPONENTS)
-        if components is None or "position" not in labels.extra:
-            return
-        found = local_components(components, labels.extra["chromosome"], labels.extra["position"])
-        if found:
-            warnings.warn(
-                f"{'; '.join(map(str, found))}: likely linkage disequilibrium or an inversion, not "
-                "ancestry. Prune (streampca.prune_ld; --ld-r2) or leave such regions out "
-                "(VariantFilter(exclude_long_range_ld=37); --exclude-long-range-ld 37).",
-                LocalComponentWarning,
-                stacklevel=3,
-            )
 
     # -- results --------------------------------------------------------------------------------
 
@@ -367,24 +339,3 @@ def _refuse_outputs(paths: Mapping[str, str]) -> None:
             raise InvalidInputError(f"{name}: {path} exists already; remove it or name another")
     if len({os.path.realpath(path) for path in paths.values()}) < len(paths):
         raise InvalidInputError(f"{' and '.join(paths)} are one path; name two")
-
-
-def _warn_of_children(samples: AxisLabels) -> None:
-    """Tell of samples whose parents are both among them."""
-    names = ("family", "individual", "father", "mother")
-    if not set(names) <= set(samples.extra):
-        return
-    family, individual, father, mother = (np.asarray(samples.extra[c]).tolist() for c in names)
-    there = set(zip(family, individual, strict=True))
-    children = sum(
-        NO_PARENT not in (f, m) and (home, f) in there and (home, m) in there
-        for home, f, m in zip(family, father, mother, strict=True)
-    )
-    if children:
-        warnings.warn(
-            f"{children} of {len(samples)} samples have both parents in the data; PLINK would use "
-            "founders only for frequencies, and relatives make components of their own: see "
-            "fit_samples",
-            NonFounderWarning,
-            stacklevel=3,
-        )
