@@ -16,7 +16,7 @@ from streampca.errors import InvalidInputError
 from streampca.jobs.sections import MODELS, NUMBER, OPTIONAL, SECTIONS, Entry
 from streampca.sources.urls import hide_secrets
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 16  # parsed in less than a second
 SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "https")  # that a job may read from
 RUNNING = ("memory_limit", "scheduler", "progress", "checkpoint", "warm_start", "rates")
 
@@ -58,7 +58,7 @@ def read_job(path: str | os.PathLike[str]) -> Job:
 
 
 def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The entries of a YAML file without aliases, of at most 1 MiB. Raises ConfigError."""
+    """The entries of a YAML file without aliases, of at most 64 KiB. Raises ConfigError."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -68,10 +68,12 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            for key in keys:
-                if not isinstance(key, str) or keys.count(key) > 1:
+            seen = set()
+            for node_of_key, _ in node.value:
+                key = self.construct_object(node_of_key, deep=True)
+                if not isinstance(key, str) or key in seen:
                     raise ConfigError(f"{path}: {key!r} is there twice, or is no name")
+                seen.add(key)
             return super().construct_mapping(node, deep)
 
     try:

@@ -113,7 +113,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
     with open(path, "ab") as file:
         file.truncate(10 << 20)
-    with pytest.raises(ConfigError, match="more than 1048576 bytes"):
+    with pytest.raises(ConfigError, match="more than 65536 bytes"):
         read_job(path)
     with pytest.raises(ConfigError, match="No such file"):
         read_job(tmp_path / "nowhere")
