@@ -1,0 +1,100 @@
+"""What ``configs/schedulers`` holds is what cron, systemd and Kubernetes take, and what we take."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from streampca.cli.main import EXIT, FAILED, build_parser
+from streampca.cli.refresh import TERMINATED
+from streampca.errors import BusyError, DamagedSourceError, SourceError
+from streampca.jobs.config import ConfigError
+from streampca.jobs.outcome import EXIT as OUTCOMES
+from streampca.jobs.outcome import REFUSED
+
+FOLDER = Path(__file__).parents[1] / "configs" / "schedulers"
+CODES = {*(code for _, code in EXIT), *OUTCOMES.values(), FAILED, TERMINATED}
+IN_VAIN = {65, 66, 78}  # of which trying again is no use
+
+
+def check_command(words: list[str]) -> None:
+    """The parser of our own takes it."""
+    assert words[0].rpartition("/")[2] == "streampca"
+    arguments = build_parser().parse_args(words[1:])
+    assert arguments.job.endswith("nightly.yaml")
+
+
+def unit(name: str) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=True, interpolation=None, delimiters="=")
+    parser.optionxform = str  # type: ignore[method-assign,assignment]
+    parser.read(FOLDER / name)
+    return parser
+
+
+def test_the_units(tmp_path: Path) -> None:
+    service, timer = unit("nightly.service"), unit("nightly.timer")
+    check_command(shlex.split(service["Service"]["ExecStart"]))
+    assert service["Service"]["Type"] == "oneshot"
+    assert {int(code) for code in service["Service"]["RestartPreventExitStatus"].split()} == IN_VAIN
+    assert service["Service"]["SuccessExitStatus"] == "75"
+    assert timer["Timer"]["OnCalendar"] == "*-*-* 02:00:00"
+    if shutil.which("systemd-analyze") is None:
+        return
+    for name in ("nightly.service", "nightly.timer"):  # with a program that is there
+        text = (FOLDER / name).read_text().replace("/srv/job/.venv/bin/streampca", "/bin/true")
+        (tmp_path / name).write_text(text)
+    said = subprocess.run(
+        ["systemd-analyze", "verify", *(str(tmp_path / name) for name in
+         ("nightly.service", "nightly.timer"))], capture_output=True, text=True,
+    )  # fmt: skip
+    complaints = [line for line in said.stderr.splitlines() if "nightly" in line]
+    assert complaints == []
+
+
+def test_the_crontab() -> None:
+    lines = [line for line in (FOLDER / "crontab").read_text().splitlines() if line[:1].isdigit()]
+    days = set()
+    for line in lines:
+        *when, command = line.split(None, 5)
+        assert [bool(re.fullmatch(r"[\d*,/-]+", one)) for one in when] == [True] * 5
+        first, last = (when[4].split("-") * 2)[:2]
+        days |= set(range(int(first), int(last) + 1))
+        assert "%" not in command  # cron would end the line there
+        change, _, rest = command.partition(" && ")
+        assert change == "cd /srv/job"
+        check_command(shlex.split(rest.partition(" >>")[0]))
+    assert days == set(range(7))
+
+
+def test_the_cron_job() -> None:
+    job = yaml.safe_load((FOLDER / "cronjob.yaml").read_text())
+    assert (job["apiVersion"], job["kind"]) == ("batch/v1", "CronJob")
+    spec: dict[str, Any] = job["spec"]["jobTemplate"]["spec"]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    check_command(container["command"])
+    rule = spec["podFailurePolicy"]["rules"][0]
+    assert set(rule["onExitCodes"]["values"]) == IN_VAIN
+    assert rule["onExitCodes"]["containerName"] == container["name"]
+    assert pod["restartPolicy"] == "Never"  # or a podFailurePolicy is not allowed
+    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    assert {one["name"] for one in pod["volumes"]} == set(mounts)
+    assert container["command"][2].startswith(mounts["job"])
+
+
+def test_the_codes_are_those_that_we_return() -> None:
+    readme = (FOLDER.parents[1] / "README.md").read_text()
+    table = {int(code) for code in re.findall(r"^\| (\d+) \|", readme, re.M)}
+    assert table == CODES | {0, 130}
+    assert IN_VAIN < CODES
+    assert next(c for k, c in EXIT if issubclass(BusyError, k)) == 75
+    assert next(c for k, c in EXIT if issubclass(ConfigError, k)) == 78
+    assert next(c for k, c in EXIT if issubclass(DamagedSourceError, k)) == 65 == OUTCOMES[REFUSED]
+    assert next(c for k, c in EXIT if issubclass(SourceError, k)) == 66
