@@ -9,7 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+
+# of examples that a test asks for no other number of; how long one takes is the machine's affair
+hypothesis.settings.register_profile("streampca", max_examples=40, deadline=None)
+hypothesis.settings.load_profile("streampca")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca.kernels import column_stats
@@ -31,7 +31,6 @@ def blocks(draw: st.DrawFn) -> tuple[np.ndarray, float | None]:
 
 
 @given(blocks())
-@settings(deadline=None)
 def test_statistics(case: tuple) -> None:
     x, missing = case
     mask = None if missing is None else x == missing
@@ -55,7 +54,6 @@ def test_sums_of_many_rows_do_not_overflow() -> None:
 
 
 @given(blocks(), st.data())
-@settings(deadline=None)
 def test_standardised_parts(case: tuple, data: st.DataObject) -> None:
     x, missing = case
     m = x.shape[1]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
@@ -42,7 +42,6 @@ def opened(x: np.ndarray, kind: str) -> streampca.ChunkedMatrix:
 
 
 @given(cases())
-@settings(deadline=None)
 def test_equals_numpy(case: tuple) -> None:
     n, p, kind, rows, columns, axis = case
     x = np.random.default_rng(n * 13 + p).integers(-1, 3, (n, p)).astype(np.int8)

@@ -50,7 +50,7 @@ def counted(alleles):
     return out
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     shape=st.tuples(st.integers(1, 5), st.integers(1, 40), st.integers(1, 4)),
     dtype=st.sampled_from(["i1", "i2", "i4"]),

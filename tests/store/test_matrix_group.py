@@ -38,7 +38,7 @@ def content(sink: GroupSink) -> np.ndarray:
     return values.T if sink.layout.along else values
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     cuts=st.sets(st.integers(1, 19)),
     chunk=st.integers(1, 25),
