@@ -16,8 +16,8 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels, component_axis, weighted_divisors
 from streampca.models.design import Design
 from streampca.models.eof_views import EofViews
-from streampca.models.genotypes.numbers import genotype_tables
 from streampca.models.pca.gram_outputs import read_components
+from streampca.models.result_views import dataset_of, spectrum_table
 from streampca.models.saved_labels import labels_from_saved, labels_to_saved, plain
 from streampca.solvers import Certificate, TracyWidom, tracy_widom_test
 from streampca.store import read_bundle, write_bundle
@@ -263,22 +263,7 @@ class Decomposition:
 
     def table(self, rows: int = 10) -> str:
         """The leading part of the spectrum as text."""
-        head = f"{'component':>9} {'variance':>12} {'share':>8} {'cumulative':>10}"
-        certificate = self.certificate
-        head += "" if certificate is None else f" {'+-':>9} {'angle <=':>9}"
-        lines = [head]
-        shares = self.explained_variance_ratio
-        for i in range(min(rows, self.n_components)):
-            line = (
-                f"{i + 1:>9} {self.explained_variance[i]:>12.6g} {shares[i]:>8.2%} "
-                f"{shares[: i + 1].sum():>10.2%}"
-            )
-            if certificate is not None:
-                line += f" {certificate.variance_bound[i]:>9.1e} {certificate.angle_bound[i]:>9.1e}"
-            lines.append(line)
-        if self.n_components > rows:
-            lines.append(f"      ... {self.n_components - rows} more")
-        return "\n".join(lines)
+        return spectrum_table(self, rows)
 
     def __repr__(self) -> str:
         return f"<Decomposition: {self._headline()}>"
@@ -307,34 +292,7 @@ class Decomposition:
         ``observed_alleles`` behind it, ``used`` variants, ``tracy_widom_p``,
         ``missing_by_sample`` and, where others were scored too, the ``fitted`` samples.
         """
-        from streampca.sources.labelled import to_dataset
-
-        component, features = self.component_axis, self.labels.features
-        mean = np.array(self.mean)
-        mean[self.dropped] = np.nan
-        tables: dict[str, tuple[Array, list[AxisLabels]]] = {
-            "explained_variance": (self.explained_variance, [component]),
-            "explained_variance_ratio": (self.explained_variance_ratio, [component]),
-            "mean": (mean, [features]),
-        }
-        if self.components is not None:
-            components = np.array(self.components)
-            components[:, self.dropped] = np.nan
-            tables["components"] = (components, [component, features])
-        if self.scores is not None:
-            tables["scores"] = (self.scores, [self.labels.samples, component])
-        for name in ("row_mean", "row_scale"):
-            if (values := getattr(self, name)) is not None:
-                tables[name] = (values, [self.labels.samples])
-        attributes = {"method": self.method, "n_samples": self.n_samples}
-        if self.method == "GenotypePCA":
-            tables |= genotype_tables(self, component)
-            attributes["n_features_used"] = self.n_features_used
-        dataset = to_dataset(tables, attributes)
-        for name in {"mean", "mean_", *(f"mean_{v}" for v in features.parts)}:
-            if name in dataset.data_vars:
-                dataset[name].attrs.update(self.labels.attrs_of(name.removeprefix("mean_")))
-        return dataset
+        return dataset_of(self)
 
     # -- at rest ------------------------------------------------------------------------------
 

@@ -1,0 +1,66 @@
+"""A decomposition to be looked at: its spectrum as text, all of it as an xarray Dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels
+from streampca.models.genotypes.numbers import genotype_tables
+
+if TYPE_CHECKING:
+    from streampca.models.decomposition import Decomposition
+
+
+def spectrum_table(result: Decomposition, rows: int) -> str:
+    """The leading part of the spectrum, one component a line, with the bounds of each."""
+    head = f"{'component':>9} {'variance':>12} {'share':>8} {'cumulative':>10}"
+    certificate = result.certificate
+    head += "" if certificate is None else f" {'+-':>9} {'angle <=':>9}"
+    lines = [head]
+    shares = result.explained_variance_ratio
+    for i in range(min(rows, result.n_components)):
+        line = (
+            f"{i + 1:>9} {result.explained_variance[i]:>12.6g} {shares[i]:>8.2%} "
+            f"{shares[: i + 1].sum():>10.2%}"
+        )
+        if certificate is not None:
+            line += f" {certificate.variance_bound[i]:>9.1e} {certificate.angle_bound[i]:>9.1e}"
+        lines.append(line)
+    if result.n_components > rows:
+        lines.append(f"      ... {result.n_components - rows} more")
+    return "\n".join(lines)
+
+
+def dataset_of(result: Decomposition) -> Any:
+    """An xarray.Dataset of all arrays with their labels: see ``Decomposition.to_xarray``."""
+    from streampca.sources.labelled import to_dataset
+
+    component, features = result.component_axis, result.labels.features
+    mean = np.array(result.mean)
+    mean[result.dropped] = np.nan
+    tables: dict[str, tuple[Array, list[AxisLabels]]] = {
+        "explained_variance": (result.explained_variance, [component]),
+        "explained_variance_ratio": (result.explained_variance_ratio, [component]),
+        "mean": (mean, [features]),
+    }
+    if result.components is not None:
+        components = np.array(result.components)
+        components[:, result.dropped] = np.nan
+        tables["components"] = (components, [component, features])
+    if result.scores is not None:
+        tables["scores"] = (result.scores, [result.labels.samples, component])
+    for name in ("row_mean", "row_scale"):
+        if (values := getattr(result, name)) is not None:
+            tables[name] = (values, [result.labels.samples])
+    attributes = {"method": result.method, "n_samples": result.n_samples}
+    if result.method == "GenotypePCA":
+        tables |= genotype_tables(result, component)
+        attributes["n_features_used"] = result.n_features_used
+    dataset = to_dataset(tables, attributes)
+    for name in {"mean", "mean_", *(f"mean_{v}" for v in features.parts)}:
+        if name in dataset.data_vars:
+            dataset[name].attrs.update(result.labels.attrs_of(name.removeprefix("mean_")))
+    return dataset
