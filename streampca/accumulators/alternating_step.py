@@ -71,6 +71,11 @@ class AlternatingStep(Accumulator):
         self.residual: Any = None  # (candidates,) |W (Z - U V')|^2
         self.singular: Any = None  # (candidates,) lines of fewer independent observations than r
 
+    def emptied(self) -> Self:
+        fresh = self.blank()
+        fresh._left, fresh._right = self._left.emptied(), self._right.emptied()
+        return fresh
+
     @property
     def left(self) -> Array | None:
         """(sum of r (r + 1) / 2, m) U' diag(w_j) U of every j across; r + 1 for r with means."""

@@ -59,6 +59,10 @@ class Accumulator(ABC):
         """An empty accumulator of the same settings."""
         return type(self)(**{name: getattr(self, name) for name in self.settings})
 
+    def emptied(self) -> Self:
+        """An empty one that may use large arrays of this one again, which is done with."""
+        return self.blank()
+
     def copied(self) -> Self:
         """A copy that shares no array."""
         return copy.deepcopy(self)

@@ -51,6 +51,11 @@ class FilledStep(Accumulator):
         self.cells = 0
         self.residual: Any = None  # (candidates,) |W (Z - Xhat_new)|^2
 
+    def emptied(self) -> Self:
+        fresh = self.blank()
+        fresh._product = self._product.emptied()
+        return fresh
+
     @property
     def product(self) -> Array | None:
         """(candidates m, m) lower triangles of Y'Y, or (sum of ranks, m) S'Y."""

@@ -32,6 +32,7 @@ class Gram(Accumulator):
         self.n_features = 0
         self.n_used = 0  # neither constant, nor filtered, nor without observation
         self._product: Any = None  # (n, n) working dtype, lower, of the open span
+        self._spare: Any = None  # one that is not needed any more
         self._blocks = 0
 
     def update(self, block: Any) -> None:
@@ -47,7 +48,7 @@ class Gram(Accumulator):
         if full or (self._product is not None and self._product.dtype != dtype):
             self.settle()
         if self._product is None:
-            self._product = zeros((n, n), dtype)
+            self._product, self._spare = zeros((n, n), dtype, self._spare), None
         if self.z_probe is None:
             self.z_probe = np.zeros(n)
         for tile in block.tiles(dtype, center=scaling.center, scale=scaling.scale):
@@ -57,6 +58,11 @@ class Gram(Accumulator):
         unused = scaling.constant | scaling.filtered | (stats.count == 0)
         self.n_used += block.length - int(np.count_nonzero(unused))
         self._blocks += 1
+
+    def emptied(self) -> Self:
+        fresh = self.blank()
+        fresh._spare = self._product
+        return fresh
 
     def settle(self) -> None:
         if self._product is not None:

@@ -49,6 +49,7 @@ class LeadingDirections(Accumulator):
         self.lost = 0.0  # norms of what was cut off: F'F <= S <= F'F + lost I, without scaling
         self.lost_trace = 0.0
         self.factor: Any = None  # (at most width, m) working dtype, orthogonal rows
+        self._spare: Any = None  # one that is not needed any more
 
     @staticmethod
     def rows_at_once(width: int) -> int:
@@ -75,6 +76,11 @@ class LeadingDirections(Accumulator):
             for part in row_pieces(len(rows), 1, self.rows_at_once(self.width)):
                 self._absorb(rows[part], bridge)
                 bridge = bridge[:0]
+
+    def emptied(self) -> Self:
+        fresh = self.blank()
+        fresh._spare = self.factor
+        return fresh
 
     def merge(self, other: Self) -> None:
         if other.factor is None:
@@ -143,7 +149,9 @@ class LeadingDirections(Accumulator):
         self.lost_trace += float(cut.sum())
         turn = vectors[:, kept].T.astype(self.factor.dtype)
         turns = [np.ascontiguousarray(turn[:, rows]) for rows in own]
-        into = self.factor if len(kept) == k else zeros((len(kept), m), turn.dtype)
+        into = self.factor
+        if len(kept) != k:
+            into, self._spare = zeros((len(kept), m), turn.dtype, self._spare), None
         for piece in columns:
             fresh = np.zeros((len(kept), piece.stop - piece.start), turn.dtype)
             for rotation, rows in zip(turns, parts, strict=True):

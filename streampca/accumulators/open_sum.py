@@ -21,6 +21,11 @@ class OpenSum:
     closed: Any = None
     _open: Any = None
     _blocks: int = 0
+    _spare: Any = None  # an array that is not needed any more
+
+    def emptied(self) -> OpenSum:
+        """No sums, and the room that they took."""
+        return OpenSum(_spare=self._open)
 
     def open(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """What this block adds to: zeros at first, and again after OPEN_BLOCKS blocks."""
@@ -28,7 +33,7 @@ class OpenSum:
         if self._blocks >= OPEN_BLOCKS or (self._open is not None and self._open.dtype != dtype):
             self.settle()
         if self._open is None:
-            self._open = zeros(shape, dtype)
+            self._open, self._spare = zeros(shape, dtype, self._spare), None
         self._blocks += 1
         return np.asarray(self._open)
 

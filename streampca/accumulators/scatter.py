@@ -54,7 +54,13 @@ class Scatter(Accumulator):
         self.s: Any = None  # (p, p) float64, lower triangle: sum w (x-mean)(x-mean)'
         self.slack = 0.0  # bound of the rounding error in any entry of s
         self.forgotten = 0.0  # the slack when rows were last removed: it was that of larger sums
+        self._spare: Any = None  # a product that is not needed any more
         self._reopen()
+
+    def emptied(self) -> Self:
+        fresh = self.blank()
+        fresh._spare = self._product
+        return fresh
 
     def _reopen(self) -> None:
         self._blocks = 0
@@ -75,7 +81,7 @@ class Scatter(Accumulator):
         if self._product is None:
             self._shift, self._total = np.zeros(p, dtype), np.zeros(p)
             self._fixed = np.full(p, not self.center)
-            self._product = zeros((p, p), dtype)
+            self._product, self._spare = zeros((p, p), dtype, self._spare), None
         if self.missing is None:
             self.missing = np.zeros(p, dtype=np.int64)
         if block.length == 0:

@@ -52,6 +52,7 @@ class SubspaceStep(Accumulator):
         self.standardize = standardize
         self.product: Any = None  # (m, width) float64
         self._open: Any = None  # (m, width) working dtype, of the open span
+        self._spare: Any = None  # one that is not needed any more
         self._blocks = 0  # dense ones, or
         self._lines = 0  # of sparse ones, that are open
         self.sums: Any = None  # (width,) of sparse blocks: what the centers take off,
@@ -87,7 +88,7 @@ class SubspaceStep(Accumulator):
         if self._blocks >= OPEN_BLOCKS or (self._open is not None and self._open.dtype != dtype):
             self.settle()
         if self._open is None:
-            self._open = zeros((m, self.width), dtype)
+            self._open, self._spare = zeros((m, self.width), dtype, self._spare), None
         image = np.empty((block.length if self.images else 0, self.width), block.work_dtype)
         for tile in block.tiles(block.work_dtype, center=center, scale=scale, thin=True):
             rows = tile.values.T if block.axis else tile.values
@@ -102,6 +103,11 @@ class SubspaceStep(Accumulator):
         self._blocks += 1
         return image
 
+    def emptied(self) -> Self:
+        fresh = self.blank()
+        fresh._spare = self._open
+        return fresh
+
     def settle(self) -> None:
         if self._open is not None:
             self.product = _added(self.product, self._open[:, : self.width])
@@ -114,7 +120,8 @@ class SubspaceStep(Accumulator):
         if self._lines >= LINES or (self._open is not None and self._open.dtype != q.dtype):
             self.settle()
         if self._open is None:
-            self._open = zeros((len(q), whole_vectors(self.width, q.itemsize)), q.dtype)
+            shape = (len(q), whole_vectors(self.width, q.itemsize))
+            self._open, self._spare = zeros(shape, q.dtype, self._spare), None
         self._lines += block.length
         self.sums = np.zeros(self.width) if self.sums is None else self.sums
         entries = block.entries

@@ -22,8 +22,15 @@ def pages(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8)
 
 
-def zeros(shape: tuple[int, ...], dtype: Any = float) -> Array:
-    """``np.zeros``; where large, in pages of its own."""
+def zeros(shape: tuple[int, ...], dtype: Any = float, spare: Array | None = None) -> Array:
+    """``np.zeros``; where large, in pages of its own.
+
+    spare : an array that nobody needs any more, taken where it fits: new pages cost more to come
+    by than to be filled.
+    """
+    if spare is not None and (spare.shape, spare.dtype) == (shape, np.dtype(dtype)):
+        spare.fill(0)
+        return spare
     nbytes = prod(shape) * np.dtype(dtype).itemsize
     if nbytes < LARGE_NBYTES:
         return np.zeros(shape, dtype)

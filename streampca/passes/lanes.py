@@ -21,12 +21,12 @@ def run_on_lanes(work: Work, todo: list[tuple[int, range]], execution: Execution
             if not sink.concurrent_threads(work.matrix.edges)
         )  # fmt: skip
     stop = threading.Event()
-    if n_lanes == 1:
-        ahead = execution.blocks_ahead if sum(len(span) for _, span in todo) > 1 else 0
+    if len(todo) == 1:
+        number, span = todo[0]
+        ahead = execution.blocks_ahead if len(span) > 1 else 0
+        ready = lambda block: fold.block_done(values_nbytes(block))  # noqa: E731
         try:
-            for number, span in todo:
-                ready = lambda block: fold.block_done(values_nbytes(block))  # noqa: E731
-                fold.take(number, fold_span(work, span, ahead, stop, ready))
+            fold.take(number, fold_span(work, span, ahead, stop, ready))
         except BaseException:
             stop.set()
             raise
@@ -127,8 +127,9 @@ class _Lanes:
                 result.live = reader.most_live
                 self.fold.take(number, result)
                 order.spans.pop(0)
-                result = SpanResult(self.work.fresh(), [])
                 self._until_merged(number)
+                merged = result.accumulators.items()
+                result = SpanResult({name: one.emptied() for name, one in merged}, [])
             del block
 
     def _until_merged(self, number: int) -> None:

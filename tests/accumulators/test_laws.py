@@ -1293,3 +1293,20 @@ def held(value: Any) -> int:
     if dataclasses.is_dataclass(value) and not isinstance(value, Standardize):
         return sum(held(getattr(value, f.name)) for f in dataclasses.fields(value))
     return 0
+
+
+@every
+def test_an_emptied_one_begins_anew_and_leaves_what_was_merged(case: Case) -> None:
+    """It may use the arrays of the one before, which a total has taken in."""
+    d = data(26, 12, 5)
+    length = d.x.shape[case.axis]
+    first, second = blocks(case, d, (0, length // 2, length))
+    used, fresh, total, kept = (case.make() for _ in range(4))
+    used.update(first)
+    fresh.update(second)
+    total.merge(used)
+    kept.merge(used.copied())
+    again = used.emptied()
+    again.update(second)
+    assert frozen(again.state()) == frozen(fresh.state())
+    assert frozen(total.state()) == frozen(kept.state())

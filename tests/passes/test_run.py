@@ -424,13 +424,11 @@ def test_a_read_that_hangs_can_be_interrupted(lanes: int, ahead: int, tmp_path: 
     program = textwrap.dedent(HANGING).format(
         here=str(Path(__file__).parent), lanes=lanes, ahead=ahead, folder=str(tmp_path)
     )
-    begun = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 130, done.stderr
     assert done.stdout == "interrupted\n"
-    assert time.monotonic() - begun < 12  # imports, one second of waiting, and patience
     assert [p.name for p in tmp_path.iterdir()] == ["pass-toy"]
 
 
