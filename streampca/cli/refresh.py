@@ -25,6 +25,10 @@ def add_commands(commands: Any) -> None:
     one.add_argument("job", metavar="CONFIG", help="the job, a YAML file: see configs/")
     one.add_argument("--verify", choices=("stat", "full"), help="in place of what the job says")
     one.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    one.add_argument(
+        "--resume", action=argparse.BooleanOptionalAction, default=True,
+        help="go on where an interrupted refresh of the same data was",
+    )  # fmt: skip
     one.add_argument("-q", "--quiet", action="store_true", help="no words on stderr")
 
     config = commands.add_parser("config", help="check a job file, or print the schema of one")
@@ -39,7 +43,9 @@ def run_refresh(arguments: argparse.Namespace) -> int:
     """``streampca refresh``: one line of JSON on stdout, words on stderr."""
     job = check_job(read_yaml(arguments.job), arguments.job)
     signal.signal(signal.SIGTERM, _terminated)
-    outcome = refresh(job, verify=arguments.verify, dry_run=arguments.dry_run)
+    outcome = refresh(
+        job, verify=arguments.verify, dry_run=arguments.dry_run, resume=arguments.resume
+    )
     print(outcome.to_json())
     if not arguments.quiet:
         print(in_words(outcome), file=sys.stderr)

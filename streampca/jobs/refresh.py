@@ -34,18 +34,20 @@ from streampca.store.sinks import refuse_occupied
 
 
 def refresh(
-    job: Job, *, verify: str | None = None, dry_run: bool = False, progress: Any = None
-) -> Outcome:
+    job: Job, *, verify: str | None = None, dry_run: bool = False, resume: bool = True,
+    progress: Any = None,
+) -> Outcome:  # fmt: skip
     """Bring the model store of a job up to its source.
 
     verify : "stat" (length and time of every old chunk; the bytes of those that differ) or "full"
         (every byte), in place of what the job says.  dry_run : only find out what would be done.
+    resume : go on where an interrupted refresh of the same data was; else begin anew.
 
     Of a Zarr array an ``IncrementalPCA`` takes appended rows exactly, and reads these alone; where
     old chunks changed it reads again the spans of rows that hold them, if their sums were kept;
-    every other change is a full fit. Nothing is published where nothing
-    changed. A version that the gate refuses stays as a candidate and is not computed again. What
-    an interrupted pass had lies in ``<store>.work``, and the next refresh goes on from there.
+    every other change is a full fit. Nothing is published where nothing changed. A version that
+    the gate refuses stays as a candidate and is not computed again. What an interrupted pass had
+    lies in ``<store>.work``: at most what the last checkpoint interval did is done again.
 
     Raises BusyError where another job holds the lock or was first, ChangingSourceError where the
     source changed while it was read, twice; DamagedSourceError where old chunks are gone.
@@ -55,6 +57,8 @@ def refresh(
         outcome = _Run(job, verify, progress).go(dry_run=True)
     else:
         with only_one(job.store):
+            if not resume:
+                _clear(job)
             try:
                 outcome = _Run(job, verify, progress).go()
             except ChangingSourceError:  # a writer was at it: once more, of what is there now
@@ -109,7 +113,7 @@ class _Run:
             outcome.status = PLANNED
             return outcome
         with started(self.job.cluster, self.job.scheduler) as self.scheduler:
-            work.estimator, work.folder = self._estimator(), self._work_folder()
+            work.estimator, work.folder = self._estimator(), _work_folder(self.job)
             return self._work(found, outcome, work)
 
     def _old_samples(self, found: State) -> int:
@@ -178,8 +182,7 @@ class _Run:
         )  # fmt: skip
         outcome.version = version.number
         outcome.status = REFUSED if outcome.gate else PUBLISHED
-        if (folder := self._work_folder()) is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+        _clear(self.job)
         if self.job.keep is not None:
             outcome.removed = len(self.store.gc(self.job.keep))
         return outcome
@@ -187,12 +190,8 @@ class _Run:
     def _estimator(self) -> Any:
         return self.job.estimator(
             memory_limit=self.job.memory_limit, scheduler=self.scheduler,
-            progress=self.progress, checkpoint=self._work_folder(),
+            progress=self.progress, checkpoint=_work_folder(self.job),
         )  # fmt: skip
-
-    def _work_folder(self) -> str | None:
-        """Where an interrupted pass leaves what it has, beside a local store."""
-        return None if "://" in self.job.store else f"{self.job.store.rstrip('/')}.work"
 
     def _write_scores(
         self, result: Decomposition, found: State, outcome: Outcome
@@ -229,6 +228,16 @@ class _Run:
             "cost": {"passes": [plain(vars(cost)) for cost in costs],
                      "verified_bytes": outcome.verified_bytes},
         }  # fmt: skip
+
+
+def _work_folder(job: Job) -> str | None:
+    """Where an interrupted pass leaves what it has, beside a local store."""
+    return None if "://" in job.store else f"{job.store.rstrip('/')}.work"
+
+
+def _clear(job: Job) -> None:
+    if (folder := _work_folder(job)) is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _into_place(path: str, write: Callable[[str], Any]) -> None:

@@ -131,12 +131,20 @@ def test_of_eight_at_once_one_publishes(tmp_path: Path, server: Any) -> None:
     race(tmp_path, server, 1, locked=False)
 
 
-@pytest.mark.parametrize("rounds", [slow(6), soak(50)])
+@pytest.mark.parametrize("rounds", [slow(6), soak(100)])
 @pytest.mark.parametrize("locked", [True, False], ids=["with a lock", "by the log alone"])
 def test_of_eight_at_once_one_publishes_every_time(
     locked: bool, rounds: int, tmp_path: Path, server: Any
 ) -> None:
     race(tmp_path, server, rounds, locked)
+
+
+@pytest.mark.soak
+def test_of_eight_that_make_the_store_one_publishes_every_time(tmp_path: Path, server: Any) -> None:
+    """The first round again and again: there is no store yet, no log, no scores to exchange."""
+    for trial in range(100):
+        (tmp_path / str(trial)).mkdir()
+        race(tmp_path / str(trial), server, 1, locked=False)
 
 
 @pytest.mark.parametrize("limit", [slow(300), 700, slow(3000)])

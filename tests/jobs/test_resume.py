@@ -1,0 +1,120 @@
+"""A refresh that is ended in the middle: what it leaves, and how little is done again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+import zarr
+
+import streampca
+from streampca.cli import main
+from streampca.jobs import least_work
+from streampca.models.pca import kept_spans
+from streampca.passes.checkpoint import Checkpoint
+from streampca.passes.fold import Fold
+from streampca.sources.zarr_store import ZarrReader
+
+P, ROWS, CHUNKS = 5, 8, 120  # one chunk is one block
+SPAN, LANES, INTERVAL = 7, 2, 3  # blocks of a span, lanes of the plan, spans between checkpoints
+IN_FLIGHT = LANES * (SPAN + 2)  # spans that were not merged, and what was read ahead
+
+
+@pytest.fixture
+def _handler() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    array = zarr.create_array(
+        str(tmp_path / "x.zarr"), shape=(ROWS * CHUNKS, P), chunks=(ROWS, P), dtype="f8"
+    )
+    array[...] = np.random.default_rng(1).standard_normal(array.shape) * np.linspace(3, 1, P) + 2
+    path = tmp_path / "job.yaml"
+    model = {"n_components": 2, "batch_size": ROWS}
+    for name in ("models", "beside"):
+        entries = {"source": {"path": str(tmp_path / "x.zarr")}, "model": model, "settle": 0,
+                   "store": str(tmp_path / name)}  # fmt: skip
+        path.with_name(f"{name}.yaml").write_text(yaml.safe_dump(entries))
+    return path.with_name("models.yaml")
+
+
+def end_at(block: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """This process gets a SIGTERM when it reads that many blocks; what was read is listed."""
+    read, seen = ZarrReader.read, []
+
+    def counted(self: Any, index: Any, buffer: Any = None) -> Any:
+        seen.append(index[0])
+        if len(seen) == block:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return read(self, index, buffer)
+
+    monkeypatch.setattr(ZarrReader, "read", counted)
+    return seen
+
+
+def same_as_uninterrupted(job: Path) -> None:
+    assert main(["refresh", str(job.with_name("beside.yaml")), "-q"]) == 0
+    a, b = (streampca.ModelStore(job.with_name(name)).latest().state().state_to_saved()[0]
+            for name in ("models", "beside"))  # fmt: skip
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name])
+
+
+@pytest.mark.usefixtures("_handler")
+@pytest.mark.parametrize("spans", [1, 5], ids=["one pass", "five spans that are kept"])
+@pytest.mark.parametrize("how", ["terminated", "killed"])
+def test_at_most_one_checkpoint_interval_is_done_again(
+    how: str, spans: int, job: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """A SIGTERM leaves a checkpoint of all that was merged and exits with 143; after a death
+    without a word there is the last one that was due."""
+    monkeypatch.setattr(kept_spans, "LEAST_NBYTES", 0)
+    monkeypatch.setattr(kept_spans, "MOST", spans)
+    if how == "killed":
+        monkeypatch.setattr(least_work, "EVERY", 0.0)
+    with monkeypatch.context() as patch:
+        seen = end_at(70, patch)
+        if how == "killed":
+            save = lambda self, n, total: n % INTERVAL or self.save(n, total)  # noqa: E731
+            patch.setattr(Checkpoint, "save_if_due", save)
+            patch.setattr(Fold, "interrupted", lambda self, error: setattr(self, "_closed", True))
+        with pytest.raises(SystemExit) as stop:
+            main(["refresh", str(job), "-q"])
+        assert stop.value.code == 143
+        first = len(seen)
+    assert 70 <= first < CHUNKS, "a block was under way when the signal came"
+    left = sorted(one.name for one in job.with_name("models.work").iterdir())
+    assert left == (["pass-append"] if spans == 1 else ["pass-append", "spans"])
+    assert not job.with_name("models").exists()
+    assert main(["refresh", str(job), "-q"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    again = first + told["chunk_reads"] - CHUNKS
+    allowed = IN_FLIGHT + (INTERVAL * SPAN if how == "killed" else 0)
+    assert 0 <= again <= allowed
+    assert told["chunk_reads"] == CHUNKS - told["resumed_blocks"]
+    assert not job.with_name("models.work").exists()
+    same_as_uninterrupted(job)
+
+
+@pytest.mark.usefixtures("_handler")
+def test_no_resume_begins_anew(job: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    with monkeypatch.context() as patch:
+        end_at(70, patch)
+        with pytest.raises(SystemExit):
+            main(["refresh", str(job), "-q"])
+    assert main(["refresh", str(job), "-q", "--no-resume"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["resumed_blocks"], told["chunk_reads"]) == (0, CHUNKS)
+    same_as_uninterrupted(job)
