@@ -5,7 +5,7 @@
 The same fit four ways, in turn, the median of each: bare (nothing is counted or checked), guarded
 (every read is counted and must be there), with a ledger (the checksum of every chunk, two listings
 of all), and with checkpoints. Of each the time, and the processor time of all threads: on a machine
-that others use only the second can be compared. Then what one checkpoint takes, beside the interval.
+that others use only the second can be compared. Then one checkpoint, beside the interval.
 """
 
 from __future__ import annotations
