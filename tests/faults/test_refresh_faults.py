@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -175,8 +176,15 @@ def test_every_step_of_the_store_may_fail(
     checked = check_job(entries, "job")
     refresh(checked)
     job.check_same(job.whole())
+    kept = tmp_path / "kept"
+    for name in ("models", "beside", "x.zarr"):
+        shutil.copytree(tmp_path / name, kept / name)
     at = steps = 0
     while True:
+        for name in ("models", "beside", "x.zarr"):  # a longer log would have more steps each time
+            shutil.rmtree(tmp_path / name)
+            shutil.copytree(kept / name, tmp_path / name)
+        job.array = zarr.open_array(str(tmp_path / "x.zarr"))
         job.append(3)
         before = job.whole()
         faulty: list[FaultyBackend] = []
