@@ -114,13 +114,14 @@ def run_em(
     tol: float,
     execution: Execution,
     weights: Array | None,
+    warn: bool = True,
 ) -> EmResult:
     """EM from ``state``, one read a step; the trace is the log-likelihood of the data.
 
     plan : of the steps alone; ``execution.n_passes`` counts those before it too.
     scale : (p,) divisors of the columns, 0 for those that are left out, or None.
     weights : (n,) of the samples, or None.  shared, lower : as :func:`expanded_step`.
-    Warns (AccuracyWarning) where the likelihood may still gain more than ``tol``.
+    Warns (AccuracyWarning), if asked, where the likelihood may still gain more than ``tol``.
     """
     one, most = plan.passes[0], plan.passes[0].times
     before = execution.n_passes - most
@@ -133,7 +134,7 @@ def run_em(
     stepper = _BySamples if one.axis == 0 else _ByFeatures
     found = iterate(stepper(read, state, scale, shared, lower, weights), tol, most)
     execution.finished()
-    if not found.converged:
+    if warn and not found.converged:
         warnings.warn(
             f"EM has not converged in max_passes={most}: the log-likelihood may still gain about "
             f"{found.gain:.2g} (tol={tol:g})",

@@ -15,7 +15,7 @@ from streampca.models.assemble import provenance
 from streampca.models.given import resolve_given
 from streampca.models.latent.em import em_plan, joined_plan
 from streampca.models.latent.latent import LatentModel
-from streampca.models.latent.ppca_fit import fit_by_em, has_holes
+from streampca.models.latent.ppca_fit import LARGEST, fewest_around_holes, fit_by_em, has_holes
 from streampca.models.latent.ppca_result import (
     ProbabilisticDecomposition,
     bic_of,
@@ -28,7 +28,6 @@ from streampca.passes import PassCost, Plan
 from streampca.solvers import known_count
 from streampca.sources import as_matrix
 
-UNKNOWN = 32  # components for which memory is planned where the spectrum decides their number
 NOT_OF_PCA = ("missing", "tol", "max_passes", "whiten", "n_components")
 BIC = "bic"
 
@@ -38,13 +37,15 @@ class PPCA(LatentModel):
 
     Parameters
     ----------
-    n_components : as :class:`PCA`, or "bic": the number with the smallest ``bic_``.
+    n_components : as :class:`PCA`, or "bic": the number with the smallest ``bic_``; with holes the
+        first from which one more makes it larger, each with an EM of its own, and at most 32.
     whiten : scores with a prior variance of 1, E[z | x] of Tipping and Bishop; else they are in
         the units of the data: those of a PCA, drawn towards 0 by the noise.
     missing : "em" leaves holes out of the likelihood, exactly; "raise".
-    tol : EM stops when the log-likelihood of all rows has at most this to gain, by extrapolation.
-        More components than the data hold make the likelihood flat and EM slow (100 reads where
-        the right number takes 6): choose fewer, or a larger tol.
+    tol : EM stops when the log-likelihood of all rows has at most this to gain, by extrapolation,
+        which can be several times too small where there are more components than the data hold.
+        They make the likelihood flat and EM slow (100 reads where the right number takes 6): choose
+        fewer, or a larger tol.
     max_passes : of EM.
     svd_solver, scale, ddof, missing_value, random_state, rates, memory_limit, scheduler, progress,
         checkpoint, weights, remove : as :class:`PCA`. The likelihood is largest with ddof=0; with
@@ -134,14 +135,15 @@ class PPCA(LatentModel):
         first = self._pca(matrix)._plan(matrix, sample_weight)
         if not self._iterates(matrix):
             return replace(first, method="PPCA")
-        return joined_plan(first, self._em_plan(matrix), "PPCA")
+        return joined_plan(first, self._em_plan(matrix, whole=True), "PPCA")
 
-    def _em_plan(self, matrix: ChunkedMatrix) -> Plan:
-        """The plan of the steps of EM alone."""
+    def _em_plan(self, matrix: ChunkedMatrix, whole: bool = False) -> Plan:
+        """The plan of the steps of one EM alone, or of all that a fit may take."""
         k = known_count(self.n_components, *matrix.shape)
-        k = min(*matrix.shape, UNKNOWN) if k is None else k
+        k = min(*matrix.shape, LARGEST) if k is None else k
         scaled = self.scale is not None or self.weights is not None
-        return em_plan(matrix, k, check_passes(self.max_passes), self.memory_limit, scaled)
+        runs = k + 1 if whole and self.n_components == BIC else 1
+        return em_plan(matrix, k, runs * check_passes(self.max_passes), self.memory_limit, scaled)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.
@@ -154,16 +156,20 @@ class PPCA(LatentModel):
         plan.check_machine()
         base = self._pca(matrix).fit(matrix, sample_weight=sample_weight)
         start, costs = base.result_, list(base.cost_)
-        if self.n_components == BIC:
-            start = leading(start, fewest_by_bic(start))
         if self._iterates(matrix) and has_holes(start):
             em = self._em_plan(matrix)
             execution = self._execution(em)
             execution.checkpoint, execution.costs = self.checkpoint, costs
-            execution.n_passes = plan.n_passes
+            execution.n_passes = base.plan_.n_passes + em.n_passes
             weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
-            found = fit_by_em(em, matrix, start, self.tol, execution, weights)
+            given = (execution, weights)
+            if self.n_components == BIC:
+                count = fewest_around_holes(em, matrix, start, self.tol, *given)
+                start = leading(start, count)
+            found = fit_by_em(em, matrix, start, self.tol, *given)
         else:
+            if self.n_components == BIC:
+                start = leading(start, fewest_by_bic(start))
             found = ProbabilisticDecomposition.closed_form(start, "PPCA")
         settings = {**start.settings, **self._kept()}
         source = provenance(costs, matrix.fingerprint())

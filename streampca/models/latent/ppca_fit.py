@@ -10,11 +10,15 @@ from streampca.models.decomposition import Decomposition
 from streampca.models.latent.em import run_em
 from streampca.models.latent.ppca_result import (
     ProbabilisticDecomposition,
+    leading,
     noise_of,
     smallest_variance,
 )
 from streampca.passes import Execution, Plan
 from streampca.solvers import LatentState
+
+LARGEST = 32  # components, where their number is not known
+LOOSE = 1.0  # of the log-likelihood, where numbers of components are compared
 
 
 def fit_by_em(
@@ -24,6 +28,7 @@ def fit_by_em(
     tol: float,
     execution: Execution,
     weights: Array | None,
+    warn: bool = True,
 ) -> ProbabilisticDecomposition:
     """Steps of EM, one read each, from a PCA of the mean-filled matrix.
 
@@ -40,10 +45,36 @@ def fit_by_em(
         tol=tol,
         execution=execution,
         weights=weights,
+        warn=warn,
     )
     return ProbabilisticDecomposition.of_state(
         start, found.state, found.trace, found.converged, found.gain
     )
+
+
+def fewest_around_holes(
+    plan: Plan,
+    matrix: ChunkedMatrix,
+    start: Decomposition,
+    tol: float,
+    execution: Execution,
+    weights: Array | None,
+) -> int:
+    """The number of components from which one more makes Schwarz's criterion larger.
+
+    Each has an EM of its own, to LOOSE of the log-likelihood, which is little beside the penalty of
+    a component. The mean-filled matrix, where holes look like directions, would take too many.
+    start : with all components.  plan : of the steps of one EM.
+    """
+    best, most = np.inf, min(start.n_components, start.rank, start.n_dimensions, LARGEST + 1) - 1
+    for k in range(1, most + 1):
+        one = leading(start, k)
+        found = fit_by_em(plan, matrix, one, max(tol, LOOSE), execution, weights, warn=False)
+        execution.n_passes += plan.n_passes  # the next one's are others
+        if found.bic >= best:
+            return k - 1
+        best = found.bic
+    return max(most, 1)
 
 
 def first_state(result: Decomposition) -> LatentState:

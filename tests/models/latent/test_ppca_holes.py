@@ -326,3 +326,17 @@ def test_more_components_than_the_data_hold(k):
     model = PPCA(k, max_passes=30).fit(Y)
     for values in (model.transform(Y), model.trace_, model.components_, model.score_samples(Y)):
         assert np.isfinite(values).all()
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_the_number_of_components_is_not_that_of_the_means(seed):
+    """Means in place of holes look like directions of their own; the criterion is of each EM."""
+    Y, _, _ = planted(300, 10, 2, seed=seed, noise=0.3, holes=0.3)
+    filled = np.where(np.isnan(Y), np.nanmean(Y, axis=0), Y)
+    assert PPCA("bic").fit(filled).n_components_ > 2
+    model = PPCA("bic").fit(Y)
+    assert model.n_components_ == 2
+    plain = PPCA(2).fit(Y)
+    np.testing.assert_allclose(model.trace_, plain.trace_, rtol=1e-12)
+    assert all(PPCA(k, tol=0.1, max_passes=300).fit(Y).bic_ > plain.bic_ for k in (1, 3))
+    assert len(model.cost_) <= model.plan_.n_passes
