@@ -44,8 +44,10 @@ class HeldOutError(Accumulator):
         shift, spread = (block.arrays.get(name) for name in ("row_center", "row_scale"))
         if shift is not None:
             target = target - shift[held.rows]
-        if spread is not None:
-            factor = factor * spread[held.rows]
+        if spread is not None:  # infinite in rows of weight 0, which are not judged
+            counted = np.isfinite(spread[held.rows])
+            line, across, at = line[counted], across[counted], at[counted]
+            target, factor = target[counted], (factor * spread[held.rows])[counted]
         for c, (end, rank) in enumerate(zip(ends, self.ranks, strict=True)):
             part = slice(int(end) - rank, int(end))
             predicted = np.einsum("ij,ij->i", u[line, part], v[across, part], dtype=np.float64)

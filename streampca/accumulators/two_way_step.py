@@ -8,7 +8,7 @@ right to the last digits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -31,6 +31,7 @@ class TwoWayStep(Accumulator):
     of what is left, over q_j.
 
     scaled : s and q too; else they stay as they are.
+    Weights of the samples are those of their cells in all means and mean squares.
     Sums are float64. A line of no observation keeps its effects, one whose cells leave nothing but
     rounding has s_i = 1.
     Cost: about 16 flops per observed cell.
@@ -44,7 +45,7 @@ class TwoWayStep(Accumulator):
     def __init__(self, *, streamed: int, scaled: bool) -> None:
         self.axis = self.streamed = streamed  # type: ignore[misc]
         self.scaled = scaled
-        self.table: Any = None  # (6, m): sums of w, w t, w t^2, z, t z, z^2 with t = 1 / s_i
+        self.table: Any = None  # (7, m): sums of w, w t, w t^2, z, t z, z^2, t = 1 / s_i; and cells
         self.squares = 0.0  # sum of z^2
         self.largest = 0.0  # |z|
         self.reach = 0.0  # largest |a_i|
@@ -54,25 +55,32 @@ class TwoWayStep(Accumulator):
         m = block.shape[1 - block.axis]
         self._check_width(None if self.table is None else self.table.T, m)
         if self.table is None:
-            self.table = np.zeros((6, m))
+            self.table = np.zeros((7, m))
         lines = _Lines(block, self.scaled)
         for z, w, part in lines.pieces():
-            self._add(z, w, reciprocal(lines.scale[part]))
+            t = reciprocal(lines.scale[part])
+            self._add(z, w, t, lines.weights[part] if lines.weighted else np.ones_like(t))
         self.reach = max(self.reach, float(np.abs(lines.center).max(initial=0.0)))
         block.arrays["effects"] = lines.effects
 
-    def _add(self, z: Any, w: Any, t: Array) -> None:
+    def _add(self, z: Any, w: Any, t: Array, weights: Array) -> None:
+        """Add a piece; ``weights`` of its lines."""
+        m = self.table.shape[1]
         if isinstance(w, _Entries):
-            m, over = self.table.shape[1], t[w.lines]
-            for row, values in enumerate((None, over, over**2, z, z * over, z * z)):
+            over, each = t[w.lines], weights[w.lines]
+            sums = (each, each * over, each * over**2, each * z, each * over * z, each * z * z)
+            for row, values in enumerate((*sums, None)):
                 self.table[row] += np.bincount(w.across, values, minlength=m)
-            self.squares += float(z @ z)
+            self.squares += float(sums[5].sum())
             self.largest = max(self.largest, float(np.abs(z).max(initial=0.0)))
             return
-        powers = np.stack([np.ones_like(t), t, t * t]).astype(z.dtype)
-        self.table[:3] += powers.sum(axis=1, dtype=np.float64)[:, None] if w is None else powers @ w
+        ones = np.ones_like(t)
+        powers = np.stack([weights, weights * t, weights * t * t, ones]).astype(z.dtype)
+        sums = powers.sum(axis=1, dtype=np.float64)[:, None] if w is None else powers @ w
+        self.table[[0, 1, 2, 6]] += sums
         self.table[3:5] += powers[:2] @ z
-        squares = np.einsum("ij,ij->j", z, z)
+        weighted = z * powers[0][:, None] if (weights != 1.0).any() else z
+        squares = np.einsum("ij,ij->j", weighted, z)
         self.table[5] += squares
         self.squares += float(squares.sum(dtype=np.float64))
         self.largest = max(self.largest, float(z.max(initial=0.0)), -float(z.min(initial=0.0)))
@@ -87,11 +95,11 @@ class TwoWayStep(Accumulator):
         self.squares += other.squares
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        return 6 * 8 * shape[1 - self.streamed]
+        return 7 * 8 * shape[1 - self.streamed]
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         m = shape[1 - self.streamed]
-        return 8 * (8 * block_length + 12 * m) + 2 * max(TILE_NBYTES, 8 * m)
+        return 8 * (12 * block_length + 16 * m) + 3 * max(TILE_NBYTES, 8 * m)
 
     # -- results ----------------------------------------------------------------------------
 
@@ -102,16 +110,16 @@ class TwoWayStep(Accumulator):
         """
         if self.table is None:
             raise InvalidInputError("TwoWayStep has seen no block")
-        count, once, twice, sums, tilted, squares = self.table
+        weight, once, twice, sums, tilted, squares, cells = self.table
         step = np.divide(sums, once, out=np.zeros_like(sums), where=once > 0)
         left = np.maximum(squares - 2.0 * step * tilted + step**2 * twice, 0.0)
-        root = np.sqrt(left / np.maximum(count, 1.0))
+        root = np.sqrt(left / np.where(weight > 0, weight, 1.0))
         center = center + scale * step
-        still = (count < 2) | (root * scale <= NOISE * eps * (np.abs(center) + self.reach))
+        still = (cells < 2) | (root * scale <= NOISE * eps * (np.abs(center) + self.reach))
         moved = float(np.sum(step**2 * twice))
         if self.scaled:
             scale = np.where(still, 1.0, scale * root)
-            moved += float(np.sum((count * (root - 1.0) ** 2)[~still]))
+            moved += float(np.sum((weight * (root - 1.0) ** 2)[~still]))
         change = float(np.sqrt(moved / self.squares)) if self.squares > 0 else 0.0
         return Across(center, scale, still, change)
 
@@ -152,6 +160,8 @@ class _Lines:
     """The lines of one block, with the effects that they get in this turn."""
 
     def __init__(self, block: Any, scaled: bool) -> None:
+        weights = block.weights
+        block = block if weights is None else replace(block, weights=None)
         self.block, self.scaled = block, scaled
         length, m = block.length, block.shape[1 - block.axis]
         names = (("row_center", "row_scale"), ("center", "scale"))[block.axis]
@@ -165,6 +175,9 @@ class _Lines:
         shift = block.arrays.get("row_center" if block.axis else "center")
         self.reach = 0.0 if shift is None else float(np.abs(shift).max(initial=0.0))
         self.eps = float(np.finfo(block.work_dtype).eps)
+        self.weighted = weights is not None and not block.axis
+        self.weights = np.ones(length) if weights is None or block.axis else weights
+        self.across = np.ones(m) if weights is None or not block.axis else weights
         self.count = np.zeros(length)
 
     @property
@@ -177,18 +190,22 @@ class _Lines:
         if self.block.absent:
             yield self._of_entries()
             return
-        over = self.over.astype(self.block.work_dtype)
-        counted = np.sign(over)
+        dtype = self.block.work_dtype
+        over, counted = self.over.astype(dtype), np.sign(self.over)
+        each = (counted * self.across).astype(dtype)
+        sides = np.stack([counted.astype(dtype), each, each * over], axis=1)
         for tile in observed_tiles(self.block):
             z, w, first = tile.z, tile.w, tile.start - self.block.start
             part = slice(first, first + len(z))
-            count = np.full(len(z), float(counted.sum())) if w is None else w @ counted
-            weight = np.full(len(z), self.over.sum()) if w is None else w @ over
-            step = self._centred(part, count, z.sum(axis=1, dtype=np.float64), weight)
+            whole = np.ones(len(z), dtype)[:, None] * sides.sum(axis=0)
+            count, mass, weight = (whole if w is None else w @ sides).astype(np.float64).T
+            step = self._centred(part, count, self._summed(z), weight)
             z -= step.astype(z.dtype)[:, None] * over
             if w is not None:
                 z *= w
-            factor = self._scaled(part, count, np.einsum("ij,ij->i", z, z).astype(np.float64))
+            weighted = z * each if self.block.axis and (self.across != 1.0).any() else z
+            squares = np.einsum("ij,ij->i", weighted, z).astype(np.float64)
+            factor = self._scaled(part, count, squares, mass)
             if factor is not None:
                 z *= factor.astype(z.dtype)[:, None]
             yield z, w, part
@@ -196,15 +213,24 @@ class _Lines:
     def _of_entries(self) -> tuple[Array, _Entries, slice]:
         seen, z = self.block.observed, observed_values(self.block)
         lines, length, part = seen.lines, self.block.length, slice(None)
-        over = self.over[seen.indices]
-        count = np.bincount(lines, np.sign(over), minlength=length)
-        weight = np.bincount(lines, over, minlength=length)
-        step = self._centred(part, count, np.bincount(lines, z, minlength=length), weight)
+        over, each = self.over[seen.indices], self.across[seen.indices]
+
+        def summed(values: Array) -> Array:
+            return np.bincount(lines, values, minlength=length)
+
+        count, mass = summed(np.sign(over)), summed(np.sign(over) * each)
+        step = self._centred(part, count, summed(each * z), summed(each * over))
         z -= step[lines] * over
-        factor = self._scaled(part, count, np.bincount(lines, z * z, minlength=length))
+        factor = self._scaled(part, count, summed(each * z * z), mass)
         if factor is not None:
             z *= factor[lines]
         return z, _Entries(lines, seen.indices), part
+
+    def _summed(self, z: Array) -> Array:
+        """(lines,) float64 weighted sums along the lines of a tile."""
+        if self.block.axis and (self.across != 1.0).any():
+            return z @ self.across
+        return np.asarray(z.sum(axis=1, dtype=np.float64))
 
     def _centred(self, part: slice, count: Array, sums: Array, weight: Array) -> Array:
         """Take the mean of these lines into their effects; what is taken off z, over q."""
@@ -213,11 +239,11 @@ class _Lines:
         self.center[part] += self.scale[part] * step
         return step
 
-    def _scaled(self, part: slice, count: Array, squares: Array) -> Array | None:
+    def _scaled(self, part: slice, count: Array, squares: Array, mass: Array) -> Array | None:
         """Take the root mean square of these lines into their effects; the factors of z."""
         if not self.scaled:
             return None
-        root = np.sqrt(squares / np.maximum(count, 1.0))
+        root = np.sqrt(squares / np.where(mass > 0, mass, 1.0))
         before = self.scale[part].copy()
         noise = self.eps * (np.abs(self.center[part]) + self.reach) * float(self.over.max())
         spread = (count >= 2) & (root * before > NOISE * noise)

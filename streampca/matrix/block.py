@@ -211,8 +211,9 @@ class Block:
     @cached_property
     def stats(self) -> ColumnStats:
         """Column statistics of this block, computed once however many accumulators ask."""
-        if self.absent and self.hidden is None and self.weights is None:
-            return self.observed.stats
+        if self.absent and self.hidden is None:
+            seen = self.observed
+            return seen.stats if self.weights is None else seen.weighted_stats(self.weights)
         if not isinstance(self.values, np.ndarray) and not self.absent and self.hidden is None:
             return self._sparse_stats()
         dense = self.dense()

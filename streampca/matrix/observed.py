@@ -81,16 +81,25 @@ class Observed:
     @cached_property
     def stats(self) -> ColumnStats:
         """Of every column over its observed cells."""
+        return self.weighted_stats(None)
+
+    def weighted_stats(self, weights: Array | None) -> ColumnStats:
+        """Of every column over its observed cells.  weights : (rows,) or None."""
         (rows, p), columns = self.shape, self.columns
         x = self.data.astype(np.float64)
         count = np.bincount(columns, minlength=p)
-        safe = np.maximum(count, 1)
-        mean = np.bincount(columns, x, minlength=p) / safe
-        off = x - mean[columns]
-        mean += np.bincount(columns, off, minlength=p) / safe
-        m2 = np.bincount(columns, (x - mean[columns]) ** 2, minlength=p)
+        each = None if weights is None else weights[self.rows]
+        total = count if each is None else np.bincount(columns, each, minlength=p)
+        safe = np.where(total > 0, total, 1)
+
+        def summed(values: Array) -> Array:
+            return np.bincount(columns, values if each is None else values * each, minlength=p)
+
+        mean = summed(x) / safe
+        mean += summed(x - mean[columns]) / safe
+        m2 = summed((x - mean[columns]) ** 2)
         low, high = np.full(p, np.inf), np.full(p, -np.inf)
         np.minimum.at(low, columns, x)
         np.maximum.at(high, columns, x)
-        weight, rest = count.astype(np.float64), np.zeros(p)
+        weight, rest = total.astype(np.float64), np.zeros(p)
         return ColumnStats(count, rows - count, weight, mean, m2, low, high, rest)

@@ -585,8 +585,8 @@ def oracle_two_way(axis: int, d: Data) -> Values:
     size = np.abs(z) + np.abs(step[:, None] * across)
     left = seen * (z - step[:, None] * across)
     t = lines[:, None]
-    table = [seen, seen * t, seen * t**2, left, left * t, left**2]
-    sizes = [seen, seen * t, seen * t**2, size, size * t, size**2]
+    table = [seen, seen * t, seen * t**2, left, left * t, left**2, seen]
+    sizes = [seen, seen * t, seen * t**2, size, size * t, size**2, seen]
     most = 1.0 + np.abs(z).sum() + np.abs(step).sum()
     return {
         "table": (

@@ -55,20 +55,25 @@ class Completion(LinearModel):
 
     # -- fit ------------------------------------------------------------------------------------
 
-    def plan(self, X: Any, *, dim: Any = None) -> Plan:
+    def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
         """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing."""
         matrix = self._observed(as_matrix(X, dim=dim, missing_value=self.missing_value))
-        return self._plan_task(matrix, self._task(matrix))
+        return self._plan_task(matrix, self._task(matrix, sample_weight))
 
-    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X, (n, p), whatever ``PCA.fit`` takes; NaN and the missing code are holes.
 
         Of sparse X the stored cells are observed, zeros among them too, and no others
-        (``absent="zero"``: all are). Raises InvalidInputError and MemoryLimitError before reading;
-        NonFiniteError where a cell is infinite.
+        (``absent="zero"``: all are).
+        sample_weight : (n,) how often each row counts, as in ``PCA.fit``: in means, scales, the
+            objective and the penalty, as so many equal rows would. One of weight 0 adds nothing,
+            and has scores of 0 here; ``transform`` scores it.
+
+        Raises InvalidInputError and MemoryLimitError before reading; NonFiniteError where a cell is
+        infinite.
         """
         matrix = self._observed(as_matrix(X, dim=dim, missing_value=self.missing_value))
-        task = self._task(matrix)
+        task = self._task(matrix, sample_weight)
         plan = self._plan_task(matrix, task)
         plan.check_machine()
         if (client := find_client(self.scheduler)) is not None:
@@ -91,9 +96,11 @@ class Completion(LinearModel):
         tell(done, matrix, task)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
+    def fit_transform(
+        self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
+    ) -> Any:
         """Fit, and the scores of X, (n, r): those that the fit has."""
-        return self.fit(X, dim=dim)._scores_of_fit(X, dim)
+        return self.fit(X, dim=dim, sample_weight=sample_weight)._scores_of_fit(X, dim)
 
     def _observed(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
         """A sparse matrix with what is not stored missing, unless it means 0."""
@@ -101,8 +108,8 @@ class Completion(LinearModel):
             raise InvalidInputError(f"absent={self.absent!r}; expected 'missing' or 'zero'")
         return matrix.observed_only() if matrix.sparse and self.absent == "missing" else matrix
 
-    def _task(self, matrix: ChunkedMatrix) -> Task:
-        return make_task(self.get_params(), matrix, self._soft)
+    def _task(self, matrix: ChunkedMatrix, sample_weight: Any) -> Task:
+        return make_task(self.get_params(), matrix, self._soft, sample_weight)
 
     def _plan_task(self, matrix: ChunkedMatrix, task: Task) -> Plan:
         return plan_completion(matrix, type(self).__name__, task)

@@ -44,6 +44,8 @@ def far_estimates(done: Completed) -> Far | None:
         if len(root) and root.max() > size:
             size, worst = float(root.max()), s[int(root.argmax())]
     across = vectors * done.values
+    if done.axis:
+        across = done.unweighted(across, 0, m)
     root = np.sqrt(np.einsum("ij,ij->i", across, across) / length)
     far_across = int(np.count_nonzero(root > reach))
     if not far_lines + far_across:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import Accumulator, Moments
-from streampca.kernels import Array, ColumnStats
+from streampca.kernels import Array, ColumnStats, reciprocal
 from streampca.matrix import ChunkedMatrix, Scaling, stored_eps
 from streampca.models.completion.als import AlternatingSweeps
 from streampca.models.completion.filled import FilledSweeps
@@ -50,6 +50,7 @@ class Completed:
     converged: bool
     axis: int
     effects: TwoWay | None = None
+    weights: Array | None = None
 
     def line_factors(self) -> Array:
         """(lines, r) of the chosen candidate, float64, orthogonal columns; in memory."""
@@ -57,7 +58,14 @@ class Completed:
 
     def rows(self, start: int, stop: int) -> Array:
         """Those of some lines."""
-        return (self.factors.rows(self.part, start, stop) - self.offset) @ self.turn
+        found = (self.factors.rows(self.part, start, stop) - self.offset) @ self.turn
+        return found if self.axis else self.unweighted(found, start, stop)
+
+    def unweighted(self, scores: Array, start: int, stop: int) -> Array:
+        """Scores of samples start..stop, of which the factors of the fit are root(weight) times."""
+        if self.weights is None:
+            return scores
+        return np.asarray(scores * reciprocal(np.sqrt(self.weights[start:stop]))[:, None])
 
 
 def fit_completion(
@@ -119,7 +127,8 @@ class _Fit:
             count = self.number if name == "sweep" else self.turns
             one = replace(one, name=f"{name} {count + 1}")
         self.execution.pass_number = 1 + made
-        return run(one, self.matrix, accumulators=accumulators, maps=maps,
+        weights = None if name == "sweep" else self.task.weights
+        return run(one, self.matrix, weights=weights, accumulators=accumulators, maps=maps,
                    execution=self.execution, **more)  # fmt: skip
 
     def look(self) -> None:
@@ -153,7 +162,7 @@ class _Fit:
         done = self._run(name, {**others, "effects": step}, operands=operands | beside,
                          side_inputs=sides, sinks={"effects": sink})  # fmt: skip
         eps = float(np.finfo(self.plan.work_dtype).eps)
-        self.effects.take(done["effects"], sink.values, eps)
+        self.effects.take(done["effects"], sink.values, eps, self.task.weights)
         return done
 
     def turn(self) -> bool:
@@ -194,6 +203,8 @@ class _Fit:
         self.scaling = Scaling(effects.center, scale, effects.still, nothing)
 
     def _begin_with(self, scores: Array | None, loadings: Array | None) -> None:
+        if scores is not None and (roots := self.task.roots) is not None:
+            scores = scores * roots[:, None]
         lines, across = (loadings, scores) if self.axis else (scores, loadings)
         first = self.sweeps.begin_with(lines, across)
         if first is not None:
@@ -210,9 +221,8 @@ class _Fit:
             accumulators["held"] = judge_of(self.task, self.axis)
         reads = self.task.filled
         sides: dict[str, Any] = {"u_old": self.factors.values} if reads else {}
-        if self.effects is not None:
-            beside, along = self.effects.beside()
-            operands, sides = operands | beside, sides | along
+        beside, along = self._rows()
+        operands, sides = operands | beside, sides | along
         sink = self.factors.sink(self.number + 1, both=reads)
         done = self._run("sweep", accumulators, operands=operands, side_inputs=sides,
                          sinks={"u": sink})  # fmt: skip
@@ -226,6 +236,15 @@ class _Fit:
             self._record(told, held, done.cost.seconds)
         self._save()
         return not self._finished(done["step"].squares)
+
+    def _rows(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """(operands, side inputs): how rows are standardised, those of weight 4 twice as large."""
+        operands, sides = ({}, {}) if self.effects is None else self.effects.beside()
+        if (roots := self.task.roots) is not None:
+            into = operands if self.axis else sides
+            with np.errstate(divide="ignore"):  # a row of weight 0 is 0: over infinity
+                into["row_scale"] = into.get("row_scale", 1.0) / roots
+        return operands, sides
 
     def center(self) -> Array:
         """(p,) what is subtracted from the columns: means, and what the sweeps moved them by."""
@@ -285,6 +304,7 @@ class _Fit:
         return Completed(
             c, values, vectors, turn, self.sweeps.offset[part], self.center(), self.factors, part,
             self.stats, self.scaling, self.trace, self.stopped, self.axis, self.effects,
+            self.task.weights,
         )  # fmt: skip
 
 

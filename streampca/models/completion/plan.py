@@ -88,6 +88,7 @@ def _candidate(matrix: ChunkedMatrix, task: Task, axis: int, scratch: bool) -> C
         cells = nbytes / (matrix.dtype.itemsize + 4)
     factors = (0 if scratch else 1 + task.filled) * lines * total * factor_dtype(matrix).itemsize
     beside_rows = 14 * 8 * (lines + m) * task.both  # effects before and after a turn, as given
+    beside_rows += 4 * 8 * matrix.shape[0] * (task.weights is not None)
     kept = factors + beside_rows + 6 * m * total * 8 + 16 * p * 8 + (STORE_NBYTES if scratch else 0)
     turning: list[Accumulator] = []
     if task.both:

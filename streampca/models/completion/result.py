@@ -41,16 +41,19 @@ def result_of(
         stored = _write_scores(done, turn, n)
     else:
         scores *= turn
+    weight = float(n) if task.weights is None else float(task.weights.sum())
+    ddof = 1 if weight > 1 else 0
+    freedom = max(weight - ddof, 1e-300)
     left = done.trace[-1].objective[done.chosen]  # beside the estimate, at its fixed point
     dropped = np.flatnonzero(stats.count == 0)
     effects = done.effects
     result = Decomposition(
         method=method,
-        explained_variance=values**2 / max(n - 1, 1),
-        total_variance=(float(np.sum(values**2)) + left) / max(n - 1, 1),
+        explained_variance=values**2 / freedom,
+        total_variance=(float(np.sum(values**2)) + left) / freedom,
         mean=np.array(done.center),
         n_samples=n,
-        ddof=1 if n > 1 else 0,
+        ddof=ddof,
         rank=int(numerical_rank(values, max(matrix.shape))),
         components=components,
         scale=done.scaling.scale,
@@ -62,7 +65,7 @@ def result_of(
         settings=_kept(settings, task, done.chosen),
         provenance=_told(done, matrix, task, costs),
         plan=plan.to_dict(),
-        weight=float(n),
+        weight=weight,
         feature_variance=stats.m2 / np.maximum(stats.weight - 1.0, 1.0),
         row_mean=None if effects is None else effects.row_center,
         row_scale=effects.row_scale if effects is not None and effects.scaled else None,
@@ -79,7 +82,8 @@ def _singular(done: Completed, task: Task) -> tuple[Array, Array | None]:
     else:
         assert lines is not None
         safe = np.where(values > 0, values, 1.0)
-        components, scores = np.array((lines / safe).T, order="C"), done.vectors * values
+        components = np.array((lines / safe).T, order="C")
+        scores = done.unweighted(done.vectors * values, 0, len(done.vectors))
     still = done.scaling.still if task.standardize.center and not task.means else np.zeros(p, bool)
     components[:, still | (done.stats.count == 0)] = 0.0
     return components, scores

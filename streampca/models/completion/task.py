@@ -12,6 +12,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize
+from streampca.models.by_name import weights_along
 from streampca.models.iteration import seed_of
 
 SOLVERS = ("auto", "als", "impute", "exact")
@@ -32,6 +33,7 @@ class Task:
     ranks, ridges : of the candidates, all fitted in the same passes.
     soft : singular values are lowered by the ridge; else they are cut off at the rank.
     means : those of the columns are fitted too, so that the completed matrix has them.
+    weights : (n,) of the samples, or None.
     both : rows and columns are centred, by turns.  both_scaled : and scaled.
     init : (scores (n, r), loadings (p, r)) of a first estimate, either None; or None.
     """
@@ -51,6 +53,12 @@ class Task:
     memory_limit: int | str | None = None
     both: bool = False
     both_scaled: bool = False
+    weights: Array | None = None
+
+    @property
+    def roots(self) -> Array | None:
+        """(n,) roots of the weights: what a row counts for the factors of a repeated one."""
+        return None if self.weights is None else np.sqrt(self.weights)
 
     @property
     def turns(self) -> int:
@@ -74,7 +82,9 @@ class Task:
         return self.solver != "als"
 
 
-def make_task(settings: dict[str, Any], matrix: ChunkedMatrix, soft: bool) -> Task:
+def make_task(
+    settings: dict[str, Any], matrix: ChunkedMatrix, soft: bool, sample_weight: Any = None
+) -> Task:
     """The task of an estimator's parameters for this matrix. Raises InvalidInputError."""
     n, p = matrix.shape
     ranks = _several(settings["rank"], "rank", Integral, 1)
@@ -125,7 +135,16 @@ def make_task(settings: dict[str, Any], matrix: ChunkedMatrix, soft: bool) -> Ta
         settings["memory_limit"],
         center == BOTH,
         settings["scale"] == BOTH,
+        _weights(sample_weight, matrix, center),
     )
+
+
+def _weights(sample_weight: Any, matrix: ChunkedMatrix, center: Any) -> Array | None:
+    if sample_weight is None:
+        return None
+    if center == FITTED:
+        raise InvalidInputError(f"sample_weight with center={FITTED!r}; use center=True")
+    return weights_along(sample_weight, matrix.labels.samples, "sample_weight")
 
 
 def _several(value: Any, name: str, kind: type, least: float) -> tuple[Any, ...]:

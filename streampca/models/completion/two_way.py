@@ -51,8 +51,13 @@ class TwoWay:
         rows = {name: getattr(self, name) for name in ROWS}
         return (columns | rows, {}) if self.axis else (columns, rows)
 
-    def take(self, step: TwoWayStep, lines: Array, eps: float) -> None:
-        """What a turn has found.  lines : (lines, 3) as its sink has them."""
+    def take(
+        self, step: TwoWayStep, lines: Array, eps: float, weights: Array | None = None
+    ) -> None:
+        """What a turn has found.
+
+        lines : (lines, 3) as its sink has them.  weights : (n,) of the samples, or None.
+        """
         here, across = (COLUMNS, ROWS) if self.axis else (ROWS, COLUMNS)
         center, scale = (getattr(self, name) for name in across)
         found = step.across(center, scale, eps)
@@ -63,18 +68,19 @@ class TwoWay:
             setattr(self, name, np.array(value))
         for name, value in zip(across, (found.center, found.scale), strict=True):
             setattr(self, name, value)
-        counts = step.table[0] if self.axis else lines[:, 2]
-        self._move_to_columns(counts > 0)
+        seen = (step.table[6] if self.axis else lines[:, 2]) > 0
+        self._move_to_columns(seen, seen * (1.0 if weights is None else weights))
         self.still, self.largest = still, step.largest
         self.changes = np.append(self.changes, found.change)
 
-    def _move_to_columns(self, seen: Array) -> None:
+    def _move_to_columns(self, seen: Array, weights: Array) -> None:
         """Let the observed rows have centers of mean 0, and scales of geometric mean 1."""
-        mean = float(self.row_center[seen].mean()) if seen.any() else 0.0
+        mean = float(np.average(self.row_center, weights=weights)) if weights.any() else 0.0
         self.row_center[seen] -= mean
         self.center = self.center + mean
-        spread = self.row_scale != 1.0
-        factor = float(np.exp(np.log(self.row_scale[spread]).mean())) if spread.any() else 1.0
+        spread = weights * (self.row_scale != 1.0)
+        logs = np.log(self.row_scale)
+        factor = float(np.exp(np.average(logs, weights=spread))) if spread.any() else 1.0
         self.row_scale = self.row_scale / factor
         self.scale = self.scale * factor
 
