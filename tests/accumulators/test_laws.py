@@ -576,24 +576,26 @@ def oracle_filled(axis: int, whole: bool, d: Data) -> Values:
 
 
 def oracle_two_way(axis: int, d: Data) -> Values:
-    z, seen, _ = lines_of(d, axis)
+    z, seen, _ = lines_of(dataclasses.replace(d, weights=np.ones(len(d.x))), axis)
+    along, each = (1.0, d.weights) if axis else (d.weights[:, None], 1.0)
     scale = d.operands["scale"]
     over = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
     lines, across = (over, np.ones(len(d.x))) if axis else (np.ones(len(d.x)), over)
-    weight = seen @ across
-    step = np.divide(z.sum(axis=1), weight, out=np.zeros(len(z)), where=weight > 0)
+    weight = seen @ (across * each)
+    step = np.divide((z * each).sum(axis=1), weight, out=np.zeros(len(z)), where=weight > 0)
     size = np.abs(z) + np.abs(step[:, None] * across)
     left = seen * (z - step[:, None] * across)
     t = lines[:, None]
-    table = [seen, seen * t, seen * t**2, left, left * t, left**2, seen]
-    sizes = [seen, seen * t, seen * t**2, size, size * t, size**2, seen]
+    table = [seen, seen * t, seen * t**2, left, left * t, left**2]
+    sizes = [seen, seen * t, seen * t**2, size, size * t, size**2]
+    table, sizes = ([*(one * along for one in many), seen] for many in (table, sizes))
     most = 1.0 + np.abs(z).sum() + np.abs(step).sum()
     return {
         "table": (
             np.stack([one.sum(axis=0) for one in table]),
             np.stack([one.sum(axis=0) for one in sizes]) * (1.0 + most),
         ),
-        "squares": (np.sum(left**2), np.sum(size**2) * (1.0 + most)),
+        "squares": (np.sum(table[5]), np.sum(sizes[5]) * (1.0 + most)),
         "largest": (np.abs(left).max(initial=0.0), most),
     }
 
