@@ -52,8 +52,9 @@ class FactorAnalysis(LatentModel):
     ddof : variances divide by n - ddof (scikit-learn's is 0). Correlations, uniquenesses and the
         test do not depend on it.
     missing : "raise"; "em" leaves holes out of the likelihood, exactly, with one read for each step
-        of EM, from "mean" on, where a hole holds its column's mean in the fit. ``transform``,
-        ``posterior`` and ``score_samples`` leave holes out under both.
+        of EM, from "mean" on, where a hole holds its column's mean in the fit and in
+        ``log_likelihood_``. ``transform``, ``posterior`` and ``score_samples`` leave holes out
+        under both.
     missing_value, memory_limit, scheduler, progress, checkpoint : as :class:`PCA`.
 
     Attributes
