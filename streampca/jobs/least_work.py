@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from streampca.sources.ledger import APPENDED, CHANGED, Ledger
 from streampca.store import is_bundle, read_bundle, write_bundle
 
 EVERY = 60.0  # seconds after which finished spans are kept for a refresh that goes on
+LINKS = 8  # versions in a row that hold their new span alone, before one holds all spans again
 
 
 @dataclass
@@ -29,6 +31,8 @@ class Work:
     refresh leaves what it has, or None.  costs, spans, error : after ``do``: of the passes, the
     sums to keep, and the mean squared error of the new rows under the old model.
     resumed_blocks : in spans that an interrupted refresh had finished.
+    versions : those that are still there, by id.  base, links : the version that holds the spans
+    before ``spans``, or None, and how many there are up to one that holds all.
     """
 
     job: Job
@@ -42,6 +46,9 @@ class Work:
     spans: tuple[Span, ...] = ()
     error: float | None = None
     resumed_blocks: int = 0
+    versions: Mapping[str, Version] = field(default_factory=dict)
+    base: str | None = None
+    links: int = 0
 
     def how(self, why: str) -> tuple[str, str]:
         """("append", "spans" or "full", why)."""
@@ -57,10 +64,10 @@ class Work:
             return "full", f"{why}; the promoted version was stored without its state"
         if self.change == APPENDED:
             return "append", why
-        if "spans" not in self.current.parts or not self._most():
+        chain = chain_of(self.current, self.versions) if self._most() else []
+        if not chain:
             return "full", f"{why}; no sums of spans were kept (they are of large sources: spans)"
-        parts = self.current.read("spans")[1]["parts"]
-        rows = [(span[0][0], span[-1][1]) for span in parts]
+        rows = [one for version in chain for one in version.record["spans"]["rows"]]
         count = sum(any(a < last and b > first for a, b in self.found.changed)
                     for first, last in rows)  # fmt: skip
         return "spans", f"{why}; {count} of {len(rows)} spans of rows are read again"
@@ -159,13 +166,17 @@ class Work:
     def _appended(self) -> IncrementalPCA:
         assert self.old is not None
         new = (self.old.rows, self.found.rows)
-        state, kept = self._state(), self._kept()
-        batch = self._fit(new)
+        state, batch = self._state(), self._fit(new)
         self._judge(batch)
-        if kept:
+        told = self._told()
+        if told is not None and told["links"] < min(LINKS, (self.job.keep or LINKS + 1) - 1):
+            assert self.current is not None
+            self.spans = (Span((new,), batch),)
+            self.base, self.links = self.current.id, told["links"] + 1
+        elif told is not None and (kept := self._kept()):
             self.spans = kept_spans.joined([*kept, Span((new,), batch)], self._most())
             return self._total()
-        state.merge(batch)
+        state.merge(batch)  # which is what merging all spans in their order gives
         return state
 
     def _mended(self) -> IncrementalPCA:
@@ -199,11 +210,24 @@ class Work:
         assert state is not None
         return state
 
+    def _told(self) -> Any:
+        """What the promoted version says of its spans; None without, or where none are wanted."""
+        if self.current is None or not self._most():
+            return None
+        return self.current.record.get("spans")
+
     def _kept(self) -> tuple[Span, ...]:
-        """The spans of the promoted version, or ()."""
-        if self.current is None or "spans" not in self.current.parts or not self._most():
+        """All spans of the promoted version, or ()."""
+        if self.current is None or not self._most():
             return ()
-        return kept_spans.from_saved(*self.current.read("spans"), self._state())
+        return spans_of(self.current, self.versions)
+
+    def record(self) -> dict[str, Any] | None:
+        """What the new version is to say of its spans."""
+        if not self.spans:
+            return None
+        rows = [list(span.rows) for span in self.spans]
+        return {"base": self.base, "links": self.links, "rows": rows}
 
     # -- how well the old model explains the new rows ----------------------------------------
 
@@ -223,3 +247,25 @@ class Work:
         assert self.found.source is not None
         new = self.found.source.rows_from(self.old.rows, self.found.rows)
         return float(self.current.load().reconstruction_error(new))
+
+
+def chain_of(version: Version, versions: Mapping[str, Version]) -> list[Version]:
+    """The versions that hold the spans of this one, in their order; [] where one is gone."""
+    chain: list[Version] = []
+    one: Version | None = version
+    while one is not None and (told := one.record.get("spans")):
+        chain.insert(0, one)
+        if told["base"] is None:
+            return chain
+        one = versions.get(told["base"])
+    return []
+
+
+def spans_of(version: Version, versions: Mapping[str, Version]) -> tuple[Span, ...]:
+    """All spans of a version, or () where they are not there."""
+    chain = chain_of(version, versions)
+    state = version.state() if chain else None
+    if state is None:
+        return ()
+    saved = [one.read("spans") for one in chain]
+    return tuple(span for one in saved for span in kept_spans.from_saved(*one, state))

@@ -106,7 +106,9 @@ class _Run:
             return outcome
         if (known := self._computed_before(found)) is not None:
             return self._judged_again(known, outcome, dry_run)
-        work = Work(self.job, found, self.current, self.old, change)
+        there = {one.id: one for one in self.store.versions(self.base)}
+        versions = {name: one for name, one in there.items() if isinstance(one, Version)}
+        work = Work(self.job, found, self.current, self.old, change, versions=versions)
         outcome.how, outcome.why = work.how(why)
         outcome.new_samples = outcome.samples - (self._old_samples(found) if self.old else 0)
         if dry_run:
@@ -178,7 +180,7 @@ class _Run:
             outcome.scores = self._write_scores(result, found, outcome)
         version = self.store.publish(
             result, promote=not outcome.gate, key=found.key, base=self.base, more=more,
-            reason=outcome.gate or outcome.why, record=self._record(found, outcome, costs),
+            reason=outcome.gate or outcome.why, record=self._record(found, outcome, work),
         )  # fmt: skip
         outcome.version = version.number
         outcome.status = REFUSED if outcome.gate else PUBLISHED
@@ -211,7 +213,7 @@ class _Run:
         return {"path": path, "first_row": first if new_only else 0, "rows": matrix.shape[0],
                 "old_rows_scored_anew": not new_only}  # fmt: skip
 
-    def _record(self, found: State, outcome: Outcome, costs: list[Any]) -> dict[str, Any]:
+    def _record(self, found: State, outcome: Outcome, work: Work) -> dict[str, Any]:
         lineage = {"parent": self.current and self.current.id, "change": outcome.change,
                    "how": outcome.how, "why": outcome.why}  # fmt: skip
         if found.source is None and self.mode == "full" and found.content is None:
@@ -225,8 +227,9 @@ class _Run:
             "source": {"fingerprint": found.matrix.fingerprint(), "rows": found.rows,
                        "samples": found.matrix.shape[0], "note": found.note,
                        "snapshot": found.seen.snapshot if found.seen else ""},
-            "cost": {"passes": [plain(vars(cost)) for cost in costs],
+            "cost": {"passes": [plain(vars(cost)) for cost in work.costs],
                      "verified_bytes": outcome.verified_bytes},
+            "spans": work.record(),
         }  # fmt: skip
 
 

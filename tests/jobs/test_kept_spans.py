@@ -10,6 +10,7 @@ import pytest
 import zarr
 
 import streampca
+from streampca.jobs import least_work
 from streampca.jobs.config import check_job
 from streampca.jobs.refresh import refresh
 from streampca.models.pca import kept_spans
@@ -41,13 +42,18 @@ class Growing:
     def version(self, name: str = "models") -> Any:
         return streampca.ModelStore(self.folder / name).latest()
 
+    def spans(self) -> Any:
+        """All that are kept, in whatever versions."""
+        versions = {one.id: one for one in streampca.ModelStore(self.folder / "models").versions()}
+        return least_work.spans_of(self.version(), versions)
+
     def check(self) -> None:
         """Against NumPy, and the total against the spans that are kept."""
         X = self.array[...]
         result = self.version().result()
         variance = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:3] ** 2 / (len(X) - 1)
         np.testing.assert_allclose(np.sort(result.explained_variance)[::-1], variance, rtol=1e-12)
-        spans = kept_spans.from_saved(*self.version().read("spans"), self.version().state())
+        spans = self.spans()
         assert [span.rows[0] for span in spans] == [0, *(span.rows[1] for span in spans[:-1])]
         assert spans[-1].rows[1] == len(X)
         same(kept_spans.folded([span.state for span in spans]), self.version().state())
@@ -92,9 +98,10 @@ def test_a_changed_chunk_costs_its_span_and_gives_the_bits_of_a_full_fit(
 
 
 def test_appended_rows_make_spans_of_their_own_and_neighbours_are_joined(
-    growing: Growing,
+    growing: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nights of appends, changes of old and of new rows, and both at once."""
+    monkeypatch.setattr(least_work, "LINKS", 2)
     growing.run()
     for night in range(8):
         growing.append(5 + night)
@@ -107,13 +114,40 @@ def test_appended_rows_make_spans_of_their_own_and_neighbours_are_joined(
         assert done.new_samples == 5 + night
         assert done.drift["error_ratio"] == pytest.approx(1, abs=3)
         growing.check()
-        assert len(growing.version().read("spans")[1]["parts"]) == 5
+        assert 5 <= len(growing.spans()) <= 5 + least_work.LINKS
     before = growing.version()
     growing.array[growing.array.shape[0] - 20] += 1.0
     growing.run()
     growing.array[growing.array.shape[0] - 20] -= 1.0
     growing.run()
     same(growing.version().state(), before.state())  # joined parts are folded as they were
+
+
+def test_an_append_writes_its_own_span_alone(
+    growing: Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every third version holds all of them, and where one between is gone all rows are read."""
+    monkeypatch.setattr(least_work, "LINKS", 2)
+    growing.run()
+    held = []
+    for _ in range(6):
+        growing.append(5)
+        assert growing.run().how == "append"
+        growing.check()
+        held.append(len(growing.version().read("spans")[1]["parts"]))
+    assert held == [1, 1, 5, 1, 1, 5]
+    growing.append(5)
+    growing.run(keep=2)  # so few that the next one must hold all: what it needs is still there
+    growing.append(5)
+    growing.run(keep=2)
+    assert len(growing.version().read("spans")[1]["parts"]) == 5
+    growing.append(5)
+    growing.run()
+    streampca.ModelStore(growing.folder / "models").gc(1, grace=0)
+    growing.array[3, 3] += 1.0
+    done = growing.run()
+    assert (done.how, "no sums of spans were kept" in done.why) == ("full", True)
+    growing.check()
 
 
 def test_what_was_kept_without_spans_or_within_no_bytes_is_read_again(growing: Growing) -> None:
