@@ -1,6 +1,6 @@
 """The matrix that every method sees: blocks along one axis, labels, joins, standardisation."""
 
-from streampca.matrix.block import Block, Tile, stored_eps, work_dtype
+from streampca.matrix.block import Block, stored_eps, work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
 from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels, component_axis
@@ -14,6 +14,7 @@ from streampca.matrix.standardize import (
     constant_columns,
     weighted_divisors,
 )
+from streampca.matrix.tiles import Tile
 
 __all__ = [
     "ALLELE_SCALES",

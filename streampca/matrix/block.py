@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,19 +15,14 @@ from streampca.kernels import (
     ColumnStats,
     column_stats,
     leading_rows,
-    pieces,
     provisional_mean,
-    reciprocal,
 )
 from streampca.matrix.entries import Entries
 from streampca.matrix.labels import Labels
 from streampca.matrix.observed import Observed
+from streampca.matrix.tiles import Tile, compiled_tiles, plain_tiles, tile_length
 
-TILE_NBYTES = 4 * 1024 * 1024  # one tile: large enough for BLAS, small enough to count little
 THIN_ROWS = 512  # rows of a block whose mean serves as a shift
-TILE_LENGTH = 512  # never fewer streamed rows than this in a tile, or the update of a large
-# symmetric accumulator costs more memory traffic than arithmetic
-THIN_LENGTH = 64  # the same for products with a few columns, which are read again for every tile
 
 
 def work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -39,47 +34,6 @@ def work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def stored_eps(dtype: np.dtype[Any]) -> float:
     """Relative resolution of stored values (integers are exact: that of float64)."""
     return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
-
-
-def tile_length(streamed: int, across: int, itemsize: int, thin: bool = False) -> int:
-    """How many streamed rows one tile holds.
-
-    thin : products with a few columns alone are taken: a tile may be as thin as it must be to
-    stay in cache, while the columns do not weigh more than it.
-    """
-    stride = max(1, across * itemsize)
-    least = THIN_LENGTH if thin else TILE_LENGTH
-    wanted = max(TILE_NBYTES // stride, min(least, 16 * TILE_NBYTES // stride))
-    return max(1, min(streamed, wanted))
-
-
-@dataclass(slots=True)
-class Tile:
-    """A dense piece of a block, centred and scaled, missing cells 0. Valid until the next one.
-
-    values : (rows, columns) in the working dtype; rows already times sqrt(weight). C order, or
-        F order where the block holds its features one after another.
-    start, stop : where it lies along the streamed axis (absolute).
-    find_sums : gives (columns,) float64, weighted column sums of the centred values.
-    root_weights : (rows,) square roots of the weights, or None.
-    """
-
-    values: Array
-    start: int
-    stop: int
-    find_sums: Callable[[], Array]
-    root_weights: Array | None
-    find_mask: Callable[[], Array | None]
-
-    @property
-    def sums(self) -> Array:
-        """(columns,) float64, weighted column sums of the centred values."""
-        return self.find_sums()
-
-    @property
-    def mask(self) -> Array | None:
-        """(rows, columns) True = missing; None where nothing is missing."""
-        return self.find_mask()
 
 
 @dataclass
@@ -148,10 +102,10 @@ class Block:
     @property
     def compiled(self) -> bool:
         """Whether the kernels for small integers (genotype calls) serve this block."""
-        return isinstance(self.values, np.ndarray) and self._calls
+        return isinstance(self.values, np.ndarray) and self.calls
 
     @property
-    def _calls(self) -> bool:
+    def calls(self) -> bool:
         """Whether they serve its tiles; those of a sparse block are expanded first."""
         small = self.values.dtype in (np.int8, np.uint8)
         plain = self.hidden is None and self.weights is None and not self.absent
@@ -197,9 +151,9 @@ class Block:
 
     def dense(self) -> Array:
         """The raw values as one dense array (a CSR block is expanded: small blocks only)."""
-        return self._expanded(self.values)
+        return self.expanded(self.values)
 
-    def _expanded(self, values: Any) -> Array:
+    def expanded(self, values: Any) -> Array:
         """A part of the values as an array; NaN where a cell is missing for not being stored."""
         if not self.absent or isinstance(values, np.ndarray):
             return _expanded(values)
@@ -259,7 +213,7 @@ class Block:
     def head_mean(self) -> Array:
         """(columns,) mean of the observed cells among the first rows: a provisional shift."""
         rows = leading_rows(self.shape[0], self.weights)
-        head = self._expanded(self.values[rows])
+        head = self.expanded(self.values[rows])
         mask = self.holes_in(head, (rows, slice(0, self.shape[1])))
         return provisional_mean(head, mask)
 
@@ -273,55 +227,13 @@ class Block:
         """Dense tiles along the streamed axis: (x - center) / scale, missing cells 0.
 
         center, scale : one entry per column of this block, or None. A scale of 0 gives 0.
-        thin : as in :func:`tile_length`.
+        thin : as in :func:`streampca.matrix.tiles.tile_length`.
         One buffer serves all tiles: copy what must outlive the loop.
         """
-        rows, cols = self.shape
-        across = rows if self.axis else cols
+        find = compiled_tiles if self.calls else plain_tiles
+        across = self.shape[1 - self.axis]
         length = tile_length(self.length, across, dtype.itemsize, thin)
-        if self._calls:
-            yield from self._compiled_tiles(dtype, length, center, scale)
-            return
-        buffer = self.borrow("tile", (rows, length) if self.axis else (length, cols), dtype)
-        factor = None if scale is None else reciprocal(scale).astype(dtype)
-        shift, rest = _split(center, dtype)
-        for begin in range(0, self.length, length):
-            end = min(begin + length, self.length)
-            yield self._tile(begin, end, buffer, shift, rest, factor)
-
-    def _compiled_tiles(
-        self, dtype: np.dtype[Any], length: int, center: Array | None, scale: Array | None
-    ) -> Iterator[Tile]:
-        """The tiles of a block of small integers, in the layout of its values."""
-        from streampca.kernels.calls import standardize_calls
-
-        rows, cols = self.shape
-        sparse = not isinstance(self.values, np.ndarray)
-        by_feature = not (sparse or self.values.flags.c_contiguous)
-        buffer = self.borrow("tile", (length, rows) if by_feature else (rows, length), dtype)
-        shift = np.zeros(cols) if center is None else np.asarray(center, dtype=np.float64)
-        factor = np.ones(cols) if scale is None else reciprocal(scale)
-        for begin in range(0, cols, length):
-            part = slice(begin, min(begin + length, cols))
-            width = part.stop - begin
-            flat = buffer.reshape(-1)[: rows * width]
-            out = flat.reshape(width, rows).T if by_feature else flat.reshape(rows, width)
-            values = self.values[:, part].toarray("C") if sparse else self.values
-            inside = slice(0, width) if sparse else part
-            standardize_calls(values, inside, self.missing_value, shift[part], factor[part], out)
-            start = self.start + begin
-            sums = partial(self._centred_sums, part, shift, factor)
-            yield Tile(out, start, start + width, sums, None, partial(self._holes_of_columns, part))
-
-    def _centred_sums(self, part: slice, shift: Array, factor: Array) -> Array:
-        """Column sums of a tile of small integers, from the statistics of the block."""
-        stats = self.stats
-        return np.asarray((stats.mean - shift)[part] * factor[part] * stats.count[part])
-
-    def _holes_of_columns(self, part: slice) -> Array | None:
-        if not self.stats.missing[part].any():
-            return None
-        return self.holes_in(_expanded(self.values[:, part]), (slice(None), part))
+        return find(self, dtype, length, center, scale)
 
     def borrow(self, name: str, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Array:
         """An uninitialised array that later blocks of the same lane use again."""
@@ -333,61 +245,6 @@ class Block:
                 del self.scratch[old]
             self.scratch[key] = np.empty(shape, dtype, order)
         return self.scratch[key]
-
-    def _tile(
-        self,
-        begin: int,
-        end: int,
-        buffer: Array,
-        shift: Array | None,
-        rest: Array | None,
-        factor: Array | None,
-    ) -> Tile:
-        """Fill one tile, in pieces of rows that stay in cache."""
-        part = (slice(None), slice(begin, end)) if self.axis else (slice(begin, end), slice(None))
-        raw = self._expanded(self.values[part])
-        rows, cols = raw.shape
-        out = buffer[:rows] if not self.axis else buffer.reshape(-1)[: rows * cols]
-        out = out.reshape(rows, cols)  # contiguous even where the last tile is narrower
-        weights = self._row_weights(part[0])
-        root = None if weights is None else np.sqrt(weights).astype(out.dtype)
-        if shift is not None and self.axis:
-            shift = shift[begin:end]
-        if rest is not None and self.axis:
-            rest = rest[begin:end]
-        if factor is not None and self.axis:
-            factor = factor[begin:end]
-        sums, mask = np.zeros(cols), None
-        coded = self.coded
-        for lines, columns in pieces(rows, cols, out.itemsize):
-            x, z = raw[lines, columns], out[lines, columns]
-            if shift is None:
-                np.copyto(z, x, casting="unsafe")
-            else:
-                with np.errstate(invalid="ignore"):
-                    np.subtract(x, shift[columns], out=z, dtype=z.dtype, casting="unsafe")
-            with np.errstate(invalid="ignore", over="ignore"):
-                if rest is not None:
-                    z -= rest[columns]
-                if factor is not None:
-                    z *= factor[columns]
-                total = _column_sums(z, None if weights is None else weights[lines])
-            if coded or not np.isfinite(total).all():
-                inside = [lines, columns]
-                inside[self.axis] = _shifted(inside[self.axis], begin)
-                if (hole := self.holes_in(x, tuple(inside))) is not None:
-                    mask = np.zeros((rows, cols), dtype=bool) if mask is None else mask
-                    mask[lines, columns] = hole
-                    z[hole] = 0
-                    total = _column_sums(z, None if weights is None else weights[lines])
-            if root is not None:
-                z *= root[lines, None]
-            sums[columns] += total
-        start = self.start + begin
-        return Tile(out, start, start + (end - begin), lambda: sums, root, lambda: mask)
-
-    def _row_weights(self, rows: slice) -> Array | None:
-        return None if self.weights is None else self.weights[rows]
 
     def holes_in(self, x: Array, where: Any) -> Array | None:
         """Missing cells of a dense piece of this block; where = its place in the block."""
@@ -440,35 +297,3 @@ class Block:
 
 def _expanded(values: Any) -> Array:
     return values if isinstance(values, np.ndarray) else np.asarray(values.toarray())
-
-
-def _column_sums(z: Array, weights: Array | None) -> Array:
-    """Column sums of a piece. No float32 sum is longer than 128 rows: what is left is float64.
-
-    (A narrow piece has up to 65,536 rows; one float32 sum over them was wrong by 1e-4.)
-    """
-    if weights is not None:
-        return weights @ z
-    rows, cols = z.shape
-    runs = rows // 64
-    if runs < 2:
-        return np.add.reduce(z, axis=0)
-    whole = 64 * runs
-    partial = np.add.reduce(z[:whole].reshape(64, runs * cols), axis=0).reshape(runs, cols)
-    return np.add.reduce(partial, axis=0, dtype=np.float64) + np.add.reduce(z[whole:], axis=0)
-
-
-def _split(center: Array | None, dtype: np.dtype[Any]) -> tuple[Array | None, Array | None]:
-    """The center in the working dtype, and what that rounding took off it (None: nothing).
-
-    A float32 center of 1e4 is off by 1e-3, and then no column would sum to zero.
-    """
-    if center is None:
-        return None, None
-    shift = np.asarray(center, dtype=dtype)
-    rest = (center - shift).astype(dtype)
-    return shift, rest if rest.any() else None
-
-
-def _shifted(piece: slice, begin: int) -> slice:
-    return slice(piece.start + begin, piece.stop + begin)

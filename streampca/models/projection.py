@@ -12,7 +12,7 @@ from streampca.accumulators import Accumulator
 from streampca.accumulators.base import refuse_holes, refuse_sparse_holes
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Tile, work_dtype
-from streampca.matrix.block import tile_length
+from streampca.matrix.tiles import tile_length
 from streampca.models.decomposition import Decomposition
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from streampca.accumulators import OPEN_BLOCKS, Accumulator
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import ChunkedMatrix, ReadCount, regular_edges, work_dtype
-from streampca.matrix.block import tile_length
 from streampca.matrix.residual import PIECE_NBYTES
+from streampca.matrix.tiles import tile_length
 from streampca.passes.nbytes import MiB, as_limit, parse_nbytes, size
 from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan, phase_nbytes
 from streampca.passes.settings import setting

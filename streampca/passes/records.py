@@ -32,7 +32,7 @@ class PassSpec:
     stored : of sparse blocks the stored entries alone are taken, none is expanded: blocks are as
         long as their stored bytes allow.
     work : kind of its arithmetic, for the prediction of time: "update", "skinny" or "factor".
-    thin : tiles are thin, see :func:`streampca.matrix.block.tile_length`.
+    thin : tiles are thin, see :func:`streampca.matrix.tiles.tile_length`.
     times : how often at most it is made, each time with other operands.  likely : how often it
         usually is, for predictions of time.
     """

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-import streampca.matrix.block as block_module
+import streampca.matrix.tiles as tiles_module
 from streampca.accumulators import (
     Accumulator,
     AlternatingStep,
@@ -789,11 +789,11 @@ fast = settings(
 def small_tiles() -> Iterator[None]:
     """Tiles of three rows in pieces of 64 bytes, so that small blocks have many of both."""
     with pytest.MonkeyPatch.context() as patch:
-        pieces = block_module.pieces
-        patch.setattr(block_module, "TILE_LENGTH", 3)
-        patch.setattr(block_module, "THIN_LENGTH", 3)
-        patch.setattr(block_module, "TILE_NBYTES", 1)
-        patch.setattr(block_module, "pieces", lambda *shape: pieces(*shape, 64))
+        pieces = tiles_module.pieces
+        patch.setattr(tiles_module, "TILE_LENGTH", 3)
+        patch.setattr(tiles_module, "THIN_LENGTH", 3)
+        patch.setattr(tiles_module, "TILE_NBYTES", 1)
+        patch.setattr(tiles_module, "pieces", lambda *shape: pieces(*shape, 64))
         yield
 
 
@@ -815,7 +815,7 @@ def draw_edges(draw: Any, length: int) -> list[int]:
 
 
 def tolerance(d: Data) -> float:
-    return TOLERANCE[block_module.work_dtype(d.x.dtype).name]
+    return TOLERANCE[work_dtype(d.x.dtype).name]
 
 
 def assert_close(found: Mapping[str, Any], expected: Values, tol: float) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-import streampca.matrix.block as block_module
+import streampca.matrix.tiles as tiles_module
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.matrix import Block, Labels, Standardize, constant_columns, work_dtype
 
@@ -34,10 +34,10 @@ def tiling(request: pytest.FixtureRequest) -> Iterator[str]:
     """As they are, and so small that a small block has many tiles of many pieces."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "small tiles":
-            pieces = block_module.pieces
-            patch.setattr(block_module, "TILE_LENGTH", 4)
-            patch.setattr(block_module, "TILE_NBYTES", 1)
-            patch.setattr(block_module, "pieces", lambda *shape: pieces(*shape, 48))
+            pieces = tiles_module.pieces
+            patch.setattr(tiles_module, "TILE_LENGTH", 4)
+            patch.setattr(tiles_module, "TILE_NBYTES", 1)
+            patch.setattr(tiles_module, "pieces", lambda *shape: pieces(*shape, 48))
         yield request.param
 
 

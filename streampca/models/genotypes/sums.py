@@ -11,7 +11,7 @@ from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import Block
-from streampca.matrix.block import tile_length
+from streampca.matrix.tiles import tile_length
 
 MASK_COLUMNS = 4096  # of a mask that are turned into numbers at once
 FLOAT = np.dtype(np.float64)

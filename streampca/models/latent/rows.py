@@ -13,7 +13,7 @@ from streampca.accumulators.base import refuse_holes, refuse_sparse_holes
 from streampca.kernels import Array
 from streampca.kernels.posterior import posterior, unpacked
 from streampca.matrix import Block, ChunkedMatrix, Tile
-from streampca.matrix.block import tile_length
+from streampca.matrix.tiles import tile_length
 from streampca.models.latent.result import LatentDecomposition
 from streampca.solvers import FactorModel
 

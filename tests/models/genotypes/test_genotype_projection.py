@@ -183,7 +183,7 @@ def test_blocks_do_not_matter(study, data):
     matrix = genotypes(calls, study.features, chunks=chunks)
     with (
         patch("streampca.passes.plan.BLOCK_NBYTES", block),
-        patch("streampca.matrix.block.TILE_NBYTES", tile),
+        patch("streampca.matrix.tiles.TILE_NBYTES", tile),
     ):
         done = project_samples(study.result, matrix, memory_limit=limit)
     np.testing.assert_allclose(done.scores, expected, atol=1e-11)

@@ -1,0 +1,196 @@
+"""Tiles: cache-sized dense pieces of a block, centred and scaled, missing cells 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streampca.kernels import Array, pieces, reciprocal
+
+if TYPE_CHECKING:
+    from streampca.matrix.block import Block
+
+TILE_NBYTES = 4 * 1024 * 1024  # one tile: large enough for BLAS, small enough to count little
+TILE_LENGTH = 512  # never fewer streamed rows than this in a tile, or the update of a large
+# symmetric accumulator costs more memory traffic than arithmetic
+THIN_LENGTH = 64  # the same for products with a few columns, which are read again for every tile
+
+
+def tile_length(streamed: int, across: int, itemsize: int, thin: bool = False) -> int:
+    """How many streamed rows one tile holds.
+
+    thin : products with a few columns alone are taken: a tile may be as thin as it must be to
+    stay in cache, while the columns do not weigh more than it.
+    """
+    stride = max(1, across * itemsize)
+    least = THIN_LENGTH if thin else TILE_LENGTH
+    wanted = max(TILE_NBYTES // stride, min(least, 16 * TILE_NBYTES // stride))
+    return max(1, min(streamed, wanted))
+
+
+@dataclass(slots=True)
+class Tile:
+    """A dense piece of a block, centred and scaled, missing cells 0. Valid until the next one.
+
+    values : (rows, columns) in the working dtype; rows already times sqrt(weight). C order, or
+        F order where the block holds its features one after another.
+    start, stop : where it lies along the streamed axis (absolute).
+    find_sums : gives (columns,) float64, weighted column sums of the centred values.
+    root_weights : (rows,) square roots of the weights, or None.
+    """
+
+    values: Array
+    start: int
+    stop: int
+    find_sums: Callable[[], Array]
+    root_weights: Array | None
+    find_mask: Callable[[], Array | None]
+
+    @property
+    def sums(self) -> Array:
+        """(columns,) float64, weighted column sums of the centred values."""
+        return self.find_sums()
+
+    @property
+    def mask(self) -> Array | None:
+        """(rows, columns) True = missing; None where nothing is missing."""
+        return self.find_mask()
+
+
+def plain_tiles(
+    block: Block, dtype: np.dtype[Any], length: int, center: Array | None, scale: Array | None
+) -> Iterator[Tile]:
+    """The tiles of any block, ``length`` streamed rows in each."""
+    rows, cols = block.shape
+    buffer = block.borrow("tile", (length * (rows if block.axis else cols),), dtype)
+    standard = _Standard.of(center, scale, dtype)
+    for begin in range(0, block.length, length):
+        lines = slice(begin, min(begin + length, block.length))
+        part = (slice(0, rows), lines) if block.axis else (lines, slice(0, cols))
+        yield _tile(block, part, buffer, standard)
+
+
+@dataclass(frozen=True)
+class _Standard:
+    """What centres and scales columns, in the working dtype.
+
+    rest : what rounding took off the shift, or None. A float32 center of 1e4 is off by 1e-3, and
+    then no column would sum to zero.
+    """
+
+    shift: Array | None
+    rest: Array | None
+    factor: Array | None
+
+    @classmethod
+    def of(cls, center: Array | None, scale: Array | None, dtype: np.dtype[Any]) -> _Standard:
+        """Of the statistics of a block. A scale of 0 gives 0."""
+        factor = None if scale is None else reciprocal(scale).astype(dtype)
+        if center is None:
+            return cls(None, None, factor)
+        shift = np.asarray(center, dtype=dtype)
+        rest = (center - shift).astype(dtype)
+        return cls(shift, rest if rest.any() else None, factor)
+
+    def put(self, x: Array, columns: slice, out: Array) -> None:
+        """Centre and scale a piece of those columns."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            if self.shift is None:
+                np.copyto(out, x, casting="unsafe")
+            else:
+                shift = self.shift[columns]
+                np.subtract(x, shift, out=out, dtype=out.dtype, casting="unsafe")
+            if self.rest is not None:
+                out -= self.rest[columns]
+            if self.factor is not None:
+                out *= self.factor[columns]
+
+
+def _tile(block: Block, part: tuple[slice, slice], buffer: Array, standard: _Standard) -> Tile:
+    """Fill one tile, in pieces that stay in cache. part : its rows and columns of the block."""
+    raw = block.expanded(block.values[part])
+    rows, cols = raw.shape
+    out = buffer[: rows * cols].reshape(rows, cols)  # contiguous even where it is narrower
+    weights = None if block.weights is None else block.weights[part[0]]
+    root = None if weights is None else np.sqrt(weights).astype(out.dtype)
+    sums, mask = np.zeros(cols), None
+    for lines, columns in pieces(rows, cols, out.itemsize):
+        x, z = raw[lines, columns], out[lines, columns]
+        inside = (_shifted(lines, part[0].start), _shifted(columns, part[1].start))
+        w = None if weights is None else weights[lines]
+        standard.put(x, inside[1], z)
+        with np.errstate(invalid="ignore", over="ignore"):
+            total = _column_sums(z, w)
+        suspect = block.coded or not np.isfinite(total).all()
+        if suspect and (hole := block.holes_in(x, inside)) is not None:
+            mask = np.zeros((rows, cols), dtype=bool) if mask is None else mask
+            mask[lines, columns] = hole
+            z[hole] = 0
+            total = _column_sums(z, w)
+        if root is not None:
+            z *= root[lines, None]
+        sums[columns] += total
+    streamed = _shifted(part[block.axis], block.start)
+    return Tile(out, streamed.start, streamed.stop, lambda: sums, root, lambda: mask)
+
+
+def compiled_tiles(
+    block: Block, dtype: np.dtype[Any], length: int, center: Array | None, scale: Array | None
+) -> Iterator[Tile]:
+    """The tiles of a block of small integers, in the layout of its values."""
+    from streampca.kernels.calls import standardize_calls
+
+    rows, cols = block.shape
+    sparse = not isinstance(block.values, np.ndarray)
+    by_feature = not (sparse or block.values.flags.c_contiguous)
+    buffer = block.borrow("tile", (rows * length,), dtype)
+    shift = np.zeros(cols) if center is None else np.asarray(center, dtype=np.float64)
+    factor = np.ones(cols) if scale is None else reciprocal(scale)
+    for begin in range(0, cols, length):
+        part = slice(begin, min(begin + length, cols))
+        width = part.stop - begin
+        flat = buffer[: rows * width]
+        out = flat.reshape(width, rows).T if by_feature else flat.reshape(rows, width)
+        values = block.values[:, part].toarray("C") if sparse else block.values
+        inside = slice(0, width) if sparse else part
+        standardize_calls(values, inside, block.missing_value, shift[part], factor[part], out)
+        streamed = _shifted(part, block.start)
+        sums = partial(_sums_of_calls, block, part, shift, factor)
+        holes = partial(_holes_of_calls, block, part)
+        yield Tile(out, streamed.start, streamed.stop, sums, None, holes)
+
+
+def _sums_of_calls(block: Block, part: slice, shift: Array, factor: Array) -> Array:
+    """Column sums of a tile of small integers, from the statistics of the block."""
+    stats = block.stats
+    return np.asarray((stats.mean - shift)[part] * factor[part] * stats.count[part])
+
+
+def _holes_of_calls(block: Block, part: slice) -> Array | None:
+    if not block.stats.missing[part].any():
+        return None
+    return block.holes_in(block.expanded(block.values[:, part]), (slice(None), part))
+
+
+def _column_sums(z: Array, weights: Array | None) -> Array:
+    """Column sums of a piece. No float32 sum is longer than 128 rows: what is left is float64.
+
+    (A narrow piece has up to 65,536 rows; one float32 sum over them was wrong by 1e-4.)
+    """
+    if weights is not None:
+        return weights @ z
+    rows, cols = z.shape
+    runs = rows // 64
+    if runs < 2:
+        return np.add.reduce(z, axis=0)
+    whole = 64 * runs
+    partial = np.add.reduce(z[:whole].reshape(64, runs * cols), axis=0).reshape(runs, cols)
+    return np.add.reduce(partial, axis=0, dtype=np.float64) + np.add.reduce(z[whole:], axis=0)
+
+
+def _shifted(piece: slice, begin: int) -> slice:
+    return slice(piece.start + begin, piece.stop + begin)
