@@ -158,7 +158,7 @@ def test_any_order_of_operations(runs: int, length: int) -> None:
     run_state_machine_as_test(
         RefreshMachine,
         settings=settings(max_examples=runs, stateful_step_count=length, deadline=None,
-                          suppress_health_check=slow),
+                          derandomize=True, suppress_health_check=slow),
     )  # fmt: skip
     print(f"{RefreshMachine.steps} steps")
     assert RefreshMachine.steps > runs * length / 2

@@ -15,7 +15,13 @@ import pytest
 from backends import FaultyBackend, Killed, MemoryBackend
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from streampca.errors import BusyError, InvalidInputError, SourceError
 from streampca.store import LocalBackend, VersionStore
@@ -342,3 +348,11 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(max_examples=10, stateful_step_count=12, deadline=None)
+
+
+@pytest.mark.soak
+def test_two_thousand_steps_in_any_order() -> None:
+    run_state_machine_as_test(
+        StoreMachine,
+        settings=settings(max_examples=60, stateful_step_count=50, deadline=None, derandomize=True),
+    )
