@@ -104,7 +104,8 @@ class Change:
     another; "removed": fewer rows; "vanished": an old chunk is gone; "relaid": stored otherwise,
     or with other columns.
     rows : (before, now).  chunks : keys of what changed or vanished.  checked : "stat" or "full".
-    read : bytes read to find out.  content : checksums of the changed chunks as they are now.
+    read : bytes read to find out.  content : checksums of
+    the changed chunks that look as before (length, time).
     where : (first, last) old rows that lie in changed chunks.
     """
 
@@ -274,6 +275,7 @@ class LedgerSource:
         if rows > old.rows:  # appending wrote the last chunk anew; its old rows are compared below
             suspect[(slice(None),) * self.dim + (slice(whole, None),)] = False
         changed: dict[str, int] = {}
+        hidden: list[int] = []  # what neither length nor time nor snapshot shows
         where: set[tuple[int, int]] = set()
         read = 0
         for place in _places(suspect):
@@ -281,6 +283,8 @@ class LedgerSource:
             read += len(data)
             if (now := checksum(data)) != old.crc32c[place]:
                 changed[self.reader.key(place)] = now
+                if not seen.snapshot and seen.version[place] == old.version[place]:
+                    hidden.append(now)
                 first = place[self.dim] * self.step
                 where.add((first, min(first + self.step, old.rows)))
         cut = whole * self.step
@@ -292,8 +296,8 @@ class LedgerSource:
         if rows < old.rows:
             return Change(REMOVED, span, how, (), read)
         if changed:
-            content, rows_of = tuple(changed.values()), tuple(sorted(where))
-            return Change(CHANGED, span, how, tuple(changed), read, content, rows_of)
+            rows_of = tuple(sorted(where))
+            return Change(CHANGED, span, how, tuple(changed), read, tuple(hidden), rows_of)
         return Change(APPENDED if rows > old.rows else NOTHING, span, how, (), read)
 
     def _written(self, old: Ledger, seen: Seen, part: tuple[slice, ...]) -> Array:

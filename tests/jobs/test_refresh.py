@@ -264,6 +264,21 @@ def test_what_was_rolled_back_is_not_made_again(nightly: Nightly) -> None:
     assert nightly.store.latest().number == 1
 
 
+def test_what_was_rolled_back_twice_is_not_made_again(nightly: Nightly) -> None:
+    """Whichever version is served then: other chunks differ from it, the data are the same."""
+    nightly.run()
+    for cell in ((3, 3), (40, 0)):
+        nightly.array[cell] = 77.0
+        nightly.run()
+    nightly.store.rollback()
+    assert nightly.run().status == "unchanged"
+    nightly.store.rollback()
+    done = nightly.run()
+    assert (done.status, done.version) == ("unchanged", 3)
+    assert "rolled back" in done.why
+    assert nightly.store.latest().number == 1
+
+
 def test_data_that_go_back_are_published_again(nightly: Nightly) -> None:
     nightly.run()
     append(nightly)
