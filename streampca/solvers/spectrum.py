@@ -11,6 +11,8 @@ import scipy.linalg.lapack
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array, mirror_lower
 
+LARGEST = 1e140  # entry of a symmetric matrix: sums of squares of such, too, are finite
+
 
 @dataclass(frozen=True)
 class Spectrum:
@@ -44,7 +46,7 @@ def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
     Source: LAPACK's dsyevr (subset) and dsyevd (all).
     """
     m = len(lower)
-    if not np.isfinite(np.diagonal(lower)).all():
+    if not np.diagonal(lower).max(initial=0.0) <= LARGEST:  # nor is NaN
         raise NonFiniteError(
             "sums of squares overflowed the working precision; convert with "
             "X.astype('float64') or rescale the columns"

@@ -991,3 +991,12 @@ def test_no_property_reads_data(tmp_path):
             ):
                 getattr(model, name, None)  # without names of features there is no attribute
         assert matrix.reads().chunks == fitted
+
+
+@pytest.mark.parametrize("solver", ["scatter", "gram"])
+def test_values_whose_squares_no_float_holds_are_refused(solver: str) -> None:
+    x = np.random.default_rng(0).normal(size=(50, 6))
+    with pytest.raises(NonFiniteError, match="rescale the columns"):
+        PCA(2, svd_solver=solver).fit(x * 1e100)
+    small, large = (PCA(2, svd_solver=solver).fit(x * unit) for unit in (1.0, 1e60))
+    np.testing.assert_allclose(large.explained_variance_ratio_, small.explained_variance_ratio_)
