@@ -52,7 +52,21 @@ class _Lanes:
         self.alive = n_lanes
 
     def run(self) -> None:
+        """Fold all spans. One lane is the thread that asks: malloc keeps nothing apart for it."""
         before = self.work.matrix.reads()
+        if self.n_lanes == 1:
+            try:
+                self._fold_spans()
+            except BaseException:
+                self.stop.set()
+                raise
+        else:
+            self._run_threads()
+        read = self.work.matrix.reads() - before
+        self.fold.cost.reads += read.chunks
+        self.fold.cost.stored += read.stored
+
+    def _run_threads(self) -> None:
         threads = [
             threading.Thread(target=self._lane, name=f"streampca-lane-{i}", daemon=True)
             for i in range(self.n_lanes)
@@ -73,9 +87,6 @@ class _Lanes:
                 raise self.error
             finally:
                 self.error = None  # or the error, its traceback and all blocks there stay alive
-        read = self.work.matrix.reads() - before
-        self.fold.cost.reads += read.chunks
-        self.fold.cost.stored += read.stored
 
     def _halt(self) -> None:
         with self.turn:

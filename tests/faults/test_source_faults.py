@@ -15,7 +15,7 @@ from streampca.sources.ledger import LedgerSource
 from streampca.sources.watermark import rows_written
 
 
-@pytest.mark.parametrize("reads", [30, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("reads", [30, pytest.param(300, marks=pytest.mark.soak)])
 def test_no_read_takes_rows_that_are_not_written(reads: int, tmp_path: Path) -> None:
     """A writer appends without pause, seldom in whole chunks; no value that it writes is 0."""
     place = str(tmp_path / "x")

@@ -239,7 +239,7 @@ def test_different_work_at_once_is_all_kept(tmp_path: Path) -> None:
     assert store.verify() == {}
 
 
-@pytest.mark.parametrize("promotes", [40, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("promotes", [40, pytest.param(1000, marks=pytest.mark.soak)])
 def test_readers_see_one_version_while_others_are_promoted(tmp_path: Path, promotes: int) -> None:
     store = a_store(LocalBackend(tmp_path / "store"))
     done, reads = threading.Event(), []
