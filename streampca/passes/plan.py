@@ -27,7 +27,7 @@ INTERPRETER_NBYTES = 96 * MiB  # Python with NumPy, SciPy and Zarr: 80 MiB measu
 # numba: 108 MiB with its kernels from the cache, 151 where they are compiled; xarray 37, dask 49
 LIBRARY_NBYTES = {"numba": 160 * MiB, "xarray": 40 * MiB, "dask": 56 * MiB,
                   "h5py": 16 * MiB}  # fmt: skip
-THREAD_NBYTES = 4 * MiB  # stack, arena and BLAS buffers of a lane or of its reader
+THREAD_NBYTES = 7 * MiB // 2  # stack, arena and BLAS buffers of a lane or of its reader
 BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, where chunks allow it
 BLOCK_LENGTH = 512  # fewer streamed rows than this cost more in merging than they save
 DEFAULT_BUDGET = 4096 * MiB  # without a memory_limit: the first candidate that fits in this

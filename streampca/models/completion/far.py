@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streampca.kernels import Array
+from streampca.kernels import Array, row_pieces
 from streampca.models.completion.fit import Completed
 
-LINES = 1 << 16  # whose factors are looked at together
+PIECE_NBYTES = 1 << 20  # of the factors of lines that are looked at together
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ def far_estimates(done: Completed) -> Far | None:
         return None
     length, m = done.factors.length, len(vectors)
     far_lines, worst, size = 0, np.zeros(len(done.values)), 0.0
-    for start in range(0, length, LINES):
-        s = done.rows(start, min(start + LINES, length))
+    for lines in row_pieces(length, 8 * done.factors.width, PIECE_NBYTES):
+        s = done.rows(lines.start, lines.stop)
         root = np.sqrt(np.einsum("ij,ij->i", s, s) / m)
         far_lines += int(np.count_nonzero(root > reach))
         if len(root) and root.max() > size:
