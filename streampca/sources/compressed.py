@@ -100,7 +100,8 @@ class CompressedMatrix(ChunkedMatrix):
         known = [e for e in (self.data.edges(0), self.indices.edges(0)) if e is not None]
         if not known:
             return None
-        longest = min(known, key=len)  # of the larger chunks: no block is smaller than one
+        # of the larger chunks: no block is smaller than one
+        longest = max(known, key=lambda edges: int(np.diff(edges).max(initial=0)))
         lines = self.first + np.searchsorted(self.indptr, longest, side="left")
         return np.unique(
             np.clip(np.concatenate([[0], lines, [self.shape[axis]]]), 0, self.shape[axis])
