@@ -28,6 +28,8 @@ class Accumulator(ABC):
     fields: ClassVar[tuple[str, ...]] = ()  # what ``state`` saves
     axis: ClassVar[int | None] = 0  # the streamed axis that it needs; None: either
     makes: ClassVar[tuple[str, ...]] = ()  # rows that ``update`` lays beside the block, for sinks
+    reuses: ClassVar[str | None] = None  # its large array, which an emptied one may fill again
+    _spare: Any = None  # such an array, not needed any more
 
     @abstractmethod
     def update(self, block: Any) -> None:
@@ -61,7 +63,10 @@ class Accumulator(ABC):
 
     def emptied(self) -> Self:
         """An empty one that may use large arrays of this one again, which is done with."""
-        return self.blank()
+        fresh = self.blank()
+        if self.reuses is not None:
+            fresh._spare = getattr(self, self.reuses)
+        return fresh
 
     def copied(self) -> Self:
         """A copy that shares no array."""

@@ -21,6 +21,7 @@ class Gram(Accumulator):
     """
 
     axis = 1
+    reuses = "_product"
     settings = ("standardize", "missing")
     fields = ("g", "z_probe", "n_features", "n_used")
 
@@ -32,7 +33,6 @@ class Gram(Accumulator):
         self.n_features = 0
         self.n_used = 0  # neither constant, nor filtered, nor without observation
         self._product: Any = None  # (n, n) working dtype, lower, of the open span
-        self._spare: Any = None  # one that is not needed any more
         self._blocks = 0
 
     def update(self, block: Any) -> None:
@@ -58,11 +58,6 @@ class Gram(Accumulator):
         unused = scaling.constant | scaling.filtered | (stats.count == 0)
         self.n_used += block.length - int(np.count_nonzero(unused))
         self._blocks += 1
-
-    def emptied(self) -> Self:
-        fresh = self.blank()
-        fresh._spare = self._product
-        return fresh
 
     def settle(self) -> None:
         if self._product is not None:

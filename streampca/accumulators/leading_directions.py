@@ -34,6 +34,7 @@ class LeadingDirections(Accumulator):
     inequality (Golub and Van Loan 2013, section 8.1.2) for the bound.
     """
 
+    reuses = "factor"
     settings = ("streamed", "standardize", "width", "missing")
     fields = ("count", "weight", "mean", "holes", "factor", "lost", "lost_trace")
 
@@ -49,7 +50,6 @@ class LeadingDirections(Accumulator):
         self.lost = 0.0  # norms of what was cut off: F'F <= S <= F'F + lost I, without scaling
         self.lost_trace = 0.0
         self.factor: Any = None  # (at most width, m) working dtype, orthogonal rows
-        self._spare: Any = None  # one that is not needed any more
 
     @staticmethod
     def rows_at_once(width: int) -> int:
@@ -76,11 +76,6 @@ class LeadingDirections(Accumulator):
             for part in row_pieces(len(rows), 1, self.rows_at_once(self.width)):
                 self._absorb(rows[part], bridge)
                 bridge = bridge[:0]
-
-    def emptied(self) -> Self:
-        fresh = self.blank()
-        fresh._spare = self.factor
-        return fresh
 
     def merge(self, other: Self) -> None:
         if other.factor is None:

@@ -41,6 +41,7 @@ class Scatter(Accumulator):
     raises. (:class:`MeanImputedScatter` puts means in place of holes.)
     """
 
+    reuses = "_product"
     settings = ("center",)
     fields = ("count", "weight", "mean", "mean_low", "missing", "s", "slack", "forgotten")
 
@@ -54,13 +55,7 @@ class Scatter(Accumulator):
         self.s: Any = None  # (p, p) float64, lower triangle: sum w (x-mean)(x-mean)'
         self.slack = 0.0  # bound of the rounding error in any entry of s
         self.forgotten = 0.0  # the slack when rows were last removed: it was that of larger sums
-        self._spare: Any = None  # a product that is not needed any more
         self._reopen()
-
-    def emptied(self) -> Self:
-        fresh = self.blank()
-        fresh._spare = self._product
-        return fresh
 
     def _reopen(self) -> None:
         self._blocks = 0

@@ -35,6 +35,7 @@ class SubspaceStep(Accumulator):
     Source: Rokhlin, Szlam and Tygert 2009, "A randomized algorithm for PCA", section 1.
     """
 
+    reuses = "_open"
     settings = ("streamed", "width", "images", "probe", "standardize")
     fields = ("product", "sums", "center", "scale", "root", "z_probe", "starts", "table")
 
@@ -52,7 +53,6 @@ class SubspaceStep(Accumulator):
         self.standardize = standardize
         self.product: Any = None  # (m, width) float64
         self._open: Any = None  # (m, width) working dtype, of the open span
-        self._spare: Any = None  # one that is not needed any more
         self._blocks = 0  # dense ones, or
         self._lines = 0  # of sparse ones, that are open
         self.sums: Any = None  # (width,) of sparse blocks: what the centers take off,
@@ -102,11 +102,6 @@ class SubspaceStep(Accumulator):
                 self.z_probe = mine + rows.T @ h
         self._blocks += 1
         return image
-
-    def emptied(self) -> Self:
-        fresh = self.blank()
-        fresh._spare = self._open
-        return fresh
 
     def settle(self) -> None:
         if self._open is not None:
