@@ -73,6 +73,21 @@ def test_json_summary_has_plan_and_cost(store, capsys):
     assert len(summary["explained_variance"]) == 2
 
 
+def test_the_passes_of_an_iterative_fit_are_planned_at_most(store, capsys):
+    path, _ = store
+    words = ["fit", path, "-k", "2", "--solver", "randomized"]
+    assert main([*words, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    planned, measured = summary["planned"], summary["measured"]
+    assert measured["passes"] < planned["passes"]
+    assert planned["reads"] == 5 * planned["passes"]
+    assert measured["reads"] == 5 * measured["passes"]
+    assert main(words) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["at", "most", "measured"] in lines
+    assert ["passes", str(planned["passes"]), str(measured["passes"])] in lines
+
+
 def test_exit_codes_and_messages(store, tmp_path, capsys):
     path, _ = store
     assert main(["fit", "nowhere.zarr"]) == 66

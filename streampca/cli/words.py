@@ -33,9 +33,10 @@ def report(model: Any) -> str:
     seconds = sum(c.seconds for c in costs)
     nbytes = sum(c.nbytes for c in costs)
     lines = [model.result_.table(), LEGEND, *genotype_lines(model.result_), ""]
-    lines.append(f"{'':<14}{'planned':>12}{'measured':>12}")
+    planned = "planned" if all(one.times == 1 for one in plan.passes) else "at most"
+    lines.append(f"{'':<14}{planned:>12}{'measured':>12}")
     rows = [
-        ("passes", len(plan.passes), len(costs)),
+        ("passes", plan.n_passes, len(costs)),
         ("chunk reads", plan.reads, sum(c.reads for c in costs)),
         ("bytes read", size(plan.nbytes), size(nbytes)),
         ("peak memory", size(plan.peak_nbytes), size(peak_nbytes())),
@@ -139,7 +140,7 @@ def summary(model: Any) -> dict[str, Any]:
         **genotype_numbers(result),
         "certificate": None if result.certificate is None else result.certificate.to_dict(),
         "planned": {
-            "passes": len(result.plan.get("passes", ())),
+            "passes": sum(one.get("times_at_most", 1) for one in result.plan.get("passes", ())),
             **{k: result.plan.get(k) for k in ("reads", "bytes", "peak_bytes")},
         },
         "measured": {

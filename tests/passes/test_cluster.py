@@ -419,7 +419,10 @@ class Dies(Sum):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operands", [{}, {"q": np.ones(3)}], ids=["no operands", "operands"])
+@pytest.mark.parametrize(
+    "operands",
+    [pytest.param({}, marks=pytest.mark.soak), {"q": np.ones(3)}], ids=["no operands", "operands"],
+)  # fmt: skip
 def test_a_block_that_kills_workers_is_named(new_client: Any, operands: dict[str, Any]) -> None:
     matrix = ToyMatrix(wild(100, 2))
     with pytest.raises(ClusterError, match=r"blocks 4 to 5: .*died") as caught:
