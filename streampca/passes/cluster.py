@@ -81,7 +81,8 @@ def run_on_cluster(client: Any, work: Work, todo: list[tuple[int, range]], ahead
 
     Operands and maps are stored on the workers once and named by their future. A worker that
     dies loses its spans, which the scheduler runs again; where operands died with it they are
-    sent again. Raises ClusterError where workers die of a span, or the scheduler is gone.
+    sent again, and the next span alone, so that the one that workers die of is known. Raises
+    ClusterError where workers die of a span, or the scheduler is gone.
     """
     edges = work.matrix.edges
     work.hold = tuple(name for name, sink in work.sinks.items() if not sink.concurrent(edges))
@@ -89,9 +90,9 @@ def run_on_cluster(client: Any, work: Work, todo: list[tuple[int, range]], ahead
     attempts, left = 0, len(pending)
     while pending:
         try:
-            _submit(client, work, pending, ahead, take)
+            _submit(client, work, pending, ahead, take, alone=attempts > 0)
         except Exception as error:
-            attempts = attempts + 1 if len(pending) == left else 1  # in a row, without progress
+            attempts = attempts + 1 if len(pending) == left else 1  # in a row, of the same span
             left = len(pending)
             kind = type(error).__name__
             if isinstance(error, NotStored) and attempts < ATTEMPTS:
@@ -139,7 +140,8 @@ def _died(error: Exception, span: range, why: str) -> ClusterError:
 
 
 def _submit(client: Any, work: Work, pending: deque[tuple[int, range]], ahead: int,
-            take: Callable[[int, SpanResult], int]) -> None:  # fmt: skip
+            take: Callable[[int, SpanResult], int], alone: bool) -> None:  # fmt: skip
+    """Until all spans are taken.  alone : the others wait until the first one is."""
     import dask
 
     common: Any = Parcel({"operands": dict(work.operands), "maps": dict(work.maps)})
@@ -163,12 +165,13 @@ def _submit(client: Any, work: Work, pending: deque[tuple[int, range]], ahead: i
     flight, todo = Flight(client, send), deque(pending)
     try:
         while todo or flight:
-            while todo and flight.has_room():
+            while todo and flight.has_room() and not (alone and flight):
                 flight.add(*todo.popleft())
             result = flight.first()
             take(flight.spans[0].number, result)
             del result  # or it lives beside the next one
             flight.landed()
             pending.popleft()
+            alone = False
     finally:
         flight.cancel()

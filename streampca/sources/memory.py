@@ -98,22 +98,47 @@ class NpyReader(ArrayReader):
         self.offset, self._count = None, ReadCount()
 
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
-        turn = slice(None, None, -1 if self._fortran else 1)  # to the order of the file
-        shape, part = self.shape[turn], index[turn]
-        size = math.prod(s.stop - s.start for s in part) * self._stored.itemsize
+        shape = [s.stop - s.start for s in index]
+        size = math.prod(shape) * self.dtype.itemsize
         raw = buffer[:size] if buffer is not None and len(buffer) >= size else np.empty(size, "u1")
-        values = raw.view(self._stored).reshape([s.stop - s.start for s in part])
+        values = raw.view(self.dtype).reshape(shape)
         with open(self.path, "rb", buffering=0) as file:
-            _read_part(file.fileno(), values, shape, part, self._start, self.path)
+            if self._laid_out_anew():
+                self._read_turned(file.fileno(), values, index)
+            else:
+                _read_part(file.fileno(), values, self.shape, index, self._start, self.path)
         self._count.chunks += 1
         self._count.nbytes += values.nbytes
-        values = values.T if self._fortran else values
-        return values if values.dtype == self.dtype else values.astype(self.dtype)
+        return values
+
+    def _laid_out_anew(self) -> bool:
+        return self._fortran or self._stored != self.dtype
+
+    def _read_turned(self, handle: int, into: np.ndarray[Any, Any], index: Index) -> None:
+        """Read what lies in the file in another order, of axes or of bytes, piece by piece."""
+        axes = self._axes()
+        shape, into = tuple(self.shape[d] for d in axes), into.transpose(axes)
+        first, *others = (index[d] for d in axes)
+        step = max(1, GROUP_NBYTES // self._row_nbytes(index))
+        for start in range(first.start, first.stop, step):
+            part = (slice(start, min(start + step, first.stop)), *others)
+            piece = np.empty([s.stop - s.start for s in part], self._stored)
+            _read_part(handle, piece, shape, part, self._start, self.path)
+            into[start - first.start : part[0].stop - first.start] = piece
+
+    def _axes(self) -> range:
+        """The axes of the array in the order of the file."""
+        n = len(self.shape)
+        return range(n - 1, -1, -1) if self._fortran else range(n)
+
+    def _row_nbytes(self, index: Index) -> int:
+        """Of what lies at one place along the first axis of the file."""
+        others = [index[d] for d in self._axes()][1:]
+        return max(1, math.prod(s.stop - s.start for s in others) * self._stored.itemsize)
 
     def scratch_nbytes(self, index: Index) -> int:
-        again = self._fortran or self._stored != self.dtype  # laid out or swapped anew
-        cells = math.prod(s.stop - s.start for s in index)
-        return GROUP_NBYTES + (cells * self.dtype.itemsize if again else 0)
+        again = max(GROUP_NBYTES, self._row_nbytes(index)) if self._laid_out_anew() else 0
+        return GROUP_NBYTES + again
 
     def part(self, dim: int, start: int, stop: int) -> Reader:
         return self
