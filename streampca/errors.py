@@ -104,6 +104,10 @@ class StuckWorkerWarning(UserWarning):
     """Part of a pass was given to another worker, since one was paused, silent or stuck."""
 
 
+class UncountedRowsWarning(UserWarning):
+    """A Dask array did not know its chunk sizes, and was computed once more to count its rows."""
+
+
 class NoGapWarning(UserWarning):
     """``n_components="gap"`` found no gap that stands above sampling error."""
 

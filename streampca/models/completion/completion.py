@@ -25,7 +25,7 @@ from streampca.models.linear import LinearModel
 from streampca.models.projection import BackProjection, score_dtype
 from streampca.passes import PassCost, PassSpec, Plan, check_workers, find_client, run
 from streampca.passes.lazy import is_dask_array, map_rows
-from streampca.sources import as_matrix
+from streampca.sources import as_matrix, counted
 from streampca.store import MemorySink, ZarrSink
 from streampca.store.sinks import chunk_for
 
@@ -72,7 +72,7 @@ class Completion(LinearModel):
         Raises InvalidInputError and MemoryLimitError before reading; NonFiniteError where a cell is
         infinite.
         """
-        matrix = self._observed(as_matrix(X, dim=dim, missing_value=self.missing_value))
+        matrix = self._observed(as_matrix(counted(X), dim=dim, missing_value=self.missing_value))
         task = self._task(matrix, sample_weight)
         plan = self._plan_task(matrix, task)
         plan.check_machine()
@@ -100,6 +100,7 @@ class Completion(LinearModel):
         self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
     ) -> Any:
         """Fit, and the scores of X, (n, r): those that the fit has."""
+        X = counted(X)
         return self.fit(X, dim=dim, sample_weight=sample_weight)._scores_of_fit(X, dim)
 
     def _observed(self, matrix: ChunkedMatrix) -> ChunkedMatrix:

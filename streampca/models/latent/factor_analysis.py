@@ -23,7 +23,7 @@ from streampca.models.latent.rows import SCORES
 from streampca.models.linear import attach
 from streampca.passes import PassCost, Plan, check_workers, find_client
 from streampca.solvers.rotation import METHODS
-from streampca.sources import as_matrix
+from streampca.sources import as_matrix, counted
 
 
 class FactorAnalysis(LatentModel):
@@ -169,7 +169,7 @@ class FactorAnalysis(LatentModel):
         sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
         Warns (HeywoodWarning) of uniquenesses at their bound.
         """
-        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         settings = self._settings(matrix.shape[1])
         weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
         freedom(matrix.shape[0] if weights is None else float(weights.sum()), settings)

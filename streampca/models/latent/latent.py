@@ -16,6 +16,7 @@ from streampca.models.latent.rows import BARTLETT, FactorScores, LatentLikelihoo
 from streampca.models.linear import LinearModel
 from streampca.models.pca.plan import transform_axis
 from streampca.models.projection import BackProjection
+from streampca.sources import counted
 from streampca.store import MemorySink
 
 
@@ -36,6 +37,7 @@ class LatentModel(LinearModel):
         self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
     ) -> Any:
         """Fit, and the scores of X, (n, k): another pass, unless the fit has them."""
+        X = counted(X)
         self.fit(X, dim=dim, sample_weight=sample_weight)  # type: ignore[call-arg]
         return self._scores_of_fit(X, dim, getattr(self, "remove", None))
 

@@ -26,7 +26,7 @@ from streampca.models.latent.ppca_result import (
 from streampca.models.pca.pca import PCA
 from streampca.passes import PassCost, Plan
 from streampca.solvers import known_count
-from streampca.sources import as_matrix
+from streampca.sources import as_matrix, counted
 
 NOT_OF_PCA = ("missing", "tol", "max_passes", "whiten", "n_components")
 BIC = "bic"
@@ -151,7 +151,7 @@ class PPCA(LatentModel):
         sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
         Warns (AccuracyWarning) where EM has not converged in ``max_passes``.
         """
-        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         plan = self._plan(matrix, sample_weight)
         plan.check_machine()
         base = self._pca(matrix).fit(matrix, sample_weight=sample_weight)

@@ -29,7 +29,7 @@ from streampca.models.pca.plan import plan_append
 from streampca.models.saved_labels import axis_from_saved, axis_to_saved
 from streampca.passes import PassCost, check_workers, find_client, run
 from streampca.solvers import check_n_components
-from streampca.sources import as_matrix
+from streampca.sources import as_matrix, counted
 from streampca.store import read_bundle, write_bundle
 
 NOT_KEPT = ("scheduler", "progress", "checkpoint")
@@ -122,6 +122,7 @@ class IncrementalPCA(LinearModel):
         """
         seen = hasattr(self, "_accumulator")
         where = self._dim_for(X) if seen and dim is None else dim
+        X = counted(X)
         matrix = as_matrix(X, dim=where, missing_value=self.missing_value)
         check_appending(self.get_params(), matrix.shape)
         weights = resolve_given({}, matrix.labels, sample_weight).sample_weight

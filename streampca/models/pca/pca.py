@@ -21,7 +21,7 @@ from streampca.models.pca.impute import as_pca, completing, completion_of, plan_
 from streampca.models.pca.plan import plan_pca
 from streampca.passes import PassCost, Plan, check_workers, find_client
 from streampca.solvers import check_n_components
-from streampca.sources import as_matrix
+from streampca.sources import as_matrix, counted
 
 IMPUTE = "impute"
 
@@ -177,7 +177,8 @@ class PCA(LinearModel):
         """Fit to X.
 
         X : NumPy, data frame, Dask, xarray, scipy.sparse, ``zarr.Array``, a path or URL, or what
-            ``streampca.open`` returned; (n, p).
+            ``streampca.open`` returned; (n, p). A Dask array that does not know its chunk sizes is
+            computed once more, to count them, with a warning.
         dim : for xarray and N-dimensional arrays, the sample dimension(s).
         sample_weight : (n,) how often each sample counts, finite and not negative (a sequence, or
             a DataArray over sample dimensions): means are sum w x / sum w, variances divide by
@@ -187,6 +188,7 @@ class PCA(LinearModel):
         Raises InvalidInputError, InvalidTypeError, MemoryLimitError before reading;
         NonFiniteError while reading.
         """
+        X = counted(X)
         if self.missing == IMPUTE:
             return self._fit_completed(X, dim, sample_weight)
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
@@ -293,6 +295,7 @@ class PCA(LinearModel):
         self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
     ) -> Any:
         """Fit, and the scores of X, (n, k). A wide fit has them already; a tall one reads again."""
+        X = counted(X)
         self.fit(X, dim=dim, sample_weight=sample_weight)
         return self._scores_of_fit(X, dim, self.remove)
 

@@ -12,6 +12,7 @@ from streampca.kernels import Array
 from streampca.models.linear import LinearModel
 from streampca.models.pca.pca import PCA
 from streampca.passes import PassCost, Plan
+from streampca.sources import counted
 
 ALGORITHMS = ("auto", "randomized", "arpack", "scatter", "gram", "tsqr")
 
@@ -105,6 +106,7 @@ class TruncatedSVD(LinearModel):
         self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
     ) -> Any:
         """Fit, and the scores of X, (n, k). A fit that has them already reads no further."""
+        X = counted(X)
         self.fit(X, dim=dim, sample_weight=sample_weight)
         return self._scores_of_fit(X, dim)
 

@@ -890,7 +890,7 @@ def test_unfitted_and_mismatched():
 def test_unknown_dask_chunks_and_groups(tmp_path):
     x = da.from_array(planted(20, 3), chunks=(5, 3))
     with pytest.raises(InvalidInputError, match="compute_chunk_sizes"):
-        PCA(1).fit(x[x[:, 0] > 0])
+        PCA(1).plan(x[x[:, 0] > 0])
     group = zarr.open_group(str(tmp_path / "g.zarr"), mode="w")
     group.create_array("X", shape=(4, 2), dtype="f8")
     group.create_array("Y", shape=(4, 3), dtype="f8")
