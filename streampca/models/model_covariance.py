@@ -31,8 +31,8 @@ def precision_of(result: Decomposition) -> Array:
     v, noise = result.require_components(), result.noise_variance
     k, dimensions = result.n_components, result.n_dimensions
     variance = np.maximum(result.explained_variance, noise)
-    smallest = float(variance.min()) if k >= dimensions else noise
-    if smallest <= np.finfo(np.float64).eps * dimensions * float(variance.max()):
+    smallest = float(variance.min(initial=np.inf)) if k >= dimensions else noise
+    if smallest <= np.finfo(np.float64).eps * dimensions * float(variance.max(initial=noise)):
         raise InvalidInputError(
             f"the covariance of this model has no inverse: {k} components hold all of the "
             f"variance of {dimensions} features. Fit fewer components than the rank "

@@ -22,6 +22,7 @@ def test_it_is_the_mean_and_isotropic_noise(shape, solver, tmp_path):
     assert model.noise_variance_ == pytest.approx(theirs.noise_variance_, rel=1e-12)
     np.testing.assert_allclose(model.score_samples(new), theirs.score_samples(new), rtol=1e-10)
     np.testing.assert_allclose(model.get_covariance(), theirs.get_covariance(), atol=1e-12)
+    np.testing.assert_allclose(model.get_precision(), theirs.get_precision(), atol=1e-10)
     scores = model.transform(new)
     assert scores.shape == (9, 0)
     assert model.fit_transform(X).shape == (len(X), 0)
