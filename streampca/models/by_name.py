@@ -11,6 +11,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 
 LATITUDES = ("lat", "latitude", "nav_lat")
+RADIANS = ("radian", "radians", "rad")
 NORTHWARD = ("degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn")
 
 
@@ -88,20 +89,22 @@ def root_cosine_of_latitude(axis: AxisLabels) -> Array:
     """(len(axis),) sqrt(cos(latitude)): cells of a regular grid count by their area.
 
     The latitude is a coordinate of one dimension or two, with CF attributes (standard_name
-    latitude, units degrees_north) or named lat, latitude or nav_lat. Rounding below 0 at a pole
-    is 0.
+    latitude, units degrees_north) or named lat, latitude or nav_lat; in degrees, or radians where
+    its units say so. Rounding below 0 at a pole is 0.
     """
     if axis.parts:
         return np.concatenate([root_cosine_of_latitude(part) for part in axis.parts.values()])
     dim = _latitude(axis)
     degrees = None if dim is None else coordinate(axis, dim)
-    if degrees is None:
+    if dim is None or degrees is None:
         raise InvalidInputError(
             f"weights='coslat' found no latitude among the features ({', '.join(axis.dims)}): "
             "expected a coordinate lat, latitude or nav_lat, or one with units degrees_north. "
             "Give the array: weights=np.sqrt(np.cos(np.deg2rad(lat)).clip(0)), a DataArray over "
             "the dimensions it has"
         )
+    if str(axis.attrs.get(dim, {}).get("units", "")).lower() in RADIANS:
+        degrees = np.rad2deg(degrees)
     if degrees.dtype.kind not in "iuf" or not np.all(np.abs(degrees) <= 90.0 + 1e-3):
         raise InvalidInputError(
             f"weights='coslat' expects degrees from -90 to 90 in {dim!r}; found {degrees[:2]}, ..."

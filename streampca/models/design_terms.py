@@ -15,6 +15,7 @@ from streampca.models.by_name import along, by_dims, coordinate, match
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 SEASONS = ("DJF", "MAM", "JJA", "SON")
+TIME = "time"
 DAY = np.timedelta64(1, "D")
 
 
@@ -115,12 +116,27 @@ def _of_word(word: str, samples: AxisLabels, dim: str = "") -> tuple[Term, Array
 
 
 def _coordinate_for(word: str, samples: AxisLabels, dim: str, read: Any) -> tuple[str, Array]:
-    """(name, values) of the first coordinate of the samples that serves, or of the one named."""
+    """(name, values) of the coordinate of the samples that serves, or of the one named.
+
+    Dates come first, then "time", then numbers along the only dimension that has them; numbers
+    beside a dimension (a month, a year of birth) are not taken for its course.
+    """
+    known: dict[str, Array] = {}
     for one in [dim] if dim else [*samples.coords, *samples.extra, *samples.grids]:
-        known = coordinate(samples, one)
-        values = None if known is None else read(known)
-        if values is not None:
-            return one, values
+        if (values := coordinate(samples, one)) is not None:
+            known[one] = values
+    dates = [one for one, values in known.items() if _is_date(values)]
+    numbers = [one for one in known if known[one].dtype.kind in "iuf"] if read is _numbers else []
+    numbers = [one for one in numbers if dim or one in samples.coords]
+    for names in (dates[:1], [one for one in numbers if one == TIME], numbers):
+        if len(names) == 1:
+            _refuse_gaps(known[names[0]], names[0])
+            return names[0], read(known[names[0]])
+    if numbers:
+        raise InvalidInputError(
+            f"remove={word!r} could go along {' or '.join(map(repr, numbers))}: give the numbers "
+            "themselves, remove=array of (n_samples, columns)"
+        )
     kind = "dates" if word in ("month", "season") else "dates or numbers"
     wanted = f"the coordinate {dim!r}" if dim else "a coordinate"
     raise InvalidInputError(
@@ -130,24 +146,37 @@ def _coordinate_for(word: str, samples: AxisLabels, dim: str, read: Any) -> tupl
     )
 
 
-def _months(values: Array) -> Array | None:
-    """(n,) 0 to 11, or None where these are no dates."""
+def _is_date(values: Any) -> bool:
+    """Whether these are dates, of NumPy or of a calendar of their own."""
+    return bool(values.dtype.kind == "M") or (
+        values.dtype == object and all(hasattr(one, "toordinal") for one in values)
+    )
+
+
+def _months(values: Array) -> Array:
+    """(n,) 0 to 11, of dates."""
     if values.dtype.kind == "M":
         return np.asarray(values.astype("datetime64[M]").astype(np.int64) % 12)
-    if values.dtype == object and all(hasattr(one, "month") for one in values):
-        return np.array([one.month - 1 for one in values], dtype=np.int64)
-    return None
+    return np.array([one.month - 1 for one in values], dtype=np.int64)
 
 
-def _numbers(values: Array) -> Array | None:
-    """(n,) float64: numbers as they are, dates in days; None for text."""
+def _numbers(values: Array) -> Array:
+    """(n,) float64: numbers as they are, dates in days."""
     if values.dtype.kind == "M":
         return np.asarray((values - np.datetime64(0, "D")) / DAY)
     if values.dtype.kind in "iuf":
         return values.astype(np.float64)
-    if values.dtype == object and all(hasattr(one, "toordinal") for one in values):
-        return np.array([_days(one) for one in values])
-    return None
+    return np.array([_days(one) for one in values])
+
+
+def _refuse_gaps(values: Array, name: str) -> None:
+    """Raise where a coordinate is NaT or NaN, which are not equal to themselves."""
+    gaps = values != values
+    if np.any(gaps):
+        raise InvalidInputError(
+            f"the coordinate {name!r} is missing for {int(np.sum(gaps))} samples, the first at "
+            f"place {int(np.argmax(gaps))}: leave them out, X.dropna({name!r}), or fill it in"
+        )
 
 
 def _days(date: Any) -> float:
@@ -207,7 +236,7 @@ def _named_columns(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
 
 def _of_dataarray(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
     beside = [str(d) for d in given.dims if str(d) not in samples.dims]
-    if len(beside) > 1:
+    if len(beside) > 1 or len(beside) == len(given.dims):
         raise InvalidInputError(
             f"remove has dimensions {given.dims}; expected some of {samples.dims} and at most one "
             "for its columns"

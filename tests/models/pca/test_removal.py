@@ -359,6 +359,44 @@ def test_every_component_and_the_rank():
     np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(12), atol=1e-9)
 
 
+@IGNORED
+def test_a_trend_is_that_of_the_time():
+    """Not of the first thing that has numbers: members of an ensemble, a month beside the text."""
+    field = months()
+    two = xr.concat([field, field + 1], dim=pd.Index([1, 2], name="member"))
+    two = two.assign_coords(month=("time", two.time.dt.month.values))
+    names = PCA(2, remove="trend").fit(two, dim=("member", "time")).result_.design.names
+    assert names == ("trend of time",)
+    years = two.assign_coords(time=np.arange(60) / 12 + 1990.0)
+    names = PCA(2, remove="trend").fit(years, dim=("member", "time")).result_.design.names
+    assert names == ("trend of time",)
+    ambiguous = years.rename(time="year")
+    with pytest.raises(InvalidInputError, match="'member' or 'year'"):
+        PCA(2, remove="trend").fit(ambiguous, dim=("member", "year"))
+    text = two.isel(member=0, drop=True).assign_coords(time=[f"t{i}" for i in range(60)])
+    with pytest.raises(InvalidInputError, match="needs a coordinate"):
+        PCA(2, remove="trend").fit(text, dim="time")
+
+
+@pytest.mark.parametrize("word", ["month", "season", "trend"])
+@pytest.mark.parametrize("cftime", [False, True])
+def test_dates_that_are_missing(word, cftime):
+    field = months()
+    time = np.array(field.time.values, dtype=object if cftime else None)
+    if cftime:
+        time = np.array([pd.Timestamp(one) for one in field.time.values], dtype=object)
+    time[7] = pd.NaT if cftime else np.datetime64("NaT")
+    with pytest.raises(InvalidInputError, match="'time' is missing for 1 samples, the first at"):
+        PCA(2, remove=word).fit(field.assign_coords(time=("time", time)))
+
+
+def test_a_covariate_of_another_dimension():
+    field = months()
+    other = xr.DataArray(np.arange(60.0), dims="year")
+    with pytest.raises(InvalidInputError, match=r"dimensions \('year',\); expected some of"):
+        PCA(2, remove=other).fit(field)
+
+
 @pytest.mark.parametrize(
     ("remove", "words"),
     [

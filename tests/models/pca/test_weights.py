@@ -215,6 +215,14 @@ def test_coslat(solver, name, attrs):
     np.testing.assert_array_equal(array.components_, model.components_)
 
 
+def test_a_latitude_in_radians():
+    field, _ = grid()
+    turned = field.assign_coords(lat=("lat", np.deg2rad(field.lat.values), {"units": "radians"}))
+    expected = PCA(3, weights="coslat").fit(field).result_.weights
+    found = PCA(3, weights="coslat").fit(turned).result_.weights
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+
+
 def test_arrays_are_broadcast_by_name_and_aligned_by_coordinate():
     field, rng = grid()
     along_lon = xr.DataArray(rng.uniform(1, 2, 6), dims="lon", coords={"lon": field.lon})
