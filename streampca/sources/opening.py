@@ -81,7 +81,8 @@ def open(
     variable : which array of a group or file ("layers/counts" or "raw/X" of an AnnData);
         a list of them gives the features of all, side by side.
     dim : the sample dimension(s), by name or number; the rest is stacked into features. Needed
-        for anything that is not 2-D. Default: the first of two.
+        for anything that is not 2-D. Default: the first of two, or "time" where a dimension is
+        called so.
     missing_value : a number that means "missing" (-1, -9), beside NaN.
     missing_chunks : "error" refuses a Zarr chunk that is absent; "fill" reads its fill value;
         "mask" reads missing cells, which ``missing=`` of the model decides about (integers need a
@@ -319,6 +320,8 @@ def _from_zarr(
 
 
 def _stack(reader: Reader, dim: Dim, names: tuple[Hashable, ...] | None) -> StackedMatrix:
+    if dim is None and len(reader.shape) > 2 and "time" in (names or ()):
+        dim = "time"
     dims = _dims(len(reader.shape), dim, names)
     if dims is None:
         check_rank(reader.shape)

@@ -369,7 +369,11 @@ def understood(source: str) -> Iterator[None]:
 
 
 def pick_array(node: Any, variable: str | None, source: str) -> Any:
-    """The array itself, or the named one of a group; says which there are."""
+    """The array itself, the named one of a group, or its only matrix; says which there are.
+
+    Coordinates and cell bounds, as xarray writes them, are no data; of several arrays the only one
+    with two dimensions or more is meant.
+    """
     if not isinstance(node, zarr.Group):
         return node
     arrays = {
@@ -379,16 +383,24 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
     }
     if variable in arrays:
         return arrays[variable]
-    data = [array for name, array in arrays.items() if not _is_coordinate(name, array)]
-    if variable is None and len(data) == 1:
-        return data[0]
+    named = {n for one in (node, *arrays.values()) for n in _beside(dict(one.attrs))}
+    data = [n for n, a in arrays.items() if not (n in named or _is_coordinate(n, a))]
+    wide = [n for n in data if arrays[n].ndim >= 2]
+    for found in (data, wide):
+        if variable is None and len(found) == 1:
+            return arrays[found[0]]
     shown = ", ".join(f"{name} {array.shape}" for name, array in sorted(arrays.items())) or "none"
-    example = next((n for n, a in sorted(arrays.items()) if a.ndim == 2), next(iter(arrays), "X"))
+    example = min(wide, default=next(iter(arrays), "X"))
     asked = "does not say which array" if variable is None else f"has no array {variable!r}"
     raise InvalidInputError(
         f"{source} is a Zarr group and the call {asked}; it holds: {shown}. "
         f"Use streampca.open({source!r}, variable={example!r})."
     )
+
+
+def _beside(attributes: dict[str, Any]) -> list[str]:
+    """Names of the coordinates and cell bounds that attributes tell of."""
+    return f"{attributes.get('coordinates', '')} {attributes.get('bounds', '')}".split()
 
 
 def _is_coordinate(name: str, array: Any) -> bool:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import streampca
 from streampca import PCA
+from streampca.errors import InvalidInputError
 from streampca.sources.cf import decode_times
 from streampca.sources.labelled import from_xarray
 from tests.models.test_eof_views import coordinates
@@ -46,6 +47,25 @@ def test_a_path_gives_what_xarray_gives(tmp_path, zarr_format, units):
             set(two.coords),
             set(two.grids) | set(two.extra),
         )
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_the_field_of_a_group_is_found_among_its_coordinates(tmp_path, zarr_format):
+    """As in a NetCDF file: coordinates, bounds and series are not taken for it; samples by time."""
+    dataset = coordinates().drop_vars(["step", "zone"]).to_dataset()
+    dataset["lat_bounds"] = (("lat", "side"), np.zeros((4, 2)))
+    dataset.lat.attrs["bounds"] = "lat_bounds"
+    dataset["co2"] = ("time", np.arange(7.0))
+    path = str(tmp_path / "field.zarr")
+    dataset.to_zarr(path, zarr_format=zarr_format, consolidated=False)
+    dataset.to_netcdf(tmp_path / "field.nc")
+    model = PCA(2).fit(path)
+    same = PCA(2).fit(str(tmp_path / "field.nc"))
+    xr.testing.assert_allclose(model.result_.to_xarray(), same.result_.to_xarray())
+    dataset["slp"] = dataset.sst * 2
+    dataset.to_zarr(path, zarr_format=zarr_format, consolidated=False, mode="w")
+    with pytest.raises(InvalidInputError, match=r"variable='slp'"):
+        PCA(2).fit(path)
 
 
 @given(
