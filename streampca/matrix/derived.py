@@ -69,6 +69,11 @@ class Function(Derivation):
                 f"{self.name} of a value below 0 ({np.nanmin(x):g}); expected counts. Has the "
                 "matrix been scaled already?"
             )
+        if self.name == "expm1" and x.size and np.nanmax(x) > np.log(np.finfo(x.dtype).max):
+            raise InvalidInputError(
+                f"exp({np.nanmax(x):g}) overflows; expected logarithms of counts, not counts: "
+                "streampca.preprocess.log1p(X)"
+            )
         if self.name == "x log x":
             positive = x > 0
             return np.where(positive, x * np.log(np.where(positive, x, 1.0)), x * 0)

@@ -33,6 +33,10 @@ class HighlyVariable:
     dispersions_norm: Array
     highly_variable: Array
 
+    def __repr__(self) -> str:
+        chosen, features = int(np.count_nonzero(self.highly_variable)), len(self.means)
+        return f"<HighlyVariable: {chosen} of {features} features>"
+
     def of(self, X: Any) -> ChunkedMatrix:
         """The chosen features of a matrix, read lazily."""
         return select(as_matrix(X), features=self.highly_variable)

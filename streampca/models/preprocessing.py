@@ -7,6 +7,7 @@ docstring says; the result reads the source again when it is used.
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,8 @@ def normalize_total(X: Any, target_sum: float | None = None, **running: Any) -> 
 
     Cost: one pass for the sums of the rows.
     """
-    if target_sum is not None and not 0 < target_sum < np.inf:
+    number = isinstance(target_sum, numbers.Real) and not isinstance(target_sum, bool)
+    if target_sum is not None and not (number and 0 < float(target_sum) < np.inf):
         raise InvalidInputError(f"target_sum={target_sum!r}; expected a positive number, or None")
     matrix = as_matrix(X)
     sums = row_sums(matrix, **running)

@@ -12,6 +12,7 @@ from streampca.kernels import Array
 from streampca.solvers.spectrum import Spectrum
 
 SAFETY = 3.0  # bounds of Ritz pairs, and the floor, come out about equal to the error: tripled
+FIRST_ORDER = 0.5  # the largest sine that is stated: beyond it second orders are not small
 MARGIN = 2.0  # residuals by which the largest value of the rest may exceed what is seen of it
 
 
@@ -140,7 +141,7 @@ def certify_ritz(
             inside = shift / room
             outside = (residual[i] + coupling * inside) / apart
             sine = SAFETY * (float(np.hypot(inside, outside)) + floor / min(near, apart))
-            if sine < np.sin(angle[i]):
+            if sine < min(np.sin(angle[i]), FIRST_ORDER):
                 angle[i], gap[i] = np.arcsin(sine), min(near, apart)
             bound[i] = min(bound[i], residual[i] ** 2 / apart + shift**2 / room)
     return Certificate(

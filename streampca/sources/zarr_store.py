@@ -376,7 +376,7 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
     """
     if not isinstance(node, zarr.Group):
         return node
-    arrays = {
+    arrays: dict[str, Any] = {
         name: array
         for name, array in node.members(max_depth=None)
         if not isinstance(array, zarr.Group)

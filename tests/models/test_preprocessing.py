@@ -135,6 +135,10 @@ def test_highly_variable_features(kind: str, flavor: str) -> None:
 def test_features_of_zeros_are_not_variable() -> None:
     found = preprocess.highly_variable(np.log1p(COUNTS))
     assert not found.highly_variable[3]
+    assert (
+        repr(found)
+        == f"<HighlyVariable: {found.highly_variable.sum()} of {COUNTS.shape[1]} features>"
+    )
     assert np.isnan(found.dispersions_norm[3])
 
 
@@ -189,6 +193,8 @@ def test_missing_codes_become_nan_and_are_left_out(n: int, p: int, kind: str, se
         (lambda x: preprocess.tf_idf(x, norm="l1"), "norm='l1'"),
         (lambda x: preprocess.highly_variable(x, flavor="seurat_v3"), "flavor='seurat_v3'"),
         (lambda x: preprocess.highly_variable(x, n_top=41), "n_top=41"),
+        (lambda x: preprocess.highly_variable(x * 1e4), "logarithms of counts, not counts"),
+        (lambda x: preprocess.normalize_total(x, target_sum="1e4"), "target_sum='1e4'"),
         (lambda x: preprocess.log_entropy(x[:1]), "two documents"),
         (lambda x: preprocess.log1p(-x).read(0, 0, 60), "below 0"),
     ],

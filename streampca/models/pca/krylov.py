@@ -248,10 +248,12 @@ class _Iteration:
         last, before = self.verdicts[-1], self.verdicts[-2] if len(self.verdicts) > 1 else None
         most = self.plan.named("step").times
         room = self.dimensions - self.space.size
-        if last.certified.all():
-            self.stopped = "certified"
-        elif not room:
+        if not room:
             self.stopped = "the searched space is everything"
+        elif len(last.certified) < self.judge.k and self.steps < most:  # of a smaller fit before
+            pass
+        elif last.certified.all():
+            self.stopped = "certified"
         elif self.steps >= most:
             self.stopped = f"max_passes={self.settings['max_passes']}"
         elif last.stuck.all():

@@ -65,6 +65,16 @@ def test_the_iterative_solver_goes_on_from_what_it_searched(path):
     np.testing.assert_allclose(model.components_, fresh.components_[:4], atol=1e-5)
 
 
+def test_a_space_that_is_too_small_grows_also_where_all_of_it_is_certain():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((150, 3)) @ rng.standard_normal((3, 140))
+    model = PCA(70, svd_solver="randomized", warm_start=True).fit(x)
+    model.set_params(n_components=139).fit(x)
+    assert model.components_.shape == (139, 140)
+    values = np.linalg.svd(x - x.mean(axis=0), compute_uv=False)[:3] ** 2 / 149
+    np.testing.assert_allclose(model.explained_variance_[:3], values, rtol=1e-9)
+
+
 def test_other_data_settings_or_weights_are_read(path, tmp_path):
     model = PCA(3, svd_solver="scatter", warm_start=True).fit(path)
     model.set_params(scale="std").fit(path)
