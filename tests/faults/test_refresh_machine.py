@@ -6,24 +6,17 @@ import contextlib
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import zarr
 from backends import FaultyBackend, Killed
-from hypothesis import HealthCheck, settings
+from expected_versions import ExpectedVersions, go_on
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import rule
 
 import streampca
-from streampca.errors import SourceError
 from streampca.jobs.config import check_job
 from streampca.jobs.refresh import refresh
 from streampca.models import model_store
@@ -32,10 +25,8 @@ from streampca.store import LocalBackend
 P, ROWS = 5, 16
 
 
-class RefreshMachine(RuleBasedStateMachine):
-    """A source, its model store, and beside them a list of what must be in there."""
-
-    steps: ClassVar[int] = 0
+class RefreshMachine(ExpectedVersions):
+    """A source that changes, and refreshes of it. Values are (state of the data, spectrum)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,9 +39,6 @@ class RefreshMachine(RuleBasedStateMachine):
             {"source": {"path": str(self.folder / "x")}, "model": {"n_components": 2},
              "store": str(self.folder / "models"), "settle": 0}, "job")  # fmt: skip
         self.state = 0  # of the data
-        self.made: list[tuple[int, Any]] = []  # (state of the data, spectrum) by version
-        self.removed: set[int] = set()
-        self.stack: list[int] = []  # promoted numbers
         self.append(20)
 
     def teardown(self) -> None:
@@ -71,17 +59,19 @@ class RefreshMachine(RuleBasedStateMachine):
         self.array[row, 0] = float(self.array[row, 0]) + 1.0
         self.state += 1
 
-    def published(self) -> None:
+    def refreshed(self) -> None:
         X = self.array[...]
         spectrum = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:2] ** 2 / (len(X) - 1)
-        self.made.append((self.state, spectrum))
-        self.stack.append(len(self.made))
+        self.published((self.state, spectrum))
+
+    def check(self, version: Any, value: Any) -> None:
+        found = np.sort(version.result().explained_variance)[::-1]
+        np.testing.assert_allclose(found, value[1], rtol=1e-10)
 
     @property
     def known(self) -> bool:
         """A version of these data is there, served or rolled back."""
-        there = [n for n in range(1, len(self.made) + 1) if n not in self.removed]
-        return any(self.made[n - 1][0] == self.state for n in there)
+        return any(self.values[n - 1][0] == self.state for n in self.there)
 
     @rule()
     def refresh(self) -> None:
@@ -89,7 +79,7 @@ class RefreshMachine(RuleBasedStateMachine):
         done = refresh(self.job)
         assert done.status == ("unchanged" if known else "published")
         if not known:
-            self.published()
+            self.refreshed()
 
     @rule(at=st.integers(0, 25), after=st.booleans())
     def die_while_refreshing(self, at: int, after: bool) -> None:
@@ -102,50 +92,9 @@ class RefreshMachine(RuleBasedStateMachine):
             patch.setattr(model_store, "open_backend", open_faulty)
             with contextlib.suppress(Killed):
                 refresh(self.job)
-        if self.store.exists() and len(self.store.history().published) > len(self.made):
+        if self.was_published():
             assert not known
-            self.published()
-
-    @precondition(lambda self: self.made)
-    @rule(data=st.data())
-    def promote(self, data: st.DataObject) -> None:
-        there = [n for n in range(1, len(self.made) + 1) if n not in self.removed]
-        number = data.draw(st.sampled_from(there))
-        self.store.promote(number)
-        if self.stack[-1] != number:
-            self.stack = [*(n for n in self.stack if n != number), number]
-
-    @precondition(lambda self: self.made)
-    @rule()
-    def rollback(self) -> None:
-        earlier = [n for n in self.stack[:-1] if n not in self.removed]
-        if not earlier:
-            with pytest.raises(SourceError):
-                self.store.rollback()
-            return
-        assert self.store.rollback().number == earlier[-1]
-        del self.stack[self.stack.index(earlier[-1]) + 1 :]
-
-    @precondition(lambda self: self.made)
-    @rule(keep=st.integers(1, 3))
-    def gc(self, keep: int) -> None:
-        self.store.gc(keep, grace=0)
-        count = len(self.made)
-        kept = {*range(count - keep + 1, count + 1), *self.stack[-keep:]}
-        self.removed |= set(range(1, count + 1)) - kept
-
-    @invariant()
-    def all_is_as_told(self) -> None:
-        RefreshMachine.steps += 1
-        if not self.made:
-            return
-        assert self.store.verify() == {}
-        numbers = [version.number for version in self.store.versions()]
-        assert numbers == [n for n in range(1, len(self.made) + 1) if n not in self.removed]
-        served = self.store.latest()
-        assert served.number == self.stack[-1]
-        found = np.sort(served.result().explained_variance)[::-1]
-        np.testing.assert_allclose(found, self.made[served.number - 1][1], rtol=1e-10)
+            self.refreshed()
 
 
 @pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
@@ -153,12 +102,4 @@ class RefreshMachine(RuleBasedStateMachine):
     ("runs", "length"), [(3, 10), pytest.param(50, 50, marks=pytest.mark.soak)]
 )
 def test_any_order_of_operations(runs: int, length: int) -> None:
-    RefreshMachine.steps = 0
-    slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-    run_state_machine_as_test(
-        RefreshMachine,
-        settings=settings(max_examples=runs, stateful_step_count=length, deadline=None,
-                          derandomize=True, suppress_health_check=slow),
-    )  # fmt: skip
-    print(f"{RefreshMachine.steps} steps")
-    assert RefreshMachine.steps > runs * length / 2
+    go_on(RefreshMachine, runs, length)

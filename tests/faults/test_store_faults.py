@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -13,17 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from backends import FaultyBackend, Killed, MemoryBackend
+from expected_versions import ExpectedVersions, go_on
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import rule
 
-from streampca.errors import BusyError, InvalidInputError, SourceError
+from streampca.errors import BusyError
 from streampca.store import LocalBackend, VersionStore
 
 
@@ -267,83 +263,35 @@ def test_readers_see_one_version_while_others_are_promoted(tmp_path: Path, promo
     assert all(len(seen) == 1 for seen in reads)
 
 
-class StoreMachine(RuleBasedStateMachine):
-    """F24: a store beside a model of what must be in it; operations may die at any step."""
+class StoreMachine(ExpectedVersions):
+    """F24: publications, any of which may die at any step. Values are what they were made of."""
 
     def __init__(self) -> None:
         super().__init__()
         self.backend = MemoryBackend()
-        self.values: list[int] = []  # of every published version, by number
-        self.removed: set[int] = set()
-        self.stack: list[int] = []  # promoted numbers
 
     @property
     def store(self) -> VersionStore:
         return VersionStore(self.backend)
 
+    def check(self, version: Any, value: Any) -> None:
+        assert version.read()[1]["i"] == value
+
     @rule(promote=st.booleans())
     def publish(self, promote: bool) -> None:
         number = self.store.commit(part(len(self.values)), {}, promote=promote).number
-        self.published(promote)
+        self.published(len(self.values), promote)
         assert number == len(self.values)
-
-    def published(self, promote: bool) -> None:
-        self.values.append(len(self.values))
-        if promote:
-            self.stack.append(len(self.values))
 
     @rule(at=st.integers(0, 25), after=st.booleans())
     def die_while_publishing(self, at: int, after: bool) -> None:
         faulty = FaultyBackend(self.backend, at, Killed(), after=after, for_ever=True)
-        try:
+        acknowledged = False
+        with contextlib.suppress(Killed):
             VersionStore(faulty).commit(part(len(self.values)), {})
-            self.published(True)
-        except Killed:
-            if self.store.exists() and len(self.store.history().published) > len(self.values):
-                self.published(True)
-
-    @precondition(lambda self: self.values)
-    @rule(data=st.data())
-    def promote(self, data: st.DataObject) -> None:
-        number = data.draw(st.integers(1, len(self.values)))
-        if number in self.removed:
-            with pytest.raises(InvalidInputError):
-                self.store.promote(number)
-            return
-        self.store.promote(number)
-        if not self.stack or self.stack[-1] != number:
-            self.stack = [*(n for n in self.stack if n != number), number]
-
-    @precondition(lambda self: self.values)
-    @rule()
-    def rollback(self) -> None:
-        earlier = [n for n in self.stack[:-1] if n not in self.removed]
-        if not earlier:
-            with pytest.raises(SourceError):
-                self.store.rollback()
-            return
-        assert self.store.rollback().number == earlier[-1]
-        del self.stack[self.stack.index(earlier[-1]) + 1 :]
-
-    @precondition(lambda self: self.values)
-    @rule(keep=st.integers(1, 3))
-    def gc(self, keep: int) -> None:
-        self.store.gc(keep, grace=0)
-        count = len(self.values)
-        kept = {*range(count - keep + 1, count + 1), *self.stack[-keep:]}
-        self.removed |= set(range(1, count + 1)) - kept
-
-    @invariant()
-    def all_is_as_told(self) -> None:
-        if not self.values:
-            return
-        numbers = [v.number for v in self.store.versions()]
-        assert numbers == [n for n in range(1, len(self.values) + 1) if n not in self.removed]
-        assert self.store.verify() == {}
-        if self.stack:
-            found = self.store.find()
-            assert found.number == self.stack[-1]
-            assert found.read()[1]["i"] == self.values[found.number - 1]
+            acknowledged = True
+        if acknowledged or self.was_published():
+            self.published(len(self.values))
 
 
 TestStoreMachine = StoreMachine.TestCase
@@ -352,7 +300,4 @@ TestStoreMachine.settings = settings(max_examples=10, stateful_step_count=12, de
 
 @pytest.mark.soak
 def test_two_thousand_steps_in_any_order() -> None:
-    run_state_machine_as_test(
-        StoreMachine,
-        settings=settings(max_examples=60, stateful_step_count=50, deadline=None, derandomize=True),
-    )
+    go_on(StoreMachine, 60, 50)
