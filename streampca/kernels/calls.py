@@ -17,6 +17,7 @@ from streampca.kernels.blas import Array
 from streampca.kernels.columns import ColumnStats
 
 BEYOND = 1 << 15  # larger than any int8 or uint8
+LINES = 64  # rows brought together
 PIECE = 32768  # the squares of so many of them fit an int32 sum: 32768 x 255^2 < 2^31
 
 
@@ -222,11 +223,20 @@ def _standardize_by_feature(x: Array, code: int, center: Array, factor: Array, o
 def _standardize_by_sample(
     x: Array, first: int, code: int, center: Array, factor: Array, out: Array
 ) -> None:
+    """A few rows are first brought together, from far apart: one by one each is waited for."""
     n, m = out.shape
-    for i in range(n):
-        for j in range(m):
-            v = np.int32(x[i, first + j])
-            out[i, j] = (v - center[j]) * factor[j] if v != code else 0.0
+    near = np.empty((LINES, m), x.dtype)
+    for start in range(0, n, LINES):
+        lines = min(LINES, n - start)
+        for i in range(lines):
+            row, kept = x[start + i, first : first + m], near[i]
+            for j in range(m):
+                kept[j] = row[j]
+        for i in range(lines):
+            row, made = near[i], out[start + i]  # so that the loop compiles to vectors
+            for j in range(m):
+                v = np.int32(row[j])
+                made[j] = (v - center[j]) * factor[j] if v != code else 0.0
 
 
 def standardize_calls(
