@@ -271,6 +271,14 @@ class _Iteration:
 
     # -- the result -------------------------------------------------------------------------
 
+    def _exact(self) -> str:
+        """Which solver would leave nothing uncertain, in words; "" where none was considered."""
+        for solver, seconds in self.plan.considered:
+            fits = not any(why.startswith(f"{solver}:") for why in self.plan.rejected)
+            if solver in ("scatter", "gram") and fits:
+                return f" svd_solver={solver!r} is exact, in about {seconds:.2g} s."
+        return ""
+
     def fitted(self) -> Fitted:
         """What the last step holds."""
         last = self.verdicts[-1]
@@ -297,7 +305,7 @@ class _Iteration:
             missing_by_sample=self.missing_by_sample,
             column_mean=np.array(self.stats.mean),
             deviation=self.scaling.deviation,
-            uncertain=last.uncertain(self.stopped),
+            uncertain=last.uncertain(self.stopped, self._exact()),
         )
         if self.removed is not None:
             fitted.mean, fitted.removed = self.removed[0].copy(), self.removed[1:].copy()

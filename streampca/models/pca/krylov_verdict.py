@@ -76,8 +76,11 @@ class Verdict:
         needed = excess[todo] / np.maximum(gain, 1e-3)
         return math.ceil(float(needed.min(initial=np.inf)) / 2)  # Krylov steps speed up
 
-    def uncertain(self, stopped: str) -> str:
-        """Which components are not certified, and how far they may be off; "" where all are."""
+    def uncertain(self, stopped: str, exact: str = "") -> str:
+        """Which components are not certified, and how far they may be off; "" where all are.
+
+        exact : what would be certain, a sentence.
+        """
         bad = np.flatnonzero(~self.certified)
         if not bad.size:
             return ""
@@ -93,5 +96,5 @@ class Verdict:
             f"{bad.size} of {len(bound)} components are not certified to "
             f"tol={self.tol:g} after {self.certificate.passes} passes ({stopped}): "
             f"component {', '.join(words)}{more}. Raise max_passes or tol; where neighbouring "
-            "variances are equal, only their common space is determined."
+            f"variances are equal, only their common space is determined.{exact}"
         )

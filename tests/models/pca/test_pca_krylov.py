@@ -153,6 +153,13 @@ def test_a_flat_tail_is_reported_component_by_component(streamed):
     assert np.all(error <= model.certificate_.variance_bound)
 
 
+def test_where_auto_cannot_certify_it_names_the_solver_that_can():
+    x = scipy.sparse.random_array((300, 2000), density=0.01, rng=np.random.default_rng(0))
+    with pytest.warns(AccuracyWarning, match=r"svd_solver='gram' is exact, in about 0\.\d+ s\."):
+        model = PCA(3, scale="std", max_passes=3).fit(x.tocsr())
+    assert model.plan_.solver == "krylov"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_no_certificate_of_50_fits_is_violated(dtype):
