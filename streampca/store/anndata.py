@@ -68,7 +68,16 @@ def write_elements(root: Any, elements: Mapping[str, Any], overwrite: bool) -> N
 
 
 def refuse_elements(root: Any, paths: Iterable[str], overwrite: bool) -> list[str]:
-    """Those of these elements that are there. Raises InvalidInputError if they may not be."""
+    """Those of these elements that are there. Raises InvalidInputError if they may not be, or where
+    the file is of a form that has no place for them.
+    """
+    paths = list(paths)
+    for folder in sorted({path.partition("/")[0] for path in paths}):
+        if folder in root and not hasattr(root[folder], "create_group"):
+            raise InvalidInputError(
+                f"{folder} of this AnnData is a table, as before version 0.7, which nothing can be "
+                "added to; write it anew: anndata.read_h5ad(path).write_h5ad(path)"
+            )
     there = [path for path in paths if path in root]
     if there and not overwrite:
         raise InvalidInputError(

@@ -141,6 +141,20 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(target: str) ->
         streampca.write_anndata(model, str(target) + "x", X)
 
 
+def test_a_file_of_an_old_form_is_left_as_it_was(tmp_path: Path) -> None:
+    """Before version 0.7 obsm was one table; nothing is taken away before that shows."""
+    path = tmp_path / "old.h5ad"
+    with h5py.File(path, "w") as file:
+        write(file)
+        file["obsm"] = np.zeros(40, [("X_pca", "f4", (3,))])
+        file.create_dataset("uns/pca/variance", data=[2.0, 1.0])
+    model = streampca.PCA(3).fit(X)
+    with pytest.raises(InvalidInputError, match=r"obsm of this AnnData is a table.*read_h5ad"):
+        streampca.write_anndata(model, str(path), X, overwrite=True)
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(file["uns/pca/variance"], [2.0, 1.0])
+
+
 def test_the_stored_pca_of_pbmc68k(shared_data: Path) -> None:
     """Scanpy's stored components of the 309 genes that it used: leading five to 1e-4."""
     path = shared_data / "pbmc68k_reduced" / "10x_pbmc68k_reduced.h5ad"

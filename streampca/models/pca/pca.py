@@ -294,7 +294,11 @@ class PCA(LinearModel):
     def fit_transform(
         self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
     ) -> Any:
-        """Fit, and the scores of X, (n, k). A wide fit has them already; a tall one reads again."""
+        """Fit, and the scores of X, (n, k). A wide fit has them already; a tall one reads again.
+
+        Scores that the fit has differ from those of ``transform`` by the residual of their
+        component: rounding, unless "randomized" warned that it is not certified.
+        """
         X = counted(X)
         self.fit(X, dim=dim, sample_weight=sample_weight)
         return self._scores_of_fit(X, dim, self.remove)
