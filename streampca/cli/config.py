@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import os
 from typing import Any, NoReturn
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.jobs.config import check_cluster
+from streampca.jobs.yaml_file import ConfigError, Origin, nearest, read_yaml
 
 REPEATED = ("variable", "remove")  # options that take one value each time they are said
 NO_ENTRIES = ("run", "parser", "config")  # of the parsed arguments, those that are no options
@@ -36,36 +37,37 @@ def apply_config(parser: Parser, path: str) -> None:
         name: value for name, value in vars(parser.parse_args([])).items() if name not in NO_ENTRIES
     }
     typed = {}
-    for key, value in load_config(path).items():
-        name = str(key).replace("-", "_")
+    entries, origin = load_config(path)
+    for key, value in entries.items():
+        name = key.replace("-", "_")
         if name not in known:
-            names = ", ".join(sorted(one.replace("_", "-") for one in known))
-            raise InvalidInputError(f"{path}: no option {key!r}; expected one of {names}")
+            names = sorted(one.replace("_", "-") for one in known)
+            raise InvalidInputError(
+                f"{origin.at(key)}: no option {key!r}; expected one of {', '.join(names)}"
+                f"{nearest(key.replace('_', '-'), names)}"
+            )
         if name == "cluster":
-            typed[name] = check_cluster(value, path)
+            typed[name] = check_cluster(value, origin)
             continue
         try:
             typed[name] = _typed(parser, name, known[name], value)
         except InvalidInputError as error:
-            raise InvalidInputError(f"{path}: {key}: {error}") from None
+            raise InvalidInputError(f"{origin.at(key)}: {error}") from None
     if "cluster" in typed and "scheduler" in typed:
-        raise InvalidInputError(f"{path}: scheduler: the section cluster says it; leave one out")
+        raise InvalidInputError(
+            f"{origin.at('scheduler')}: the section cluster says it; leave one out"
+        )
     parser.set_defaults(**typed)
 
 
-def load_config(path: str) -> dict[str, Any]:
-    """The entries of a YAML file. Raises SourceError, InvalidInputError."""
-    import yaml
-
+def load_config(path: str) -> tuple[dict[str, Any], Origin]:
+    """The entries of a YAML file, and their lines. Raises SourceError, InvalidInputError."""
+    if not os.path.exists(path):
+        raise SourceError(f"{path}: no such file")
     try:
-        entries = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path} is not YAML: {error}") from None
-    if not isinstance(entries, dict):
-        raise InvalidInputError(f"{path}: expected 'option: value' lines")
-    return entries
+        return read_yaml(path, "option")
+    except ConfigError as error:  # of a job file it would be 78
+        raise InvalidInputError(str(error)) from None
 
 
 def _typed(parser: Parser, name: str, default: Any, value: Any) -> Any:

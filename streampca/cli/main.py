@@ -22,7 +22,7 @@ from streampca.errors import (
     SourceError,
     StreamPCAError,
 )
-from streampca.jobs.config import ConfigError
+from streampca.jobs.yaml_file import ConfigError
 
 # sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory, no such package
 # or no workers, 73 no such place to write to, 74 reading or writing failed, 75 another process was
@@ -54,9 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments = parser.parse_args(argv)
         return int(arguments.run(arguments) or 0)
     except StreamPCAError as error:
-        print(f"streampca: {error}", file=sys.stderr)
-        for note in getattr(error, "__notes__", []):
-            print(f"  {note}", file=sys.stderr)
+        _say(error)
         return next(code for kind, code in EXIT if isinstance(error, kind))
     except KeyboardInterrupt:
         print("streampca: stopped", file=sys.stderr)
@@ -64,8 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return 0
     except OSError as error:
-        print(f"streampca: {error}", file=sys.stderr)
+        _say(error)
         return FAILED
+
+
+def _say(error: BaseException) -> None:
+    print(f"streampca: {error}", file=sys.stderr)
+    for note in getattr(error, "__notes__", []):
+        print(f"  {note}", file=sys.stderr)
 
 
 def _show_warning(message: Any, category: Any, *_: Any) -> None:

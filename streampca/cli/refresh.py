@@ -11,11 +11,13 @@ from typing import Any, NoReturn
 
 from streampca.cli.config import apply_config
 from streampca.errors import InvalidInputError
-from streampca.jobs.config import check_job, read_yaml
+from streampca.jobs.config import check_job, read_job
 from streampca.jobs.refresh import Outcome, refresh
 from streampca.jobs.sections import schema
+from streampca.jobs.yaml_file import ConfigError, read_yaml
 
 TERMINATED = 143  # 128 + SIGTERM
+JOBS_ONLY = {"model", "gate", "store"}  # not options of fit
 
 
 def add_commands(commands: Any) -> None:
@@ -41,7 +43,7 @@ def add_commands(commands: Any) -> None:
 
 def run_refresh(arguments: argparse.Namespace) -> int:
     """``streampca refresh``: one line of JSON on stdout, words on stderr."""
-    job = check_job(read_yaml(arguments.job), arguments.job)
+    job = read_job(arguments.job)
     signal.signal(signal.SIGTERM, _terminated)
     outcome = refresh(
         job, verify=arguments.verify, dry_run=arguments.dry_run, resume=arguments.resume
@@ -72,10 +74,9 @@ def in_words(outcome: Outcome) -> str:
 def run_check(arguments: argparse.Namespace) -> int:
     """``streampca config check``: job files, and files of options for ``fit --config``."""
     for path in arguments.file:
-        entries = read_yaml(path)
-        if isinstance(entries.get("source"), dict) or "model" in entries or "store" in entries:
-            job = check_job(entries, path)
-            job.estimator()
+        entries, origin = read_yaml(path)
+        if isinstance(entries.get("source"), dict) or entries.keys() & JOBS_ONLY:
+            job = check_job(entries, origin)
             print(f"{path}: a refresh of {job.store} by {job.model['kind']}")
         else:
             command = _taker(arguments.parsers, path)
@@ -86,11 +87,14 @@ def run_check(arguments: argparse.Namespace) -> int:
 def _taker(parsers: dict[str, Any], path: str) -> str:
     """The command whose options a file holds. Raises what ``fit`` finds wrong if there is none."""
     takers = [name for name, one in parsers.items() if "--config" in one._option_string_actions]
-    for name in takers:
+    for name in sorted(takers, key="fit".__ne__):
         with contextlib.suppress(InvalidInputError):
             apply_config(parsers[name], path)
             return name
-    apply_config(parsers["fit"], path)
+    try:
+        apply_config(parsers["fit"], path)
+    except InvalidInputError as error:
+        raise ConfigError(str(error)) from None
     return "fit"
 
 

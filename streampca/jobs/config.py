@@ -8,21 +8,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from streampca.errors import InvalidInputError
+from streampca.jobs.model_settings import build, problem_of
 from streampca.jobs.sections import MODELS, NUMBER, OPTIONAL, SECTIONS, Entry
+from streampca.jobs.yaml_file import ConfigError, Origin, nearest, read_yaml
+from streampca.passes import parse_nbytes
 from streampca.sources.urls import hide_secrets
 
-MOST_BYTES = 1 << 16  # parsed in less than a second
 SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "https")  # that a job may read from
 RUNNING = ("memory_limit", "scheduler", "progress", "checkpoint", "warm_start", "rates")
-
-
-class ConfigError(InvalidInputError):
-    """A job file that cannot be used: exit code 78."""
 
 
 @dataclass(frozen=True)
@@ -46,138 +43,152 @@ class Job:
     def estimator(self, **running: Any) -> Any:
         """The unfitted model.  running : parameters that change no result."""
         settings = {name: value for name, value in self.model.items() if name != "kind"}
-        kind = MODELS[self.model["kind"]]
-        known = kind().get_params()
-        running = {name: value for name, value in running.items() if name in known}
-        return kind(**settings, **running)
+        return build(self.model["kind"], settings, **running)
 
 
 def read_job(path: str | os.PathLike[str]) -> Job:
     """The job that a YAML file describes. Raises ConfigError, with the entry and what it takes."""
-    return check_job(read_yaml(path), str(path))
+    return check_job(*read_yaml(path))
 
 
-def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The entries of a YAML file without aliases, of at most 64 KiB. Raises ConfigError."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                raise ConfigError(f"{path}: aliases (*name) are not taken; write the entry out")
-            return super().compose_node(parent, index)
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            seen = set()
-            for node_of_key, _ in node.value:
-                key = self.construct_object(node_of_key, deep=True)
-                if not isinstance(key, str) or key in seen:
-                    raise ConfigError(f"{path}: {key!r} is there twice, or is no name")
-                seen.add(key)
-            return super().construct_mapping(node, deep)
-
-    try:
-        if Path(path).stat().st_size > MOST_BYTES:
-            raise ConfigError(f"{path} has more than {MOST_BYTES} bytes: no job file")
-        entries = yaml.load(Path(path).read_text(encoding="utf-8"), Loader)  # a SafeLoader
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from None
-    if not isinstance(entries, dict):
-        raise ConfigError(f"{path}: expected 'entry: value' lines")
-    return entries
-
-
-def check_job(entries: Mapping[str, Any], where: str) -> Job:
+def check_job(entries: Mapping[str, Any], where: str | Origin) -> Job:
     """The job of these entries, defaults filled in. Raises ConfigError."""
+    origin = where if isinstance(where, Origin) else Origin(where)
     flat = {name: value for name, value in entries.items() if name not in SECTIONS}
-    checked = _section("", flat, where)
+    checked = _section("", flat, origin)
     for name in SECTIONS:
         if not name:
             continue
         given = entries.get(name)
         if given is None and name in OPTIONAL:
             continue
+        if given is None:
+            raise ConfigError(f"{origin.at(name)} is missing: a section of 'entry: value' lines")
         if not isinstance(given, dict):
-            raise ConfigError(f"{where}: {name}: expected a section of 'entry: value' lines")
-        checked[name] = CHECKS.get(name, partial(_section, name))(given, where)
+            raise ConfigError(f"{origin.at(name)}: expected a section of 'entry: value' lines")
+        checked[name] = CHECKS.get(name, partial(_section, name))(given, origin)
     if "cluster" in checked and "scheduler" in checked:
-        raise ConfigError(f"{where}: scheduler: the section cluster says it; leave one of them out")
+        raise ConfigError(
+            f"{origin.at('scheduler')}: the section cluster says it; leave one of them out"
+        )
     return Job(**checked)
 
 
-def _section(section: str, entries: Mapping[str, Any], where: str) -> dict[str, Any]:
-    start = f"{where}: {section + '.' if section else ''}"
+def _section(section: str, entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     more = [one for one in SECTIONS if one and not section]
-    return _checked(SECTIONS[section], entries, start, more)
+    return _checked(SECTIONS[section], entries, origin, section and f"{section}.", more)
 
 
 def _checked(
-    table: Mapping[str, Entry], entries: Mapping[str, Any], start: str, more: Sequence[str] = ()
-) -> dict[str, Any]:
+    table: Mapping[str, Entry], entries: Mapping[str, Any], origin: Origin, start: str,
+    more: Sequence[str] = (),
+) -> dict[str, Any]:  # fmt: skip
     """The entries of one section, defaults filled in.  more : names that errors offer too."""
     for name in entries:
         if name not in table:
-            names = ", ".join([*table, *more])
-            raise ConfigError(f"{start}{name}: unknown; expected one of {names}")
+            names = [*table, *more]
+            hint = nearest(name, names) or _elsewhere(name)
+            raise ConfigError(
+                f"{origin.at(start + name)}: unknown; expected one of {', '.join(names)}{hint}"
+            )
     checked = {}
     for name, entry in table.items():
         value = entries.get(name, entry.default)
         if value is None:
             if entry.required:
-                raise ConfigError(f"{start}{name} is missing: {entry.words}")
+                raise ConfigError(f"{origin.at(start + name)} is missing: {entry.words}")
             continue
         if why := _wrong(entry, value):
-            raise ConfigError(f"{start}{name}: {hide_secrets(repr(value)):.80}: {why}")
+            shown = f"{hide_secrets(repr(value)):.80}"
+            raise ConfigError(f"{origin.at(start + name)}: {shown}: {why}")
         if entry.inner is not None:
-            value = _checked(entry.inner, value, f"{start}{name}.")
+            value = _checked(entry.inner, value, origin, f"{start}{name}.")
         checked[name] = value
     return checked
 
 
-def check_cluster(entries: Any, where: str) -> dict[str, Any]:
+def _elsewhere(name: str) -> str:
+    """In which section an entry belongs that is not of the one it stands in, or ""."""
+    if name in SECTIONS[""]:
+        return f"; {name} stands by itself, outside the sections"
+    models = {one: kind().get_params() for one, kind in MODELS.items()}
+    sections = [one for one, table in SECTIONS.items() if one and name in table]
+    sections += ["model"] * (not sections and any(name in known for known in models.values()))
+    return f"; {name} belongs into the section {sections[0]}" if sections else ""
+
+
+def check_cluster(entries: Any, where: str | Origin) -> dict[str, Any]:
     """The section ``cluster``: nothing is imported, started or asked. Raises ConfigError."""
+    origin = where if isinstance(where, Origin) else Origin(where)
     if not isinstance(entries, dict):
-        raise ConfigError(f"{where}: cluster: expected a section of 'entry: value' lines")
-    checked = _section("cluster", entries, where)
+        raise ConfigError(f"{origin.at('cluster')}: expected a section of 'entry: value' lines")
+    checked = _section("cluster", entries, origin)
     if "address" in checked and (
         both := checked.keys() & {"class", "arguments", "workers", "adapt"}
     ):
         raise ConfigError(
-            f"{where}: cluster.address: a running scheduler takes no {min(both)}; leave one out"
+            f"{origin.at('cluster.address')}: a running scheduler takes no {min(both)}; "
+            "leave one out"
         )
     kind = checked.setdefault("class", "LocalCluster") if "address" not in checked else ""
     if kind and not all(part.isidentifier() for part in kind.split(".")):
         raise ConfigError(
-            f"{where}: cluster.class: {kind!r:.80}: expected such as dask_jobqueue.SLURMCluster"
+            f"{origin.at('cluster.class')}: {kind!r:.80}: "
+            "expected such as dask_jobqueue.SLURMCluster"
         )
     adapt = checked.get("adapt", {})
     if adapt.get("minimum", 0) > adapt.get("maximum", math.inf):
-        raise ConfigError(f"{where}: cluster.adapt: minimum is more than maximum")
+        raise ConfigError(f"{origin.at('cluster.adapt')}: minimum is more than maximum")
     return checked
 
 
-def _model(entries: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _model(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     """The model's section: its parameters are those of the estimator."""
     kind = entries.get("kind", SECTIONS["model"]["kind"].default)
     if kind not in MODELS:
-        raise ConfigError(f"{where}: model.kind: {kind!r:.80}: expected one of {tuple(MODELS)}")
+        raise ConfigError(
+            f"{origin.at('model.kind')}: {kind!r:.80}: "
+            f"expected one of {', '.join(MODELS)}{nearest(kind, MODELS)}"
+        )
+    settings = {name: value for name, value in entries.items() if name != "kind"}
     known = [name for name in MODELS[kind]().get_params() if name not in RUNNING]
-    for name, value in entries.items():
-        if name != "kind" and name not in known:
+    for name, value in settings.items():
+        at = origin.at(f"model.{name}")
+        if name not in known:
+            hint = nearest(name, known) or (_elsewhere(name) if name in SECTIONS[""] else "")
             raise ConfigError(
-                f"{where}: model.{name}: {kind} has no such parameter; it has {', '.join(known)}"
+                f"{at}: {kind} has no such parameter; it has {', '.join(known)}{hint}"
             )
         if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{where}: model.{name}: {value}; expected a finite number")
-    k = entries.get("n_components")
+            raise ConfigError(f"{at}: {value}; expected a finite number")
+    k = settings.get("n_components")
     if isinstance(k, bool) or (isinstance(k, int | float) and k <= 0):
-        raise ConfigError(f"{where}: model.n_components: {k}; expected more than 0")
-    return {"kind": kind, **{name: value for name, value in entries.items() if name != "kind"}}
+        raise ConfigError(f"{origin.at('model.n_components')}: {k}; expected more than 0")
+    name, why = problem_of(kind, settings)
+    if why:
+        raise ConfigError(f"{origin.at(f'model.{name}' if name else 'model')}: {why}")
+    return {"kind": kind, **settings}
 
 
-CHECKS = {"model": _model, "cluster": check_cluster}  # sections with a check of their own
+def _scores(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    """The section of the scores: a path of this machine, with {version} or without."""
+    checked = _section("scores", entries, origin)
+    path = checked["path"]
+    if "://" in path:
+        raise ConfigError(f"{origin.at('scores.path')}: scores are written to disk; give a path")
+    if "{" in (rest := path.replace("{version}", "")):
+        raise ConfigError(
+            f"{origin.at('scores.path')}: {path!r:.80}: only {{version}} stands for something"
+            + nearest(rest[rest.index("{") :], ["{version}"])
+        )
+    return checked
+
+
+CHECKS = {
+    "model": _model,
+    "cluster": check_cluster,
+    "scores": _scores,
+}  # sections with a check of their own
 
 
 def _wrong(entry: Entry, value: Any) -> str:
@@ -187,7 +198,8 @@ def _wrong(entry: Entry, value: Any) -> str:
     ):
         return f"expected {' or '.join(entry.kinds)}"
     if entry.choices and value not in entry.choices:
-        return f"expected one of {', '.join(map(str, entry.choices))}"
+        names = [str(one) for one in entry.choices]
+        return f"expected one of {', '.join(names)}{nearest(value, names)}"
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value):
             return "expected a finite number"
@@ -196,7 +208,12 @@ def _wrong(entry: Entry, value: Any) -> str:
         if entry.above is not None and value <= entry.above:
             return f"expected more than {entry.above:g}"
     if entry.scheduler:
-        return _bad_scheduler(value)
+        return "" if value in entry.also else _bad_scheduler(value, entry.also)
+    if entry.nbytes and value not in entry.also:
+        try:
+            parse_nbytes(value)
+        except InvalidInputError:
+            return "expected bytes, such as 512MiB or 2GB" + _also(entry.also)
     if entry.place:
         found = [_bad_place(one) for one in (value if isinstance(value, list) else [value])]
         return next((why for why in found if why), "")
@@ -227,14 +244,18 @@ def _bad_place(place: Any) -> str:
     return "expected a host by its name" if not address.is_global else ""
 
 
-def _bad_scheduler(address: str) -> str:
-    """Why the address of a scheduler is not taken, or ""."""
+def _bad_scheduler(address: str, also: Sequence[Any]) -> str:
+    """Why the address of a scheduler is not taken, or "".  also : words that are."""
     try:
         parts = urlsplit(address)
         good = parts.scheme in ("tcp", "tls") and parts.hostname and parts.port
     except ValueError:
         good = False
-    return "" if good else "expected tcp://host:port or tls://host:port"
+    return "" if good else "expected tcp://host:port or tls://host:port" + _also(also)
+
+
+def _also(words: Sequence[Any]) -> str:
+    return "".join(f", or {one}" for one in dict.fromkeys(map(str, words)))
 
 
 def _json_type(value: Any) -> str:

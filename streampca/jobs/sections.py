@@ -38,6 +38,8 @@ class Entry:
     above: float | None = None
     place: bool = False  # a path or URL
     scheduler: bool = False  # the address of one
+    nbytes: bool = False  # a number of bytes, or words for it
+    also: tuple[Any, ...] = ()  # what is taken beside addresses or bytes
     inner: Mapping[str, Entry] | None = None  # of an object: its entries, None leaves them open
 
 
@@ -69,10 +71,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "spans": Entry(
             ("string", "integer"), "most bytes of sums kept for spans of rows, so that a changed "
-            "chunk costs its span and not a full fit; 0 keeps none", "64MiB",
+            "chunk costs its span and not a full fit; 0 keeps none", "64MiB", nbytes=True,
+            also=(0, "0"),
         ),
-        "memory_limit": Entry(("string", "integer"), "such as 512MiB"),
-        "scheduler": Entry(TEXT, "a Dask scheduler, tcp://host:port"),
+        "memory_limit": Entry(("string", "integer"), "such as 512MiB", nbytes=True),
+        "scheduler": Entry(TEXT, "a Dask scheduler, tcp://host:port", scheduler=True,
+                           also=("threads",)),
     },
     "source": {
         "path": Entry(("string", "array"), "what is read: path, URL, or a list", required=True,

@@ -11,8 +11,9 @@ import jsonschema
 import pytest
 
 from streampca.cli import main
-from streampca.jobs.config import ConfigError, check_job, read_job
-from streampca.jobs.sections import schema
+from streampca.jobs.config import check_job, read_job
+from streampca.jobs.sections import MODELS, schema
+from streampca.jobs.yaml_file import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 GOOD = """
@@ -128,6 +129,87 @@ def test_messages_name_the_entry_and_what_it_takes(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             read_job(write(tmp_path, GOOD + text))
+
+
+LINE = "# a comment\n" + GOOD.lstrip().replace("n_components: 3", "\n  n_components: 3,\n ")
+NAMED = {
+    "setle: 3": "job.yaml:7: setle: unknown; .*; did you mean settle\\?",
+    "gates: {max_angle: 1}": "job.yaml:7: gates: unknown; .*; did you mean gate\\?",
+    "gate:\n  max_angel: 1": "job.yaml:8: gate.max_angel: unknown; .*; did you mean max_angle\\?",
+    "gate: {max_angle: 1}\nverify: stats": "job.yaml:8: verify: 'stats'.*; did you mean stat\\?",
+    "variable: sst": "job.yaml:7: variable: unknown; .*; variable belongs into the section source",
+    "n_components: 3": "job.yaml:7: n_components: .*; n_components belongs into the section model",
+    "cluster:\n  adress: x": "job.yaml:8: cluster.adress: .*; did you mean address\\?",
+    "cluster: {adapt: {minimum: 1}}": "job.yaml:7: cluster.adapt.maximum is missing",
+    "memory_limit: 1GG": "job.yaml:7: memory_limit: '1GG': expected bytes, such as 512MiB",
+    "spans: lots": "job.yaml:7: spans: 'lots': expected bytes, such as 512MiB or 2GB, or 0",
+    "scheduler: localhost": "job.yaml:7: scheduler: 'localhost': expected tcp://host:port",
+    "store: again": "job.yaml:7: store is there twice",
+    "\tkeep: 3": "job.yaml:7: this is not YAML: 'keep: 3': found character",
+    " keep: 3": "job.yaml:7: this is not YAML: 'keep: 3': .*indented as the lines around it",
+    "scores: {path: 's3://bucket/x.zarr'}": "job.yaml:7: scores.path: scores are written to disk",
+    "scores: {path: 'x-{versoin}'}": "scores.path: .*; did you mean {version}\\?",
+}
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_messages_name_the_line_and_what_is_like_it(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=NAMED[text]):
+        read_job(write(tmp_path, LINE + text + "\n"))
+
+
+SETTINGS = {
+    "n_components: ten": "model.n_components: 'ten'; expected an integer",
+    "n_components: 1.5": "model.n_components: 1.5; a share of variance lies between 0 and 1",
+    "scale: stdd": "model.scale: 'stdd'; expected one of",
+    "missing: means": "model.missing: 'means'; expected 'raise' or 'mean'",
+    "svd_solver: fulll": "model.svd_solver: 'fulll'; expected",
+    "whiten: maybe": "model.whiten: 'maybe'; expected true or false",
+    "ddof: one": "model.ddof: 'one'; expected",
+    "memory_limit: 1GiB": "model.memory_limit: .*; memory_limit stands by itself, outside",
+}
+
+
+@pytest.mark.parametrize("kind", ["PCA", "IncrementalPCA"])
+@pytest.mark.parametrize("text", SETTINGS)
+def test_values_that_no_data_can_meet_are_refused(text: str, kind: str, tmp_path: Path) -> None:
+    job = f"source: {{path: x}}\nstore: y\nmodel:\n  kind: {kind}\n  {text}\n"
+    with pytest.raises(ConfigError, match=f"job.yaml:5: {SETTINGS[text]}"):
+        read_job(write(tmp_path, job))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_values_that_only_the_data_can_judge_are_taken(kind: str) -> None:
+    more: dict[str, Any] = {"n_components": 5000}
+    if kind == "PCA":
+        more |= {"weights": "coslat", "remove": ["month", "trend"]}
+    if kind == "GenotypePCA":
+        more |= {"variants": {"chromosomes": ["1"], "exclude_long_range_ld": 37}, "maf": 0.01}
+    job = check_job({"source": {"path": "x"}, "store": "y", "model": {"kind": kind, **more}}, "x")
+    assert job.estimator().n_components == 5000
+    assert job.estimator(memory_limit="1GiB").memory_limit == "1GiB"
+
+
+def test_genotypes_are_chosen_by_entries() -> None:
+    entries = {"source": {"path": "x"}, "store": "y"}
+    model = {"kind": "GenotypePCA", "variants": {"chromosomes": ["1"]}}
+    assert check_job({**entries, "model": model}, "x").estimator().variants.chromosomes == ["1"]
+    model["variants"] = {"chr": ["1"]}
+    with pytest.raises(ConfigError, match=r"model.variants: .*expected some of chromosomes"):
+        check_job({**entries, "model": model}, "x")
+
+
+def test_files_of_options_are_checked_likewise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "source: x.zarr\nn-component: 3\n")
+    assert main(["config", "check", path]) == 78
+    said = capsys.readouterr().err
+    assert "job.yaml:2: n-component: no option" in said
+    assert "did you mean n-components?" in said
+    genotypes = next(str(path) for path in CONFIGS if path.stem == "genotypes")
+    assert main(["config", "check", genotypes]) == 0
+    assert "options of streampca fit" in capsys.readouterr().out
 
 
 def test_the_schema_agrees_with_the_check(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,7 @@ def most_spans(estimator: IncrementalPCA, shape: tuple[int, int], allowed: int |
     Of a memory limit an eighth at most: all are held beside the pass.
     """
     limit = parse_nbytes(estimator.memory_limit)
-    nbytes = parse_nbytes(allowed) or 0 if allowed else 0
+    nbytes = 0 if allowed in (0, "0") else parse_nbytes(allowed) or 0
     if limit is not None:
         nbytes = min(nbytes, limit // 8)
     state = blank_state(estimator.get_params()).projected_nbytes(shape, 8)

@@ -1,0 +1,62 @@
+"""The estimator of a job, and whether its parameters can be used at all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, InvalidTypeError, MemoryLimitError
+from streampca.jobs.sections import MODELS
+from streampca.models.genotypes.filters import VariantFilter
+from streampca.models.pca.incremental_pca import IncrementalPCA
+from streampca.models.pca.incremental_state import check_appending
+
+OF_THE_DATA = ("weights", "remove", "fit_samples", "keep", "variants")  # need names or dates
+SIDE = 64  # of the matrix that is not there
+
+
+def build(kind: str, settings: Mapping[str, Any], **running: Any) -> Any:
+    """The unfitted estimator.  running : parameters that change no result; it takes what it knows.
+
+    Raises InvalidInputError.
+    """
+    settings = dict(settings)
+    if isinstance(variants := settings.get("variants"), Mapping):
+        try:
+            settings["variants"] = VariantFilter(**variants)
+        except TypeError:
+            names = ", ".join(vars(VariantFilter()))
+            raise InvalidInputError(
+                f"variants={dict(variants)!r}; expected some of {names}"
+            ) from None
+    known = MODELS[kind]().get_params()
+    return MODELS[kind](**settings, **{n: v for n, v in running.items() if n in known})
+
+
+def problem_of(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """(parameter, why) of a setting that no data can meet, or ("", "").
+
+    Plans a fit of a matrix that is not there: nothing is read.
+    """
+    for name, default in MODELS[kind]().get_params().items():
+        if isinstance(default, bool) and not isinstance(settings.get(name, True), bool):
+            return name, f"{settings[name]!r:.80}; expected true or false"
+    try:
+        build(kind, settings)
+        general = {name: value for name, value in settings.items() if name not in OF_THE_DATA}
+        count = settings.get("n_components")
+        if type(count) is int and count > SIDE:
+            general["n_components"] = SIDE
+        model = build(kind, general, scheduler="threads", memory_limit="1TiB")
+        with contextlib.suppress(MemoryLimitError):
+            if isinstance(model, IncrementalPCA):
+                check_appending(model.get_params(), (SIDE, SIDE))
+            else:
+                model.plan(np.broadcast_to(np.int8(0), (SIDE, SIDE)))
+    except (InvalidInputError, InvalidTypeError) as error:
+        name, _, words = str(error).partition("=")
+        return (name, words) if name in settings else ("", str(error))
+    return "", ""

@@ -1,0 +1,106 @@
+"""YAML files of entries, and on which line of its file each entry stands."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streampca.errors import InvalidInputError
+
+MOST_BYTES = 1 << 16  # parsed in less than a second
+
+
+class ConfigError(InvalidInputError):
+    """A job file that cannot be used: exit code 78."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where entries come from.  lines : of the entries, by names such as "gate.max_angle"."""
+
+    path: str
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    def at(self, entry: str) -> str:
+        """``nightly.yaml:14: gate.max_angle``; of an entry that is absent, the line it lacks in."""
+        inner = entry
+        while inner and inner not in self.lines:
+            inner = inner.rpartition(".")[0]
+        line = f":{self.lines[inner]}" if inner else ""
+        return f"{self.path}{line}: {entry}"
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """``; did you mean n_components?`` where one of the known names is like it, else ""."""
+    names = {one.lower(): one for one in known}
+    found = difflib.get_close_matches(str(name).lower(), names, 1)
+    return f"; did you mean {names[found[0]]}?" if found else ""
+
+
+def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[str, Any], Origin]:
+    """The entries of a YAML file without aliases, of at most 64 KiB, and their lines.
+
+    word : for an entry.  Raises ConfigError.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                line = self.peek_event().start_mark.line + 1
+                raise ConfigError(
+                    f"{path}:{line}: aliases (*name) are not taken; write the entry out"
+                )
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for node_of_key, _ in node.value:
+                key = self.construct_object(node_of_key, deep=True)
+                line = node_of_key.start_mark.line + 1
+                if not isinstance(key, str):
+                    raise ConfigError(f"{path}:{line}: expected a name, not {key!r:.80}")
+                if key in seen:
+                    raise ConfigError(f"{path}:{line}: {key} is there twice; leave one out")
+                seen.add(key)
+            return super().construct_mapping(node, deep)
+
+    try:
+        if Path(path).stat().st_size > MOST_BYTES:
+            raise ConfigError(f"{path} has more than {MOST_BYTES} bytes: no job file")
+        loader = Loader(Path(path).read_text(encoding="utf-8"))
+        node = loader.get_single_node()
+        entries = None if node is None else loader.construct_document(node)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(_no_yaml(str(path), error)) from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from None
+    if not isinstance(entries, dict):
+        raise ConfigError(f"{path}: expected '{word}: value' lines")
+    return entries, Origin(str(path), dict(_lines(node, "")))
+
+
+def _no_yaml(path: str, error: Any) -> str:
+    """Where and why the parser stopped, and the line itself."""
+    mark = error.problem_mark or error.context_mark
+    context = f" {error.context}" if error.context else ""
+    if mark is None:
+        return f"{path} is not YAML: {error.problem}{context}"
+    shown = (mark.get_snippet(indent=2) or "").partition("\n")[0].strip()
+    misplaced = "block" in context or "mapping values" in str(error.problem)
+    hint = "; is it indented as the lines around it?" if misplaced else ""
+    return f"{path}:{mark.line + 1}: this is not YAML: {shown!r}: {error.problem}{context}{hint}"
+
+
+def _lines(node: Any, start: str) -> Iterable[tuple[str, int]]:
+    """(name, line) of all entries."""
+    for key, value in node.value:
+        yield f"{start}{key.value}", key.start_mark.line + 1
+        if value.id == "mapping":
+            yield from _lines(value, f"{start}{key.value}.")
