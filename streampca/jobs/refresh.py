@@ -3,13 +3,9 @@ publish one version."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
-import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from streampca.errors import ChangingSourceError
@@ -18,9 +14,9 @@ from streampca.jobs.gate import against, refusal
 from streampca.jobs.least_work import Work
 from streampca.jobs.lock import only_one
 from streampca.jobs.outcome import PLANNED, PUBLISHED, REFUSED, UNCHANGED, Outcome
+from streampca.jobs.scores import Scores, told_where
 from streampca.jobs.state import State, change_of, look, settings_of, stamp_of
 from streampca.models.decomposition import Decomposition
-from streampca.models.loading import estimator_of
 from streampca.models.model_store import ModelStore, Version
 from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
@@ -29,8 +25,6 @@ from streampca.passes import started
 from streampca.sources.file_checksum import files_checksum
 from streampca.sources.ledger import APPENDED, NOTHING, Ledger
 from streampca.store import History
-from streampca.store.bundle import exchange
-from streampca.store.sinks import refuse_occupied
 
 
 def refresh(
@@ -103,11 +97,13 @@ class _Run:
         )  # fmt: skip
         if change == NOTHING:
             outcome.version = outcome.previous
-            return outcome
+            return self._lacking_scores(found, outcome, dry_run)
         if (known := self._computed_before(found)) is not None:
-            return self._judged_again(known, outcome, dry_run)
+            return self._judged_again(known, found, outcome, dry_run)
         there = {one.id: one for one in self.store.versions(self.base)}
         versions = {name: one for name, one in there.items() if isinstance(one, Version)}
+        self.store.check_place()
+        Scores(self.job).check_place(len(self.base.published) + 1)
         work = Work(self.job, found, self.current, self.old, change, versions=versions)
         outcome.how, outcome.why = work.how(why)
         outcome.new_samples = outcome.samples - (self._old_samples(found) if self.old else 0)
@@ -129,13 +125,35 @@ class _Run:
     # -- what was done before -----------------------------------------------------------------
 
     def _computed_before(self, found: State) -> Version | None:
-        """A version that was made of the same data by the same settings, and is still there."""
-        for version in reversed(self.store.versions(self.base)):
-            if version.entry.key == found.key and isinstance(version, Version):
+        """A version that was made of the same data by the same settings, and is still there.
+
+        Times of chunks may be others (files that were put back): then the bytes decide, of
+        candidates and of what was rolled back.
+        """
+        there = [one for one in self.store.versions(self.base) if isinstance(one, Version)]
+        for version in reversed(there):
+            if version.entry.key == found.key:
+                return version
+        for version in reversed(there):
+            if self.current is None or version.number <= self.current.number:
+                break
+            told = version.record.get("job", {}).get("settings")
+            if told == settings_of(self.job) and self._same_bytes(version, found):
                 return version
         return None
 
-    def _judged_again(self, known: Version, outcome: Outcome, dry_run: bool) -> Outcome:
+    def _same_bytes(self, version: Version, found: State) -> bool:
+        if found.source is None or found.seen is None or "ledger" not in version.parts:
+            return False
+        ledger = Ledger.from_saved(*version.read("ledger"))
+        if ledger.rows != found.rows:
+            return False
+        change = found.source.compare(ledger, found.rows, found.seen, self.mode == "full")
+        return change.kind == NOTHING
+
+    def _judged_again(
+        self, known: Version, found: State, outcome: Outcome, dry_run: bool
+    ) -> Outcome:
         """What is to become of a version that was computed before and is not served."""
         outcome.version, outcome.drift = known.number, known.record.get("drift")
         if known.id in {one.current for one in self.base.entries}:
@@ -144,14 +162,18 @@ class _Run:
         lineage = known.record.get("lineage", {})
         same = self.current is not None and lineage.get("parent") == self.current.id
         outcome.gate = refusal(self.job.gate, outcome.drift) if same else known.entry.reason
+        outcome.why += f"; version {known.number} was made of these data before"
         if outcome.gate:
             outcome.status = REFUSED
-            outcome.why += f"; version {known.number} was made of these data before"
-        elif dry_run:
+            return outcome
+        outcome.why += ", and the gate lets it through now"
+        if dry_run:
             outcome.status = PLANNED
-        else:
-            self.store.promote(known.number, "the gate lets it through now")
-            outcome.status = PUBLISHED
+            return outcome
+        with started(self.job.cluster, self.job.scheduler) as self.scheduler:
+            outcome.scores = self._write_scores(known.result(), found, outcome, known.number)
+        self.store.promote(known.number, "the gate lets it through now")
+        outcome.status = PUBLISHED
         return outcome
 
     # -- the work -----------------------------------------------------------------------------
@@ -177,11 +199,13 @@ class _Run:
         if work.spans:
             more["spans"] = kept_spans.to_saved(work.spans)
         if not outcome.gate:
-            outcome.scores = self._write_scores(result, found, outcome)
-        version = self.store.publish(
-            result, promote=not outcome.gate, key=found.key, base=self.base, more=more,
-            reason=outcome.gate or outcome.why, record=self._record(found, outcome, work),
-        )  # fmt: skip
+            number = len(self.base.published) + 1
+            outcome.scores = self._write_scores(result, found, outcome, number)
+        with told_where(f"{self.job.store}: no version was published"):
+            version = self.store.publish(
+                result, promote=not outcome.gate, key=found.key, base=self.base, more=more,
+                reason=outcome.gate or outcome.why, record=self._record(found, outcome, work),
+            )  # fmt: skip
         outcome.version = version.number
         outcome.status = REFUSED if outcome.gate else PUBLISHED
         _clear(self.job)
@@ -196,22 +220,30 @@ class _Run:
         )  # fmt: skip
 
     def _write_scores(
-        self, result: Decomposition, found: State, outcome: Outcome
+        self, result: Decomposition, found: State, outcome: Outcome, number: int
     ) -> dict[str, Any] | None:
+        """Those of a version that is about to be served."""
         if not self.job.scores:
             return None
-        count = len(self.base.published)
-        path = self.job.scores["path"].replace("{version}", str(count + 1))
         first = self._old_samples(found) if outcome.change == APPENDED else 0
         new_only = self.job.scores["rows"] == "new" and first > 0
-        matrix = found.matrix
-        if new_only:
-            matrix = self._new_rows(found)
-        model: Any = estimator_of(result)
-        model.set_params(memory_limit=self.job.memory_limit, scheduler=self.scheduler)
-        _into_place(path, lambda place: model.transform(matrix, out=place, overwrite=True))
-        return {"path": path, "first_row": first if new_only else 0, "rows": matrix.shape[0],
-                "old_rows_scored_anew": not new_only}  # fmt: skip
+        matrix = self._new_rows(found) if new_only else found.matrix
+        scores = Scores(self.job, self.scheduler)
+        return scores.write(result, matrix, number, first if new_only else 0)
+
+    def _lacking_scores(self, found: State, outcome: Outcome, dry_run: bool) -> Outcome:
+        """Nothing changed; but the served version may have no scores yet."""
+        if self.current is None or not Scores(self.job).lacking(self.current):
+            return outcome
+        outcome.how = "scores"
+        outcome.why += f"; those of version {self.current.number} were not written yet"
+        if dry_run:
+            outcome.status = PLANNED
+            return outcome
+        with started(self.job.cluster, self.job.scheduler) as self.scheduler:
+            result, number = self.current.result(), self.current.number
+            outcome.scores = self._write_scores(result, found, outcome, number)
+        return outcome
 
     def _record(self, found: State, outcome: Outcome, work: Work) -> dict[str, Any]:
         lineage = {"parent": self.current and self.current.id, "change": outcome.change,
@@ -223,6 +255,7 @@ class _Run:
             "lineage": lineage,
             "drift": outcome.drift,
             "gate": {**self.job.gate, "refused": outcome.gate},
+            "scores": outcome.scores,
             "job": {**told, "verify": self.mode},
             "source": {"fingerprint": found.matrix.fingerprint(), "rows": found.rows,
                        "samples": found.matrix.shape[0], "note": found.note,
@@ -241,21 +274,3 @@ def _work_folder(job: Job) -> str | None:
 def _clear(job: Job) -> None:
     if (folder := _work_folder(job)) is not None:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _into_place(path: str, write: Callable[[str], Any]) -> None:
-    """Have an array written beside its place, then put there: others may be at the same."""
-    if "://" in path:
-        write(path)
-        return
-    refuse_occupied(path, overwrite=True)
-    folder, name = os.path.split(os.path.abspath(path))
-    staged = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.partial")
-    try:
-        write(staged)
-        try:
-            os.rename(staged, path)
-        except OSError:  # one is there
-            exchange(Path(staged), Path(os.path.realpath(path)))
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)

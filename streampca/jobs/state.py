@@ -58,7 +58,7 @@ def look(job: Job, old: Ledger | None) -> State:
     if old is not None and COMMITTED not in source.reader.array.attrs:
         rows = max(rows, min(old.rows, source.shape[source.dim]))  # absent ones have vanished
     if rows == 0:
-        raise SourceError(f"{job.source['path']} has no row that was written: {note}")
+        raise SourceError(f"{job.source['path']} has no row yet{note and f': {note}'}")
     source.keep_checksums()
     part = tuple(slice(0, n) for n in source.grid(rows))
     listed = (seen.nbytes[part].tobytes(), seen.version[part].tobytes())

@@ -142,6 +142,7 @@ class LedgerSource:
         self.dim = matrix.dims[0][0]
         self.step = reader.unit[self.dim]
         self.inner = math.prod(reader.shape[d] for d in matrix.dims[0][1:])  # samples per row
+        self._found: dict[tuple[Place, int], int] = {}  # checksums, by place and writing
 
     @classmethod
     def of(cls, matrix: Any) -> LedgerSource | None:
@@ -279,9 +280,12 @@ class LedgerSource:
         where: set[tuple[int, int]] = set()
         read = 0
         for place in _places(suspect):
-            data = self.reader.encoded(place) or b""
-            read += len(data)
-            if (now := checksum(data)) != old.crc32c[place]:
+            which = place, int(seen.version[place])
+            if which not in self._found:
+                data = self.reader.encoded(place) or b""
+                read += len(data)
+                self._found[which] = checksum(data)
+            if (now := self._found[which]) != old.crc32c[place]:
                 changed[self.reader.key(place)] = now
                 if not seen.snapshot and seen.version[place] == old.version[place]:
                     hidden.append(now)

@@ -26,6 +26,7 @@ from streampca.store.bundle import exchange
 Array = np.ndarray[Any, Any]
 LEAST_ROWS = 64  # of a chunk, unless the output is shorter
 CHUNK_NBYTES = 8 * 1024 * 1024
+MARK = "streampca_made_by"
 
 
 class Sink(Protocol):
@@ -171,6 +172,18 @@ class ZarrSink(Sink):
 def open_written(path: str) -> Any:
     """The Zarr array that a :class:`ZarrSink` left at this path."""
     return zarr.open_array(path, mode="r")
+
+
+def mark_written(path: str, mark: str) -> None:
+    """Say in the attributes of such an array what it was made by."""
+    zarr.open_array(path, mode="r+").attrs[MARK] = mark
+
+
+def marked(path: str) -> str | None:
+    """What was said there; "" where nothing was, None where there is no array of ours."""
+    if not _is_sink(path):
+        return None
+    return str(open_written(path).attrs.get(MARK, ""))
 
 
 def chunk_for(edges: Array, most: int | None = None) -> int | None:

@@ -354,17 +354,26 @@ class VersionStore:
             self.backend.delete(name)
         return sorted(names)
 
+    def check_place(self) -> None:
+        """Refuse a place where something else is, before anything is computed for it."""
+        if self.exists():
+            return
+        place = self.backend.place
+        names = (one.name for one in self.backend.list(""))
+        if any(not name.startswith(f"{STAGED}/") for name in names) and not self.exists():
+            raise InvalidInputError(
+                f"{place} holds something else; choose an empty place for the store"
+            )
+        if os.path.isfile(place):
+            raise InvalidInputError(f"{place} is a file; choose an empty place for the store")
+
     # -- inside -------------------------------------------------------------------------------
 
     def _found(self) -> None:
         """See that a store is there; make one where nothing is."""
         if self.exists():
             return
-        names = (one.name for one in self.backend.list(""))
-        if any(not name.startswith(f"{STAGED}/") for name in names) and not self.exists():
-            raise InvalidInputError(
-                f"{self.backend.place} holds something else; choose an empty place for the store"
-            )
+        self.check_place()
         marker = {"format_version": FORMAT_VERSION, "kind": "model store", "created": now()}
         self.backend.put_if_absent(MARKER, sign(marker))
 

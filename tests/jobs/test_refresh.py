@@ -14,7 +14,7 @@ import zarr
 
 import streampca
 from streampca.cli import main
-from streampca.errors import BusyError, ChangingSourceError, DamagedSourceError
+from streampca.errors import BusyError, ChangingSourceError, DamagedSourceError, InvalidInputError
 from streampca.jobs import refresh as refresh_module
 from streampca.jobs.config import check_job
 from streampca.jobs.lock import only_one
@@ -326,6 +326,121 @@ def test_scores_are_published_and_it_says_of_which_rows(rows: str, nightly: Nigh
     }  # fmt: skip
     expected = nightly.store.load().transform(nightly.array[first:])
     np.testing.assert_allclose(zarr.open_array(told["path"])[...], expected, atol=1e-12)
+
+
+def same_scores(nightly: Nightly, path: Path) -> None:
+    """They are those of all rows under the served version."""
+    expected = nightly.store.load().transform(nightly.array[...])
+    np.testing.assert_allclose(zarr.open_array(str(path))[...], expected, atol=1e-12)
+
+
+def test_a_candidate_that_is_let_through_later_has_scores_too(nightly: Nightly) -> None:
+    path = nightly.folder / "scores.zarr"
+    nightly.entries |= {"scores": {"path": str(path)}, "gate": {"max_angle": 0.01}}
+    nightly.run()
+    nightly.array.append(data(40, seed=3, turn=9.0))
+    assert nightly.run().status == "refused"
+    assert zarr.open_array(str(path)).shape == (100, 3)
+    nightly.entries["gate"] = {"max_angle": 3.0}
+    done = nightly.run()
+    assert (done.status, done.version, done.chunk_reads) == ("published", 2, 0)
+    assert "the gate lets it through now" in done.why
+    assert done.scores["rows"] == 140
+    same_scores(nightly, path)
+
+
+@pytest.mark.parametrize("name", ["scores.zarr", "scores-{version}.zarr"])
+def test_scores_follow_what_is_promoted_by_hand(name: str, nightly: Nightly) -> None:
+    path = nightly.folder / name
+    nightly.entries |= {"scores": {"path": str(path)}, "gate": {"max_angle": 0.01}}
+    nightly.run()
+    nightly.array.append(data(40, seed=3, turn=9.0))
+    nightly.run()
+    nightly.store.promote(2)
+    assert nightly.run(dry_run=True).how == "scores"
+    done = nightly.run()
+    assert (done.status, done.how, done.scores["rows"]) == ("unchanged", "scores", 140)
+    same_scores(nightly, Path(str(path).replace("{version}", "2")))
+    assert nightly.run().scores is None
+    assert len(nightly.store.versions()) == 2
+
+
+def test_scores_that_are_asked_for_later_are_written_once(nightly: Nightly) -> None:
+    nightly.run()
+    path = nightly.folder / "scores-{version}.zarr"
+    nightly.entries["scores"] = {"path": str(path)}
+    assert nightly.run().scores["rows"] == 100
+    append(nightly)
+    assert nightly.run().status == "published"
+    place = Path(str(path).replace("{version}", "2"))
+    same_scores(nightly, place)
+    place.rename(nightly.folder / "taken")  # by whoever they are for
+    assert nightly.run().scores is None
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("what", ["store is a file", "store is full", "scores"])
+def test_occupied_places_are_found_before_the_fit(what: str, nightly: Nightly) -> None:
+    place = nightly.folder / "occupied"
+    if what == "store is a file":
+        place.write_text("x")
+    else:
+        place.mkdir()
+        (place / "file").write_text("x")
+    if what == "scores":
+        nightly.entries["scores"] = {"path": str(place)}
+    else:
+        nightly.entries["store"] = str(place)
+    for dry_run in (True, False):
+        with pytest.raises(InvalidInputError, match=r"occupied (is a file|holds|exists)") as caught:
+            nightly.run(dry_run=dry_run)
+        assert "fit" not in {one.name for one in caught.traceback}
+
+
+def test_a_full_disk_is_told_with_what_it_was_for(
+    nightly: Nightly, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(streampca.ModelStore, "publish", full)
+    path = nightly.folder / "job.yaml"
+    path.write_text(json.dumps(nightly.entries))
+    assert main(["refresh", str(path)]) == 74
+    said = capsys.readouterr().err
+    assert "models: no version was published; what was served before is served still" in said
+
+
+def touch(nightly: Nightly) -> None:
+    """As a copy that was put back leaves it: the same bytes, written another time."""
+    for path in Path(nightly.place).rglob("*"):
+        os.utime(path, ns=(0, os.stat(path).st_mtime_ns + 10**9))
+
+
+@pytest.mark.parametrize("verify", ["stat", "full"])
+def test_files_put_back_do_not_undo_a_rollback(verify: str, nightly: Nightly) -> None:
+    nightly.run()
+    append(nightly)
+    nightly.run()
+    nightly.store.rollback()
+    touch(nightly)
+    done = nightly.run(verify=verify)
+    assert (done.status, done.version) == ("unchanged", 2)
+    assert "rolled back" in done.why
+    nightly.array[0, 0] += 1
+    assert nightly.run(verify=verify).version == 3
+    nightly.check()
+
+
+def test_files_put_back_do_not_make_a_candidate_anew(nightly: Nightly) -> None:
+    nightly.entries["gate"] = {"max_angle": 0.01}
+    nightly.run()
+    nightly.array.append(data(40, seed=3, turn=9.0))
+    assert nightly.run().status == "refused"
+    touch(nightly)
+    done = nightly.run()
+    assert (done.status, done.version, done.chunk_reads) == ("refused", 2, 0)
+    assert len(nightly.store.versions()) == 2
 
 
 @pytest.mark.parametrize("kind", ["npy", "netcdf", "plink"])
