@@ -79,7 +79,8 @@ def told_where(words: str) -> Iterator[None]:
 
 def _mark(result: Decomposition) -> str:
     """By which scores are known to be of this model."""
-    return digest_of(result.components.tobytes(), result.mean.tobytes())
+    parts = (result.components, result.mean, result.explained_variance)
+    return digest_of(*(b"" if part is None else part.tobytes() for part in parts))
 
 
 def _into_place(path: str, write: Callable[[str], Any]) -> None:
