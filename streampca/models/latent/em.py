@@ -230,7 +230,7 @@ def iterate(stepper: _BySamples | _ByFeatures, tol: float, max_passes: int) -> E
     while True:
         before = stepper.state
         likelihood = stepper.step(len(trace) + 1)
-        if trace and likelihood < trace[-1]:  # by rounding alone
+        if trace and not likelihood >= trace[-1]:  # by rounding alone
             gain = trace[-1] - likelihood
             return EmResult(before, stepper.seen, np.array(trace), gain, gain <= tol)
         trace.append(likelihood)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
+from streampca.errors import AccuracyWarning
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.decomposition import Decomposition
@@ -18,6 +21,7 @@ from streampca.passes import Execution, Plan
 from streampca.solvers import LatentState
 
 LARGEST = 32  # components, where their number is not known
+LEAST_NOISE = 1e-10  # of the mean variance of a feature: less, and EM loses its digits
 LOOSE = 1.0  # of the log-likelihood, where numbers of components are compared
 
 
@@ -33,23 +37,36 @@ def fit_by_em(
     """Steps of EM, one read each, from a PCA of the mean-filled matrix.
 
     plan : of the steps alone; ``execution.n_passes`` counts those before it too.
-    Warns (AccuracyWarning) where the likelihood may still gain more than ``tol``.
+    Warns (AccuracyWarning) where the likelihood may still gain more than ``tol``, and where the
+    noise fell to LEAST_NOISE: such a likelihood has no maximum, it grows as the noise falls.
     """
+    mean = float(start.total_variance) / max(start.n_dimensions, 1)
+    lower = max(LEAST_NOISE * mean, smallest_variance(start))
     found = run_em(
         plan,
         matrix,
         first_state(start),
         scale=start.divisors,
         shared=True,
-        lower=smallest_variance(start),
+        lower=lower,
         tol=tol,
         execution=execution,
         weights=weights,
         warn=warn,
     )
-    return ProbabilisticDecomposition.of_state(
+    made = ProbabilisticDecomposition.of_state(
         start, found.state, found.trace, found.converged, found.gain
     )
+    if warn and mean > 0.0 and made.noise <= 10.0 * lower:
+        k = start.n_components
+        warnings.warn(
+            f"{k} components fit the observed cells to {made.noise / mean:.1g} of their variance, "
+            "where the likelihood has no maximum: it measures how little noise there may be, not "
+            f"the fit. Take fewer components: n_components={max(k - 1, 1)} or 'bic'",
+            AccuracyWarning,
+            stacklevel=3,
+        )
+    return made
 
 
 def fewest_around_holes(

@@ -328,6 +328,32 @@ def test_more_components_than_the_data_hold(k):
         assert np.isfinite(values).all()
 
 
+@pytest.mark.parametrize(("n", "p", "k", "seed"), [(11, 9, 4, 1), (3, 12, 1, 0), (5, 4, 2, 1)])
+@pytest.mark.filterwarnings("ignore:EM has not converged")
+def test_a_likelihood_without_a_maximum_is_said_and_still_right(n, p, k, seed):
+    """So few cells that k components fit them: the noise would fall to 0, the digits with it."""
+    Y, _, _ = planted(n, p, k, seed=seed, holes=0.45)
+    with pytest.warns(AccuracyWarning, match="the likelihood has no maximum"):
+        model = PPCA(k, tol=1e-6, max_passes=200).fit(Y, sample_weight=np.full(n, 2.0))
+    used = np.setdiff1d(np.arange(p), model.result_.dropped)
+    sigma = model.get_covariance()[np.ix_(used, used)]
+    expected = likelihood(Y[:, used], model.mean_[used], sigma)
+    assert model.log_likelihood_ == pytest.approx(2.0 * expected, rel=1e-4)
+    assert model.score_samples(Y).sum() == pytest.approx(expected, rel=1e-4)
+    assert np.isfinite(model.transform(Y)).all()
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.AccuracyWarning")
+def test_columns_that_two_rows_fit_exactly():
+    """Their equations are singular once the noise is rounding."""
+    rng = np.random.default_rng([10, 3])
+    Y = rng.normal(size=(4, 12))
+    Y[rng.random((4, 12)) < 0.3] = np.nan
+    model = PPCA(1, tol=1e-6, max_passes=300).fit(Y, sample_weight=[2.0, 0.0, 3.0, 0.0])
+    assert np.isfinite(model.score_samples(Y)).all()
+    assert np.isfinite(model.log_likelihood_)
+
+
 @pytest.mark.parametrize("seed", [0, 4])
 def test_the_number_of_components_is_not_that_of_the_means(seed):
     """Means in place of holes look like directions of their own; the criterion is of each EM."""
