@@ -36,7 +36,8 @@ class AlternatingStep(Accumulator):
 
     ranks, ridges : of the candidates, which share the reading.
     means : the equations are those of V and a mean m_j beside it, z_j = U v_j + m_j: the factors of
-        every line are followed by a 1.
+        every line are followed by a 1, or where "row_scale" stands beside samples by what that has
+        made of it.
 
     Of a block in which only stored cells are observed, these alone are taken.
     Sums are float64; within a span they are made in the working dtype.
@@ -64,10 +65,10 @@ class AlternatingStep(Accumulator):
         self.ranks, self.ridges, self.means = tuple(ranks), tuple(ridges), means
         self._left, self._right = OpenSum(), OpenSum()
         self.gram: Any = None  # (R, R) U'U
-        self.sums: Any = None  # (R,) U'1
+        self.sums: Any = None  # (R,) U'1, and as in all below with means h for 1
         self.squares = 0.0  # sum of z^2 over the observed cells
         self.cells = 0
-        self.lines = 0
+        self.lines = 0.0  # h'h
         self.residual: Any = None  # (candidates,) |W (Z - U V')|^2
         self.singular: Any = None  # (candidates,) lines of fewer independent observations than r
 
@@ -123,14 +124,14 @@ class AlternatingStep(Accumulator):
             x = np.empty((v.shape[1], len(tile.z)))
             for c, part in enumerate(self.parts):
                 x[part] = self._solve(c, v[:, part], products[c], tile)
-            u = x.astype(dtype)
-            self._add_grams(u.astype(np.float64))
+            u, ones = x.astype(dtype), self._ones(block, tile.start, len(tile.z))
+            self._add_grams(u.astype(np.float64), ones)
             self.squares += tile.squares
             self.cells += tile.cells
             if buffer is None or buffer.size < tile.z.size:  # the first tile is the largest
                 buffer = block.borrow("left", (tile.z.size,), dtype)
-            self._add_right(right, u, v, tile, buffer)
-            self._add_left(left, u, tile.w)
+            self._add_right(right, u, v, tile, ones, buffer)
+            self._add_left(left, u, tile.w, ones)
             out[tile.start - block.start :][: len(tile.z)] = u.T
         return out
 
@@ -146,7 +147,9 @@ class AlternatingStep(Accumulator):
         self.singular[c] += len(singular)
         return x
 
-    def _add_right(self, into: Array, u: Array, v: Array, tile: Any, buffer: Array) -> None:
+    def _add_right(
+        self, into: Array, u: Array, v: Array, tile: Any, ones: Array, buffer: Array
+    ) -> None:
         """Add the products of factors (sum of ranks, lines) with what they leave of a tile."""
         z, by_line = tile.z, tile.z.flags.c_contiguous
         flat = buffer[: z.size].reshape(z.shape if by_line else z.shape[::-1])
@@ -158,13 +161,13 @@ class AlternatingStep(Accumulator):
             if tile.w is not None:
                 rest *= tile.w
             self.residual[c] += float(np.einsum("ij,ij->i", rest, rest).sum(dtype=np.float64))
-            add_product(into[wide], self._with_one(u[part]), rest)
+            add_product(into[wide], self._with_one(u[part], ones), rest)
 
-    def _add_left(self, left: Array, u: Array, w: Array | None) -> None:
+    def _add_left(self, left: Array, u: Array, w: Array | None, ones: Array) -> None:
         """Add the products of factors (sum of ranks, lines) to the equations across the lines."""
         first = 0
         for part in self.parts:
-            products = packed_products(self._with_one(u[part]).T)
+            products = packed_products(self._with_one(u[part], ones).T)
             into = left[first : first + len(products)]
             if w is None:
                 into += products.sum(axis=1)[:, None]
@@ -182,7 +185,7 @@ class AlternatingStep(Accumulator):
         m, lines = len(v), len(observed.indptr) - 1
         into = self._left.kept((self._packed, m))
         right_into = self._right.kept((sum(self.across), m))
-        x = np.empty((v.shape[1], lines))
+        x, ones = np.empty((v.shape[1], lines)), self._ones(block, block.start, lines)
         first = 0
         for c, (part, wide) in enumerate(zip(self.parts, _slices(self.across), strict=True)):
             factors, ridge = np.ascontiguousarray(v[:, part], np.float64), self.ridges[c]
@@ -195,22 +198,29 @@ class AlternatingStep(Accumulator):
             last = first + packed_length(self.across[c])
             rest = residuals(z, *places, factors, x[part])
             self.residual[c] += float(rest @ rest)
-            factors = self._with_one(x[part])
+            factors = self._with_one(x[part], ones)
             add_cross_equations(rest, *places, factors, into[first:last], right_into[wide])
             first = last
-        self._add_grams(x)
+        self._add_grams(x, ones)
         self.squares += float(z @ z)
         self.cells += len(z)
         return np.asarray(x.T, block.work_dtype)
 
-    def _add_grams(self, x: Array) -> None:
+    def _add_grams(self, x: Array, ones: Array) -> None:
         self.gram += x @ x.T
-        self.sums += x.sum(axis=1)
-        self.lines += x.shape[1]
+        self.sums += x @ ones
+        self.lines += float(ones @ ones)
 
-    def _with_one(self, u: Array) -> Array:
-        """Factors (r, lines), with a 1 below them where means are solved for too."""
-        return np.vstack([u, np.ones_like(u[:1])]) if self.means else u
+    def _ones(self, block: Any, start: int, lines: int) -> Array:
+        """(lines,) by what the mean of a column is multiplied in these lines."""
+        spread = block.arrays.get("row_scale") if self.means else None
+        if spread is None:
+            return np.ones(lines)
+        return np.asarray(1.0 / spread[start - block.start :][:lines])
+
+    def _with_one(self, u: Array, ones: Array) -> Array:
+        """Factors (r, lines), with ones below them where means are solved for too."""
+        return np.vstack([u, ones.astype(u.dtype)]) if self.means else u
 
     @property
     def parts(self) -> list[slice]:

@@ -58,8 +58,11 @@ class Completed:
 
     def rows(self, start: int, stop: int) -> Array:
         """Those of some lines."""
-        found = (self.factors.rows(self.part, start, stop) - self.offset) @ self.turn
-        return found if self.axis else self.unweighted(found, start, stop)
+        found = self.factors.rows(self.part, start, stop)
+        if self.axis:
+            return np.asarray((found - self.offset) @ self.turn)
+        ones = 1.0 if self.weights is None else np.sqrt(self.weights[start:stop])[:, None]
+        return self.unweighted((found - ones * self.offset) @ self.turn, start, stop)
 
     def unweighted(self, scores: Array, start: int, stop: int) -> Array:
         """Scores of samples start..stop, of which the factors of the fit are root(weight) times."""
@@ -205,6 +208,9 @@ class _Fit:
     def _begin_with(self, scores: Array | None, loadings: Array | None) -> None:
         if scores is not None and (roots := self.task.roots) is not None:
             scores = scores * roots[:, None]
+        if loadings is not None:
+            outside = columns_outside(self.stats, self.scaling, self.task)
+            loadings = np.where(outside[:, None], 0.0, loadings)
         lines, across = (loadings, scores) if self.axis else (scores, loadings)
         first = self.sweeps.begin_with(lines, across)
         if first is not None:
@@ -306,6 +312,12 @@ class _Fit:
             self.stats, self.scaling, self.trace, self.stopped, self.axis, self.effects,
             self.task.weights,
         )  # fmt: skip
+
+
+def columns_outside(stats: ColumnStats, scaling: Scaling, task: Task) -> Array:
+    """(p,) True for columns without loadings: never observed, or such as the means say entirely."""
+    still = scaling.still & (task.standardize.center and not task.means)
+    return np.asarray(still | (stats.count == 0))
 
 
 def in_scratch(plan: Plan) -> bool:

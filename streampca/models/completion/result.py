@@ -11,7 +11,7 @@ import numpy as np
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import provenance
-from streampca.models.completion.fit import Completed
+from streampca.models.completion.fit import Completed, columns_outside
 from streampca.models.completion.task import Task
 from streampca.models.completion.trace import Sweep
 from streampca.models.decomposition import Decomposition
@@ -75,7 +75,7 @@ def result_of(
 
 def _singular(done: Completed, task: Task) -> tuple[Array, Array | None]:
     """(components (r, p), scores (n, r) or None where they lie in a scratch store)."""
-    values, p = done.values, len(done.center)
+    values = done.values
     lines = None if done.factors.folder is not None else done.line_factors()
     if done.axis == 0:
         components, scores = np.array(done.vectors.T, order="C"), lines
@@ -84,8 +84,7 @@ def _singular(done: Completed, task: Task) -> tuple[Array, Array | None]:
         safe = np.where(values > 0, values, 1.0)
         components = np.array((lines / safe).T, order="C")
         scores = done.unweighted(done.vectors * values, 0, len(done.vectors))
-    still = done.scaling.still if task.standardize.center and not task.means else np.zeros(p, bool)
-    components[:, still | (done.stats.count == 0)] = 0.0
+    components[:, columns_outside(done.stats, done.scaling, task)] = 0.0
     return components, scores
 
 

@@ -135,15 +135,13 @@ def make_task(
         settings["memory_limit"],
         center == BOTH,
         settings["scale"] == BOTH,
-        _weights(sample_weight, matrix, center),
+        _weights(sample_weight, matrix),
     )
 
 
-def _weights(sample_weight: Any, matrix: ChunkedMatrix, center: Any) -> Array | None:
+def _weights(sample_weight: Any, matrix: ChunkedMatrix) -> Array | None:
     if sample_weight is None:
         return None
-    if center == FITTED:
-        raise InvalidInputError(f"sample_weight with center={FITTED!r}; use center=True")
     return weights_along(sample_weight, matrix.labels.samples, "sample_weight")
 
 

@@ -25,7 +25,7 @@ LEAST_PASSES = 60
 REFUSED = ("weights", "remove")
 
 
-def completion_of(settings: Mapping[str, Any], sample_weight: Any = None) -> HardImpute:
+def completion_of(settings: Mapping[str, Any]) -> HardImpute:
     """The completion that a PCA with these parameters is. Raises InvalidInputError."""
     k = settings["n_components"]
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
@@ -33,10 +33,7 @@ def completion_of(settings: Mapping[str, Any], sample_weight: Any = None) -> Har
             f"missing='impute' with n_components={k!r}; expected a number: what is put into the "
             "holes depends on it. HardImpute([1, 2, 3], validation=0.05) helps to choose one"
         )
-    given = [name for name in REFUSED if settings[name] is not None]
-    if sample_weight is not None:
-        given.append("sample_weight")
-    if given:
+    if given := [name for name in REFUSED if settings[name] is not None]:
         raise InvalidInputError(f"{given[0]}= does not go with missing='impute'; use 'mean'")
     if settings["whiten"]:
         raise InvalidInputError("whiten=True does not go with missing='impute'")
@@ -48,16 +45,16 @@ def completion_of(settings: Mapping[str, Any], sample_weight: Any = None) -> Har
     return HardImpute(k, center="fitted", max_passes=most, **{n: settings[n] for n in shared})
 
 
-def plan_of(model: HardImpute, X: Any, dim: Any) -> Plan:
+def plan_of(model: HardImpute, X: Any, dim: Any, sample_weight: Any = None) -> Plan:
     """Its plan, called a PCA."""
-    return replace(model.plan(X, dim=dim), method="PCA")
+    return replace(model.plan(X, dim=dim, sample_weight=sample_weight), method="PCA")
 
 
 def as_pca(result: Decomposition, settings: Mapping[str, Any]) -> Decomposition:
     """The result of the completion as that of a PCA with these parameters."""
-    n, ddof = result.n_samples, settings["ddof"]
+    n, ddof = result.weight, settings["ddof"]
     if n - ddof <= 0:
-        raise InvalidInputError(f"{n} samples with ddof={ddof} leave no degree of freedom")
+        raise InvalidInputError(f"{n:g} samples with ddof={ddof} leave no degree of freedom")
     again = (n - result.ddof) / (n - ddof)
     kept = {k: v for k, v in settings.items() if k not in ("scheduler", "progress")}
     return replace(

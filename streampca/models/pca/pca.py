@@ -159,7 +159,7 @@ class PCA(LinearModel):
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
         if self.missing == IMPUTE:
-            return plan_of(completion_of(self.get_params(), sample_weight), X, dim)
+            return plan_of(completion_of(self.get_params()), X, dim, sample_weight)
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         return self._plan(matrix, sample_weight)
 
@@ -219,7 +219,7 @@ class PCA(LinearModel):
 
     def _fit_completed(self, X: Any, dim: Any, sample_weight: Any) -> Self:
         """By a completion: ``missing="impute"``."""
-        model = completion_of(self.get_params(), sample_weight).fit(X, dim=dim)
+        model = completion_of(self.get_params()).fit(X, dim=dim, sample_weight=sample_weight)
         self.n_features_in_ = model.n_features_in_
         self.plan_, self.cost_, self.dim_ = replace(model.plan_, method="PCA"), model.cost_, dim
         self.trace_, self.gap_ = model.trace_, None

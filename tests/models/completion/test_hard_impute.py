@@ -54,6 +54,24 @@ def test_iterates_from_a_given_start(tmp_path: Any) -> None:
             np.testing.assert_allclose(estimate_of(model), expected[steps - 1], atol=1e-8)
 
 
+def test_a_start_has_no_loadings_in_columns_outside() -> None:
+    """Those without observations, or with one, which is their mean: the fit leaves them at 0."""
+    x, _ = with_holes(30, 8, 2, seed=4)
+    x[:, 2], x[1:, 5] = np.nan, np.nan
+    x[0, 5] = 3.0
+    z, seen, _ = centred(x)
+    rng = np.random.default_rng(1)
+    scores, loadings = rng.standard_normal((30, 2)), rng.standard_normal((8, 2))
+    inside = loadings * ~np.isin(np.arange(8), (2, 5))[:, None]
+    expected = classic(np.nan_to_num(z), seen, 2, 5, start=scores @ inside.T)[-1]
+    with pytest.warns(DroppedFeaturesWarning):
+        model = HardImpute(2, solver="exact", tol=0, max_passes=7, init=(scores, loadings)).fit(x)
+    np.testing.assert_allclose(estimate_of(model), expected, atol=1e-8)
+    assert model.trace_[-1].objective[0] == pytest.approx(
+        squares(np.nan_to_num(z), seen, expected), rel=1e-9
+    )
+
+
 @pytest.mark.parametrize("solver", ["impute", "als"])
 @pytest.mark.parametrize(("n", "p", "rank"), [(60, 20, 3), (20, 60, 2)])
 def test_other_solvers_have_the_same_fixed_point(solver: str, n: int, p: int, rank: int) -> None:

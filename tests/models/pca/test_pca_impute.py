@@ -50,6 +50,24 @@ def test_without_holes_it_is_a_pca(tmp_path: Any) -> None:
     np.testing.assert_array_equal(again.transform(x), model.transform(x))
 
 
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_whole_weights_are_rows_that_are_repeated(scale: Any) -> None:
+    x, _ = with_holes(50, 9, 2, share=0.2)
+    weights = np.random.default_rng(1).integers(0, 4, 50).astype(float)
+    settings: Any = {"missing": "impute", "scale": scale, "tol": 1e-10, "max_passes": 300}
+    model = PCA(2, **settings).fit(x, sample_weight=weights)
+    alone = PCA(2, **settings).fit(np.repeat(x, weights.astype(int), axis=0))
+    np.testing.assert_allclose(model.mean_, alone.mean_, atol=1e-7)
+    np.testing.assert_allclose(model.explained_variance_, alone.explained_variance_, rtol=1e-6)
+    np.testing.assert_allclose(
+        model.explained_variance_ratio_, alone.explained_variance_ratio_, rtol=1e-6
+    )
+    np.testing.assert_allclose(model.components_, alone.components_, atol=1e-5)
+    np.testing.assert_allclose(model.transform(x), alone.transform(x), atol=1e-4)
+    counted = np.average(model.result_.scores, axis=0, weights=weights)
+    np.testing.assert_allclose(counted, 0.0, atol=1e-6)  # the means are those of the counted rows
+
+
 def test_what_does_not_go_together_is_refused() -> None:
     x, _ = with_holes(30, 8, 2)
     assert PCA(2, missing="impute").plan(x).method == "PCA"
