@@ -12,8 +12,8 @@ class HardImpute(Completion):
 
     Parameters
     ----------
-    rank : r, or a list: all are fitted in the same passes, and the one with the least error in the
-        held-out cells is kept.
+    rank : r, from 1, or a list: all are fitted in the same passes, and the one with the least error
+        in the held-out cells is kept. The means alone are ``PCA(0, missing="mean")``.
     ridge : adds ridge (|U|^2 + |V|^2) for Xhat = U V' (solver "als"); or a list, as ``rank``. At 0
         a row or column of fewer observations than r has its solution of least norm, the limit.
     solver : "als" solves rows and columns exactly in turn, which takes the fewest passes. "exact"

@@ -18,6 +18,7 @@ from streampca.models.iteration import seed_of
 SOLVERS = ("auto", "als", "impute", "exact")
 FITTED = "fitted"  # means of the columns that belong to the model
 BOTH = "both"  # rows and columns
+MEANS_ALONE = " (the means alone are PCA(0, missing='mean'))"
 TURNS = 3  # share of the passes that their means and scales may take: a third
 REASONS = {
     "als": "rows and columns solved exactly in turn: the fewest passes, and no old factors needed",
@@ -87,7 +88,7 @@ def make_task(
 ) -> Task:
     """The task of an estimator's parameters for this matrix. Raises InvalidInputError."""
     n, p = matrix.shape
-    ranks = _several(settings["rank"], "rank", Integral, 1)
+    ranks = _several(settings["rank"], "rank", Integral, 1, MEANS_ALONE)
     name = "lambda_" if soft else "ridge"
     ridges = _several(settings[name], name, Real, 0)
     for rank in ranks:
@@ -145,14 +146,14 @@ def _weights(sample_weight: Any, matrix: ChunkedMatrix) -> Array | None:
     return weights_along(sample_weight, matrix.labels.samples, "sample_weight")
 
 
-def _several(value: Any, name: str, kind: type, least: float) -> tuple[Any, ...]:
+def _several(value: Any, name: str, kind: type, least: float, hint: str = "") -> tuple[Any, ...]:
     """A number or a list of numbers as a tuple."""
     several = tuple(value) if isinstance(value, (list, tuple, np.ndarray)) else (value,)
     for one in several:
         wrong = isinstance(one, bool) or not isinstance(one, kind)
         if wrong or not least <= one < np.inf:
             words = "a number from 1" if kind is Integral else "a number from 0"
-            raise InvalidInputError(f"{name}={value!r}; expected {words}, or a list of such")
+            raise InvalidInputError(f"{name}={value!r}; expected {words}, or a list of such{hint}")
     if not several:
         raise InvalidInputError(f"{name}={value!r}; expected one or more")
     return several
