@@ -268,7 +268,7 @@ def test_what_cannot_be_done_is_said() -> None:
     x, _ = with_holes(20, 8, 2)
     with pytest.raises(InvalidInputError, match="rank=9 for a matrix of 20 x 8"):
         HardImpute(9).fit(x)
-    with pytest.raises(InvalidInputError, match=r"rank=0; .* the means alone are PCA\(0, missing="):
+    with pytest.raises(InvalidInputError, match=r"rank=0; .*the means alone are PCA\(0, missing="):
         HardImpute(0).fit(x)
     with pytest.raises(InvalidInputError, match=r"add\s+validation=0.05"):
         HardImpute([1, 2]).fit(x)
