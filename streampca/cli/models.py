@@ -117,6 +117,10 @@ def run_show(arguments: argparse.Namespace) -> int:
     lineage = version.record.get("lineage", {})
     if lineage:
         print(f"lineage    {json.dumps(lineage)}")
+    source = version.record.get("source", {})
+    if source:
+        rows = f"{source.get('samples', '?')} samples, fingerprint "
+        print(f"data       {rows}{str(source.get('fingerprint', ''))[:16]}")
     print(describe(version.result()))
     return 0
 

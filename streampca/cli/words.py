@@ -102,7 +102,8 @@ def left_out(counts: dict[str, dict[str, int]]) -> str:
 def describe(result: Any) -> str:
     provenance = result.provenance
     lines = [str(result), ""]
-    lines.append(f"solver     {result.plan.get('solver', '-')}: {result.plan.get('reason', '-')}")
+    if result.plan.get("solver"):  # sums that took in rows have no plan of their own
+        lines.append(f"solver     {result.plan['solver']}: {result.plan.get('reason', '-')}")
     lines.append(
         f"settings   {json.dumps({k: v for k, v in result.settings.items() if v is not None})}"
     )
@@ -111,10 +112,9 @@ def describe(result: Any) -> str:
         lines.append(
             f"features   {len(result.dropped)} without observation, {len(result.constant)} constant"
         )
-    lines.append(
-        f"source     {str(provenance.get('source', ''))[:16]}, "
-        f"{provenance.get('reads', 0)} chunk reads, {provenance.get('seconds', 0):.1f} s"
-    )
+    cost = f"{provenance.get('reads', 0)} chunk reads, {provenance.get('seconds', 0):.1f} s"
+    known = str(provenance.get("source", ""))[:16]
+    lines.append(f"source     {known}, {cost}" if known else f"cost       {cost}")
     versions = provenance.get("versions", {})
     lines.append("made with  " + ", ".join(f"{k} {v}" for k, v in versions.items()))
     return "\n".join(lines)

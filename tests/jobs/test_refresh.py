@@ -411,6 +411,20 @@ def test_a_full_disk_is_told_with_what_it_was_for(
     assert "models: no version was published; what was served before is served still" in said
 
 
+def test_a_version_is_shown_without_empty_lines(
+    nightly: Nightly, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nightly.run()
+    append(nightly)
+    nightly.run()
+    assert main(["models", "show", nightly.entries["store"]]) == 0
+    said = capsys.readouterr().out
+    assert "data       140 samples, fingerprint " in said
+    assert "cost " in said
+    assert "-: -" not in said
+    assert "source     ," not in said
+
+
 def touch(nightly: Nightly) -> None:
     """As a copy that was put back leaves it: the same bytes, written another time."""
     for path in Path(nightly.place).rglob("*"):
