@@ -26,7 +26,7 @@ class BackendReader(Reader):
     them and has none.
     """
 
-    loads = ("xarray",)
+    loads: tuple[str, ...] = ("xarray",)
 
     def __init__(self, array: xarray.DataArray, source: str = "") -> None:
         self.variable = array.variable
@@ -34,6 +34,8 @@ class BackendReader(Reader):
         self.dtype = np.dtype(array.dtype).newbyteorder("=")
         self.steps = _chunk_steps(self.variable)
         self.source = source or str(self.variable.encoding.get("source", ""))
+        if os.path.isfile(self.source):  # a NetCDF, which is read by one HDF5 library or another
+            self.loads = ("xarray", "h5py")
         self.name = str(array.name)
         self._count = ReadCount()
         self._counting = threading.Lock()
