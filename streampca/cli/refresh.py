@@ -45,9 +45,14 @@ def run_refresh(arguments: argparse.Namespace) -> int:
     """``streampca refresh``: one line of JSON on stdout, words on stderr."""
     job = read_job(arguments.job)
     signal.signal(signal.SIGTERM, _terminated)
-    outcome = refresh(
-        job, verify=arguments.verify, dry_run=arguments.dry_run, resume=arguments.resume
-    )
+    try:
+        outcome = refresh(
+            job, verify=arguments.verify, dry_run=arguments.dry_run, resume=arguments.resume
+        )
+    except SystemExit:
+        kept = "" if "://" in job.store else "; the next refresh goes on from what was done"
+        print(f"streampca: terminated{kept}", file=sys.stderr)
+        raise
     print(outcome.to_json())
     if not arguments.quiet:
         print(in_words(outcome), file=sys.stderr)

@@ -125,18 +125,19 @@ class _Run:
     # -- what was done before -----------------------------------------------------------------
 
     def _computed_before(self, found: State) -> Version | None:
-        """A version that was made of the same data by the same settings, and is still there.
+        """A candidate, or what was rolled back, of the same data by the same settings.
 
-        Times of chunks may be others (files that were put back): then the bytes decide, of
-        candidates and of what was rolled back.
+        It is behind the served version: one before it was replaced, and when the data or the
+        settings go back to what it was made of, it is made anew. Times of chunks may be others
+        (files that were put back): then the bytes decide.
         """
-        there = [one for one in self.store.versions(self.base) if isinstance(one, Version)]
-        for version in reversed(there):
+        first = 0 if self.current is None else self.current.number
+        there = [one for one in reversed(self.store.versions(self.base))
+                 if isinstance(one, Version) and one.number > first]  # fmt: skip
+        for version in there:
             if version.entry.key == found.key:
                 return version
-        for version in reversed(there):
-            if self.current is None or version.number <= self.current.number:
-                break
+        for version in there:
             told = version.record.get("job", {}).get("settings")
             if told == settings_of(self.job) and self._same_bytes(version, found):
                 return version

@@ -7,9 +7,11 @@ environment (``DASK_STREAMPCA__MEMORY_LIMIT=1GiB``) or in a program,
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -52,6 +54,7 @@ def setting(name: str) -> Any:
         return one.default
     import dask.config
 
+    _refuse_unknown(dask.config.get("streampca", None) or {})
     value = dask.config.get(f"streampca.{name}", one.default)
     value = one.default if value is None else value
     if one.least is None:
@@ -66,6 +69,19 @@ def setting(name: str) -> Any:
             f"{one.least:g}"
         )
     return number
+
+
+def _refuse_unknown(given: Mapping[str, Any]) -> None:
+    """A misspelt limit would be none at all."""
+    for name in given:
+        plain = name.replace("_", "-")
+        if plain not in SETTINGS:
+            like = difflib.get_close_matches(plain, SETTINGS, 1)
+            hint = f"; did you mean {like[0]}?" if like else ""
+            raise InvalidInputError(
+                f"streampca.{name} in Dask's configuration: unknown; expected one of "
+                f"{', '.join(SETTINGS)}{hint}"
+            )
 
 
 @cache

@@ -328,6 +328,17 @@ def test_scores_are_published_and_it_says_of_which_rows(rows: str, nightly: Nigh
     np.testing.assert_allclose(zarr.open_array(told["path"])[...], expected, atol=1e-12)
 
 
+def test_settings_that_go_back_are_published_again(nightly: Nightly) -> None:
+    """The version of the old settings was replaced, not rolled back."""
+    nightly.run()
+    for number, k in ((2, 2), (3, 3), (4, 2)):
+        nightly.entries["model"]["n_components"] = k
+        done = nightly.run()
+        assert (done.status, done.version, done.change) == ("published", number, "settings")
+        assert len(nightly.store.latest().result().components) == k
+    assert nightly.run().status == "unchanged"
+
+
 def same_scores(nightly: Nightly, path: Path) -> None:
     """They are those of all rows under the served version."""
     expected = nightly.store.load().transform(nightly.array[...])

@@ -50,6 +50,15 @@ def test_a_number_is_asked_for(value: Any) -> None:
         setting("span-timeout")
 
 
+@pytest.mark.parametrize("name", ["memory-limt", "memory_limt"])
+def test_misspelt_settings_are_refused(name: str) -> None:
+    with (
+        dask.config.set({f"streampca.{name}": "1GiB"}),
+        pytest.raises(InvalidInputError, match=r"unknown; .*; did you mean memory-limit\?"),
+    ):
+        setting("read-timeout")
+
+
 def test_environment_and_files(tmp_path: Path) -> None:
     """Dask is loaded only where one of them speaks of streampca."""
     (tmp_path / "site.yaml").write_text("streampca: {pause-timeout: 7}\n")
