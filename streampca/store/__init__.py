@@ -9,7 +9,8 @@ from streampca.store.log import Entry, History
 from streampca.store.matrix_group import GroupLayout, GroupSink, open_group_sink
 from streampca.store.objects import ObjectBackend, open_backend
 from streampca.store.sinks import MemorySink, Sink, ZarrSink
-from streampca.store.versions import Part, StoredVersion, VersionStore, is_model
+from streampca.store.stored_version import Part, StoredVersion
+from streampca.store.versions import VersionStore, is_model
 
 __all__ = [
     "CHUNK_ENTRIES",

@@ -1,39 +1,30 @@
 """Immutable versions of named bundles, and the log that says which of them is served.
 
 Layout: ``streampca-store.json`` (format), ``_log/`` (see :mod:`streampca.store.log`) and
-``versions/<id>/`` with one bundle in each part ("model", "state", "ledger") and ``manifest.json``,
-which has the digest of every file and the record of how the version came about. Small files of all
-parts lie in ``files.zip`` there (format 1 had each on its own). A version exists from the moment
+``versions/<id>/`` (see :mod:`streampca.store.stored_version`). A version exists from the moment
 that its log entry does; files without one are of an unfinished publication.
 
-What is flushed, and when: on a disk ``files.zip``, every large file and the manifest are each
-flushed before they are renamed into the version's folder, and that folder after; the log entry is
-linked only then. So after loss of power an entry that is there names a manifest, and the manifest
-files, that are there; a ``kill -9`` loses nothing that was written and can only end earlier.
+The log entry is linked only when every file of the version is flushed. So after loss of power an
+entry that is there names a manifest, and the manifest files, that are there; a ``kill -9`` loses
+nothing that was written and can only end earlier.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from streampca.errors import BusyError, InvalidInputError, SourceError
 from streampca.store.backend import Backend
-from streampca.store.bundle import INDEX, PACK, altered, is_bundle, read_files, write_files
+from streampca.store.bundle import is_bundle
+from streampca.store.garbage import GRACE, collect_garbage
 from streampca.store.local import STAGED
 from streampca.store.log import (
     PROMOTE,
     PUBLISH,
-    REMOVE,
     ROLLBACK,
     Entry,
     History,
@@ -42,98 +33,11 @@ from streampca.store.log import (
     now,
     read_history,
 )
-from streampca.store.pack import Packer, unpack
 from streampca.store.signed import sign, unsign
+from streampca.store.stored_version import Part, StoredVersion, discard_version, write_version
 
-FORMAT_VERSION = 1  # of the store
-MANIFESTS = (1, 2)  # formats of manifests that are read; the last is written
+FORMAT_VERSION = 1
 MARKER = "streampca-store.json"
-FOLDER = "versions/"
-GRACE = 24 * 3600.0  # seconds that files without a log entry are left to whoever writes them
-
-Arrays = Mapping[str, np.ndarray[Any, Any]]
-Part = tuple[Arrays, Mapping[str, Any]]  # the arrays and the document of one bundle
-
-
-@dataclass(frozen=True)
-class StoredVersion:
-    """One version: reading it checks every file that is read.
-
-    entry : of its publication.
-    """
-
-    backend: Backend
-    entry: Entry
-
-    @property
-    def id(self) -> str:
-        """What its directory is called."""
-        return self.entry.version
-
-    @property
-    def number(self) -> int:
-        """1 for the first that was published, and so on."""
-        return self.entry.number
-
-    @cached_property
-    def manifest(self) -> dict[str, Any]:
-        """Digest and size of every file, and the record. Raises SourceError where damaged."""
-        text = self.backend.get(f"{self._folder}manifest.json")
-        if text is None or hashlib.sha256(text).hexdigest() != self.entry.manifest:
-            raise altered(self._where, "manifest.json")
-        return unsign(text, f"{self._where}/manifest.json", *MANIFESTS)
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """How it came about: settings, source, lineage, cost, libraries."""
-        return dict(self.manifest["record"])
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Names of its bundles."""
-        return tuple(sorted({name.partition("/")[0] for name in self.manifest["files"]}))
-
-    def read(self, part: str = "model") -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-        """(arrays, document) of one part. Raises SourceError where it is absent or altered."""
-        if part not in self.parts:
-            raise SourceError(f"{self._where} has no {part}; it has {', '.join(self.parts)}")
-        get = lambda name: self._checked(f"{part}/{name}")  # noqa: E731
-        return read_files(get, get(INDEX), f"{self._where}/{part}")
-
-    def verify(self) -> None:
-        """Read every byte. Raises SourceError for the first file that is not what was written."""
-        files = dict(self.manifest["files"])
-        if told := self.manifest.get("pack"):
-            self._fetched(PACK, told)
-            files = {name: one for name, one in files.items() if not one.get("packed")}
-        for name, one in files.items():
-            self._fetched(name, one)
-
-    def _checked(self, name: str) -> bytes:
-        told = self.manifest["files"].get(name)
-        if told is None or not told.get("packed"):
-            return self._fetched(name, told)
-        if name not in self._packed:
-            raise altered(self._where, name)
-        return self._packed[name]
-
-    @cached_property
-    def _packed(self) -> dict[str, bytes]:
-        return unpack(self._fetched(PACK, self.manifest["pack"]))
-
-    def _fetched(self, name: str, told: Mapping[str, Any] | None) -> bytes:
-        data = self.backend.get(self._folder + name)
-        if told is None or data is None or hashlib.sha256(data).hexdigest() != told["sha256"]:
-            raise altered(self._where, name)
-        return data
-
-    @property
-    def _folder(self) -> str:
-        return f"{FOLDER}{self.id}/"
-
-    @property
-    def _where(self) -> str:
-        return f"{self.backend.place}: version {self.number} ({FOLDER}{self.id})"
 
 
 class VersionStore:
@@ -219,9 +123,9 @@ class VersionStore:
         self._found()
         version = uuid.uuid4().hex[:16]
         try:
-            manifest = self._write(version, parts, record)
+            manifest = write_version(self.backend, version, parts, record)
         except BaseException:
-            self._discard(version)
+            discard_version(self.backend, version)
             raise
         twin: list[Entry] = []
 
@@ -245,10 +149,10 @@ class VersionStore:
         try:
             entry, _ = append(self.backend, make)
         except BusyError:
-            self._discard(version)
+            discard_version(self.backend, version)
             raise
         if entry is None:
-            self._discard(version)
+            discard_version(self.backend, version)
         return self.kind(self.backend, entry or twin[0])
 
     def promote(self, which: int | str, reason: str = "") -> StoredVersion:
@@ -320,39 +224,9 @@ class VersionStore:
         keep : versions that stay: the last so many published ones, the last so many promoted
             ones; the promoted version always stays.
         grace : seconds for which files of an unfinished publication are left alone.
-
-        What goes is first said in the log, so that whoever is about to commit or promote it gets
-        an error instead of a version without files.
+        dry_run : only name them.
         """
-        if keep < 1:
-            raise InvalidInputError(f"keep={keep}; expected 1 or more")
-        objects = list(self.backend.list(""))
-        ended = time.time() - grace
-        young = {_owner(one.name) for one in objects if one.modified > ended}
-        there = {owner for one in objects if (owner := _owner(one.name))}
-        gone: set[str] = set()
-
-        def make(history: History) -> dict[str, Any] | None:
-            kept = set(list(history.published)[-keep:]) | set(history.promoted[-keep:])
-            kept.add(history.current or "")
-            old = set(history.published) - kept - history.removed
-            orphans = there - set(history.published) - history.removed - young
-            gone.clear()
-            gone.update(old | orphans)
-            if not gone or dry_run:
-                return None
-            return {"action": REMOVE, "version": "", "removed": sorted(gone)}
-
-        _, history = append(self.backend, make)
-        dead = gone | (history.removed & there)
-        names = [
-            one.name for one in objects
-            if _owner(one.name) in dead
-            or (one.name.startswith(f"{STAGED}/") and one.modified <= ended)
-        ]  # fmt: skip
-        for name in sorted(names) if not dry_run else ():
-            self.backend.delete(name)
-        return sorted(names)
+        return collect_garbage(self.backend, keep, grace=grace, dry_run=dry_run)
 
     def check_place(self) -> None:
         """Refuse a place where something else is, before anything is computed for it."""
@@ -377,37 +251,7 @@ class VersionStore:
         marker = {"format_version": FORMAT_VERSION, "kind": "model store", "created": now()}
         self.backend.put_if_absent(MARKER, sign(marker))
 
-    def _write(self, version: str, parts: Mapping[str, Part], record: Mapping[str, Any]) -> str:
-        """Write all files of a version; the digest of its manifest."""
-        folder = f"{FOLDER}{version}/"
-        packer = Packer(lambda name, data: self.backend.put(folder + name, data))
-        for part, (arrays, document) in parts.items():
-            write_files(partial(_add, packer, part), arrays, document)
-        text = sign({
-            "format_version": MANIFESTS[-1], "id": version, "created": now(), "files": packer.files,
-            "pack": packer.finish(), "record": dict(record),
-        })  # fmt: skip
-        self.backend.put(f"{folder}manifest.json", text)
-        return hashlib.sha256(text).hexdigest()
-
-    def _discard(self, version: str) -> None:
-        """Delete what was written of a version that is in no log; gc has what stays."""
-        try:
-            for one in list(self.backend.list(f"{FOLDER}{version}/")):
-                self.backend.delete(one.name)
-        except OSError:
-            pass
-
 
 def is_model(path: str | os.PathLike[str]) -> bool:
     """Whether a saved model, or a store of models, lies at this local path."""
     return is_bundle(path) or (Path(path) / MARKER).is_file()
-
-
-def _add(packer: Packer, part: str, name: str, data: bytes) -> None:
-    packer.add(f"{part}/{name}", data)
-
-
-def _owner(name: str) -> str:
-    """The id of the version that a file belongs to, or ""."""
-    return name.split("/")[1] if name.startswith(FOLDER) else ""

@@ -289,12 +289,12 @@ def test_newer_formats_are_refused(store: VersionStore, monkeypatch: pytest.Monk
         if before is not None:
             store.backend.put(name, before)
 
-    def write(self: VersionStore, version: str, *_: Any) -> str:
-        self.backend.put(f"versions/{version}/manifest.json", NEWER)
+    def write(backend: Any, version: str, *_: Any) -> str:
+        backend.put(f"versions/{version}/manifest.json", NEWER)
         return hashlib.sha256(NEWER).hexdigest()
 
     with monkeypatch.context() as patch:
-        patch.setattr(VersionStore, "_write", write)
+        patch.setattr(versions, "write_version", write)
         store.commit({}, {})
     with pytest.raises(SourceError, match=r"manifest.json has format 3; .* reads 1 and 2. Upgrade"):
         store.find().read()

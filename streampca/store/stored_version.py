@@ -1,0 +1,142 @@
+"""The files of one stored version, and the manifest that has the digest of each.
+
+Layout: ``versions/<id>/`` with one bundle in each part ("model", "state", "ledger") and
+``manifest.json``, which has the digest of every file and the record of how the version came about.
+Small files of all parts lie in ``files.zip`` there (format 1 had each on its own).
+
+What is flushed, and when: on a disk ``files.zip``, every large file and the manifest are each
+flushed before they are renamed into the version's folder, and that folder after.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import SourceError
+from streampca.store.backend import Backend
+from streampca.store.bundle import INDEX, PACK, altered, read_files, write_files
+from streampca.store.log import Entry, now
+from streampca.store.pack import Packer, unpack
+from streampca.store.signed import sign, unsign
+
+FORMATS = (1, 2)  # of manifests that are read; the last is written
+FOLDER = "versions/"
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+Part = tuple[Arrays, Mapping[str, Any]]  # the arrays and the document of one bundle
+
+
+@dataclass(frozen=True)
+class StoredVersion:
+    """One version: reading it checks every file that is read.
+
+    entry : of its publication.
+    """
+
+    backend: Backend
+    entry: Entry
+
+    @property
+    def id(self) -> str:
+        """What its directory is called."""
+        return self.entry.version
+
+    @property
+    def number(self) -> int:
+        """1 for the first that was published, and so on."""
+        return self.entry.number
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """Digest and size of every file, and the record. Raises SourceError where damaged."""
+        text = self.backend.get(f"{self._folder}manifest.json")
+        if text is None or hashlib.sha256(text).hexdigest() != self.entry.manifest:
+            raise altered(self._where, "manifest.json")
+        return unsign(text, f"{self._where}/manifest.json", *FORMATS)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """How it came about: settings, source, lineage, cost, libraries."""
+        return dict(self.manifest["record"])
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of its bundles."""
+        return tuple(sorted({name.partition("/")[0] for name in self.manifest["files"]}))
+
+    def read(self, part: str = "model") -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+        """(arrays, document) of one part. Raises SourceError where it is absent or altered."""
+        if part not in self.parts:
+            raise SourceError(f"{self._where} has no {part}; it has {', '.join(self.parts)}")
+        get = lambda name: self._checked(f"{part}/{name}")  # noqa: E731
+        return read_files(get, get(INDEX), f"{self._where}/{part}")
+
+    def verify(self) -> None:
+        """Read every byte. Raises SourceError for the first file that is not what was written."""
+        files = dict(self.manifest["files"])
+        if told := self.manifest.get("pack"):
+            self._fetched(PACK, told)
+            files = {name: one for name, one in files.items() if not one.get("packed")}
+        for name, one in files.items():
+            self._fetched(name, one)
+
+    def _checked(self, name: str) -> bytes:
+        told = self.manifest["files"].get(name)
+        if told is None or not told.get("packed"):
+            return self._fetched(name, told)
+        if name not in self._packed:
+            raise altered(self._where, name)
+        return self._packed[name]
+
+    @cached_property
+    def _packed(self) -> dict[str, bytes]:
+        return unpack(self._fetched(PACK, self.manifest["pack"]))
+
+    def _fetched(self, name: str, told: Mapping[str, Any] | None) -> bytes:
+        data = self.backend.get(self._folder + name)
+        if told is None or data is None or hashlib.sha256(data).hexdigest() != told["sha256"]:
+            raise altered(self._where, name)
+        return data
+
+    @property
+    def _folder(self) -> str:
+        return f"{FOLDER}{self.id}/"
+
+    @property
+    def _where(self) -> str:
+        return f"{self.backend.place}: version {self.number} ({FOLDER}{self.id})"
+
+
+def write_version(
+    backend: Backend, version: str, parts: Mapping[str, Part], record: Mapping[str, Any]
+) -> str:
+    """Write all files of a version; the digest of its manifest. Raises OSError."""
+    folder = f"{FOLDER}{version}/"
+    packer = Packer(lambda name, data: backend.put(folder + name, data))
+    for part, (arrays, document) in parts.items():
+        write_files(partial(_add, packer, part), arrays, document)
+    text = sign({
+        "format_version": FORMATS[-1], "id": version, "created": now(), "files": packer.files,
+        "pack": packer.finish(), "record": dict(record),
+    })  # fmt: skip
+    backend.put(f"{folder}manifest.json", text)
+    return hashlib.sha256(text).hexdigest()
+
+
+def discard_version(backend: Backend, version: str) -> None:
+    """Delete what was written of a version that is in no log; gc has what stays."""
+    try:
+        for one in list(backend.list(f"{FOLDER}{version}/")):
+            backend.delete(one.name)
+    except OSError:
+        pass
+
+
+def _add(packer: Packer, part: str, name: str, data: bytes) -> None:
+    packer.add(f"{part}/{name}", data)
