@@ -18,7 +18,8 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.sources.compressed import CompressedMatrix
 from streampca.sources.hdf5 import HDF5Reader, open_hdf5
 from streampca.sources.stacked import Reader, StackedMatrix
-from streampca.sources.zarr_store import ZarrReader, open_array
+from streampca.sources.zarr_opening import open_array
+from streampca.sources.zarr_store import ZarrReader
 from streampca.sources.zarr_whole import whole
 
 FORMATS = {"csr_matrix": 0, "csc_matrix": 1, "csr": 0, "csc": 1}  # the lines: samples, features

@@ -14,7 +14,7 @@ import xarray
 
 from streampca.matrix import ReadCount
 from streampca.sources.stacked import Index, Reader
-from streampca.sources.zarr_store import hide_secrets
+from streampca.sources.urls import hide_secrets
 
 
 class BackendReader(Reader):

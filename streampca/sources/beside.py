@@ -14,7 +14,7 @@ from streampca.matrix import AxisLabels
 from streampca.sources.anndata import annotation, is_anndata
 from streampca.sources.hdf5 import open_hdf5
 from streampca.sources.zarr_coordinates import decoded, dims_of
-from streampca.sources.zarr_store import open_array
+from streampca.sources.zarr_opening import open_array
 
 Array = np.ndarray[Any, Any]
 TABLES = {".csv": ",", ".tsv": "\t"}

@@ -16,7 +16,7 @@ from streampca.sources.backend import BackendReader
 from streampca.sources.labelled_results import LEVELS, merged, to_dataarray, to_dataset
 from streampca.sources.memory import ArrayReader
 from streampca.sources.stacked import Reader, StackedMatrix, check_rank
-from streampca.sources.zarr_store import hide_secrets
+from streampca.sources.urls import hide_secrets
 
 __all__ = ["BackendReader", "from_netcdf", "from_xarray", "merged", "to_dataarray", "to_dataset"]
 

@@ -33,15 +33,11 @@ from streampca.sources.plink import open_plink
 from streampca.sources.several import join_stores, several_paths
 from streampca.sources.sparse_npz import open_sparse_npz
 from streampca.sources.stacked import Reader, StackedMatrix, check_dtype, check_rank
+from streampca.sources.urls import hide_secrets
 from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
 from streampca.sources.zarr_coordinates import group_labels
-from streampca.sources.zarr_store import (
-    ZarrReader,
-    hide_secrets,
-    open_array,
-    pick_array,
-    understood,
-)
+from streampca.sources.zarr_opening import open_array, pick_array, understood
+from streampca.sources.zarr_store import ZarrReader
 
 CONVERSIONS = {
     ".pgen": "plink2 --pfile {stem} --make-bed --out {stem}",

@@ -21,9 +21,10 @@ import zarr
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.matrix import AxisLabels, Labels, ReadCount
 from streampca.sources.stacked import Index, Reader, StackedMatrix
+from streampca.sources.urls import hide_secrets
 from streampca.sources.variants import MISSING_CALL, UNNAMED, Text, sample_labels, variant_labels
 from streampca.sources.zarr_labels import contigs, first_two, or_unnamed, text
-from streampca.sources.zarr_store import ZarrReader, hide_secrets
+from streampca.sources.zarr_store import ZarrReader
 from streampca.sources.zarr_whole import whole
 
 GENOTYPES = "call_genotype"

@@ -1,45 +1,32 @@
-"""Zarr arrays: v2 and v3, any chunk grid, sharded or not, local or by URL, CF-decoded."""
+"""The reader of one Zarr array: v2 and v3, any chunk grid, sharded or not, CF-decoded."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import copy
 import hashlib
 import itertools
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import zarr
-import zarr.storage
-from zarr.api import asynchronous
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 
-from streampca.errors import (
-    DamagedSourceError,
-    InvalidInputError,
-    SourceError,
-    StreamPCAError,
-)
+from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAError
 from streampca.matrix import ReadCount
-from streampca.remote import OBJECTS, has_obstore, open_objects, plain_errors, scheme_of
 from streampca.sources.cf import Packing
 from streampca.sources.icechunk_repository import Snapshots
 from streampca.sources.stacked import Index, Reader
 from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_chunks import decoder_of
+from streampca.sources.zarr_encoded import CONCURRENCY, EncodedChunks
 from streampca.sources.zarr_frames import FrameLimit
-from streampca.sources.zarr_guard import GuardedStore, default_timeout, no_answer
+from streampca.sources.zarr_guard import GuardedStore, default_timeout
 from streampca.sources.zarr_missing import absent_value, with_fill
 from streampca.sources.zarr_shards import ShardIndex
 from streampca.sources.zarr_stamp import local_paths, place_of, stamp
-
-CONCURRENCY = 10  # chunks that Zarr fetches and decodes at once within one read (its default)
 
 
 class ZarrReader(Reader):
@@ -74,6 +61,7 @@ class ZarrReader(Reader):
         odd = shards is None and decoder_of(array) is None
         frames = FrameLimit.of(array) if odd else None
         self.guard = GuardedStore(array.store, missing_chunks, timeout, shards, frames=frames)
+        self.chunks = EncodedChunks(self.guard)
         self.array = zarr.open_array(
             self.guard, path=array.path, mode="r", zarr_format=array.metadata.zarr_format
         )
@@ -139,10 +127,10 @@ class ZarrReader(Reader):
             for part, step in zip(index, self.unit, strict=True)
         ]
         places = list(itertools.product(*grid))
-        batch = 1 if self._is_local else CONCURRENCY
-        for i in range(0, len(places), batch):
-            some = places[i : i + batch]
-            for place, encoded in zip(some, self._fetch(some), strict=True):
+        step = self.chunks.at_once
+        for some in (places[i : i + step] for i in range(0, len(places), step)):
+            found = self.chunks.fetch([self.key(place) for place in some])
+            for place, encoded in zip(some, found, strict=True):
                 self._place(place, encoded, index, out, buffer)
         return out
 
@@ -170,7 +158,7 @@ class ZarrReader(Reader):
         if encoded is None:
             target[...] = self.array.fill_value
             return
-        key = self._key(place)
+        key = self.key(place)
         plain = self.decoder.order == "C" and self.decoder.dtype == self.stored
         if whole and plain and target.flags.c_contiguous:
             self.decoder.decode(encoded, target.reshape(-1).view(np.uint8), key)
@@ -196,45 +184,6 @@ class ZarrReader(Reader):
             return into[0].start * row
         return None
 
-    @property
-    def _is_local(self) -> bool:
-        return isinstance(self.guard._store, zarr.storage.LocalStore)
-
-    def _key(self, place: tuple[int, ...]) -> str:
-        name = self.array.metadata.encode_chunk_key(place)
-        return f"{self.array.path}/{name}" if self.array.path else name
-
-    def _fetch(self, places: list[tuple[int, ...]]) -> list[Any]:
-        """Encoded chunks, None where one is absent and may be."""
-        if self._is_local:
-            return [self._read_file(self._key(place)) for place in places]
-        keys = [self._key(place) for place in places]
-        prototype = default_buffer_prototype()
-
-        async def gather() -> list[Any]:
-            return await asyncio.gather(*(self.guard.get(key, prototype) for key in keys))
-
-        return [None if b is None else b.to_bytes() for b in sync(gather())]
-
-    def _read_file(self, key: str) -> Any:
-        """One chunk of a local store, read into a buffer that this thread uses again."""
-        path = self.guard._store.root / key
-        try:
-            with open(path, "rb", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                held = getattr(self._local, "encoded", None)
-                if held is None or len(held) < size:
-                    held = self._local.encoded = bytearray(size + size // 8)
-                view = memoryview(held)[:size]
-                done = 0
-                while done < size and (got := file.readinto(view[done:])):
-                    done += got
-        except (FileNotFoundError, NotADirectoryError):
-            self.guard.note(key, None)
-            return None
-        self.guard.note(key, done, view[:done])
-        return view[:done]
-
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
         step, size = self.unit[dim], self.shape[dim]
         return np.append(np.arange(0, size, step, dtype=np.int64), size)
@@ -252,7 +201,7 @@ class ZarrReader(Reader):
                 s.start == 0 and s.stop >= n for s, n in zip(index[1:], self.unit[1:], strict=True)
             )
             inside = flat and index[0].stop - index[0].start >= self.unit[0]
-            scratch = (1 if self._is_local else CONCURRENCY) * chunk * 9 // 8
+            scratch = self.chunks.at_once * chunk * 9 // 8
             scratch += 0 if inside and chunks * chunk == cells * self.stored.itemsize else chunk
         if self.packing is not None:
             scratch += cells * self.stored.itemsize
@@ -292,118 +241,15 @@ class ZarrReader(Reader):
 
     def encoded(self, place: tuple[int, ...]) -> bytes | None:
         """One chunk as it is stored now, counted nowhere; None where it is absent."""
-        key = self._key(place)
-        if self._is_local:
-            try:
-                return bytes((self.guard._store.root / key).read_bytes())
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-        with plain_errors():
-            found = sync(
-                self.guard._store.get(key, default_buffer_prototype()), timeout=self.guard.timeout
-            )
-        return None if found is None else bytes(found.to_bytes())
+        return self.chunks.look(self.key(place))
 
     def key(self, place: tuple[int, ...]) -> str:
         """The name of a chunk in its store."""
-        return self._key(place)
+        name = self.array.metadata.encode_chunk_key(place)
+        return f"{self.array.path}/{name}" if self.array.path else name
 
     def limited(self, dim: int, size: int) -> ZarrReader:
         """The same array, as if it ended after ``size`` along dim."""
         shorter = copy.copy(self)
         shorter.shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
         return shorter
-
-
-def open_array(
-    source: str,
-    storage_options: dict[str, Any] | None = None,
-    read_timeout: float | None = None,
-) -> Any:
-    """The Zarr array or group at a path or URL. Raises SourceError where there is none."""
-    timeout = read_timeout or default_timeout()
-    try:
-        with understood(source):
-            return _open(source, storage_options, timeout)
-    except TimeoutError:
-        raise no_answer("its metadata", source, timeout) from None
-    except (
-        FileNotFoundError,
-        KeyError,
-        zarr.errors.GroupNotFoundError,
-        zarr.errors.ArrayNotFoundError,
-        zarr.errors.NodeNotFoundError,
-    ) as error:
-        raise SourceError(f"no Zarr array or group at {hide_secrets(source)}") from error
-
-
-def _open(source: str, storage_options: dict[str, Any] | None, timeout: float) -> Any:
-    if source.endswith(".zip") and "://" not in source:
-        store = zarr.storage.ZipStore(source, mode="r")
-        try:
-            return zarr.open(store, mode="r")
-        except ValueError:  # consolidated metadata that name a data type Zarr does not know
-            return zarr.open_group(store, mode="r", use_consolidated=False)
-    place: Any = source
-    if scheme_of(source) in OBJECTS and has_obstore():
-        place = zarr.storage.ObjectStore(open_objects(source, storage_options), read_only=True)
-        storage_options = None
-    opening = asynchronous.open(store=place, mode="r", storage_options=storage_options)
-    with plain_errors():
-        node = sync(opening, timeout=timeout)
-    return zarr.Array(node) if isinstance(node, zarr.AsyncArray) else zarr.Group(node)
-
-
-@contextlib.contextmanager
-def understood(source: str) -> Iterator[None]:
-    """What Zarr makes of metadata that it does not take, as our error."""
-    try:
-        yield
-    except (StreamPCAError, FileNotFoundError):  # some of Zarr's are a ValueError too
-        raise
-    except (ValueError, TypeError, zarr.errors.UnknownCodecError) as error:
-        raise DamagedSourceError(
-            f"{hide_secrets(source)}: its metadata are damaged, or of a kind that is not read: "
-            f"{error}"
-        ) from error
-
-
-def pick_array(node: Any, variable: str | None, source: str) -> Any:
-    """The array itself, the named one of a group, or its only matrix; says which there are.
-
-    Coordinates and cell bounds, as xarray writes them, are no data; of several arrays the only one
-    with two dimensions or more is meant.
-    """
-    if not isinstance(node, zarr.Group):
-        return node
-    arrays: dict[str, Any] = {
-        name: array
-        for name, array in node.members(max_depth=None)
-        if not isinstance(array, zarr.Group)
-    }
-    if variable in arrays:
-        return arrays[variable]
-    named = {n for one in (node, *arrays.values()) for n in _beside(dict(one.attrs))}
-    data = [n for n, a in arrays.items() if not (n in named or _is_coordinate(n, a))]
-    wide = [n for n in data if arrays[n].ndim >= 2]
-    for found in (data, wide):
-        if variable is None and len(found) == 1:
-            return arrays[found[0]]
-    shown = ", ".join(f"{name} {array.shape}" for name, array in sorted(arrays.items())) or "none"
-    example = min(wide, default=next(iter(arrays), "X"))
-    asked = "does not say which array" if variable is None else f"has no array {variable!r}"
-    raise InvalidInputError(
-        f"{source} is a Zarr group and the call {asked}; it holds: {shown}. "
-        f"Use streampca.open({source!r}, variable={example!r})."
-    )
-
-
-def _beside(attributes: dict[str, Any]) -> list[str]:
-    """Names of the coordinates and cell bounds that attributes tell of."""
-    return f"{attributes.get('coordinates', '')} {attributes.get('bounds', '')}".split()
-
-
-def _is_coordinate(name: str, array: Any) -> bool:
-    """Whether an array is the coordinate of its own dimension, as xarray writes them."""
-    dims = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
-    return array.ndim == 1 and dims is not None and tuple(dims) == (name.rpartition("/")[2],)

@@ -19,7 +19,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCode
 
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
-from streampca.sources import zarr_stamp, zarr_store
+from streampca.sources import zarr_opening, zarr_stamp
 from streampca.sources.stacked import StackedMatrix
 from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_store import ZarrReader
@@ -177,9 +177,9 @@ def test_metadata_that_get_no_answer(monkeypatch):
     async def never(**settings):
         await asyncio.sleep(3600)
 
-    monkeypatch.setattr(zarr_store.asynchronous, "open", never)
+    monkeypatch.setattr(zarr_opening.asynchronous, "open", never)
     with pytest.raises(SourceError, match="no answer for its metadata from https://host/x "):
-        zarr_store.open_array("https://me:pw@host/x?sig=1", read_timeout=0.2)
+        zarr_opening.open_array("https://me:pw@host/x?sig=1", read_timeout=0.2)
 
 
 def test_stores_that_are_not_files(tmp_path):
