@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, shorten
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, ChunkedMatrix
+from streampca.matrix import ChunkedMatrix
 from streampca.models.decomposition import Decomposition
 from streampca.models.genotypes.numbers import used_variants
+from streampca.models.genotypes.projection_result import GenotypeProjection
+from streampca.models.genotypes.sample_scores import SOLVE_NBYTES, solve_scores
 from streampca.models.genotypes.sums import SampleSums, SumsLayout, VariantSums, tile_nbytes
 from streampca.models.genotypes.variant_matching import VariantMatch, match_variants
 from streampca.passes import (
@@ -27,80 +28,12 @@ from streampca.passes import (
     run,
     single_threaded_blas,
 )
-from streampca.solvers.shrinkage import oadp_scores
 from streampca.sources import as_matrix
 from streampca.store import MemorySink
 
 MISSING = ("least_squares", "mean")
 SHRINKAGE = (None, "oadp")
-LEAST_SHARE = 1e-3  # of its squared loadings that every direction of the components must show
-SOLVE_NBYTES = 32 << 20  # of the small systems that are solved together
 VARIANT_NBYTES = 128  # labels of one variant, of the model or new, and what matching leaves
-
-
-class LowCoverageWarning(UserWarning):
-    """Some samples show too few of the model's variants and got no scores."""
-
-
-@dataclass(frozen=True, repr=False)
-class GenotypeProjection:
-    """New samples on the components of a genotype model.
-
-    scores : (n, k) float64, NaN for samples that show too little.
-    coverage : (n,) share of the model's variants that are observed in each sample.
-    loading_coverage : (n, k) share of each component's squared loadings that is; None with
-        missing="mean".
-    match : which variants were found, and how their alleles are written.
-    samples : labels.  plan, cost : the pass that was made.
-    """
-
-    scores: Array
-    coverage: Array
-    loading_coverage: Array | None
-    match: VariantMatch
-    samples: AxisLabels
-    missing: str
-    shrinkage: str | None
-    plan: Plan
-    cost: PassCost
-
-    def __post_init__(self) -> None:
-        for one in fields(self):
-            if isinstance(value := getattr(self, one.name), np.ndarray):
-                frozen = value.view()
-                frozen.flags.writeable = False
-                object.__setattr__(self, one.name, frozen)
-
-    @property
-    def refused(self) -> Array:
-        """(n,) True for samples without scores."""
-        return np.asarray(np.isnan(self.scores).any(axis=1))
-
-    def columns(self) -> dict[str, Array]:
-        """Columns of a table, one row per sample: ids, PC1, PC2, ..., coverage."""
-        ids = {name: np.asarray(values) for name, values in self.samples.coords.items()}
-        ids = ids or {self.samples.dims[0]: np.asarray(self.samples.names())}
-        scores = {f"PC{i + 1}": column for i, column in enumerate(self.scores.T)}
-        return {**self.samples.extra, **ids, **scores, "coverage": self.coverage}
-
-    def to_xarray(self) -> Any:
-        """``scores`` (sample, component) and ``coverage`` (sample), as an xarray.Dataset."""
-        from streampca.sources.labelled import to_dataset
-
-        k = self.scores.shape[1]
-        component = AxisLabels.plain("component", k, list(range(1, k + 1)))
-        tables: dict[str, tuple[Array, list[AxisLabels]]] = {
-            "scores": (self.scores, [self.samples, component]),
-            "coverage": (self.coverage, [self.samples]),
-        }
-        if self.loading_coverage is not None:
-            tables["loading_coverage"] = (self.loading_coverage, [self.samples, component])
-        how = {"missing": self.missing, "shrinkage": self.shrinkage or "none"}
-        return to_dataset(tables, {**how, **self.match.to_dict()})
-
-    def __repr__(self) -> str:
-        n, k = self.scores.shape
-        return f"<GenotypeProjection: {n} samples on {k} components, {self.match}>"
 
 
 def project_samples(
@@ -174,7 +107,7 @@ def project_samples(
     execution = Execution.of(plan, scheduler, progress)
     sums, cost = _read(plan, matrix, layout, aligned, execution)
     with single_threaded_blas():
-        solved = _solve(
+        solved = solve_scores(
             sums, layout, aligned["loadings"], record.n_matched, len(used), min_coverage
         )
         if shrinkage is not None:
@@ -286,82 +219,3 @@ def _read(
     done = run(plan.passes[0], matrix, maps={"sums": SampleSums(layout)}, sinks={"sums": sink},
                operands=aligned, execution=execution)  # fmt: skip
     return sink.values, done.cost
-
-
-# -- the scores -----------------------------------------------------------------------------------
-
-
-@dataclass
-class _Solved:
-    """Scores before they are refused, and what they rest on."""
-
-    scores: Array  # (n, k)
-    coverage: Array  # (n,)
-    seen: Array | None  # (n, k) share of the squared loadings observed
-    residual: Array  # (n,) norm of what the components leave, all variants of the fit
-    good: Array  # (n,)
-
-    def unshrink(self, singular_values: Array) -> None:
-        scores = np.where(self.good[:, None], self.scores, 0.0)
-        self.scores = oadp_scores(singular_values, scores, np.where(self.good, self.residual, 0.0))
-
-    def refuse(self, samples: AxisLabels, min_coverage: float) -> None:
-        """NaN where too little is observed. Raises InvalidInputError if that is everywhere."""
-        bad = np.flatnonzero(~self.good)
-        if not bad.size:
-            return
-        self.scores[bad] = np.nan
-        names = shorten([f"{samples.name(int(i))}: {self.coverage[i]:.1%}" for i in bad[:4]],
-                        bad.size)  # fmt: skip
-        message = (
-            f"{bad.size} of {len(self.good)} samples show too few of the model's variants "
-            f"({names}); min_coverage={min_coverage:g}"
-        )
-        if bad.size == len(self.good):
-            raise InvalidInputError(f"{message}. A lower min_coverage= accepts less.")
-        warnings.warn(f"{message}. Their scores are NaN.", LowCoverageWarning, stacklevel=3)
-
-
-def _solve(
-    sums: Array,
-    layout: SumsLayout,
-    loadings: Array,
-    n_matched: int,
-    n_used: int,
-    min_coverage: float,
-) -> _Solved:
-    """Scores from the sums over the variants that were looked for."""
-    n, k = len(sums), layout.k
-    projected, observed = sums[:, :k], n_matched - sums[:, k + 1]
-    coverage = observed / n_used
-    good = (coverage >= min_coverage) & (observed > 0)
-    if not layout.gram:
-        residual = _norms(sums[:, k], projected, projected)
-        return _Solved(np.array(projected), coverage, None, residual, good)
-    present = loadings.T @ loadings
-    scores, seen = np.empty((n, k)), np.empty((n, k))
-    step = max(1, SOLVE_NBYTES // (8 * 6 * k * k))
-    for start in range(0, n, step):
-        rows = slice(start, start + step)
-        gram = _without(present, sums[rows, k + 2 :])
-        seen[rows] = np.diagonal(gram, axis1=1, axis2=2)
-        good[rows] &= np.linalg.eigvalsh(gram)[:, 0] >= LEAST_SHARE
-        gram[~good[rows]] = np.eye(k)
-        scores[rows] = np.linalg.solve(gram, projected[rows, :, None])[:, :, 0]
-    residual = _norms(sums[:, k], scores, projected)
-    residual *= np.sqrt(n_used / np.maximum(observed, 1.0))
-    return _Solved(scores, coverage, seen, residual, good)
-
-
-def _without(present: Array, lost: Array) -> Array:
-    """(rows, k, k) V_o'V_o: that of all variants found, less what each sample lacks."""
-    rows, columns = np.triu_indices(len(present))
-    gram = np.broadcast_to(present, (len(lost), *present.shape)).copy()
-    gram[:, rows, columns] -= lost
-    gram[:, columns, rows] = gram[:, rows, columns]
-    return gram
-
-
-def _norms(squares: Array, scores: Array, projected: Array) -> Array:
-    """(n,) ||z - V s|| over the observed variants, where V'V s = V'z."""
-    return np.sqrt(np.maximum(squares - np.einsum("ij,ij->i", scores, projected), 0.0))

@@ -15,7 +15,8 @@ from streampca import PCA
 from streampca.errors import DroppedFeaturesWarning, InvalidInputError, MemoryLimitError
 from streampca.matrix import AxisLabels, Labels
 from streampca.models.decomposition import Decomposition
-from streampca.models.genotypes.projection import LowCoverageWarning, project_samples, used_features
+from streampca.models.genotypes.projection import project_samples, used_features
+from streampca.models.genotypes.sample_scores import LowCoverageWarning
 from streampca.solvers.shrinkage import oadp_scores
 from streampca.sources.memory import ArrayReader
 from streampca.sources.stacked import StackedMatrix
