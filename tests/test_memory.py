@@ -28,7 +28,7 @@ SCRIPT = """
 import json, sys
 import streampca
 from streampca.models import row_passes
-from streampca.models.pca import plan as pca_plan
+from streampca.models.pca import append_plan, plan as pca_plan
 from streampca.passes.machine import peak_nbytes, resident_nbytes
 
 ask = json.loads(sys.argv[1])
@@ -42,6 +42,7 @@ def recorded(make):
 
 row_passes.make_plan = recorded(row_passes.make_plan)
 pca_plan.make_plan = recorded(pca_plan.make_plan)
+append_plan.make_plan = recorded(append_plan.make_plan)
 
 def opened(path):
     if ask["kind"] == "dask":

@@ -12,7 +12,6 @@ from streampca.accumulators import Accumulator, FeatureProjection, Reconstructio
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted_views import FittedViews
-from streampca.models.pca.plan import transform_axis
 from streampca.models.projection import BackProjection, Likelihood, Projection, score_dtype
 from streampca.passes import (
     Candidate,
@@ -20,6 +19,7 @@ from streampca.passes import (
     PassResult,
     PassSpec,
     Plan,
+    easier_axis,
     make_plan,
     pass_spec,
     run,
@@ -62,7 +62,7 @@ class RowPasses(FittedViews):
         """(n, k) in memory, by samples or, where blocks of samples would be huge, by features."""
         n, k = matrix.shape[0], len(projection.components)
         dtype = score_dtype(matrix.dtype)
-        if transform_axis(matrix) == 1:
+        if easier_axis(matrix) == 1:
             return np.asarray(self._scores_by_features(matrix, projection), dtype=dtype)
         sink = MemorySink(n, k, dtype)
         self._map_rows("transform", matrix, projection, sink, projection.scratch_nbytes(matrix))
@@ -78,7 +78,7 @@ class RowPasses(FittedViews):
         """The Zarr array of (n, k) scores, written block by block where samples are streamed."""
         n, k = matrix.shape[0], len(projection.components)
         dtype = score_dtype(matrix.dtype)
-        if transform_axis(matrix) == 1:
+        if easier_axis(matrix) == 1:
             sink = ZarrSink(out, n, k, dtype, overwrite=overwrite)
             sink.write(0, self._project(matrix, projection))
             sink.finish()
@@ -93,7 +93,7 @@ class RowPasses(FittedViews):
     def _log_likelihoods(self, matrix: ChunkedMatrix) -> Array:
         """(n,) log-likelihoods, by samples or by features."""
         likelihood = self._likelihood(matrix.design is None)
-        if transform_axis(matrix) == 1:
+        if easier_axis(matrix) == 1:
             return self._likelihood_by_features(matrix, likelihood)
         sink = MemorySink(matrix.shape[0], 1)
         self._map_rows("score", matrix, likelihood, sink, likelihood.scratch_nbytes(matrix))
@@ -101,7 +101,7 @@ class RowPasses(FittedViews):
 
     def _errors(self, matrix: ChunkedMatrix) -> tuple[Array, int]:
         """((k + 1,) summed squared errors of 0, 1, ..., k components, rows): one pass."""
-        if transform_axis(matrix) == 1:
+        if easier_axis(matrix) == 1:
             done = self._by_features("reconstruction", matrix)
             return done.errors(_eps(matrix)), matrix.shape[0]
         operands, settings = self._operands(matrix.design is None)

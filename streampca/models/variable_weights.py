@@ -8,8 +8,7 @@ import numpy as np
 
 from streampca.accumulators import Moments
 from streampca.errors import InvalidInputError
-from streampca.models.pca.plan import transform_axis
-from streampca.passes import Candidate, Execution, make_plan, pass_spec, run
+from streampca.passes import Candidate, Execution, easier_axis, make_plan, pass_spec, run
 from streampca.sources import as_matrix
 
 
@@ -41,7 +40,7 @@ def variable_weights(
             "variable_weights(ds[['sst', 'slp']], dim='time')"
         )
     moments = Moments()
-    spec = pass_spec("moments", matrix, transform_axis(matrix), [moments])
+    spec = pass_spec("moments", matrix, easier_axis(matrix), [moments])
     plan = make_plan(matrix, "moments", [Candidate("moments", "", (spec,))], memory_limit)
     plan.check_machine()
     execution = Execution.of(plan, scheduler, progress)

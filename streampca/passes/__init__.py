@@ -4,7 +4,7 @@ from streampca.passes.cluster import find_client
 from streampca.passes.deploy import started
 from streampca.passes.execution import Execution, PassCost, PassResult
 from streampca.passes.nbytes import parse_nbytes, size
-from streampca.passes.plan import block_edges, make_plan, pass_spec
+from streampca.passes.plan import block_edges, easier_axis, make_plan, pass_spec
 from streampca.passes.progress import Advance, Progress, resolve
 from streampca.passes.rates import Rates
 from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan
@@ -26,6 +26,7 @@ __all__ = [
     "Rates",
     "block_edges",
     "check_workers",
+    "easier_axis",
     "find_client",
     "make_plan",
     "parse_nbytes",

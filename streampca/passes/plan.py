@@ -196,6 +196,17 @@ def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
     return np.array(grouped, dtype=np.int64)
 
 
+def easier_axis(matrix: ChunkedMatrix, preferred: int = 0) -> int:
+    """The axis to stream where either would do: the preferred one, unless blocks of it are huge.
+
+    That is, more than 4 times as large as those of the other axis, and than 4 million cells.
+    """
+    longest = (int(np.diff(block_edges(matrix, axis)).max(initial=0)) for axis in (0, 1))
+    cells = [length * matrix.shape[1 - axis] for axis, length in enumerate(longest)]
+    other = 1 - preferred
+    return other if cells[preferred] > 4 * max(cells[other], 1 << 22) else preferred
+
+
 def pass_spec(name: str, matrix: ChunkedMatrix, axis: int, accumulators: Sequence[Accumulator],
               **more: Any) -> PassSpec:  # fmt: skip
     """A PassSpec with the memory of these accumulators."""

@@ -8,7 +8,8 @@ import pytest
 
 from streampca import PCA
 from streampca.models.pca import pca
-from streampca.models.pca import plan as pca_plan
+from streampca.models.pca.krylov_plan import krylov_candidates
+from streampca.models.pca.panel_plan import panel_candidates
 from streampca.passes import make_plan
 
 PATHS = ("scatter", "tsqr", "gram", "panels", "krylov samples", "krylov features")
@@ -22,10 +23,10 @@ def fit(path: str, X: Any, monkeypatch: pytest.MonkeyPatch, more: Any = None, **
 
     def plan(matrix, chosen):
         if path == "panels":
-            candidates = pca_plan._panels(matrix, chosen)
+            candidates = panel_candidates(matrix, chosen)
             return make_plan(matrix, "PCA", [candidates[min(2, len(candidates) - 1)]])
         axis = ("krylov samples", "krylov features").index(path)
-        found = pca_plan.krylov_candidates(matrix, chosen)
+        found = krylov_candidates(matrix, chosen)
         return make_plan(matrix, "PCA", [one for one in found if one.passes[0].axis == axis][:1])
 
     if path != "panels":

@@ -33,6 +33,7 @@ from streampca.passes import (
     PassSpec,
     Plan,
     block_edges,
+    easier_axis,
     machine,
     make_plan,
     parse_nbytes,
@@ -52,6 +53,14 @@ SOURCES = {
     "by time": lambda: Unread((600, 60_000), "float32", (1, 60_000)),
     "small": lambda: Unread((50, 4), "float64", (50, 4)),
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "axes"), [("wide int8", (1, 1)), ("by time", (0, 0)), ("small", (0, 1))]
+)
+def test_an_axis_with_huge_blocks_is_not_walked_where_another_will_do(name, axes) -> None:
+    matrix = SOURCES[name]()
+    assert (easier_axis(matrix), easier_axis(matrix, preferred=1)) == axes
 
 
 # -- the same plan everywhere ------------------------------------------------------------------

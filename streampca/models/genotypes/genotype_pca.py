@@ -24,14 +24,9 @@ from streampca.models.linear import LinearModel
 from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.gram_outputs import COMPONENTS
 from streampca.models.pca.pca import check_settings
-from streampca.models.pca.plan import plan_pca, transform_axis
+from streampca.models.pca.plan import plan_pca
 from streampca.models.projection import Projection
-from streampca.passes import (
-    PassCost,
-    Plan,
-    check_workers,
-    find_client,
-)
+from streampca.passes import PassCost, Plan, check_workers, easier_axis, find_client
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL
@@ -270,7 +265,7 @@ class GenotypePCA(LinearModel):
     def _project_all(self, everyone: ChunkedMatrix) -> tuple[Array, Array]:
         """(scores, missing calls) of all samples by a pass of their own, where the solver does not
         give them on its way."""
-        if transform_axis(everyone) == 1:
+        if easier_axis(everyone) == 1:
             operands, settings = self._operands()
             parts = {"scores": FeatureProjection(**settings), "rows": RowMissing()}
             done = self._fold_all("transform", everyone, 1, parts, operands)

@@ -22,7 +22,7 @@ from streampca.passes import (
     PassCost,
     PassSpec,
     Plan,
-    block_edges,
+    easier_axis,
     make_plan,
     pass_spec,
     run,
@@ -197,8 +197,7 @@ def _plan(
         Candidate("features", reason.format("variants", layout.k), (features,), solving),
         Candidate("samples", reason.format("samples", layout.k), (samples,), solving),
     ]
-    longest = [int(np.diff(block_edges(matrix, axis)).max(initial=0)) for axis in (0, 1)]
-    if longest[1] * n > 4 * max(longest[0] * m, 1 << 22):
+    if easier_axis(matrix, preferred=1) == 0:
         candidates.reverse()
     return make_plan(matrix, "projection", candidates, memory_limit)
 

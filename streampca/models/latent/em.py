@@ -16,12 +16,12 @@ from streampca.errors import AccuracyWarning
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.latent.em_features import ColumnStep, RowPosteriors, posteriors_of, state_of
-from streampca.models.pca.plan import transform_axis
 from streampca.passes import (
     Candidate,
     Execution,
     PassResult,
     Plan,
+    easier_axis,
     make_plan,
     pass_spec,
     run,
@@ -56,7 +56,7 @@ def em_plan(
     matrix: ChunkedMatrix, k: int, max_passes: int, memory_limit: Any, scaled: bool
 ) -> Plan:
     """The plan of at most so many steps for k factors, along the axis of the smaller blocks."""
-    axes = (1, 0) if transform_axis(matrix) == 1 else (0, 1)
+    axes = (1, 0) if easier_axis(matrix) == 1 else (0, 1)
     candidates = [_candidate(matrix, k, max_passes, scaled, axis) for axis in axes]
     return make_plan(matrix, "EM", candidates, memory_limit)
 

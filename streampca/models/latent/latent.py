@@ -14,8 +14,8 @@ from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.latent.result import LatentDecomposition
 from streampca.models.latent.rows import BARTLETT, FactorScores, LatentLikelihood, PosteriorRows
 from streampca.models.linear import LinearModel
-from streampca.models.pca.plan import transform_axis
 from streampca.models.projection import BackProjection
+from streampca.passes import easier_axis
 from streampca.sources import counted
 from streampca.store import MemorySink
 
@@ -134,7 +134,7 @@ class LatentModel(LinearModel):
         matrix, k = self._matrix(X, dim, remove), result.n_components
         factor = np.ones(k) if self.whiten else result.factor_scale
         scale = factor[:, None] * factor[None, :]
-        if transform_axis(matrix) == 1:
+        if easier_axis(matrix) == 1:
             b, _, tables = self._feature_sums("posterior", matrix)
             means, covariances, _ = posterior(self._information(tables, len(b)), b)
             return means * factor, covariances * scale

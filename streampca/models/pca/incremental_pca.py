@@ -18,6 +18,7 @@ from streampca.models.feature_names import check_same_features
 from streampca.models.fitted import Resolution, freedom
 from streampca.models.given import resolve_given
 from streampca.models.linear import LinearModel
+from streampca.models.pca.append_plan import plan_append
 from streampca.models.pca.fit import solve_accumulator
 from streampca.models.pca.incremental_state import (
     blank_state,
@@ -25,7 +26,6 @@ from streampca.models.pca.incremental_state import (
     check_state,
     state_kind,
 )
-from streampca.models.pca.plan import plan_append
 from streampca.models.saved_labels import axis_from_saved, axis_to_saved
 from streampca.passes import PassCost, check_workers, find_client, run
 from streampca.solvers import check_n_components

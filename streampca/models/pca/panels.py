@@ -15,7 +15,7 @@ from streampca.models.fitted import Fitted, Resolution, Runner, standardization
 from streampca.models.given import given
 from streampca.models.pca.dual import RowsSink, count_missing, dual_fitted, solve_dual
 from streampca.models.pca.gram_outputs import finish_components
-from streampca.models.pca.plan import needs_moments
+from streampca.models.pca.panel_plan import needs_moments
 from streampca.models.pca.removal import residual_stats
 from streampca.passes import Plan, single_threaded_blas
 from streampca.store import MemorySink

@@ -159,7 +159,7 @@ def test_no_variant_left_is_refused(solver, tmp_path, monkeypatch) -> None:
         from streampca.models.pca import plan as pca_plan
 
         settings["svd_solver"] = "gram"
-        panels = pca_plan._panels
+        panels = pca_plan.panel_candidates
         monkeypatch.setattr(pca_plan, "_gram", lambda m, s, everyone: panels(m, s)[0])
     elif solver == "gram":
         settings["relationship"] = tmp_path / "r.zarr"
@@ -208,9 +208,7 @@ def test_fit_on_some_score_all(solver: str) -> None:
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_all_are_scored_by_a_pass_of_samples_or_of_features(axis, monkeypatch) -> None:
-    monkeypatch.setattr(
-        "streampca.models.genotypes.genotype_pca.transform_axis", lambda matrix: axis
-    )
+    monkeypatch.setattr("streampca.models.genotypes.genotype_pca.easier_axis", lambda matrix: axis)
     calls = simulated(p=300, missing=0.02)
     calls[:, 5] = 1
     chosen = [f"s{i}" for i in range(40)]

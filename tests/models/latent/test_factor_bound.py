@@ -45,7 +45,7 @@ def slopes(Y, model):
 @pytest.mark.parametrize(("k", "lower"), [(1, 0.2), (1, 0.5), (2, 0.1), (2, 0.4)])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_bound_holds_in_the_step_itself(k, lower, axis, monkeypatch):
-    monkeypatch.setattr("streampca.models.latent.em.transform_axis", lambda matrix: axis)
+    monkeypatch.setattr("streampca.models.latent.em.easier_axis", lambda matrix: axis)
     Y = heywood(p=6 if k == 1 else 8, k=k)
     made = FactorAnalysis(k, missing="em", min_uniqueness=lower, tol=1e-8, max_passes=500)
     model = made.fit(da.from_array(Y, chunks=(25, 8) if axis == 0 else (60, 3)))

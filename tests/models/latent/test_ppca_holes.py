@@ -231,7 +231,7 @@ def test_an_interrupted_fit_goes_on_in_the_same_step(tmp_path, monkeypatch):
 def both_ways(make, Y, monkeypatch, **more):
     models = []
     for axis in (0, 1):
-        monkeypatch.setattr("streampca.models.latent.em.transform_axis", lambda m, a=axis: a)
+        monkeypatch.setattr("streampca.models.latent.em.easier_axis", lambda m, a=axis: a)
         models.append(make().fit(Y, **more))
         assert (("samples", "features")[axis] + " streamed") in models[-1].plan_.reason
     return models
@@ -258,7 +258,7 @@ def test_streamed_features_take_the_same_steps(make, weighted, monkeypatch):
     np.testing.assert_allclose(columns.trace_, rows.trace_, rtol=1e-10)
     np.testing.assert_allclose(columns.get_covariance(), rows.get_covariance(), atol=1e-8)
     np.testing.assert_allclose(columns.mean_, rows.mean_, atol=1e-10)
-    monkeypatch.setattr("streampca.models.latent.latent.transform_axis", lambda matrix: 1)
+    monkeypatch.setattr("streampca.models.latent.latent.easier_axis", lambda matrix: 1)
     for mine, theirs in zip(columns.posterior(Y), rows.posterior(Y), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-8)
 

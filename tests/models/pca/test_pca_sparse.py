@@ -61,7 +61,7 @@ def test_scores_errors_and_likelihoods(
     )
     monkeypatch.setattr(Block, "tiles", None)
     axis = ("samples", "features").index(by)
-    monkeypatch.setattr("streampca.models.row_passes.transform_axis", lambda matrix: axis)
+    monkeypatch.setattr("streampca.models.row_passes.easier_axis", lambda matrix: axis)
     for found, wanted in zip(
         (model.transform(x), model.r2_curve(x), model.score_samples(x)), expected, strict=True
     ):

@@ -1,0 +1,41 @@
+"""The plan of rows that are taken into a state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streampca.accumulators import Accumulator
+from streampca.matrix import ChunkedMatrix
+from streampca.models.pca.solve_cost import scatter_cost
+from streampca.passes import Candidate, Plan, make_plan, pass_spec
+from streampca.solvers import known_count
+
+
+def plan_append(
+    matrix: ChunkedMatrix, settings: dict[str, Any], accumulator: Accumulator, held: bool
+) -> Plan:
+    """The plan of taking rows into a state (``IncrementalPCA``), and of solving it.
+
+    held : whether there is a state of earlier rows, which lives beside the new one.
+    """
+    n, p = matrix.shape
+    state = accumulator.projected_nbytes(matrix.shape, 8)
+    spec = pass_spec(
+        "append",
+        matrix,
+        0,
+        [accumulator],
+        flops=float(n) * p * p,
+        kept_nbytes=state if held else 0,
+        longest=settings["batch_size"],
+    )
+    if settings["state"] == "scatter":
+        solve, flops = scatter_cost(p, settings, known_count(settings["n_components"], p, p) or p)
+    else:
+        rows = p if settings["state"] == "tsqr" else min(p, settings["max_rows"])
+        solve, flops = 5 * rows * p * 8, 22.0 * rows * rows * p
+    merge = state + accumulator.scratch_nbytes(matrix.shape, 0) if held else 0
+    reason = "rows are appended to the state"
+    need = spec.total_nbytes + max(solve, merge)
+    candidate = Candidate(settings["state"], reason, (spec,), need, flops)
+    return make_plan(matrix, "IncrementalPCA", [candidate], settings["memory_limit"])

@@ -1,0 +1,46 @@
+"""What the dense eigenproblems of a PCA need: bytes beside what was accumulated, and flops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streampca.matrix import ChunkedMatrix
+from streampca.models.fitted import standardization
+from streampca.models.given import given
+from streampca.solvers import known_count
+
+
+def kept_count(matrix: ChunkedMatrix, settings: dict[str, Any]) -> int:
+    """How many components are kept, as far as the settings say; else all that there can be."""
+    n, p = matrix.shape
+    return known_count(settings["n_components"], n, p) or min(n, p)
+
+
+def eigh_cost(m: int, settings: dict[str, Any], k: int) -> tuple[int, float]:
+    """(bytes beside the accumulator, flops) of the eigenproblem of size m."""
+    everything = _all_pairs(m, settings, k)
+    matrices = 4 if everything else 0  # the leading ones are computed in place
+    return matrices * m * m * 8 + 3 * m * (k + 1) * 8, (9.0 if everything else 4 / 3) * m**3
+
+
+def scatter_cost(p: int, settings: dict[str, Any], k: int) -> tuple[int, float]:
+    """(bytes beside the accumulator, flops) of solving a scatter matrix."""
+    solve, flops = eigh_cost(p, settings, k)
+    filters = standardization(settings).filters
+    copied = settings["scale"] or filters or settings["missing"] == "mean"
+    copied = copied or given(settings).weights is not None
+    return solve + (p * p * 8 if copied else 0), flops  # a correlation is a scaled copy
+
+
+def dual_nbytes(matrix: ChunkedMatrix, settings: dict[str, Any], k: int) -> int:
+    """What is held while loadings are computed: eigenvectors, scores, statistics of the columns."""
+    n, p = matrix.shape
+    vectors = n if _all_pairs(n, settings, k) else k + 1
+    return n * (vectors + 3 * k) * 8 + 20 * p * 8
+
+
+def _all_pairs(m: int, settings: dict[str, Any], k: int) -> bool:
+    """Whether all m eigenpairs may be computed."""
+    return not isinstance(settings["n_components"], (int, np.integer)) or k + 1 >= m
