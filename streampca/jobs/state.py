@@ -12,7 +12,8 @@ from streampca.errors import DamagedSourceError, SourceError
 from streampca.jobs.config import Job
 from streampca.sources import open as open_source
 from streampca.sources.file_checksum import files_checksum
-from streampca.sources.ledger import NOTHING, VANISHED, Ledger, LedgerSource, Seen
+from streampca.sources.ledger import NOTHING, VANISHED, Ledger, Seen
+from streampca.sources.ledger_source import LedgerSource
 from streampca.sources.watermark import COMMITTED, rows_written
 from streampca.sources.zarr_frames import carries_checksum
 

@@ -11,7 +11,8 @@ import time
 
 import numpy as np
 
-from streampca.sources.ledger import ABSENT, Ledger, LedgerSource, Seen
+from streampca.sources.ledger import ABSENT, Ledger, Seen
+from streampca.sources.ledger_source import LedgerSource
 
 COMMITTED = "streampca_rows_committed"  # an attribute that the writer sets last
 SETTLE = 60.0  # seconds without a write after which an append is taken to be over

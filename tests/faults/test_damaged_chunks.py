@@ -16,7 +16,8 @@ from streampca.cli import main
 from streampca.errors import DamagedSourceError
 from streampca.jobs.config import check_job
 from streampca.jobs.refresh import refresh
-from streampca.sources.ledger import Ledger, LedgerSource
+from streampca.sources.ledger import Ledger
+from streampca.sources.ledger_source import LedgerSource
 
 N, P, ROWS = 60, 6, 20
 CODECS: dict[str, Any] = {

@@ -11,7 +11,7 @@ import zarr
 
 import streampca
 from streampca.errors import SourceError
-from streampca.sources.ledger import LedgerSource
+from streampca.sources.ledger_source import LedgerSource
 from streampca.sources.watermark import rows_written
 
 

@@ -16,7 +16,7 @@ from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
 from streampca.jobs.config import check_job
 from streampca.jobs.refresh import refresh
 from streampca.sources.icechunk_repository import Snapshots
-from streampca.sources.ledger import LedgerSource
+from streampca.sources.ledger_source import LedgerSource
 
 icechunk = pytest.importorskip("icechunk", reason="needs icechunk: pip install -e '.[test]'")
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")

@@ -17,7 +17,8 @@ import zarr
 import streampca
 from streampca.errors import DamagedSourceError, SourceError
 from streampca.sources import watermark
-from streampca.sources.ledger import Ledger, LedgerSource
+from streampca.sources.ledger import Ledger
+from streampca.sources.ledger_source import LedgerSource
 from streampca.sources.watermark import rows_written
 from streampca.store import read_bundle, write_bundle
 

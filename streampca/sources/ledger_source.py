@@ -1,0 +1,260 @@
+"""A Zarr array as its ledger sees it: its chunks listed, noted, and compared with an old ledger."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import ChangingSourceError
+from streampca.matrix import AxisLabels, ChunkedMatrix, select
+from streampca.sources.ledger import (
+    ABSENT,
+    APPENDED,
+    CHANGED,
+    NOTHING,
+    RELAID,
+    REMOVED,
+    UNKNOWN,
+    VANISHED,
+    Array,
+    Change,
+    Ledger,
+    Seen,
+)
+from streampca.sources.stacked import StackedMatrix
+from streampca.sources.zarr_guard import checksum
+from streampca.sources.zarr_stamp import listing, place_of, snapshot_of
+from streampca.sources.zarr_store import ZarrReader
+
+Place = tuple[int, ...]
+
+
+class LedgerSource:
+    """A matrix in one Zarr array, as its ledger sees it.
+
+    Of anything else ``LedgerSource.of`` gives None: its content stamp is all there is.
+    """
+
+    def __init__(self, matrix: StackedMatrix, reader: ZarrReader) -> None:
+        self.matrix, self.reader = matrix, reader
+        self.dim = matrix.dims[0][0]
+        self.step = reader.unit[self.dim]
+        self.inner = math.prod(reader.shape[d] for d in matrix.dims[0][1:])  # samples per row
+        self._found: dict[tuple[Place, int], int] = {}  # checksums, by place and writing
+
+    @classmethod
+    def of(cls, matrix: Any) -> LedgerSource | None:
+        """Of an opened matrix."""
+        if type(matrix) is not StackedMatrix or not isinstance(matrix.reader, ZarrReader):
+            return None
+        reader = matrix.reader
+        if not matrix.dims[0] or listing(reader.guard._store, reader.array.path) is None:
+            return None
+        if snapshot_of(reader.guard._store) and reader.history is None:
+            return None  # an array of somebody's session: older snapshots cannot be looked at
+        return cls(matrix, reader)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array as it is stored: its metadata, which may be ahead of the rows."""
+        return tuple(int(n) for n in self.reader.array.shape)
+
+    def grid(self, rows: int) -> tuple[int, ...]:
+        """The number of chunks along each dimension, for so many rows."""
+        sizes = [rows if d == self.dim else n for d, n in enumerate(self.shape)]
+        return tuple(-(-n // step) for n, step in zip(sizes, self.reader.unit, strict=True))
+
+    def layout(self) -> str:
+        """A digest of how the array is stored, but for its length."""
+        metadata = self.reader.array.metadata.to_dict()
+        loose = ("shape", "attributes", "dimension_names", "consolidated_metadata")
+        kept = {name: value for name, value in metadata.items() if name not in loose}
+        sizes = [n for d, n in enumerate(self.shape) if d != self.dim]
+        place = place_of(self.reader.array)
+        text = json.dumps(
+            [place, sizes, self.dim, self.matrix.missing_value, repr(self.reader.packing), kept,
+             _names(self.matrix.labels.features)],
+            sort_keys=True, default=repr,
+        )  # fmt: skip
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def look(self, rows: int | None = None) -> Seen:
+        """List the chunks as they are now. Cost: one ``stat`` each, or a listing."""
+        counts = self.grid(self.shape[self.dim] if rows is None else rows)
+        nbytes, version = np.full(counts, ABSENT, np.int64), np.zeros(counts, np.int64)
+        times, written = np.full(counts, np.nan), np.nan
+        store, path = self.reader.guard._store, self.reader.array.path
+        about = dict(listing(store, path) or ())
+        for name in ("zarr.json", ".zarray"):
+            if name in about:
+                written = _time(about[name])
+        encode = self.reader.array.metadata.encode_chunk_key
+        for place in itertools.product(*(range(n) for n in counts)):
+            if (found := about.get(encode(place))) is not None:
+                nbytes[place], version[place] = found[0], _version(found)
+                times[place] = _time(found)
+        if snapshot := snapshot_of(store):
+            return Seen(nbytes, version, np.full(counts, np.nan), np.nan, snapshot)
+        return Seen(nbytes, version, times, written)
+
+    def keep_checksums(self) -> None:
+        """From now on take the checksum of every chunk that is read whole."""
+        tally = self.reader.guard.tally
+        if tally.checksums is None:
+            tally.checksums = {}
+
+    def make(self, rows: int, seen: Seen, old: Ledger | None = None) -> Ledger:
+        """The ledger of the rows that have been read.
+
+        seen : what was listed before they were.  old : of an earlier fit, for chunks that were
+        not read again. Chunks whose checksum is not known are read now. Raises
+        ChangingSourceError where a chunk was changed since ``seen``.
+        """
+        now = self.look(rows)
+        part = tuple(slice(0, n) for n in now.nbytes.shape)
+        moved = np.argwhere(now.version != seen.version[part])
+        if len(moved):
+            key = self.reader.key(tuple(int(i) for i in moved[0]))
+            raise ChangingSourceError(f"chunk {key!r} was changed while it was read; start again")
+        crc = np.full(now.nbytes.shape, UNKNOWN, np.int64)
+        if old is not None:
+            both = tuple(slice(0, min(n, m)) for n, m in zip(crc.shape, old.crc32c.shape))
+            same = now.version[both] == old.version[both]
+            crc[both] = np.where(same, old.crc32c[both], UNKNOWN)
+        known = self.matrix.checksums()
+        for place in itertools.product(*(range(n) for n in crc.shape)):
+            if (found := known.get(self.reader.key(place))) is not None:
+                crc[place] = found
+        for place in _places((crc == UNKNOWN) & (now.nbytes != ABSENT)):
+            crc[place] = checksum(self.reader.encoded(place) or b"")
+        layout, tail = self.layout(), self.tail(rows)
+        return Ledger(rows, self.dim, layout, now.nbytes, now.version, crc, tail, now.snapshot)
+
+    def tail(self, rows: int) -> int:
+        """The checksum of the decoded rows of the last chunk, where it is not full."""
+        first = rows // self.step * self.step
+        if first == rows:
+            return UNKNOWN
+        values = self.first_rows(rows).read(0, first * self.inner, rows * self.inner)
+        return checksum(np.ascontiguousarray(values).tobytes())
+
+    def first_rows(self, rows: int) -> StackedMatrix:
+        """The matrix as if it ended after so many rows."""
+        if rows == self.reader.shape[self.dim]:
+            return self.matrix
+        shorter = copy.copy(self.matrix)
+        shorter.reader = self.reader.limited(self.dim, rows)
+        shorter.shape = (rows * self.inner, self.matrix.shape[1])
+        samples = self.matrix.labels.samples.take(0, rows * self.inner)
+        shorter.labels = replace(self.matrix.labels, samples=samples)
+        return shorter
+
+    def rows_from(self, first: int, rows: int) -> ChunkedMatrix:
+        """The samples of rows ``first`` up to ``rows``."""
+        numbers = np.arange(first * self.inner, rows * self.inner)
+        return select(self.first_rows(rows), samples=numbers)
+
+    def compare(self, old: Ledger, rows: int, seen: Seen, full: bool = False) -> Change:
+        """What became of the array since ``old``.
+
+        rows : that are there now (see :mod:`streampca.sources.watermark`).  full : read every old
+        chunk; else only those whose length or time differ, or that Icechunk says were written, of
+        which the bytes decide.
+        """
+        how, span = ("full" if full else "stat"), (old.rows, rows)
+        if self.layout() != old.layout or self.dim != old.dim:
+            return Change(RELAID, span, how)
+        if self.shape[self.dim] < old.rows:
+            return Change(REMOVED, (old.rows, self.shape[self.dim]), how)
+        whole = old.rows // self.step  # chunk rows that were full
+        part = tuple(slice(0, n) for n in old.nbytes.shape)
+        here = seen.nbytes[part] != ABSENT
+        vanished = [self.reader.key(p) for p in _places(~here & (old.nbytes != ABSENT))]
+        suspect = here & (np.True_ if full else self._written(old, seen, part))
+        if rows > old.rows:  # appending wrote the last chunk anew; its old rows are compared below
+            suspect[(slice(None),) * self.dim + (slice(whole, None),)] = False
+        changed: dict[str, int] = {}
+        hidden: list[int] = []  # what neither length nor time nor snapshot shows
+        where: set[tuple[int, int]] = set()
+        read = 0
+        for place in _places(suspect):
+            which = place, int(seen.version[place])
+            if which not in self._found:
+                data = self.reader.encoded(place) or b""
+                read += len(data)
+                self._found[which] = checksum(data)
+            if (now := self._found[which]) != old.crc32c[place]:
+                changed[self.reader.key(place)] = now
+                if not seen.snapshot and seen.version[place] == old.version[place]:
+                    hidden.append(now)
+                first = place[self.dim] * self.step
+                where.add((first, min(first + self.step, old.rows)))
+        cut = whole * self.step
+        if not vanished and rows > old.rows > cut and (now := self.tail(old.rows)) != old.tail:
+            changed[f"rows {cut} to {old.rows - 1}"] = now
+            where.add((cut, old.rows))
+        if vanished:
+            return Change(VANISHED, span, how, tuple(vanished), read)
+        if rows < old.rows:
+            return Change(REMOVED, span, how, (), read)
+        if changed:
+            rows_of = tuple(sorted(where))
+            return Change(CHANGED, span, how, tuple(changed), read, tuple(hidden), rows_of)
+        return Change(APPENDED if rows > old.rows else NOTHING, span, how, (), read)
+
+    def _written(self, old: Ledger, seen: Seen, part: tuple[slice, ...]) -> Array:
+        """Of the chunks of a ledger, which ones may have been written since."""
+        if not seen.snapshot:
+            return seen.version[part] != old.version
+        assert self.reader.history is not None
+        path = self.reader.array.path
+        found = self.reader.history.changed(path, old.snapshot, seen.snapshot)
+        if found is None:
+            return np.ones(old.nbytes.shape, bool)
+        written = np.zeros(seen.nbytes.shape, bool)
+        for place in found:
+            if all(i < n for i, n in zip(place, written.shape)):
+                written[place] = True
+        return written[part]
+
+
+def _names(axis: AxisLabels) -> str:
+    """A digest of what the entries of an axis are called: columns may change places."""
+    digest = hashlib.sha256(repr((axis.dims, axis.sizes)).encode())
+    columns = {**axis.coords, **axis.extra}
+    columns |= {f"grid {name}": values for name, (_, values) in axis.grids.items()}
+    for name, values in sorted(columns.items()):
+        plain = values.dtype.kind in "biufMm"
+        text = values.tobytes() if plain else "\0".join(map(str, values.flat)).encode()
+        digest.update(f"{name} {len(text)} ".encode() + text)
+    return digest.hexdigest()
+
+
+def _places(chosen: Array) -> Iterator[Place]:
+    """The grid places where a boolean array is True."""
+    for place in np.argwhere(chosen):
+        yield tuple(int(i) for i in place)
+
+
+def _time(about: tuple[Any, ...]) -> float:
+    if len(about) == 2 and isinstance(about[1], int):
+        return about[1] / 1e9
+    if len(about) == 3:  # object storage: full seconds
+        return datetime.datetime.fromisoformat(about[2]).timestamp()
+    return float("nan")
+
+
+def _version(about: tuple[Any, ...]) -> int:
+    """63 bits that differ whenever what a store tells of a chunk differs."""
+    if len(about) == 2 and isinstance(about[1], int):
+        return about[1]
+    return int.from_bytes(hashlib.blake2b(repr(about).encode(), digest_size=8).digest()) >> 1
