@@ -15,14 +15,10 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
 from streampca.sources.backend import BackendReader
 from streampca.sources.labelled_results import LEVELS, merged, to_dataarray, to_dataset
 from streampca.sources.memory import ArrayReader
-from streampca.sources.stacked import Reader, StackedMatrix, check_rank
+from streampca.sources.stacked import TIME, Dim, Reader, StackedMatrix, check_rank, number_dims
 from streampca.sources.urls import hide_secrets
 
 __all__ = ["BackendReader", "from_netcdf", "from_xarray", "merged", "to_dataarray", "to_dataset"]
-
-Dim = Hashable | Sequence[Hashable] | None
-
-TIME = "time"
 
 
 def from_xarray(
@@ -119,21 +115,7 @@ def _sample_dims(array: xarray.DataArray, dim: Dim) -> tuple[int, ...]:
             f"{array.name!r} has dimensions {names} and the call does not say which are samples. "
             f"Use streampca.open(X, dim={example!r}); the others are stacked into features."
         )
-    wanted = [dim] if isinstance(dim, str) or not isinstance(dim, Sequence) else list(dim)
-    found = []
-    for one in wanted:
-        if one in names:
-            found.append(names.index(one))
-        elif isinstance(one, (int, np.integer)) and -array.ndim <= one < array.ndim:
-            found.append(int(one) % array.ndim)
-        else:
-            raise InvalidInputError(f"dim={one!r} is not there; the array has dimensions {names}")
-    if not found or len(set(found)) != len(found) or len(found) == array.ndim:
-        raise InvalidInputError(
-            f"dim={dim!r} must name each sample dimension once and leave at least one of {names} "
-            "for the features"
-        )
-    return tuple(found)
+    return number_dims(array.ndim, dim, names)
 
 
 def _several_variables(

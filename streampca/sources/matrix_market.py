@@ -22,7 +22,7 @@ import numpy as np
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.sources.compressed import CompressedMatrix
-from streampca.sources.memory import NpyReader
+from streampca.sources.npy import NpyReader
 
 TEXT_NBYTES = 4 << 20  # of text that is parsed at once
 DTYPES = {"integer": np.int32, "real": np.float64, "pattern": np.int8}

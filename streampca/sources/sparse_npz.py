@@ -14,7 +14,8 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix
 from streampca.matrix.entries import sparse_nbytes
 from streampca.sources.compressed import CompressedMatrix
-from streampca.sources.memory import NpyReader, SparseMatrix
+from streampca.sources.npy import NpyReader
+from streampca.sources.scipy_sparse import SparseMatrix
 
 FORMATS = {"csr": 0, "csc": 1}
 LOCAL_HEADER = 30  # bytes before the name of a member of a zip archive

@@ -11,15 +11,17 @@ import copy
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.matrix import ChunkedMatrix, Labels, ReadCount
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, ReadCount
 
 Index = tuple[slice, ...]
+TIME = "time"  # the dimension of the samples where none is named
+Dim = Hashable | Sequence[Hashable] | None  # the sample dimension(s), by name or number
 
 
 class Reader(ABC):
@@ -207,6 +209,54 @@ class StackedMatrix(ChunkedMatrix):
 
     def add_checksums(self, found: Mapping[str, int]) -> None:
         self.reader.add_checksums(found)
+
+
+def stack(reader: Reader, dim: Dim, names: tuple[Hashable, ...] | None = None) -> StackedMatrix:
+    """The matrix of a reader.
+
+    dim : the sample dimension(s); None: the first of two, or "time".  names : of all dimensions.
+    Raises InvalidInputError where they are not there, or nothing says which.
+    """
+    if dim is None and len(reader.shape) > 2 and TIME in (names or ()):
+        dim = TIME
+    if dim is None:
+        check_rank(reader.shape)
+    dims = (0,) if dim is None else number_dims(len(reader.shape), dim, names)
+    matrix = StackedMatrix(reader, dims)
+    if names is not None and all(isinstance(n, str) for n in names):
+        rows, columns = (
+            AxisLabels(tuple(str(names[d]) for d in ds), tuple(reader.shape[d] for d in ds))
+            for ds in matrix.dims
+        )
+        matrix.labels = Labels(rows, columns)
+    return matrix
+
+
+def number_dims(ndim: int, dim: Dim, names: Sequence[Hashable] | None = None) -> tuple[int, ...]:
+    """The numbers of the sample dimensions, from names or numbers.
+
+    Raises InvalidInputError where one is not there, or none is left for the features.
+    """
+    wanted = [dim] if isinstance(dim, str) or not isinstance(dim, Sequence) else list(dim)
+    known = list(range(ndim)) if names is None else list(names)
+    found = []
+    for one in wanted:
+        if names is not None and one in names:
+            found.append(known.index(one))
+        elif (
+            isinstance(one, (int, np.integer))
+            and not isinstance(one, bool)
+            and (-ndim <= one < ndim)
+        ):
+            found.append(int(one) % ndim)
+        else:
+            raise InvalidInputError(f"dim={one!r} is not there; the array has dimensions {known}")
+    if not found or len(set(found)) != len(found) or len(found) == ndim:
+        raise InvalidInputError(
+            f"dim={dim!r} must name each sample dimension once and leave at least one of {known} "
+            "for the features"
+        )
+    return tuple(found)
 
 
 def check_dtype(dtype: np.dtype[Any]) -> None:
