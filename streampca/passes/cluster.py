@@ -13,7 +13,8 @@ from streampca.errors import ClusterError, InvalidInputError
 from streampca.passes.flight import Flight
 from streampca.passes.parcel import Parcel, Terms, fold_on_worker
 from streampca.passes.settings import setting
-from streampca.passes.work import SpanResult, Work
+from streampca.passes.span import SpanResult
+from streampca.passes.work import Work
 from streampca.passes.workers import our_version, running
 
 CONNECT_SECONDS = 10

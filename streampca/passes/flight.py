@@ -11,7 +11,7 @@ from typing import Any
 
 from streampca.errors import ClusterError, NoAnswerError, StreamPCAError, StuckWorkerWarning
 from streampca.passes.settings import setting
-from streampca.passes.work import SpanResult
+from streampca.passes.span import SpanResult
 from streampca.passes.workers import finished, no_worker, refuse_strangers, running
 
 COUNT_SECONDS = 2.0  # how often the cluster is asked for its lanes: they come and go

@@ -8,9 +8,11 @@ import time
 from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.execution import Execution, PassCost
 from streampca.passes.progress import Advance
+from streampca.passes.read_ahead import Stopped
 from streampca.passes.readers import PATIENCE
 from streampca.passes.records import PassPlan
-from streampca.passes.work import SpanResult, Stopped, Work
+from streampca.passes.span import SpanResult
+from streampca.passes.work import Work
 
 
 class Fold:

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 from streampca.passes.execution import Execution
 from streampca.passes.fold import Fold
+from streampca.passes.read_ahead import ReadAhead, Stopped
 from streampca.passes.readers import PATIENCE, join
-from streampca.passes.work import ReadAhead, SpanResult, Stopped, Work, fold_span, values_nbytes
+from streampca.passes.span import SpanResult, fold_span, values_nbytes
+from streampca.passes.work import Work
 
 
 def run_on_lanes(work: Work, todo: list[tuple[int, range]], execution: Execution,

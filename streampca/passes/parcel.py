@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from streampca.errors import StreamPCAError
+from streampca.passes.span import fold_span
 from streampca.passes.threads import single_threaded_blas
-from streampca.passes.work import fold_span
 from streampca.passes.workers import other_version, our_version
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streampca.kernels import Array, row_pieces
-from streampca.models.completion.fit import Completed
+from streampca.models.completion.completed import Completed
 
 PIECE_NBYTES = 1 << 20  # of the factors of lines that are looked at together
 

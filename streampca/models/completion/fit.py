@@ -6,15 +6,16 @@ others, before the sweeps begin.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from streampca.accumulators import Accumulator, Moments
-from streampca.kernels import Array, ColumnStats, reciprocal
+from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, Scaling, stored_eps
 from streampca.models.completion.als import AlternatingSweeps
+from streampca.models.completion.completed import Completed
 from streampca.models.completion.filled import FilledSweeps
 from streampca.models.completion.line_factors import LineFactors
 from streampca.models.completion.plan import judge_of, look_of, step_of
@@ -25,50 +26,6 @@ from streampca.models.completion.two_way import TwoWay
 from streampca.models.completion.withheld import Withhold
 from streampca.passes import Execution, PassResult, Plan, run, single_threaded_blas
 from streampca.solvers import singular_form
-
-
-@dataclass
-class Completed:
-    """What the last sweep left.
-
-    chosen : number of the best candidate.  values (r,), vectors (m, r), turn (r, r) : its singular
-    form; the factors of the lines are ``factors`` less ``offset``, times ``turn``.
-    center : (p,) means of the columns.
-    """
-
-    chosen: int
-    values: Array
-    vectors: Array
-    turn: Array
-    offset: Array
-    center: Array
-    factors: LineFactors
-    part: slice
-    stats: ColumnStats
-    scaling: Scaling
-    trace: list[Sweep]
-    converged: bool
-    axis: int
-    effects: TwoWay | None = None
-    weights: Array | None = None
-
-    def line_factors(self) -> Array:
-        """(lines, r) of the chosen candidate, float64, orthogonal columns; in memory."""
-        return self.rows(0, self.factors.length)
-
-    def rows(self, start: int, stop: int) -> Array:
-        """Those of some lines."""
-        found = self.factors.rows(self.part, start, stop)
-        if self.axis:
-            return np.asarray((found - self.offset) @ self.turn)
-        ones = 1.0 if self.weights is None else np.sqrt(self.weights[start:stop])[:, None]
-        return self.unweighted((found - ones * self.offset) @ self.turn, start, stop)
-
-    def unweighted(self, scores: Array, start: int, stop: int) -> Array:
-        """Scores of samples start..stop, of which the factors of the fit are root(weight) times."""
-        if self.weights is None:
-            return scores
-        return np.asarray(scores * reciprocal(np.sqrt(self.weights[start:stop]))[:, None])
 
 
 def fit_completion(

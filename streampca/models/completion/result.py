@@ -11,7 +11,8 @@ import numpy as np
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import provenance
-from streampca.models.completion.fit import Completed, columns_outside
+from streampca.models.completion.completed import Completed
+from streampca.models.completion.fit import columns_outside
 from streampca.models.completion.task import Task
 from streampca.models.completion.trace import Sweep
 from streampca.models.decomposition import Decomposition

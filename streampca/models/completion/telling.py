@@ -13,8 +13,8 @@ from streampca.errors import (
     shorten,
 )
 from streampca.matrix import ChunkedMatrix
+from streampca.models.completion.completed import Completed
 from streampca.models.completion.far import Far, far_estimates
-from streampca.models.completion.fit import Completed
 from streampca.models.completion.task import Task
 
 LEVEL = 3  # of the stack: the caller of fit

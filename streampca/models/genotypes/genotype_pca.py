@@ -23,8 +23,8 @@ from streampca.models.iteration import seed_of
 from streampca.models.linear import LinearModel
 from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.gram_outputs import COMPONENTS
-from streampca.models.pca.pca import check_settings
 from streampca.models.pca.plan import plan_pca
+from streampca.models.pca.settings import check_settings
 from streampca.models.projection import Projection
 from streampca.passes import PassCost, Plan, check_workers, easier_axis, find_client
 from streampca.solvers import TracyWidom

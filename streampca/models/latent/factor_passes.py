@@ -19,7 +19,7 @@ from streampca.models.latent.factor_fit import (
 )
 from streampca.models.latent.factor_plan import scatter_of
 from streampca.models.latent.factor_streamed import fit_streamed
-from streampca.models.pca.fit import stats_of_sums
+from streampca.models.pca.solve import stats_of_sums
 from streampca.passes import Execution, PassResult, Plan, run
 
 

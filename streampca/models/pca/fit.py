@@ -1,59 +1,27 @@
-"""From a plan to a spectrum: the passes of each solver and what is read off them."""
+"""The passes of each solver of a PCA, and what is made of their sums."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
-from streampca.accumulators import (
-    OPEN_BLOCKS,
-    MeanImputedScatter,
-    RFactor,
-    Scatter,
-    TruncatedFactor,
-)
-from streampca.kernels import Array, ColumnStats, reciprocal
+from streampca.accumulators import MeanImputedScatter, RFactor, Scatter
 from streampca.matrix import ChunkedMatrix
-from streampca.models.fitted import (
-    Cohort,
-    Fitted,
-    Resolution,
-    Runner,
-    count_components,
-    freedom,
-    refuse_no_variant,
-    solve_symmetric,
-    standardization,
-)
+from streampca.models.fitted import Cohort, Fitted, Resolution, Runner
 from streampca.models.given import given
 from streampca.models.pca.carried import Carried
 from streampca.models.pca.dual import count_missing
 from streampca.models.pca.gram import gram_by_features
 from streampca.models.pca.krylov import krylov
 from streampca.models.pca.panels import gram_by_panels
-from streampca.models.pca.removal import (
-    Removed,
-    beside_design,
-    factor_without,
-    scatter_without,
-)
+from streampca.models.pca.removal import beside_design, factor_without, scatter_without
 from streampca.models.pca.sketch import sketch
-from streampca.passes import Execution, PassResult, Plan, run, single_threaded_blas
-from streampca.solvers import (
-    Spectrum,
-    certify,
-    coherent_rounding,
-    numerical_rank,
-    residual_norms,
-    rounding_floor,
-    signs_of_components,
-    solver_floor,
-    svd_of_r,
-)
+from streampca.models.pca.solve import solve_accumulator
+from streampca.passes import Execution, PassResult, Plan, run
 from streampca.store import MemorySink
 
 
@@ -104,187 +72,6 @@ def fit_pca(
     fitted = solvers[plan.solver](plan, matrix, settings, step)
     execution.finished()
     return fitted
-
-
-@dataclass(frozen=True)
-class _Solved:
-    """The spectrum of an accumulator, and how far to trust it."""
-
-    spectrum: Spectrum
-    known: Array  # the eigenvalues that are known
-    everything: bool  # whether those are all
-    residual: Array
-    floor: float
-    rank: int
-    relative: float = 0.0  # rounding of values as a share of them
-
-
-def solve_accumulator(
-    accumulator: Any,
-    settings: dict[str, Any],
-    resolution: Resolution,
-    limit: int,
-    removed: Removed | None = None,
-) -> Fitted:
-    """A PCA from a Scatter, MeanImputedScatter, RFactor or TruncatedFactor; no data are read.
-
-    resolution : of what was accumulated.  limit : min(n, p), the most components there are.
-    removed : what a design took out of it beforehand.
-    """
-    stats = stats_of_sums(accumulator)
-    dropped = np.flatnonzero(accumulator.missing >= accumulator.count)
-    scaling = standardization(settings).resolve(stats, resolution.eps, given(settings).weights)
-    constant, scale = scaling.constant, scaling.scale
-    constant[dropped] = False
-    still = constant if settings["center"] else np.zeros_like(constant)
-    if scale is not None:
-        still = still | (scale == 0.0)
-    p = len(still)
-    varying = np.setdiff1d(np.flatnonzero(~still), dropped)
-    refuse_no_variant(settings, len(varying), p)
-    live = varying if varying.size else np.arange(1)  # where nothing varies: a component of 0
-    limit = min(limit, len(live))
-    solve = _solve_factor if isinstance(accumulator, (RFactor, TruncatedFactor)) else _solve_sums
-    gone = None if removed is None else _scaled_columns(removed.explained, scale, live)
-    one = solve(accumulator, settings, scale, live, resolution, limit, gone)
-    count = accumulator.count - (0 if gone is None else len(gone))
-    k, gap = count_components(settings, one.known, one.spectrum, count, limit, one.rank)
-    kept = one.spectrum.head(k)
-    k = min(k, len(kept.values))
-    divisor = freedom(accumulator.weight, settings)
-    vectors = kept.vectors
-    if len(varying) < p:  # a constant column has a loading of exactly 0
-        vectors = np.zeros((p, k))
-        vectors[varying] = kept.vectors[: len(varying)]
-    components = np.array((vectors * signs_of_components(vectors)).T, order="C")
-    return Fitted(
-        kept,
-        one.known if one.everything else None,
-        scaling.center,
-        scale,
-        accumulator.weight,
-        one.rank,
-        dropped,
-        np.setdiff1d(np.flatnonzero(constant), dropped),
-        certify(one.residual[:k], kept, one.floor, divisor, 1, one.rank, one.relative),
-        stats.m2 / divisor,
-        gap,
-        components,
-        None,
-        np.flatnonzero(scaling.filtered),
-        np.asarray(accumulator.missing),
-        column_mean=np.array(stats.mean),
-        deviation=scaling.deviation,
-        removed=None if removed is None else removed.coefficients,
-    )
-
-
-def stats_of_sums(accumulator: Any) -> ColumnStats:
-    """What an accumulator of samples says about each column."""
-    p = len(accumulator.mean)
-    if isinstance(accumulator, TruncatedFactor):
-        m2 = accumulator.m2
-    elif isinstance(accumulator, RFactor):
-        m2 = np.sum(accumulator.r**2, axis=0)
-    else:
-        m2 = np.maximum(np.diagonal(accumulator.lower()), 0.0).copy()
-    count = accumulator.count - accumulator.missing
-    weight = np.full(p, accumulator.weight)
-    if isinstance(accumulator, MeanImputedScatter):
-        weight -= accumulator.holes  # deviations are those of the observed cells
-    nothing = np.full(p, np.nan)
-    return ColumnStats(
-        count, accumulator.missing, weight, np.array(accumulator.mean), m2, nothing, nothing
-    )
-
-
-def _scaled_lower(lower: Array, scale: Array | None, live: Array) -> Array:
-    """The scatter of the columns that vary, scaled where they are."""
-    if scale is None and len(live) == len(lower):
-        return lower
-    scaled = np.array(lower) if len(live) == len(lower) else lower[np.ix_(live, live)]
-    if scale is not None:
-        inverse = reciprocal(scale[live])
-        scaled *= inverse[:, None]
-        scaled *= inverse[None, :]
-    return scaled
-
-
-def _scaled_columns(rows: Array, scale: Array | None, live: Array) -> Array:
-    """The columns that vary, scaled where they are."""
-    return rows[:, live] if scale is None else rows[:, live] * reciprocal(scale[live])
-
-
-def _with(spectrum: Spectrum, explained: Array | None) -> Spectrum:
-    """The size of what was summed, before a design was taken off: rounding is that of larger sums.
-
-    explained : (r, live), with explained'explained what was taken off.
-    """
-    if explained is None:
-        return spectrum
-    top = float(np.linalg.norm(explained, 2)) ** 2
-    total = spectrum.total + float(np.sum(explained**2))
-    return replace(spectrum, values=spectrum.values + top, total=total)
-
-
-def _solve_sums(
-    accumulator: Scatter | MeanImputedScatter,
-    settings: dict[str, Any],
-    scale: Array | None,
-    live: Array,
-    resolution: Resolution,
-    limit: int,
-    explained: Array | None,
-) -> _Solved:
-    """From the scatter matrix."""
-    single = isinstance(accumulator, Scatter) and resolution.work == np.float32
-    lower = _scaled_lower(accumulator.lower(), scale, live)
-    with single_threaded_blas():
-        spectrum, known, everything = solve_symmetric(lower, settings, limit)
-        residual = residual_norms(lower, spectrum)
-    work = np.dtype(np.float32 if single else np.float64)
-    terms = min(accumulator.count, OPEN_BLOCKS * 8192) if single else 1
-    summed = _with(spectrum, explained)
-    floor = rounding_floor(work, summed, terms) + solver_floor(summed.values, len(lower))
-    rank = min(numerical_rank(known, len(lower), floor), limit)
-    if isinstance(accumulator, Scatter):  # what removed rows left behind
-        least = 1.0 if scale is None else float(scale[live].min()) or 1.0
-        floor += accumulator.forgotten / least**2
-    relative = coherent_rounding(work)
-    return _Solved(spectrum, known, everything, residual, floor, rank, relative)
-
-
-def _solve_factor(
-    accumulator: RFactor | TruncatedFactor,
-    settings: dict[str, Any],
-    scale: Array | None,
-    live: Array,
-    resolution: Resolution,
-    limit: int,
-    explained: Array | None,
-) -> _Solved:
-    """From a factor of the scatter, which is not squared; arithmetic was float64 throughout."""
-    factor = accumulator.r_factor() if isinstance(accumulator, RFactor) else accumulator.factor()
-    if len(live) < factor.shape[1]:
-        factor = factor[:, live]
-    if scale is not None:
-        factor *= reciprocal(scale[live])
-    with single_threaded_blas():
-        spectrum = svd_of_r(factor)
-        image = factor @ spectrum.vectors
-        residual = np.linalg.norm(factor.T @ image - spectrum.vectors * spectrum.values, axis=0)
-    floor = solver_floor(_with(spectrum, explained).values, factor.shape[1])
-    if isinstance(accumulator, TruncatedFactor):
-        floor += accumulator.lost
-        total = spectrum.total + accumulator.lost_trace
-        spectrum = replace(spectrum, next_value=accumulator.lost, total=total)
-    size = max(accumulator.count, factor.shape[1])
-    rank = min(numerical_rank(np.sqrt(spectrum.values), size), limit)
-    everything = not spectrum.next_value  # else values were cut off
-    return _Solved(spectrum, spectrum.values, everything, residual, floor, rank)
-
-
-# -- samples streamed -----------------------------------------------------------------------------
 
 
 def _by_scatter(

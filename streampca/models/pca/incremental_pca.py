@@ -19,13 +19,13 @@ from streampca.models.fitted import Resolution, freedom
 from streampca.models.given import resolve_given
 from streampca.models.linear import LinearModel
 from streampca.models.pca.append_plan import plan_append
-from streampca.models.pca.fit import solve_accumulator
 from streampca.models.pca.incremental_state import (
     blank_state,
     check_appending,
     check_state,
     state_kind,
 )
+from streampca.models.pca.solve import solve_accumulator
 from streampca.models.saved_labels import axis_from_saved, axis_to_saved
 from streampca.passes import PassCost, check_workers, find_client, run
 from streampca.solvers import check_n_components

@@ -11,16 +11,16 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import assemble
 from streampca.models.completion.hard_impute import HardImpute
-from streampca.models.fitted import freedom, standardization
+from streampca.models.fitted import freedom
 from streampca.models.given import resolve_given
-from streampca.models.iteration import iteration_limits, seed_of
+from streampca.models.iteration import seed_of
 from streampca.models.linear import LinearModel
 from streampca.models.pca.carried import Carried
 from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.impute import as_pca, completing, completion_of, plan_of
 from streampca.models.pca.plan import plan_pca
+from streampca.models.pca.settings import check_settings
 from streampca.passes import PassCost, Plan, check_workers, find_client
-from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted
 
 IMPUTE = "impute"
@@ -321,33 +321,3 @@ class PCA(LinearModel):
         from streampca.models.covariance import pca_from_covariance
 
         return pca_from_covariance(cls(n_components), S, mean, n, names)
-
-
-def check_settings(
-    settings: dict[str, Any], shape: tuple[int, int], least: int = 1
-) -> dict[str, Any]:
-    """The settings; refuse those that no data, or no data of this shape, can meet.
-
-    least : components that may be asked.
-    """
-    n, p = shape
-    settings = iteration_limits(settings)
-    if settings["missing"] not in ("raise", "mean"):
-        raise InvalidInputError(
-            f"missing={settings['missing']!r}; expected 'raise' or 'mean' (PCA: or 'impute')"
-        )
-    if settings.get("remove") is not None and not settings["center"]:
-        raise InvalidInputError("remove= needs center=True: the mean goes with what is removed")
-    if settings["missing"] == "mean" and not settings["center"]:
-        raise InvalidInputError("missing='mean' needs center=True: holes hold the mean, 0 after it")
-    standardization(settings)
-    ddof = settings["ddof"]
-    check_n_components(settings["n_components"], n, p, least)
-    if n - ddof <= 0:
-        raise InvalidInputError(
-            f"n_samples={n} with ddof={ddof} leaves no degree of freedom: expected at least "
-            f"{ddof + 1} samples (got 1 sample)"
-            if n == 1
-            else f"n_samples={n} with ddof={ddof} leaves no degree of freedom"
-        )
-    return settings

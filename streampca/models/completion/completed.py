@@ -1,0 +1,57 @@
+"""What the sweeps of a completion leave: the best candidate in its singular form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streampca.kernels import Array, ColumnStats, reciprocal
+from streampca.matrix import Scaling
+from streampca.models.completion.line_factors import LineFactors
+from streampca.models.completion.trace import Sweep
+from streampca.models.completion.two_way import TwoWay
+
+
+@dataclass
+class Completed:
+    """What the last sweep left.
+
+    chosen : number of the best candidate.  values (r,), vectors (m, r), turn (r, r) : its singular
+    form; the factors of the lines are ``factors`` less ``offset``, times ``turn``.
+    center : (p,) means of the columns.
+    """
+
+    chosen: int
+    values: Array
+    vectors: Array
+    turn: Array
+    offset: Array
+    center: Array
+    factors: LineFactors
+    part: slice
+    stats: ColumnStats
+    scaling: Scaling
+    trace: list[Sweep]
+    converged: bool
+    axis: int
+    effects: TwoWay | None = None
+    weights: Array | None = None
+
+    def line_factors(self) -> Array:
+        """(lines, r) of the chosen candidate, float64, orthogonal columns; in memory."""
+        return self.rows(0, self.factors.length)
+
+    def rows(self, start: int, stop: int) -> Array:
+        """Those of some lines."""
+        found = self.factors.rows(self.part, start, stop)
+        if self.axis:
+            return np.asarray((found - self.offset) @ self.turn)
+        ones = 1.0 if self.weights is None else np.sqrt(self.weights[start:stop])[:, None]
+        return self.unweighted((found - ones * self.offset) @ self.turn, start, stop)
+
+    def unweighted(self, scores: Array, start: int, stop: int) -> Array:
+        """Scores of samples start..stop, of which the factors of the fit are root(weight) times."""
+        if self.weights is None:
+            return scores
+        return np.asarray(scores * reciprocal(np.sqrt(self.weights[start:stop]))[:, None])
