@@ -62,8 +62,8 @@ def _gather(data, indices, indptr, start, stop, q, width, cursor, y):  # type: i
 
 
 @_compile
-def _scatter(data, indices, indptr, start, stop, y, first_line, width, cursor, into):  # type: ignore[no-untyped-def]
-    """into += lines' entries times their rows of y; line i has row i - first_line."""
+def _scatter(data, indices, indptr, start, stop, y, width, cursor, into):  # type: ignore[no-untyped-def]
+    """into += lines' entries times their rows of y; line i has row i - start."""
     columns, vector = y.shape[1], VECTOR_NBYTES // y.itemsize
     for i in range(start, stop):
         cursor[i - start] = indptr[i]
@@ -72,7 +72,7 @@ def _scatter(data, indices, indptr, start, stop, y, first_line, width, cursor, i
             first = cursor[i - start]
             last = _tile_end(indices, first, indptr[i + 1], tile + width)
             cursor[i - start] = last
-            row, c = i - first_line, 0
+            row, c = i - start, 0
             while c + 4 * vector <= columns:
                 add_scattered(data, indices, first, last, into, y, row, c, 4)
                 c += 4 * vector
@@ -96,7 +96,7 @@ def _cross(data, indices, indptr, y, width, into):  # type: ignore[no-untyped-de
     cursor = np.empty(GROUP, np.int64)
     for start in range(0, len(y), GROUP):
         stop = min(start + GROUP, len(y))
-        _scatter(data, indices, indptr, start, stop, y, 0, width, cursor, into)
+        _scatter(data, indices, indptr, start, stop, y[start:stop], width, cursor, into)
 
 
 @_compile
@@ -114,7 +114,7 @@ def _two(data, indices, indptr, q, shift, lines, width, y, into, sums):  # type:
                 sums[c] += offset[i] * weight[i] * y[i, c]
             for c in range(y.shape[1]):
                 g[i - start, c] = weight[i] * y[i, c]
-        _scatter(data, indices, indptr, start, stop, g, start, width, cursor, into)
+        _scatter(data, indices, indptr, start, stop, g, width, cursor, into)
 
 
 def _width(m: int, entries: int, lines: int, row_nbytes: int) -> int:
