@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streampca.kernels.blas import Array
+from streampca.kernels.splitmix import GOLDEN, mixed
 
 CACHE_NBYTES = 256 * 1024  # elementwise work is done in pieces that stay in a core's L2 cache
 PIECE_ROWS = 8  # of an array with long rows
@@ -35,15 +36,12 @@ def probe(start: int, stop: int) -> Array:
 
     h is uniform on (0, 2), from splitmix64 of the index: it can be made anywhere, for any
     slice, without the rest. Its mean is positive, so components that are one-sided come out
-    positive. (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".)
+    positive.
     """
     with np.errstate(over="ignore"):
         x = np.arange(start, stop, dtype=np.uint64) + np.uint64(1)
-        x = x * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x = x ^ (x >> np.uint64(31))
-    return (x >> np.uint64(11)).astype(np.float64) * (2.0 / 2**53)
+        x = x * GOLDEN
+    return (mixed(x) >> np.uint64(11)).astype(np.float64) * (2.0 / 2**53)
 
 
 @dataclass(frozen=True)

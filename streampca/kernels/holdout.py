@@ -5,19 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from streampca.kernels.blas import Array
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+from streampca.kernels.splitmix import GOLDEN, mixed
 
 
 def line_keys(numbers: Array, seed: int, axis: int) -> Array:
     """(lines,) uint32 keys of rows (axis 0) or columns (axis 1) by their number: splitmix64."""
     with np.errstate(over="ignore"):
         x = np.asarray(numbers, np.uint64) * np.uint64(2) + np.uint64(axis)
-        x = x + _GOLDEN * np.uint64((2 * seed + 1) % (1 << 63))
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x = x ^ (x >> np.uint64(31))
-    return (x >> np.uint64(32)).astype(np.uint32)
+        x = x + GOLDEN * np.uint64((2 * seed + 1) % (1 << 63))
+    return (mixed(x) >> np.uint64(32)).astype(np.uint32)
 
 
 def chosen(row_keys: Array, column_keys: Array, share: float) -> Array:

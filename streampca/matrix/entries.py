@@ -35,13 +35,8 @@ class Entries:
 
     @classmethod
     def of(cls, values: Any, axis: int, missing_value: float | None, weights: Any) -> Entries:
-        """The entries of a scipy.sparse block; put into order where they are not."""
-        wanted = "csc" if axis else "csr"
-        values = values if values.format == wanted else values.asformat(wanted)
-        check_compressed(values.indices, values.indptr, values.shape[1 - axis], "the block")
-        if not values.has_canonical_format:
-            values = values.copy()
-            values.sum_duplicates()
+        """The entries of a scipy.sparse block."""
+        values = canonical(values, axis)
         rows, columns = values.shape
         return cls(values.data, values.indices, values.indptr, (int(rows), int(columns)),
                    bool(axis), missing_value, weights)  # fmt: skip
@@ -180,6 +175,17 @@ def _factors(scale: Array, columns: int) -> Array:
     if scale.shape != (columns,):
         raise InvalidInputError(f"scale of shape {scale.shape} for {columns} columns")
     return reciprocal(scale)
+
+
+def canonical(values: Any, axis: int) -> Any:
+    """A scipy.sparse block as CSR (axis 0) or CSC, indices increasing, none twice in a line."""
+    wanted = "csc" if axis else "csr"
+    values = values if values.format == wanted else values.asformat(wanted)
+    check_compressed(values.indices, values.indptr, values.shape[1 - axis], "the block")
+    if not values.has_canonical_format:
+        values = values.copy()
+        values.sum_duplicates()
+    return values
 
 
 def check_compressed(indices: Array, indptr: Array, size: int, what: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.kernels import Array, ColumnStats, reciprocal
-from streampca.matrix.entries import Entries, check_compressed
+from streampca.matrix.entries import Entries, canonical
 
 
 @dataclass
@@ -30,12 +30,7 @@ class Observed:
     @classmethod
     def of(cls, values: Any, axis: int, missing_value: float | None) -> Observed:
         """Those of a scipy.sparse block; NaN and the missing code are left out."""
-        wanted = "csc" if axis else "csr"
-        values = values if values.format == wanted else values.asformat(wanted)
-        check_compressed(values.indices, values.indptr, values.shape[1 - axis], "the block")
-        if not values.has_canonical_format:
-            values = values.copy()
-            values.sum_duplicates()
+        values = canonical(values, axis)
         rows, columns = values.shape
         found = cls(values.data, values.indices, values.indptr, (int(rows), int(columns)),
                     bool(axis))  # fmt: skip

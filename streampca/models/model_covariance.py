@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array
+from streampca.kernels import Array, reciprocal
 from streampca.models.decomposition import Decomposition
 
 
@@ -44,6 +44,6 @@ def precision_of(result: Decomposition) -> Array:
         precision -= (v.T @ v) / noise
         precision[np.diag_indices_from(precision)] += 1.0 / noise
     if (scale := result.divisors) is not None:
-        inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+        inverse = reciprocal(scale)
         precision *= inverse[:, None] * inverse[None, :]
     return np.asarray(precision)

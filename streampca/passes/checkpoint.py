@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-import shutil
 import time
 import uuid
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ import numpy as np
 from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError, SourceError
 from streampca.passes.work import Work
-from streampca.store import is_bundle, read_bundle, write_bundle
+from streampca.store import is_bundle, read_bundle, remove_bundle, write_bundle
 
 Array = np.ndarray[Any, Any]
 
@@ -95,11 +94,8 @@ class Checkpoint:
         self._saved, self._next = time.monotonic(), next_span
 
     def clear(self) -> None:
-        """The fit is done. Moved away first: half a checkpoint must not lie in its place."""
-        if is_bundle(self.path):
-            gone = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}.old")
-            self.path.rename(gone)
-            shutil.rmtree(gone, ignore_errors=True)
+        """The fit is done."""
+        remove_bundle(self.path)
 
 
 def _key(plan: Mapping[str, Any], work: Work, held: Mapping[str, Array]) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array
+from streampca.kernels import Array, reciprocal
 from streampca.kernels.posterior import pair_columns, posterior
 
 LOG_2_PI = float(np.log(2.0 * np.pi))
@@ -33,7 +33,7 @@ class FactorModel:
     @cached_property
     def inverse_noise(self) -> Array:
         """(p,) 1 / noise, 0 for features that are left out."""
-        return np.divide(1.0, self.noise, out=np.zeros_like(self.noise), where=self.noise > 0)
+        return reciprocal(self.noise)
 
     @cached_property
     def weighted(self) -> Array:

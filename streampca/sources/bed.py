@@ -14,7 +14,7 @@ import numpy as np
 
 from streampca.errors import SourceError
 from streampca.matrix import ReadCount
-from streampca.sources.stacked import Index, Reader
+from streampca.sources.stacked import Index, Reader, room_for
 
 MAGIC = b"\x6c\x1b"
 PROBED = 256  # variants whose padding is looked at, in all files together
@@ -50,9 +50,7 @@ class BedReader(Reader):
 
         start, stop = index[0].start, index[0].stop
         m, n = stop - start, self.shape[1]
-        if buffer is None or len(buffer) < m * n:
-            buffer = np.empty(m * n, np.uint8)
-        calls = buffer[: m * n].view(np.int8).reshape(m, n)
+        calls = room_for((m, n), self.dtype, buffer)
         for path, first, last, at in self._runs(start, stop):
             packed = self._packed(path, first, last)
             unpack_bed(packed, BED_TABLE, calls[at : at + last - first])

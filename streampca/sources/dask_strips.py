@@ -20,7 +20,7 @@ from streampca.sources import dask_sharing
 from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering
 from streampca.sources.dask_graph import Graph, Key, low_level
 from streampca.sources.dask_sharing import MiB, Sharing, find_sharing
-from streampca.sources.stacked import Index, Reader, StackedMatrix, check_dtype
+from streampca.sources.stacked import Index, Reader, StackedMatrix, check_dtype, room_for
 from streampca.sources.zarr_stamp import stamp
 
 PREPARE_THREADS = 2
@@ -123,10 +123,8 @@ class DaskReader(Reader):
 
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
         shape = tuple(s.stop - s.start for s in index)
-        size = math.prod(shape) * self.dtype.itemsize
-        raw = buffer[:size] if buffer is not None and len(buffer) >= size else np.empty(size, "u1")
-        out = raw.view(self.dtype).reshape(shape)
-        if not size:
+        out = room_for(shape, self.dtype, buffer)
+        if not out.size:
             return out
         partial = [d for d, s in enumerate(index) if s.stop - s.start < self.shape[d]]
         dim = self.dim if self.dim is not None else next(iter(partial), 0)

@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.errors import MissingDependencyError, SourceError
 from streampca.matrix import ReadCount
-from streampca.sources.stacked import Index, Reader
+from streampca.sources.stacked import Index, Reader, room_for
 from streampca.sources.zarr_guard import Tally
 
 
@@ -45,12 +45,10 @@ class HDF5Reader(Reader):
 
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
         shape = tuple(part.stop - part.start for part in index)
-        size = math.prod(shape) * self.dtype.itemsize
-        raw = buffer[:size] if buffer is not None and len(buffer) >= size else np.empty(size, "u1")
-        values = raw.view(self.dtype).reshape(shape)
+        values = room_for(shape, self.dtype, buffer)
         with open_hdf5(self.path) as file:
             try:
-                if size:
+                if values.size:
                     file[self.name].read_direct(values, index)
             except (OSError, KeyError) as error:
                 raise SourceError(

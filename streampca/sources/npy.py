@@ -12,7 +12,7 @@ import numpy as np
 from streampca.errors import SourceError
 from streampca.matrix import ReadCount
 from streampca.sources.memory import ArrayReader
-from streampca.sources.stacked import Index, Reader
+from streampca.sources.stacked import Index, Reader, room_for
 
 GROUP_NBYTES = 1 << 20  # of a file that are read at once where pieces lie near each other
 GAP_NBYTES = 1 << 14  # between pieces that do
@@ -42,10 +42,7 @@ class NpyReader(ArrayReader):
         self.offset, self._count = None, ReadCount()
 
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
-        shape = [s.stop - s.start for s in index]
-        size = math.prod(shape) * self.dtype.itemsize
-        raw = buffer[:size] if buffer is not None and len(buffer) >= size else np.empty(size, "u1")
-        values = raw.view(self.dtype).reshape(shape)
+        values = room_for([s.stop - s.start for s in index], self.dtype, buffer)
         with open(self.path, "rb", buffering=0) as file:
             if self._laid_out_anew():
                 self._read_turned(file.fileno(), values, index)

@@ -259,6 +259,13 @@ def number_dims(ndim: int, dim: Dim, names: Sequence[Hashable] | None = None) ->
     return tuple(found)
 
 
+def room_for(shape: Sequence[int], dtype: np.dtype[Any], buffer: Any) -> np.ndarray[Any, Any]:
+    """An array to read into: at the beginning of the uint8 buffer, where that is long enough."""
+    size = math.prod(shape) * dtype.itemsize
+    raw = buffer[:size] if buffer is not None and len(buffer) >= size else np.empty(size, "u1")
+    return np.asarray(raw.view(dtype).reshape(shape))
+
+
 def check_dtype(dtype: np.dtype[Any]) -> None:
     """Refuse what is not a real number, with the repairing line."""
     if dtype.kind in "buif" and dtype.itemsize <= 8:

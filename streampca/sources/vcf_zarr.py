@@ -20,7 +20,7 @@ import zarr
 
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.matrix import AxisLabels, Labels, ReadCount
-from streampca.sources.stacked import Index, Reader, StackedMatrix
+from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
 from streampca.sources.urls import hide_secrets
 from streampca.sources.variants import MISSING_CALL, UNNAMED, Text, sample_labels, variant_labels
 from streampca.sources.zarr_labels import contigs, first_two, or_unnamed, text
@@ -86,10 +86,7 @@ class VcfZarrReader(Reader):
             yield slice(low, high), index[1], slice(0, self.ploidy)
 
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
-        m, n = (part.stop - part.start for part in index)
-        if buffer is None or len(buffer) < m * n:
-            buffer = np.empty(m * n, np.uint8)
-        copies = buffer[: m * n].view(np.int8).reshape(m, n)
+        copies = room_for([part.stop - part.start for part in index], self.dtype, buffer)
         done = 0
         for segment in self._segments(index):
             done += self._sum(segment, copies[done:])

@@ -18,7 +18,7 @@ from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAErr
 from streampca.matrix import ReadCount
 from streampca.sources.cf import Packing
 from streampca.sources.icechunk_repository import Snapshots
-from streampca.sources.stacked import Index, Reader
+from streampca.sources.stacked import Index, Reader, room_for
 from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_chunks import decoder_of
 from streampca.sources.zarr_encoded import CONCURRENCY, EncodedChunks
@@ -119,9 +119,7 @@ class ZarrReader(Reader):
     def _assemble(self, index: Index, buffer: Any) -> np.ndarray[Any, Any]:
         """Decode every chunk that crosses the index into one array."""
         shape = tuple(part.stop - part.start for part in index)
-        size = int(np.prod(shape, dtype=np.int64)) * self.stored.itemsize
-        raw = buffer[:size] if buffer is not None and len(buffer) >= size else np.empty(size, "u1")
-        out = raw.view(self.stored).reshape(shape)
+        out = room_for(shape, self.stored, buffer)
         grid = [
             range(part.start // step, -(-part.stop // step))
             for part, step in zip(index, self.unit, strict=True)

@@ -1,7 +1,7 @@
 """Where results rest: bundles of arrays and JSON, versions of them, and sinks of a pass."""
 
 from streampca.store.backend import Backend, Listed
-from streampca.store.bundle import is_bundle, read_bundle, write_bundle
+from streampca.store.bundle import is_bundle, read_bundle, remove_bundle, write_bundle
 from streampca.store.compressed_group import CHUNK_ENTRIES, CompressedGroupSink
 from streampca.store.labelled_sink import LabelledSink, labelled_columns, read_labelled
 from streampca.store.local import LocalBackend
@@ -37,5 +37,6 @@ __all__ = [
     "open_group_sink",
     "read_bundle",
     "read_labelled",
+    "remove_bundle",
     "write_bundle",
 ]

@@ -173,6 +173,14 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def remove_bundle(path: str | os.PathLike[str]) -> None:
+    """Remove a bundle, if one lies there. It is moved away first: no half of one is to be seen."""
+    if is_bundle(path):
+        gone = _aside(Path(path))
+        Path(path).rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
 def exchange(staged: Path, target: Path) -> None:
     """Put staged in target's place, and target in its: in one step where the system can."""
     swap = getattr(ctypes.CDLL(None), "renameat2", None)
@@ -180,7 +188,7 @@ def exchange(staged: Path, target: Path) -> None:
     new, place = os.fsencode(staged), os.fsencode(target)
     if swap is not None and swap(here, new, here, place, exchange) == 0:
         return
-    old = target.with_name(f".{target.name}.{uuid.uuid4().hex}.old")
+    old = _aside(target)
     target.rename(old)
     try:
         staged.rename(target)
@@ -188,6 +196,10 @@ def exchange(staged: Path, target: Path) -> None:
         old.rename(target)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _aside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{uuid.uuid4().hex}.old")
 
 
 def _fsync(path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-import shutil
-import uuid
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from streampca.models.completion.task import Task
 from streampca.models.completion.trace import Sweep
 from streampca.models.completion.two_way import TwoWay
 from streampca.passes import Plan
-from streampca.store import is_bundle, read_bundle, write_bundle
+from streampca.store import is_bundle, read_bundle, remove_bundle, write_bundle
 
 FOUND = tuple[int, ColumnStats, dict[str, Array], list[Sweep]]
 
@@ -102,7 +100,4 @@ class SavedSweeps:
 
     def clear(self) -> None:
         """The fit is done."""
-        if is_bundle(self.path):
-            gone = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}.old")
-            self.path.rename(gone)
-            shutil.rmtree(gone, ignore_errors=True)
+        remove_bundle(self.path)

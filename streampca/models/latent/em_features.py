@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca.accumulators import RowInformation
 from streampca.accumulators.row_information import BESIDE
-from streampca.kernels import Array
+from streampca.kernels import Array, reciprocal
 from streampca.kernels.posterior import packed, pair_columns, posterior, unpacked
 from streampca.matrix import Block
 from streampca.solvers import LatentState, expansion, solve_columns
@@ -111,7 +111,7 @@ def posteriors_of(
     information, b, squares, logs, seen = sums.sums()
     n, k = b.shape
     root = np.ones(n) if weights is None else np.sqrt(weights)
-    inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+    inverse = reciprocal(root)
     f, second, likelihood = np.empty_like(b), np.empty_like(information), 0.0
     for begin in range(0, n, ROWS):
         rows = slice(begin, begin + ROWS)

@@ -8,7 +8,7 @@ import numpy as np
 
 from streampca.accumulators import FeaturePosterior
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array
+from streampca.kernels import Array, reciprocal
 from streampca.kernels.posterior import posterior, unpacked
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.latent.result import LatentDecomposition
@@ -177,7 +177,7 @@ class LatentModel(LinearModel):
         result = self._latent()
         precision = result.factor_model.precision()
         if (scale := result.divisors) is not None:
-            inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+            inverse = reciprocal(scale)
             precision *= inverse[:, None] * inverse[None, :]
         return precision
 

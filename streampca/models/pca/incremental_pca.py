@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.accumulators import Scatter, TruncatedFactor
 from streampca.errors import InvalidInputError, SourceError, not_fitted
-from streampca.kernels import Array
+from streampca.kernels import Array, reciprocal
 from streampca.matrix import AxisLabels, Labels
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import Decomposition
@@ -226,7 +226,7 @@ class IncrementalPCA(LinearModel):
             raise InvalidInputError("error_under needs center=True")
         second = state.scatter() / state.weight + np.outer(shift, shift)
         if (divisors := result.divisors) is not None:
-            inverse = np.divide(1.0, divisors, out=np.zeros_like(shift), where=divisors > 0)
+            inverse = reciprocal(divisors)
             second *= inverse[:, None] * inverse
         v = result.require_components()
         return max(float(np.trace(second) - np.einsum("ki,ij,kj->", v, second, v)), 0.0)
