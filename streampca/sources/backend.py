@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import math
 import os
-import threading
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ import xarray
 
 from streampca.matrix import ReadCount
 from streampca.sources.stacked import Index, Reader
+from streampca.sources.tally import Tally
 from streampca.sources.urls import hide_secrets
 
 
@@ -37,17 +36,7 @@ class BackendReader(Reader):
         if os.path.isfile(self.source):  # a NetCDF, which is read by one HDF5 library or another
             self.loads = ("xarray", "h5py")
         self.name = str(array.name)
-        self._count = ReadCount()
-        self._counting = threading.Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_count": ReadCount()}
-        del state["_counting"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._counting = threading.Lock()
+        self.tally = Tally()
 
     def read(self, index: Index) -> np.ndarray[Any, Any]:
         part = self.variable.isel(dict(zip(self.variable.dims, index, strict=True)))
@@ -57,9 +46,7 @@ class BackendReader(Reader):
             if (edges := self.edges(d)) is not None:
                 ends = np.searchsorted(edges, s.stop, "left")
                 crossed *= max(0, int(ends - np.searchsorted(edges, s.start, "right")) + 1)
-        with self._counting:
-            self._count.chunks += crossed
-            self._count.nbytes += values.nbytes
+        self.tally.add(ReadCount(crossed, values.nbytes))
         return values if values.dtype == self.dtype else values.astype(self.dtype)
 
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
@@ -86,13 +73,6 @@ class BackendReader(Reader):
             stat = os.stat(self.source)
             text += [stat.st_size, stat.st_mtime_ns]
         return hashlib.sha256(repr(text).encode()).hexdigest()
-
-    def reads(self) -> ReadCount:
-        with self._counting:
-            return copy.copy(self._count)
-
-    def restart_counts(self) -> None:
-        self._count = ReadCount()
 
 
 def _chunk_steps(variable: xarray.Variable) -> tuple[int | tuple[int, ...] | None, ...]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -15,6 +13,8 @@ import numpy as np
 from streampca.errors import SourceError
 from streampca.matrix import ReadCount
 from streampca.sources.stacked import Index, Reader, room_for
+from streampca.sources.tally import Tally
+from streampca.sources.thread_buffers import ThreadBuffers
 
 MAGIC = b"\x6c\x1b"
 PROBED = 256  # variants whose padding is looked at, in all files together
@@ -35,15 +35,7 @@ class BedReader(Reader):
         for path, count in zip(self.files, variants, strict=True):
             _check_bed(path, count, self.stride)
             _check_padding(path, count, n_samples, max(16, PROBED // len(paths)))
-        self._count, self._counting = ReadCount(), threading.Lock()
-        self._local = threading.local()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_counting": None, "_local": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._counting, self._local = threading.Lock(), threading.local()
+        self.tally, self.buffers = Tally(), ThreadBuffers()
 
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
         from streampca.kernels.calls import BED_TABLE, unpack_bed
@@ -54,8 +46,7 @@ class BedReader(Reader):
         for path, first, last, at in self._runs(start, stop):
             packed = self._packed(path, first, last)
             unpack_bed(packed, BED_TABLE, calls[at : at + last - first])
-        with self._counting:
-            self._count += ReadCount(1, m * n, m * self.stride)
+        self.tally.add(ReadCount(1, m * n, m * self.stride))
         return calls[:, index[1]]
 
     def _runs(self, start: int, stop: int) -> Iterator[tuple[str, int, int, int]]:
@@ -68,10 +59,8 @@ class BedReader(Reader):
     def _packed(self, path: str, first: int, last: int) -> np.ndarray[Any, Any]:
         """(variants, stride) packed bytes, in a buffer that this thread uses again."""
         size = (last - first) * self.stride
-        held = getattr(self._local, "packed", None)
-        if held is None or len(held) < size:
-            held = self._local.packed = np.empty(size, np.uint8)
-        view = memoryview(held)[:size]  # type: ignore[arg-type]
+        packed: Any = self.buffers.take("packed", size)
+        view = memoryview(packed)
         done, place = 0, len(MAGIC) + 1 + first * self.stride
         try:
             file = os.open(path, os.O_RDONLY)
@@ -84,7 +73,7 @@ class BedReader(Reader):
             os.close(file)
         if done < size:
             raise SourceError(f"{path} ends {size - done} bytes before variant {last - 1} does")
-        return held[:size].reshape(last - first, self.stride)
+        return np.asarray(packed.reshape(last - first, self.stride))
 
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
         return None if dim == 0 else np.array([0, self.shape[1]])
@@ -106,13 +95,6 @@ class BedReader(Reader):
     def paths(self) -> tuple[str, ...]:
         stems = [os.path.realpath(path)[:-4] for path in self.files]
         return tuple(f"{stem}.{suffix}" for stem in stems for suffix in ("bed", "bim", "fam"))
-
-    def reads(self) -> ReadCount:
-        with self._counting:
-            return copy.copy(self._count)
-
-    def restart_counts(self) -> None:
-        self._count = ReadCount()
 
 
 def _check_bed(path: str, variants: int, stride: int) -> None:

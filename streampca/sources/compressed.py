@@ -14,7 +14,7 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
 from streampca.matrix.entries import check_compressed, spans_of, sparse_nbytes
 from streampca.sources.stacked import Reader, check_dtype
-from streampca.sources.zarr_guard import Tally
+from streampca.sources.tally import Tally
 
 PIECE_NBYTES = 16 << 20  # of lines that are read at once where all are needed
 ALIGNED = 64  # bytes: where indices may begin behind the values in a buffer

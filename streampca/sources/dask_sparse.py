@@ -55,7 +55,7 @@ class SparseDaskReader(DaskReader):
         pieces = [kept.pieces[n] for n in range(len(keys))]
         grid = [pieces[i : i + len(columns)] for i in range(0, len(pieces), len(columns))]
         values = scipy.sparse.block_array(grid, format="csc" if dim else "csr", dtype=self.dtype)
-        self._add("strips", ReadCount(leaves, sparse_nbytes(values)))
+        self.tally.add(ReadCount(leaves, sparse_nbytes(values)))
         return values
 
     def scratch_nbytes(self, index: Index) -> int:

@@ -21,6 +21,7 @@ from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, coveri
 from streampca.sources.dask_graph import Graph, Key, low_level
 from streampca.sources.dask_sharing import MiB, Sharing, find_sharing
 from streampca.sources.stacked import Index, Reader, StackedMatrix, check_dtype, room_for
+from streampca.sources.tally import Tally
 from streampca.sources.zarr_stamp import stamp
 
 PREPARE_THREADS = 2
@@ -99,21 +100,20 @@ class DaskReader(Reader):
         self._sharing: dict[int, Sharing] = {}
         self._ready: dict[int, Graph] = {}
         self._kept: dict[Key, Any] = {}
-        self._cost: dict[str, ReadCount] = {"strips": ReadCount(), "prepared": ReadCount()}
+        self.tally, self.preparing = Tally(), Tally()
         self._lock = threading.RLock()
-        self._counting = threading.Lock()
 
     def _check_meta(self, meta: Any) -> None:
         check_chunk(meta)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        del state["_lock"], state["_counting"]
-        return {**state, "_cost": {name: ReadCount() for name in self._cost}}
+        del state["_lock"]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock, self._counting = threading.RLock(), threading.Lock()
+        self._lock = threading.RLock()
 
     def along(self, dim: int) -> DaskReader:
         """The same reader, sharing everything, told which dimension is streamed."""
@@ -145,7 +145,7 @@ class DaskReader(Reader):
         nodes = graph.cull(keys)
         leaves = graph.count_reads(nodes)
         dask.local.get_sync({**nodes, **places}, list(places))
-        self._add("strips", ReadCount(leaves, out.nbytes))
+        self.tally.add(ReadCount(leaves, out.nbytes))
         return out
 
     def edges(self, dim: int) -> np.ndarray[Any, Any]:
@@ -165,6 +165,7 @@ class DaskReader(Reader):
         rest[dim] = range(*covering(self.chunks[dim], start, stop))
         keys = [(self.name, *block) for block in itertools.product(*rest)]
         smaller = copy.copy(self)
+        smaller.tally, smaller.preparing = Tally(), Tally()
         smaller.graph = Graph(graph.cull(keys))
         smaller._ready, smaller._kept = {dim: smaller.graph}, {}
         smaller._sharing = {dim: self.sharing(dim).bare()}
@@ -183,18 +184,13 @@ class DaskReader(Reader):
                 digest.update(stamp(stored.store, stored.path).encode())
         return digest.hexdigest()
 
-    def reads(self) -> ReadCount:
-        with self._counting:
-            return copy.copy(self._cost["strips"])
-
     def prepared(self) -> ReadCount:
         """What was read for shared operands: tasks, and estimated decoded bytes."""
-        with self._counting:
-            return copy.copy(self._cost["prepared"])
+        return self.preparing.count
 
     def restart_counts(self) -> None:
-        with self._counting:
-            self._cost.update({name: ReadCount() for name in self._cost})
+        super().restart_counts()
+        self.preparing.restart()
 
     def scratch_nbytes(self, index: Index) -> int:
         # source chunks and one intermediate of the strip, before they are placed
@@ -233,7 +229,7 @@ class DaskReader(Reader):
                 )
                 values.update(zip(todo, got, strict=True))
                 leaves = graph.count_reads(nodes)
-                self._add("prepared", ReadCount(leaves, int(leaves * sharing.leaf_nbytes)))
+                self.preparing.add(ReadCount(leaves, int(leaves * sharing.leaf_nbytes)))
             self._kept.update({k: values[k] for k in sharing.cuts})
             self._ready[dim] = self.graph.fixed({k: values[k] for k in sharing.cuts})
             return self._ready[dim]
@@ -249,10 +245,6 @@ class DaskReader(Reader):
                 into = slice(low - wanted.start, high - wanted.start)
                 spots.append(Spot(block, into, slice(low - first, high - first), last - first))
         return spots
-
-    def _add(self, name: str, count: ReadCount) -> None:
-        with self._counting:
-            self._cost[name] = self._cost[name] + count
 
 
 def _zarr_array(node: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from streampca.errors import MissingDependencyError, SourceError
 from streampca.matrix import ReadCount
 from streampca.sources.stacked import Index, Reader, room_for
-from streampca.sources.zarr_guard import Tally
+from streampca.sources.tally import Tally
 
 
 def open_hdf5(path: str) -> Any:
@@ -82,9 +82,3 @@ class HDF5Reader(Reader):
 
     def paths(self) -> tuple[str, ...]:
         return (self.path,)
-
-    def reads(self) -> ReadCount:
-        return self.tally.count
-
-    def restart_counts(self) -> None:
-        self.tally.restart()

@@ -108,7 +108,7 @@ class LedgerSource:
 
     def keep_checksums(self) -> None:
         """From now on take the checksum of every chunk that is read whole."""
-        tally = self.reader.guard.tally
+        tally = self.reader.tally
         if tally.checksums is None:
             tally.checksums = {}
 

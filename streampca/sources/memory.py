@@ -11,6 +11,7 @@ import numpy as np
 from streampca.errors import InvalidTypeError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
 from streampca.sources.stacked import Dim, Index, Reader, check_dtype, stack
+from streampca.sources.tally import Tally
 
 SAMPLED_NBYTES = 1 << 16
 
@@ -23,7 +24,7 @@ class ArrayReader(Reader):
         self.shape = array.shape
         self.dtype = array.dtype.newbyteorder("=")
         self.offset: tuple[int, int] | None = None  # (dim, start) of a part
-        self._count = ReadCount()
+        self.tally = Tally()
 
     def read(self, index: Index) -> np.ndarray[Any, Any]:
         if self.offset is not None:
@@ -31,8 +32,7 @@ class ArrayReader(Reader):
             moved = slice(index[dim].start - start, index[dim].stop - start)
             index = (*index[:dim], moved, *index[dim + 1 :])
         values = self.array[index]
-        self._count.chunks += 1
-        self._count.nbytes += values.nbytes
+        self.tally.add(ReadCount(1, values.nbytes))
         return values if values.dtype == self.dtype else values.astype(self.dtype)
 
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
@@ -45,7 +45,7 @@ class ArrayReader(Reader):
             slice(start - base, stop - base) if d == dim else slice(None)
             for d in range(self.array.ndim)
         )
-        smaller.array, smaller.offset, smaller._count = self.array[cut], (dim, start), ReadCount()
+        smaller.array, smaller.offset, smaller.tally = self.array[cut], (dim, start), Tally()
         return smaller
 
     def fingerprint(self) -> str:
@@ -60,12 +60,6 @@ class ArrayReader(Reader):
         for row in self.array:
             digest.update(np.ascontiguousarray(row).view(np.uint8).data)
         return digest.hexdigest()
-
-    def reads(self) -> ReadCount:
-        return copy.copy(self._count)
-
-    def restart_counts(self) -> None:
-        self._count = ReadCount()
 
 
 def from_array(array: Any, dim: Dim = None) -> ChunkedMatrix:

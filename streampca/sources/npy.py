@@ -13,6 +13,7 @@ from streampca.errors import SourceError
 from streampca.matrix import ReadCount
 from streampca.sources.memory import ArrayReader
 from streampca.sources.stacked import Index, Reader, room_for
+from streampca.sources.tally import Tally
 
 GROUP_NBYTES = 1 << 20  # of a file that are read at once where pieces lie near each other
 GAP_NBYTES = 1 << 14  # between pieces that do
@@ -39,7 +40,7 @@ class NpyReader(ArrayReader):
         self.path = os.path.realpath(path)
         self.shape, self._stored, self._start = shape, np.dtype(dtype), start
         self.dtype, self._fortran = self._stored.newbyteorder("="), False
-        self.offset, self._count = None, ReadCount()
+        self.offset, self.tally = None, Tally()
 
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
         values = room_for([s.stop - s.start for s in index], self.dtype, buffer)
@@ -48,8 +49,7 @@ class NpyReader(ArrayReader):
                 self._read_turned(file.fileno(), values, index)
             else:
                 _read_part(file.fileno(), values, self.shape, index, self._start, self.path)
-        self._count.chunks += 1
-        self._count.nbytes += values.nbytes
+        self.tally.add(ReadCount(1, values.nbytes))
         return values
 
     def _laid_out_anew(self) -> bool:

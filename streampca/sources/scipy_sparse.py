@@ -13,6 +13,7 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
 from streampca.matrix.entries import sparse_nbytes
 from streampca.sources.stacked import check_dtype
+from streampca.sources.tally import Tally
 
 SAMPLED_NBYTES = 1 << 16
 
@@ -33,7 +34,7 @@ class SparseMatrix(ChunkedMatrix):
         self.dtype = matrix.dtype
         self.labels = labels or Labels.plain(self.shape)
         self.first = (0, 0)  # where a part begins, by axis
-        self._count = ReadCount()
+        self.tally = Tally()
 
     def _along(self, axis: int) -> Any:
         """The matrix compressed along axis; converted once where it is stored the other way."""
@@ -48,8 +49,7 @@ class SparseMatrix(ChunkedMatrix):
         matrix = self._along(axis)
         start, stop = start - self.first[axis], stop - self.first[axis]
         values = matrix[:, start:stop] if axis else matrix[start:stop]
-        self._count.chunks += 1
-        self._count.nbytes += sparse_nbytes(values)
+        self.tally.add(ReadCount(1, sparse_nbytes(values)))
         return values
 
     def _pointers(self, axis: int) -> np.ndarray[Any, Any]:
@@ -89,7 +89,7 @@ class SparseMatrix(ChunkedMatrix):
         whole = self._along(axis)
         smaller.matrix = whole[:, inside] if axis else whole[inside]
         smaller.first = (self.first[0], start) if axis else (start, self.first[1])
-        smaller.compressed, smaller.pointers, smaller._count = {}, {}, ReadCount()
+        smaller.compressed, smaller.pointers, smaller.tally = {}, {}, Tally()
         return smaller
 
     def fingerprint(self) -> str:
@@ -105,10 +105,10 @@ class SparseMatrix(ChunkedMatrix):
         return digest.hexdigest()
 
     def reads(self) -> ReadCount:
-        return copy.copy(self._count)
+        return self.tally.count
 
     def restart_counts(self) -> None:
-        self._count = ReadCount()
+        self.tally.restart()
 
 
 def from_sparse(matrix: Any, dim: Any = None) -> ChunkedMatrix:

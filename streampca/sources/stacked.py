@@ -18,6 +18,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, ReadCount
+from streampca.sources.tally import Tally
 
 Index = tuple[slice, ...]
 TIME = "time"  # the dimension of the samples where none is named
@@ -29,6 +30,7 @@ class Reader(ABC):
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]  # of what ``read`` returns
+    tally: Tally
 
     loads: tuple[str, ...] = ()  # heavy libraries that ``read`` brings into memory
 
@@ -57,9 +59,9 @@ class Reader(ABC):
         """The local files and directories that are read."""
         return ()
 
-    @abstractmethod
     def reads(self) -> ReadCount:
         """What was read so far."""
+        return self.tally.count
 
     def scratch_nbytes(self, index: Index) -> int:
         """Most bytes that reading ``index`` needs beside its result."""
@@ -69,9 +71,9 @@ class Reader(ABC):
         """A reader that needs to read only [start, stop) along dim, with unchanged indices."""
         return self
 
-    @abstractmethod
     def restart_counts(self) -> None:
         """Count from zero (a copy on a worker counts for itself)."""
+        self.tally.restart()
 
     def checksums(self) -> dict[str, int]:
         """See :meth:`ChunkedMatrix.checksums`."""

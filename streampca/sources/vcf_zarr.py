@@ -10,7 +10,6 @@ Source: VCF Zarr specification 0.4: call_genotype, call_genotype_mask, missing a
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -21,6 +20,7 @@ import zarr
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.matrix import AxisLabels, Labels, ReadCount
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
+from streampca.sources.thread_buffers import ThreadBuffers
 from streampca.sources.urls import hide_secrets
 from streampca.sources.variants import MISSING_CALL, UNNAMED, Text, sample_labels, variant_labels
 from streampca.sources.zarr_labels import contigs, first_two, or_unnamed, text
@@ -50,16 +50,16 @@ class VcfZarrReader(Reader):
         variants, samples, self.ploidy = genotypes.shape
         self.shape = (variants - len(dropped), samples)
         self.stored_edges = [self._shared_edges(dim) for dim in (0, 1)]
+        self.buffers = ThreadBuffers()
         self.__setstate__({})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_local": None, "_kept": None}
+        return {**self.__dict__, "_kept": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         every = np.arange(self.genotypes.shape[0]) if len(self.dropped) else None
         self._kept = None if every is None else np.delete(every, self.dropped)
-        self._local = threading.local()
 
     @property
     def _readers(self) -> list[ZarrReader]:
@@ -120,11 +120,7 @@ class VcfZarrReader(Reader):
         if reader.decoder is None:
             return reader.read(segment)
         size = int(np.prod([part.stop - part.start for part in segment])) * reader.stored.itemsize
-        held = getattr(self._local, name, None)
-        if held is None or len(held) < size:
-            held = np.empty(size, np.uint8)
-            setattr(self._local, name, held)
-        return reader.read(segment, held)
+        return reader.read(segment, self.buffers.take(name, size))
 
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
         if dim == 0 and self._kept is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from typing import Any
 
 import zarr.storage
@@ -12,6 +11,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from streampca.remote import plain_errors
+from streampca.sources.thread_buffers import ThreadBuffers
 from streampca.sources.zarr_guard import GuardedStore
 
 CONCURRENCY = 10  # chunks that Zarr fetches and decodes at once within one read (its default)
@@ -28,14 +28,7 @@ class EncodedChunks:
         self.guard = guard
         self.is_local = isinstance(guard._store, zarr.storage.LocalStore)
         self.at_once = 1 if self.is_local else CONCURRENCY
-        self._local = threading.local()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_local": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._local = threading.local()
+        self.buffers = ThreadBuffers()
 
     def fetch(self, keys: list[str]) -> list[Any]:
         """Encoded chunks, checked and counted; None where one is absent and may be."""
@@ -67,10 +60,8 @@ class EncodedChunks:
         try:
             with open(path, "rb", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
-                held = getattr(self._local, "encoded", None)
-                if held is None or len(held) < size:
-                    held = self._local.encoded = bytearray(size + size // 8)
-                view = memoryview(held)[:size]
+                held: Any = self.buffers.take("encoded", size, spare=size // 8)
+                view = memoryview(held)
                 done = 0
                 while done < size and (got := file.readinto(view[done:])):
                     done += got

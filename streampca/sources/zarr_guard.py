@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Mapping
 from typing import Any
 
 import google_crc32c
@@ -14,9 +12,10 @@ import zarr.storage
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
-from streampca.errors import ChangingSourceError, DamagedSourceError, NoAnswerError, SourceError
+from streampca.errors import DamagedSourceError, NoAnswerError, SourceError
 from streampca.matrix import ReadCount
 from streampca.remote import plain_errors
+from streampca.sources.tally import Tally
 from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_frames import FrameLimit
 from streampca.sources.zarr_shards import ShardIndex
@@ -28,45 +27,6 @@ READ_TIMEOUT = 300.0  # seconds without an answer after which a read fails
 def default_timeout() -> float:
     """Zarr's own setting, ``async.timeout``, where it was made; else READ_TIMEOUT."""
     return float(zarr.config.get("async.timeout", None) or READ_TIMEOUT)
-
-
-class Tally:
-    """What was read through a store and all copies that Zarr makes of it; counts from zero
-    where it was unpickled.
-
-    checksums : crc32c of every chunk that was read whole, by its key; None unless asked for.
-    """
-
-    def __init__(self, checksums: bool = False) -> None:
-        self.lock = threading.Lock()
-        self.count = ReadCount()
-        self.checksums: dict[str, int] | None = {} if checksums else None
-
-    def __reduce__(self) -> Any:
-        return Tally, (self.checksums is not None,)
-
-    def keep_checksums(self, found: Mapping[str, int]) -> None:
-        """Keep more. Raises ChangingSourceError where a chunk is not what it was when it was read
-        before: two passes over different data give no result."""
-        with self.lock:
-            kept = self.checksums
-            if kept is None:
-                return
-            for key, checksum in found.items():
-                if kept.setdefault(key, checksum) != checksum:
-                    raise ChangingSourceError(
-                        f"chunk {key!r} was changed while it was read; start again"
-                    )
-
-    def add(self, count: ReadCount) -> None:
-        """Count more."""
-        with self.lock:
-            self.count = self.count + count
-
-    def restart(self) -> None:
-        """Count from zero."""
-        with self.lock:
-            self.count = ReadCount()
 
 
 class GuardedStore(zarr.storage.WrapperStore):

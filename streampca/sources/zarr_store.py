@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import json
 import os
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from streampca.matrix import ReadCount
 from streampca.sources.cf import Packing
 from streampca.sources.icechunk_repository import Snapshots
 from streampca.sources.stacked import Index, Reader, room_for
+from streampca.sources.thread_buffers import ThreadBuffers
 from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_chunks import decoder_of
 from streampca.sources.zarr_encoded import CONCURRENCY, EncodedChunks
@@ -61,7 +61,7 @@ class ZarrReader(Reader):
         odd = shards is None and decoder_of(array) is None
         frames = FrameLimit.of(array) if odd else None
         self.guard = GuardedStore(array.store, missing_chunks, timeout, shards, frames=frames)
-        self.chunks = EncodedChunks(self.guard)
+        self.tally, self.chunks = self.guard.tally, EncodedChunks(self.guard)
         self.array = zarr.open_array(
             self.guard, path=array.path, mode="r", zarr_format=array.metadata.zarr_format
         )
@@ -79,7 +79,7 @@ class ZarrReader(Reader):
         self.place = place_of(array)
         self.history: Snapshots | None = None  # of an Icechunk repository
         self.decoder = decoder_of(self.array)
-        self._local = threading.local()
+        self.buffers = ThreadBuffers()
 
     def pin(self, history: Snapshots) -> None:
         """Say which Icechunk repository the snapshot is from that is read here."""
@@ -87,19 +87,12 @@ class ZarrReader(Reader):
         place = history.place if "://" in history.place else os.path.realpath(history.place)
         self.place = hide_secrets(f"{place}/{self.array.path}")
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_local": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._local = threading.local()
-
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
         if self.decoder is None:
             values = self._by_zarr(index)
         else:
             values = self._assemble(index, None if self.packing else buffer)
-        self.guard.tally.add(ReadCount(nbytes=values.size * self.dtype.itemsize))
+        self.tally.add(ReadCount(nbytes=values.size * self.dtype.itemsize))
         if self.packing is not None:
             return self.packing.decode(values)
         return values if values.dtype == self.dtype else values.astype(self.dtype)
@@ -165,10 +158,9 @@ class ZarrReader(Reader):
         if offset is not None and offset + self.decoder.nbytes <= len(buffer):
             self.decoder.decode(encoded, buffer[offset : offset + self.decoder.nbytes], key)
             return
-        if getattr(self._local, "scratch", None) is None:
-            self._local.scratch = np.empty(self.decoder.nbytes, np.uint8)
-        self.decoder.decode(encoded, self._local.scratch, key)
-        target[...] = self.decoder.values(self._local.scratch)[tuple(source)]
+        scratch = self.buffers.take("decoded", self.decoder.nbytes)
+        self.decoder.decode(encoded, scratch, key)
+        target[...] = self.decoder.values(scratch)[tuple(source)]
 
     def _padded(self, into: list[slice], source: list[slice], index: Index) -> int | None:
         """Where a chunk that is cut only at the end of the first dimension begins, in bytes."""
@@ -225,17 +217,11 @@ class ZarrReader(Reader):
     def paths(self) -> tuple[str, ...]:
         return local_paths(self.guard._store, self.array.path)
 
-    def reads(self) -> ReadCount:
-        return self.guard.tally.count
-
-    def restart_counts(self) -> None:
-        self.guard.tally.restart()
-
     def checksums(self) -> dict[str, int]:
-        return dict(self.guard.tally.checksums or {})
+        return dict(self.tally.checksums or {})
 
     def add_checksums(self, found: Mapping[str, int]) -> None:
-        self.guard.tally.keep_checksums(found)
+        self.tally.keep_checksums(found)
 
     def encoded(self, place: tuple[int, ...]) -> bytes | None:
         """One chunk as it is stored now, counted nowhere; None where it is absent."""
