@@ -11,11 +11,11 @@ from streampca.accumulators import MeanImputedScatter, Scatter
 from streampca.errors import InvalidInputError, NoGapWarning
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
-from streampca.models.assemble import NO_GAP
 from streampca.models.decomposition import Decomposition
 from streampca.models.fitted import check_ddof, count_components, freedom
 from streampca.models.given import resolve_given
 from streampca.models.linear import attach
+from streampca.models.remarks import NO_GAP
 from streampca.passes import (
     Candidate,
     Execution,

@@ -92,7 +92,6 @@ def _advice(matrix: ChunkedMatrix, candidates: Sequence[Candidate]) -> str:
 
 def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: int, ahead: int,
               share: float, limit: int | None, rejected: tuple[str, ...]) -> Plan:  # fmt: skip
-    work = work_dtype(matrix.dtype)
     passes: list[PassPlan] = []
     memory: dict[str, dict[str, int]] = {
         "process": {
@@ -104,36 +103,8 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
         }
     }
     for spec in candidate.passes:
-        source = matrix if spec.matrix is None else spec.matrix
-        by_entries = spec.stored and source.design is None  # residuals are dense
-        edges = block_edges(source, spec.axis, share, spec.rows, by_entries, spec.longest)
-        longest = int(np.diff(edges).max(initial=0))
-        across = source.shape[1 - spec.axis]
-        blocks = source.spans_nbytes(spec.axis, edges)
-        block = int(blocks.max(initial=0))
-        reads = sum(source.count_chunks(spec.axis, int(a), int(b)) for a, b in pairwise(edges))
-        nbytes = int(blocks.sum())
-        one = PassPlan(spec.name, spec.axis, edges, span_length(len(edges) - 1), reads, nbytes,
-                       spec.flops, spec.ordered, spec.times)  # fmt: skip
+        one, memory[spec.name] = _schedule_pass(matrix, spec, lanes, ahead, share)
         passes.append(one)
-        active = min(lanes, max(1, len(one.spans)))
-        tile = tile_length(longest, across, work.itemsize, spec.thin) * across * work.itemsize
-        if source.sparse:  # a tile is expanded in the stored dtype first; masks of the entries
-            tile = 0 if by_entries else tile * (1 + source.dtype.itemsize // work.itemsize)
-            tile += block
-        memory[spec.name] = {
-            "blocks": min(active * (ahead + 1), len(edges) - 1) * block,
-            "decoding": active * max(1, ahead) * source.read_scratch_nbytes(spec.axis, longest),
-            "tiles": active * tile,
-            "partial accumulators": active * spec.partial_nbytes,
-            "folded accumulators": spec.total_nbytes,
-            "scratch": active * spec.scratch(longest),
-            "kept arrays": spec.kept_nbytes,
-        }
-        if source.design is not None:
-            removed = (1 + source.design.shape[1]) * source.shape[1] * 8
-            memory[spec.name]["residuals"] = active * longest * across * work.itemsize
-            memory[spec.name]["design"] = source.design.nbytes + removed + 4 * PIECE_NBYTES
     axes = {spec.axis for spec in candidate.passes}
     prepare = sum((matrix.prepare_reads(axis) for axis in sorted(axes)), ReadCount())
     if prepare.chunks:
@@ -145,11 +116,47 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
         held = max(sum(memory[one.name][name] for name in names) for one in candidate.passes)
         memory["solver"]["kept by malloc"] = held
     return Plan(
-        method, candidate.solver, candidate.reason, matrix.shape, str(matrix.dtype), str(work),
+        method, candidate.solver, candidate.reason, matrix.shape, str(matrix.dtype),
+        str(work_dtype(matrix.dtype)),
         matrix.fingerprint()[:16], lanes, ahead, tuple(passes), memory, limit,
         candidate.solve_flops, prepare.chunks, prepare.nbytes, rejected,
         sizes=candidate.sizes, note=matrix.note,
     )  # fmt: skip
+
+
+def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, lanes: int, ahead: int,
+                   share: float) -> tuple[PassPlan, dict[str, int]]:  # fmt: skip
+    """(the pass, its memory by term)."""
+    work = work_dtype(matrix.dtype)
+    source = matrix if spec.matrix is None else spec.matrix
+    by_entries = spec.stored and source.design is None  # residuals are dense
+    edges = block_edges(source, spec.axis, share, spec.rows, by_entries, spec.longest)
+    longest = int(np.diff(edges).max(initial=0))
+    across = source.shape[1 - spec.axis]
+    blocks = source.spans_nbytes(spec.axis, edges)
+    block = int(blocks.max(initial=0))
+    reads = sum(source.count_chunks(spec.axis, int(a), int(b)) for a, b in pairwise(edges))
+    one = PassPlan(spec.name, spec.axis, edges, span_length(len(edges) - 1), reads,
+                   int(blocks.sum()), spec.flops, spec.ordered, spec.times)  # fmt: skip
+    active = min(lanes, max(1, len(one.spans)))
+    tile = tile_length(longest, across, work.itemsize, spec.thin) * across * work.itemsize
+    if source.sparse:  # a tile is expanded in the stored dtype first; masks of the entries
+        tile = 0 if by_entries else tile * (1 + source.dtype.itemsize // work.itemsize)
+        tile += block
+    memory = {
+        "blocks": min(active * (ahead + 1), len(edges) - 1) * block,
+        "decoding": active * max(1, ahead) * source.read_scratch_nbytes(spec.axis, longest),
+        "tiles": active * tile,
+        "partial accumulators": active * spec.partial_nbytes,
+        "folded accumulators": spec.total_nbytes,
+        "scratch": active * spec.scratch(longest),
+        "kept arrays": spec.kept_nbytes,
+    }
+    if source.design is not None:
+        removed = (1 + source.design.shape[1]) * source.shape[1] * 8
+        memory["residuals"] = active * longest * across * work.itemsize
+        memory["design"] = source.design.nbytes + removed + 4 * PIECE_NBYTES
+    return one, memory
 
 
 def _libraries(matrix: ChunkedMatrix, candidate: Candidate) -> set[str]:

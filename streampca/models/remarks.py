@@ -1,0 +1,109 @@
+"""What a user should know about a fit, as warnings: one remark in each function."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import (
+    AccuracyWarning,
+    DominantFeatureWarning,
+    DroppedFeaturesWarning,
+    NoGapWarning,
+    shorten,
+)
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels, Labels
+from streampca.models.fitted import Fitted
+from streampca.models.given import given
+from streampca.solvers import TRACY_WIDOM
+
+NO_GAP = (
+    "the spectrum has no gap that stands above sampling error; all components above rounding "
+    "were kept. Choose a number, or a share such as n_components=0.9."
+)
+NOT_SIGNIFICANT = "no component is significant by the Tracy-Widom test at 0.05; the first was kept"
+DOMINANT = 0.5  # of the total variance in one feature: rather its unit than its meaning
+
+Remark = tuple[type[Warning], str]
+
+
+def warn_of_fit(
+    fitted: Fitted,
+    n_samples: int,
+    labels: Labels,
+    settings: dict[str, Any],
+    told: set[type[Warning]],
+) -> None:
+    """Warn whoever called ``fit``, once for each kind that is not in ``told``; those are added."""
+    remarks = (
+        *_left_out(fitted, labels.features),
+        *_dominant(fitted, labels.features, settings),
+        *_no_gap(fitted, settings),
+        *_too_few(fitted, n_samples, settings),
+    )
+    for kind, message in remarks:
+        if kind not in told:
+            told.add(kind)
+            warnings.warn(message, kind, stacklevel=4)
+
+
+def _left_out(fitted: Fitted, names: AxisLabels) -> Iterator[Remark]:
+    if len(fitted.dropped):
+        yield (
+            DroppedFeaturesWarning,
+            f"{len(fitted.dropped)} of {len(fitted.mean)} features have no observation and were "
+            f"left out: {shorten(names.names(fitted.dropped[:4].tolist()), len(fitted.dropped))}",
+        )
+
+
+def _dominant(fitted: Fitted, names: AxisLabels, settings: dict[str, Any]) -> Iterator[Remark]:
+    variance: Array = fitted.column_variance
+    if (weights := given(settings).weights) is not None:
+        variance = variance * weights**2
+    if settings["scale"] is not None or len(variance) <= 2 or not variance.sum() > 0:
+        return
+    largest = int(np.argmax(variance))
+    share = variance[largest] / variance.sum()
+    if share > DOMINANT:
+        yield (
+            DominantFeatureWarning,
+            f"{names.name(largest)} holds {share:.0%} of the total variance. If that comes "
+            "from its unit and not from what it measures, use scale='std'.",
+        )
+
+
+def _no_gap(fitted: Fitted, settings: dict[str, Any]) -> Iterator[Remark]:
+    words = {"gap": NO_GAP, TRACY_WIDOM: NOT_SIGNIFICANT}
+    asked = settings["n_components"]
+    if isinstance(asked, str) and asked in words and fitted.gap is None:
+        yield NoGapWarning, words[asked]
+
+
+def _too_few(fitted: Fitted, n_samples: int, settings: dict[str, Any]) -> Iterator[Remark]:
+    """Components that are not certain, that nothing is left for, or that are rounding."""
+    if fitted.uncertain:
+        yield AccuracyWarning, fitted.uncertain
+    p, kept, asked = len(fitted.mean), len(fitted.spectrum.values), settings["n_components"]
+    unused = len(fitted.dropped) + len(fitted.filtered)
+    unused += len(fitted.constant) if settings["center"] else 0
+    varying = p - unused
+    if isinstance(asked, (int, np.integer)) and varying < asked:
+        yield (
+            AccuracyWarning,
+            f"{asked} components were asked and {varying} of {p} features vary: "
+            f"{kept} were kept" + ("" if varying else ", which is 0"),
+        )
+    if asked is None:  # all: those that shape and centring allow
+        kept = min(kept, n_samples - settings["center"] - given(settings).rank, varying)
+    if kept > fitted.rank > 0:
+        streamed = ", and 0 in loadings=" if settings.get("loadings") is not None else ""
+        yield (
+            AccuracyWarning,
+            f"{kept} components were asked and the data have numerical rank {fitted.rank}: those "
+            f"after it are rounding{streamed}. For small singular values use float64 data and "
+            "svd_solver='tsqr'.",
+        )
