@@ -57,9 +57,9 @@ class LedgerSource:
         if type(matrix) is not StackedMatrix or not isinstance(matrix.reader, ZarrReader):
             return None
         reader = matrix.reader
-        if not matrix.dims[0] or listing(reader.guard._store, reader.array.path) is None:
+        if not matrix.dims[0] or listing(reader.guard.wrapped, reader.array.path) is None:
             return None
-        if snapshot_of(reader.guard._store) and reader.history is None:
+        if snapshot_of(reader.guard.wrapped) and reader.history is None:
             return None  # an array of somebody's session: older snapshots cannot be looked at
         return cls(matrix, reader)
 
@@ -92,7 +92,7 @@ class LedgerSource:
         counts = self.grid(self.shape[self.dim] if rows is None else rows)
         nbytes, version = np.full(counts, ABSENT, np.int64), np.zeros(counts, np.int64)
         times, written = np.full(counts, np.nan), np.nan
-        store, path = self.reader.guard._store, self.reader.array.path
+        store, path = self.reader.guard.wrapped, self.reader.array.path
         about = dict(listing(store, path) or ())
         for name in ("zarr.json", ".zarray"):
             if name in about:

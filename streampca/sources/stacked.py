@@ -240,7 +240,7 @@ def number_dims(ndim: int, dim: Dim, names: Sequence[Hashable] | None = None) ->
     Raises InvalidInputError where one is not there, or none is left for the features.
     """
     wanted = [dim] if isinstance(dim, str) or not isinstance(dim, Sequence) else list(dim)
-    known = list(range(ndim)) if names is None else list(names)
+    known: list[Any] = list(range(ndim)) if names is None else list(names)
     found = []
     for one in wanted:
         if names is not None and one in names:

@@ -26,7 +26,7 @@ class EncodedChunks:
 
     def __init__(self, guard: GuardedStore) -> None:
         self.guard = guard
-        self.is_local = isinstance(guard._store, zarr.storage.LocalStore)
+        self.is_local = isinstance(guard.wrapped, zarr.storage.LocalStore)
         self.at_once = 1 if self.is_local else CONCURRENCY
         self.buffers = ThreadBuffers()
 
@@ -45,18 +45,18 @@ class EncodedChunks:
         """One chunk as it is stored now, counted nowhere; None where it is absent."""
         if self.is_local:
             try:
-                return bytes((self.guard._store.root / key).read_bytes())
+                return bytes((self.guard.wrapped.root / key).read_bytes())
             except (FileNotFoundError, NotADirectoryError):
                 return None
         with plain_errors():
             found = sync(
-                self.guard._store.get(key, default_buffer_prototype()), timeout=self.guard.timeout
+                self.guard.wrapped.get(key, default_buffer_prototype()), timeout=self.guard.timeout
             )
         return None if found is None else bytes(found.to_bytes())
 
     def _read_file(self, key: str) -> Any:
         """One chunk of a local store, read into a buffer that this thread uses again."""
-        path = self.guard._store.root / key
+        path = self.guard.wrapped.root / key
         try:
             with open(path, "rb", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size

@@ -50,6 +50,11 @@ class GuardedStore(zarr.storage.WrapperStore):
         self.missing, self.timeout, self.shards = missing, timeout, shards
         self.tally, self.frames = tally or Tally(), frames
 
+    @property
+    def wrapped(self) -> Any:
+        """The store that is guarded: what is read there is neither counted nor checked."""
+        return self._store
+
     def _with_store(self, store: Any) -> GuardedStore:
         return GuardedStore(store, self.missing, self.timeout, self.shards, self.tally, self.frames)
 

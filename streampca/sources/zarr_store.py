@@ -211,11 +211,11 @@ class ZarrReader(Reader):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def content_stamp(self) -> str:
-        text = f"{self.fingerprint()} {stamp(self.guard._store, self.array.path)}"
+        text = f"{self.fingerprint()} {stamp(self.guard.wrapped, self.array.path)}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def paths(self) -> tuple[str, ...]:
-        return local_paths(self.guard._store, self.array.path)
+        return local_paths(self.guard.wrapped, self.array.path)
 
     def checksums(self) -> dict[str, int]:
         return dict(self.tally.checksums or {})

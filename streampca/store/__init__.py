@@ -8,6 +8,7 @@ from streampca.store.local import LocalBackend
 from streampca.store.log import Entry, History
 from streampca.store.matrix_group import GroupLayout, GroupSink, open_group_sink
 from streampca.store.objects import ObjectBackend, open_backend
+from streampca.store.places import occupied
 from streampca.store.sinks import MemorySink, Sink, ZarrSink
 from streampca.store.stored_version import Part, StoredVersion
 from streampca.store.versions import VersionStore, is_model
@@ -33,6 +34,7 @@ __all__ = [
     "is_bundle",
     "is_model",
     "labelled_columns",
+    "occupied",
     "open_backend",
     "open_group_sink",
     "read_bundle",

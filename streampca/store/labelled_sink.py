@@ -14,7 +14,8 @@ import zarr
 
 from streampca.errors import SourceError
 from streampca.store.matrix_group import write_labels
-from streampca.store.sinks import ZarrSink, _beside, _exists, refuse_occupied
+from streampca.store.places import exists_already, unfinished_name
+from streampca.store.sinks import ZarrSink, refuse_occupied
 
 Array = np.ndarray[Any, Any]
 COLUMNS_NBYTES = 32 << 20
@@ -46,14 +47,14 @@ class LabelledSink(ZarrSink):
         self.target = os.fspath(path)
         remote = "://" in self.target
         refuse_occupied(self.target, False)
-        self.group = self.target if remote else _beside(self.target)
+        self.group = self.target if remote else unfinished_name(self.target)
         if not remote:
             weakref.finalize(self, shutil.rmtree, self.group, ignore_errors=True)
         about = {"streampca_array": name, **(attributes or {})}
         try:
             group = zarr.create_group(self.group, zarr_format=3, attributes=about)
         except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError):
-            raise _exists(self.target) from None
+            raise exists_already(self.target) from None
         write_labels(group, labels)
         write_labels(group, tables or {})
         super().__init__(f"{self.group}/{name}", *shape, dtype=dtype, chunk=chunk, dims=dims)

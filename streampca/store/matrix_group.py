@@ -19,7 +19,8 @@ import zarr
 import zarr.codecs
 
 from streampca.errors import InvalidInputError, SourceError
-from streampca.store.sinks import Sink, _exists, _occupied
+from streampca.store.places import exists_already, occupied
+from streampca.store.sinks import Sink
 
 Array = np.ndarray[Any, Any]
 LABEL_CHUNK = 65536
@@ -169,7 +170,7 @@ def open_group_sink(
     if _is_there(path):
         group = _own_group(path)
         if group is None:
-            raise _exists(path)
+            raise exists_already(path)
         if not overwrite and layout.name in group:
             array = _begun(group, layout, path, resume)
             write_labels(group, labels)
@@ -197,7 +198,7 @@ def open_group_sink(
 
 def _is_there(path: str) -> bool:
     if "://" not in path:
-        return _occupied(path)
+        return occupied(path)
     try:
         zarr.open(path, mode="r")
     except (OSError, KeyError, ValueError, zarr.errors.BaseZarrError):
@@ -219,7 +220,7 @@ def _begun(group: Any, layout: GroupLayout, path: str, resume: bool) -> Any:
     array = group[layout.name]
     attributes = dict(array.attrs)
     if attributes.get("streampca_complete") is not False:
-        raise _exists(path)
+        raise exists_already(path)
     if not resume:
         raise InvalidInputError(f"{path} is unfinished; resume it, or pass overwrite=True")
     if attributes.get("source_fingerprint") != layout.fingerprint:

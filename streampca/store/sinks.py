@@ -11,7 +11,6 @@ import contextlib
 import os
 import shutil
 import threading
-import uuid
 import weakref
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,8 +19,8 @@ import numpy as np
 import zarr
 import zarr.codecs
 
-from streampca.errors import InvalidInputError
 from streampca.store.bundle import exchange
+from streampca.store.places import exists_already, occupied, unfinished_name
 
 Array = np.ndarray[Any, Any]
 LEAST_ROWS = 64  # of a chunk, unless the output is shorter
@@ -106,7 +105,7 @@ class ZarrSink(Sink):
         self.chunk = max(1, min(rows, length))
         self.length = length
         replaces = refuse_occupied(self.path, overwrite)
-        self.place = _beside(self.path) if replaces else self.path
+        self.place = unfinished_name(self.path) if replaces else self.path
         self._lock = threading.Lock()
         try:
             self._array: Any = zarr.create_array(
@@ -123,7 +122,7 @@ class ZarrSink(Sink):
                 config={"write_empty_chunks": True},  # an absent chunk would be a lost one
             )
         except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError, FileExistsError):
-            raise _exists(self.path) from None
+            raise exists_already(self.path) from None
         if replaces:
             weakref.finalize(self, shutil.rmtree, self.place, ignore_errors=True)
 
@@ -207,27 +206,10 @@ def chunk_for(edges: Array, most: int | None = None) -> int | None:
 
 def refuse_occupied(path: str, overwrite: bool) -> bool:
     """Whether an output of ours lies there and is to be replaced. Raises where it may not be."""
-    occupied = _occupied(path)
-    if occupied and not (overwrite and _is_sink(path)):
-        raise _exists(path)
-    return occupied
-
-
-def _beside(path: str) -> str:
-    """A name for what will take the place of ``path``: renaming needs the same file system."""
-    folder, name = os.path.split(os.path.realpath(path))
-    return os.path.join(folder, f".{name}.{uuid.uuid4().hex}.partial")
-
-
-def _exists(path: str) -> InvalidInputError:
-    return InvalidInputError(f"{path} exists already; remove it or choose another output")
-
-
-def _occupied(path: str) -> bool:
-    """Whether something other than an empty directory lies at this local path."""
-    if "://" in path or not os.path.lexists(path):
-        return False
-    return not os.path.isdir(path) or bool(os.listdir(path))
+    there = occupied(path)
+    if there and not (overwrite and _is_sink(path)):
+        raise exists_already(path)
+    return there
 
 
 def _is_sink(path: str) -> bool:

@@ -103,7 +103,7 @@ def test_a_ledger_is_taken_of_what_is_read_anyway(source: Source) -> None:
     ledger, model, seen = source.fit()
     assert ledger.rows == N
     keys = [seen.reader.key(tuple(p)) for p in np.ndindex(ledger.nbytes.shape)]
-    stored = [seen.reader.guard._store for _ in keys]
+    stored = [seen.reader.guard.wrapped for _ in keys]
     for key, store, nbytes, crc in zip(keys, stored, ledger.nbytes.flat, ledger.crc32c.flat):
         from zarr.core.buffer import default_buffer_prototype
         from zarr.core.sync import sync

@@ -30,7 +30,7 @@ from streampca.passes import PassCost, Plan, check_workers, easier_axis, find_cl
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL
-from streampca.store import MemorySink, labelled_columns
+from streampca.store import MemorySink, labelled_columns, occupied
 
 OUTPUTS = ("loadings", "relationship")  # parameters that are paths of new Zarr groups
 
@@ -330,7 +330,7 @@ class ScoresAndHoles:
 def _refuse_outputs(paths: Mapping[str, str]) -> None:
     """Refuse outputs that are there, or the same, before anything is read."""
     for name, path in paths.items():
-        if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        if occupied(path):
             raise InvalidInputError(f"{name}: {path} exists already; remove it or name another")
     if len({os.path.realpath(path) for path in paths.values()}) < len(paths):
         raise InvalidInputError(f"{' and '.join(paths)} are one path; name two")
