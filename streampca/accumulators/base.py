@@ -3,7 +3,7 @@
 An accumulator is a summary of the rows seen so far that is far smaller than they are:
 ``update`` takes in a block, ``merge`` another accumulator of the same settings, and named
 results are computed when read. To add one, write a class with ``settings`` and ``fields``,
-put it into ``tests/accumulators/test_laws.py``, and every law is checked for it.
+put it into ``tests/accumulators/law_cases.py``, and every law is checked for it.
 """
 
 from __future__ import annotations
