@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 from streampca.cli.config import apply_config
 from streampca.errors import InvalidInputError
 from streampca.jobs.config import check_job, read_job
-from streampca.jobs.refresh import Outcome, refresh
+from streampca.jobs.outcome import Outcome
+from streampca.jobs.refresh import refresh
 from streampca.jobs.sections import schema
 from streampca.jobs.yaml_file import ConfigError, read_yaml
 

@@ -10,7 +10,6 @@ from streampca.kernels.blas import (
     triangular_factor,
 )
 from streampca.kernels.columns import (
-    CACHE_NBYTES,
     ColumnStats,
     add_exactly,
     column_stats,
@@ -24,7 +23,6 @@ from streampca.kernels.columns import (
 from streampca.kernels.pages import pages, zeros
 
 __all__ = [
-    "CACHE_NBYTES",
     "Array",
     "ColumnStats",
     "add_exactly",

@@ -159,7 +159,7 @@ class EofViews:
         """Labelled, where the data had names for their dimensions."""
         if not self.result.labels.dims_named:
             return values
-        from streampca.sources.labelled import to_dataarray
+        from streampca.sources.labelled_results import to_dataarray
 
         return to_dataarray(values, axes, name, {"method": self.result.method})
 

@@ -112,7 +112,7 @@ def _wrapped(result: Decomposition, scores: Any, samples: AxisLabels, rows: Any)
     """Rows with the labels of the scores and of the fit, where the scores have any."""
     if not is_xarray(scores):
         return rows
-    from streampca.sources.labelled import to_dataarray
+    from streampca.sources.labelled_results import to_dataarray
 
     labels = result.labels
     features = labels.features
@@ -127,7 +127,7 @@ def _wrapped(result: Decomposition, scores: Any, samples: AxisLabels, rows: Any)
 def completed_like(X: Any, matrix: ChunkedMatrix, features: AxisLabels, rows: Array) -> Any:
     """Completed rows (n, p) as the kind of object that came in."""
     if is_xarray(X):
-        from streampca.sources.labelled import to_dataarray
+        from streampca.sources.labelled_results import to_dataarray
 
         return to_dataarray(rows, [matrix.labels.samples, features], matrix.labels.name or "filled")
     if is_dask_array(X) and X.ndim == 2:

@@ -100,7 +100,7 @@ class LinearModel(RowPasses):
     def _wrap_scores(self, X: Any, matrix: ChunkedMatrix, scores: Array) -> Any:
         """Scores as the kind of object that came in."""
         if is_xarray(X):
-            from streampca.sources.labelled import to_dataarray
+            from streampca.sources.labelled_results import to_dataarray
 
             axes = [matrix.labels.samples, self._fitted().component_axis]
             return to_dataarray(scores, axes, "scores", {})

@@ -36,7 +36,7 @@ def spectrum_table(result: Decomposition, rows: int) -> str:
 
 def dataset_of(result: Decomposition) -> Any:
     """An xarray.Dataset of all arrays with their labels: see ``Decomposition.to_xarray``."""
-    from streampca.sources.labelled import to_dataset
+    from streampca.sources.labelled_results import to_dataset
 
     component, features = result.component_axis, result.labels.features
     mean = np.array(result.mean)

@@ -5,7 +5,7 @@ from streampca.passes.deploy import started
 from streampca.passes.execution import Execution, PassCost, PassResult
 from streampca.passes.nbytes import parse_nbytes, size
 from streampca.passes.plan import block_edges, easier_axis, make_plan, pass_spec
-from streampca.passes.progress import Advance, Progress, resolve
+from streampca.passes.progress import Advance
 from streampca.passes.rates import Rates
 from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan
 from streampca.passes.run import run
@@ -22,7 +22,6 @@ __all__ = [
     "PassResult",
     "PassSpec",
     "Plan",
-    "Progress",
     "Rates",
     "block_edges",
     "check_workers",
@@ -31,7 +30,6 @@ __all__ = [
     "make_plan",
     "parse_nbytes",
     "pass_spec",
-    "resolve",
     "run",
     "setting",
     "single_threaded_blas",

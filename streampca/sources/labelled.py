@@ -13,12 +13,10 @@ import xarray
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
 from streampca.sources.backend import BackendReader
-from streampca.sources.labelled_results import LEVELS, merged, to_dataarray, to_dataset
+from streampca.sources.labelled_results import LEVELS
 from streampca.sources.memory import ArrayReader
 from streampca.sources.stacked import TIME, Dim, Reader, StackedMatrix, check_rank, number_dims
 from streampca.sources.urls import hide_secrets
-
-__all__ = ["BackendReader", "from_netcdf", "from_xarray", "merged", "to_dataarray", "to_dataset"]
 
 
 def from_xarray(

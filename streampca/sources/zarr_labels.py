@@ -8,7 +8,8 @@ import numpy as np
 import zarr
 
 from streampca.errors import SourceError
-from streampca.sources.variants import UNNAMED, Text, plain_chromosome
+from streampca.matrix.text import Text
+from streampca.sources.variants import UNNAMED, plain_chromosome
 from streampca.sources.zarr_whole import whole
 
 COLUMNS = (

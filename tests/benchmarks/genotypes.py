@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from streampca.sources.simulate import MISSING_CALL, GenotypeRecipe
+from streampca.sources.simulate import GenotypeRecipe
+from streampca.sources.variants import MISSING_CALL
 
 K = 10
 VARIANTS_AT_ONCE = 1024

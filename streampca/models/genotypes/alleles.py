@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.matrix.text import numbered
+from streampca.matrix.text import Text, numbered
 from streampca.sources.variants import UNNAMED
 
 BASES = "ACGT"  # codes 0 to 3: the complement of c is 3 - c
 UNKNOWN = -1  # an allele written "0" or ".": PLINK does so where nobody carries it
 NO_ALLELE = -2  # equals no code
 UNKNOWN_NAMES = ("0", UNNAMED, "")
-
-Text = np.ndarray[Any, Any]
 
 
 def alleles_of(labels: AxisLabels, whose: str) -> tuple[Text, Text]:

@@ -12,7 +12,7 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
 from streampca.models.given import given
-from streampca.models.pca.gram import finish_components
+from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.pca.sketch_plan import sketch_directions
 from streampca.passes import Plan, single_threaded_blas
 from streampca.solvers import (
