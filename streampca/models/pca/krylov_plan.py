@@ -153,20 +153,7 @@ def _candidate(
     steps = max(1, int(settings["max_passes"]) - 1 - extra)
     held = 2 * shape.capacity * shape.m * itemsize + 12 * p * 8
     held += shape.capacity * matrix.shape[axis] * itemsize * shape.images
-    looking: list[Accumulator] = [shape.look(settings, matrix.sparse), Moments()]
-    basis = given(settings).basis
-    if basis is not None and axis == 0:
-        looking.append(CrossMoments(y="design", width=basis.shape[1]))
-    look = pass_spec(
-        "look",
-        matrix,
-        axis,
-        looking,
-        flops=4.0 * cells * shape.width if matrix.sparse else look_flops(matrix, shape),
-        stored=matrix.sparse,
-        work="skinny",
-        thin=True,
-    )
+    look = _look_spec(matrix, settings, shape, cells)
     step = pass_spec(
         "step",
         matrix,
@@ -183,19 +170,8 @@ def _candidate(
     likely = STEPS + max(0, ROOM - shape.capacity // shape.width)  # restarts forget
     passes: tuple[PassSpec, ...] = (look, replace(step, times=steps, likely=min(steps, likely)))
     if extra:
-        loadings = PassSpec(
-            "loadings",
-            1,
-            0,
-            0,
-            scratch=lambda length: k * (n + 2 * length) * 8,
-            kept_nbytes=4 * n * k * 8 + k * p * 8 + 20 * p * 8,
-            flops=2.0 * cells * k,
-            work="skinny",
-            stored=matrix.sparse,
-        )
-        passes += (loadings,)
-    if basis is not None:
+        passes += (_loadings_spec(matrix, k, cells),)
+    if (basis := given(settings).basis) is not None:
         read = matrix.without(basis, None if axis else np.broadcast_to(0.0, (1 + len(basis.T), p)))
         passes = tuple(replace(one, matrix=read) for one in passes)
         if axis == 0:  # the look finds what is to be removed
@@ -208,3 +184,39 @@ def _candidate(
     )
     flops = 6.0 * min(steps, STEPS) * shape.m * 2 * shape.width**2
     return Candidate("krylov", reason, passes, solve, flops, shape.sizes())
+
+
+def _look_spec(
+    matrix: ChunkedMatrix, settings: dict[str, Any], shape: KrylovShape, cells: float
+) -> PassSpec:
+    """The first pass."""
+    looking: list[Accumulator] = [shape.look(settings, matrix.sparse), Moments()]
+    basis = given(settings).basis
+    if basis is not None and shape.streamed == 0:
+        looking.append(CrossMoments(y="design", width=basis.shape[1]))
+    return pass_spec(
+        "look",
+        matrix,
+        shape.streamed,
+        looking,
+        flops=4.0 * cells * shape.width if matrix.sparse else look_flops(matrix, shape),
+        stored=matrix.sparse,
+        work="skinny",
+        thin=True,
+    )
+
+
+def _loadings_spec(matrix: ChunkedMatrix, k: int, cells: float) -> PassSpec:
+    """The last pass, where features are streamed and the images of the steps were not kept."""
+    n, p = matrix.shape
+    return PassSpec(
+        "loadings",
+        1,
+        0,
+        0,
+        scratch=lambda length: k * (n + 2 * length) * 8,
+        kept_nbytes=4 * n * k * 8 + k * p * 8 + 20 * p * 8,
+        flops=2.0 * cells * k,
+        work="skinny",
+        stored=matrix.sparse,
+    )
