@@ -125,6 +125,17 @@ def test_single_precision_products_keep_single_precision(axis: int, lines: int) 
     np.testing.assert_allclose(product, exact, rtol=0, atol=3e-6 * abs(exact).max())
 
 
+def test_nothing_is_compiled_twice_for_a_literal() -> None:
+    """A kernel that is handed a constant would be compiled for that constant too."""
+    x = sparse(30, 20, 0.3, "float64", 0.0, 3)
+    one = block(x, 0).entries
+    np.testing.assert_allclose(one.cross(np.ones((30, 2))), x.T @ np.ones((30, 2)))
+    found = [name for name in dir(kernels) if hasattr(getattr(kernels, name), "signatures")]
+    assert "_scatter" in found
+    for name in found:
+        assert "Literal" not in str(getattr(kernels, name).signatures), name
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     st.integers(0, 40), st.integers(1, 20), st.sampled_from([0.0, 0.1, 0.5, 1.0]),
