@@ -288,8 +288,13 @@ def test_more_dimensions_and_their_names(tmp_path):
     np.testing.assert_array_equal(everything(two, 0, 4), values.transpose(1, 0, 2).reshape(24, 5))
     with pytest.raises(InvalidInputError, match=r"lat.*time.*lon"):
         streampca.open(path, dim="depth")
+    np.testing.assert_array_equal(everything(streampca.open(path), 0, 3), expected)  # along "time"
+    path = tmp_path / "untimed.zarr"
+    zarr.create_array(
+        str(path), shape=values.shape, dtype="f8", dimension_names=("lat", "level", "lon")
+    )
     with pytest.raises(InvalidInputError, match="dim="):
-        streampca.open(path)
+        streampca.open(str(path))
 
 
 def test_absent_chunks_are_refused_or_filled(tmp_path):
