@@ -329,6 +329,7 @@ def test_more_components_than_the_data_hold(k):
 
 
 @pytest.mark.parametrize(("n", "p", "k", "seed"), [(11, 9, 4, 1), (3, 12, 1, 0), (5, 4, 2, 1)])
+@pytest.mark.filterwarnings("ignore::streampca.errors.DroppedFeaturesWarning")
 @pytest.mark.filterwarnings("ignore:EM has not converged")
 def test_a_likelihood_without_a_maximum_is_said_and_still_right(n, p, k, seed):
     """So few cells that k components fit them: the noise would fall to 0, the digits with it."""
