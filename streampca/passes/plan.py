@@ -80,7 +80,8 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
         f"memory_limit={size(limit)} is too small for {method} of {matrix.shape[0]} x "
         f"{matrix.shape[1]}. The smallest limit that would do is "
         f"memory_limit={as_limit(smallest.peak_nbytes, up=True)!r} (solver {smallest.solver}; the "
-        f"largest term is {term}, {size(nbytes)}, in {phase})." + _advice(matrix, candidates)
+        f"largest term is {term}, {size(nbytes)}, in {phase}; beside it the process itself takes "
+        f"{size(sum(smallest.memory['process'].values()))})." + _advice(matrix, candidates)
     )
 
 

@@ -193,6 +193,8 @@ def test_refusal_names_the_smallest_limit_that_would_do(name: str, more: dict[st
     with pytest.raises(MemoryLimitError):
         plan(f"{smallest - 1}MiB")
     assert re.search(r"largest term is .+ in .+\)", message)
+    process = sum(accepted.memory["process"].values())  # without which small limits are a riddle
+    assert f"the process itself takes {size(process)}" in message
 
 
 def test_a_larger_limit_never_refuses_what_a_smaller_one_allows() -> None:
