@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -12,29 +11,12 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("**/*.ipynb"))
 
 
-@pytest.fixture
-def _own_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel ``python3`` of this interpreter that sees this source tree and no user settings."""
-    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")  # else jupyter_core warns of its old paths
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # the debugger of frozen modules
-    monkeypatch.delenv("MPLBACKEND", raising=False)
-    path = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *([path] if path else [])]))
-    from ipykernel.kernelspec import write_kernel_spec
-
-    (tmp_path / "jupyter" / "kernels").mkdir(parents=True)
-    write_kernel_spec(str(tmp_path / "jupyter" / "kernels" / "python3"))
-
-
 def test_there_are_notebooks() -> None:
     assert NOTEBOOKS
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_own_kernel")
+@pytest.mark.usefixtures("own_kernel")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebook_runs(path: Path, tmp_path: Path) -> None:
     import nbformat

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import resource
+import signal
 import sys
 import tempfile
 import time
@@ -18,6 +19,7 @@ from typing import Any
 
 
 def child(request: dict[str, Any], out: str) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     from streampca.cli import main
     from streampca.jobs import refresh
 
@@ -31,13 +33,17 @@ def child(request: dict[str, Any], out: str) -> int:
     os.dup2(handle, 2)
     sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1)
     code = 70
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs have none
     try:
         if "write" in request:
             write(request["write"], request["last"])
         code = main(["refresh", request["job"], "-q"])
     except SystemExit as stop:
         code = int(stop.code or 0)
+    except KeyboardInterrupt:
+        code = 130  # beside main, which says so itself
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stdout.flush()
         os._exit(code)
 

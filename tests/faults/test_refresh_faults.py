@@ -107,7 +107,13 @@ def test_a_killed_refresh_is_made_good_by_the_next(tmp_path: Path, server: Any) 
 
 @pytest.mark.parametrize(
     ("how", "kills"),
-    [slow(signal.SIGKILL, 20), slow(signal.SIGTERM, 10), soak(signal.SIGKILL, 200)],
+    [
+        slow(signal.SIGKILL, 20),
+        slow(signal.SIGTERM, 10),
+        soak(signal.SIGKILL, 200),
+        soak(signal.SIGTERM, 20),
+        soak(signal.SIGINT, 20),
+    ],
 )
 def test_many_killed_refreshes(how: int, kills: int, tmp_path: Path, server: Any) -> None:
     caught = kill_refreshes(tmp_path, server, kills, how, seed=2)
