@@ -12,9 +12,10 @@ from zarr.api import asynchronous
 from zarr.core.sync import sync
 
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError, StreamPCAError
-from streampca.remote import OBJECTS, has_obstore, open_objects, plain_errors, scheme_of
+from streampca.remote import plain_errors
 from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_guard import default_timeout, no_answer
+from streampca.sources.zarr_metadata import store_at
 
 
 def open_array(
@@ -40,19 +41,14 @@ def open_array(
 
 
 def _open(source: str, storage_options: dict[str, Any] | None, timeout: float) -> Any:
-    if source.endswith(".zip") and "://" not in source:
-        store = zarr.storage.ZipStore(source, mode="r")
+    store = store_at(source, storage_options)
+    if isinstance(store, zarr.storage.ZipStore):
         try:
             return zarr.open(store, mode="r")
         except ValueError:  # consolidated metadata that name a data type Zarr does not know
             return zarr.open_group(store, mode="r", use_consolidated=False)
-    place: Any = source
-    if scheme_of(source) in OBJECTS and has_obstore():
-        place = zarr.storage.ObjectStore(open_objects(source, storage_options), read_only=True)
-        storage_options = None
-    opening = asynchronous.open(store=place, mode="r", storage_options=storage_options)
     with plain_errors():
-        node = sync(opening, timeout=timeout)
+        node = sync(asynchronous.open(store=store, mode="r"), timeout=timeout)
     return zarr.Array(node) if isinstance(node, zarr.AsyncArray) else zarr.Group(node)
 
 

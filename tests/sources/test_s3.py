@@ -19,6 +19,7 @@ from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
 from streampca.jobs.config import check_job
 from streampca.jobs.refresh import refresh
 from streampca.remote import open_objects
+from streampca.sources import zarr_metadata
 from streampca.store import open_backend
 
 N, P, ROWS = 200, 12, 64
@@ -127,7 +128,7 @@ def test_a_fit_reads_it_as_from_disk(
 
 
 @pytest.mark.slow
-def test_damage_there_is_told_as_here(s3: str) -> None:
+def test_damage_there_is_told_as_here(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     written(s3, data())
     backend = open_backend(s3)
     backend.delete("c/1/0")
@@ -136,6 +137,12 @@ def test_damage_there_is_told_as_here(s3: str) -> None:
     backend.put("c/1/0", b"xx")
     with pytest.raises(DamagedSourceError, match="'c/1/0' is damaged"):
         streampca.PCA(2).fit(s3)
+    size = len(backend.get("zarr.json") or b"")
+    monkeypatch.setattr(zarr_metadata, "MOST", size)
+    streampca.open(s3)
+    monkeypatch.setattr(zarr_metadata, "MOST", size - 1)
+    with pytest.raises(DamagedSourceError, match=r"'zarr.json' in .* is not opened"):
+        streampca.open(s3)
 
 
 class Night:
