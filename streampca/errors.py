@@ -108,6 +108,10 @@ class UncountedRowsWarning(UserWarning):
     """A Dask array did not know its chunk sizes, and was computed once more to count its rows."""
 
 
+class OtherVersionWarning(UserWarning):
+    """A worker that came to a cluster has another version of streampca, and gets no work."""
+
+
 class NoGapWarning(UserWarning):
     """``n_components="gap"`` found no gap that stands above sampling error."""
 

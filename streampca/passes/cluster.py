@@ -15,7 +15,7 @@ from streampca.passes.parcel import Parcel, Terms, fold_on_worker
 from streampca.passes.settings import setting
 from streampca.passes.span import SpanResult
 from streampca.passes.work import Work
-from streampca.passes.workers import our_version, running
+from streampca.passes.workers import our_version, running, strangers
 
 CONNECT_SECONDS = 10
 ATTEMPTS = 3  # times that lost operands are sent again, in a row, before the pass gives up
@@ -116,7 +116,8 @@ class NotStored(ClusterError):
 def _stored(client: Any, common: Parcel) -> Any:
     """The operands on every worker that takes tasks; others fetch them from those. Named by it."""
     patience = 4 * setting("pause-timeout")
-    well = [address for address, ill in running(client).items() if not ill]
+    strange = strangers(client)
+    well = [one for one, ill in running(client).items() if not ill and one not in strange]
 
     async def scattered() -> Any:
         # a bare dictionary would name the data on the scheduler by its keys, where another

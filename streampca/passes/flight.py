@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from streampca.errors import ClusterError, NoAnswerError, StreamPCAError, StuckWorkerWarning
 from streampca.passes.settings import setting
 from streampca.passes.span import SpanResult
-from streampca.passes.workers import finished, no_worker, refuse_strangers, running
+from streampca.passes.workers import finished, no_worker, running, strangers
 
 COUNT_SECONDS = 2.0  # how often the cluster is asked for its lanes: they come and go
 SLOWER = 8.0  # times the longest span so far that another may take
@@ -20,12 +20,18 @@ SLOWER = 8.0  # times the longest span so far that another may take
 
 @dataclass
 class Span:
-    """One that was sent.  trial : how often it was given to another worker."""
+    """One that was sent.
+
+    trial : how often it was given to another worker.  moves : those of them that count.
+    without : the workers of other versions that were known then.
+    """
 
     number: int
     blocks: range
     future: Any
+    without: set[str]
     trial: int = 0
+    moves: int = 0
 
     def __str__(self) -> str:
         return f"blocks {self.blocks[0]} to {self.blocks[-1]}"
@@ -40,7 +46,8 @@ class Flight:
     A span is given to another worker where its own one is paused or silent (``pause-timeout``),
     where a block cannot be read there (``read-timeout``), or where it takes longer than all
     others did (``span-timeout``), and that worker gets no more of this pass. After
-    ``span-retries`` such moves the pass fails, and says why.
+    ``span-retries`` such moves the pass fails, and says why. Workers of another version get
+    nothing, and what one of them got before it was known is sent again.
     """
 
     def __init__(self, client: Any, send: Send) -> None:
@@ -48,6 +55,7 @@ class Flight:
         self.spans: deque[Span] = deque()
         self.avoided: set[str] = set()
         self.longest = 0.0
+        self.strange: set[str] = set()
         self._lanes, self._counted = 1, -COUNT_SECONDS
         self._others: list[str] | None = None
         self._alone: float | None = None  # since when there is no worker
@@ -58,17 +66,17 @@ class Flight:
     def has_room(self) -> bool:
         """Whether less is in flight than twice the lanes of all workers."""
         if time.monotonic() - self._counted >= COUNT_SECONDS:
-            refuse_strangers(self.client)  # workers come while a pass runs
+            self.strange = strangers(self.client)  # workers come while a pass runs
             threads = self.client.nthreads()
-            self._lanes = sum(threads.values()) or 1
-            others = [address for address in threads if address not in self.avoided]
-            self._others = others if self.avoided and others else None
+            self._lanes = sum(n for a, n in threads.items() if a not in self.strange) or 1
+            self._others = self._allowed(threads)
             self._counted = time.monotonic()
         return len(self.spans) < 2 * self._lanes
 
     def add(self, number: int, blocks: range) -> None:
         """Send a span."""
-        self.spans.append(Span(number, blocks, self.send(number, blocks, 0, self._others)))
+        future = self.send(number, blocks, 0, self._others)
+        self.spans.append(Span(number, blocks, future, self.strange))
 
     def first(self) -> SpanResult:
         """What the first one gave; :meth:`landed` lets go of it. Raises what the task raised."""
@@ -81,8 +89,13 @@ class Flight:
                     self.longest = max(self.longest, time.monotonic() - begun)
                     return result
                 trouble = self._trouble(span, time.monotonic() - begun)
-            except NoAnswerError as error:
-                self._elsewhere(span, {getattr(error, "worker", "")}, error)
+            except Exception as error:
+                if self._astray(span, error):
+                    self._again(span)
+                elif isinstance(error, NoAnswerError):
+                    self._elsewhere(span, {getattr(error, "worker", "")}, error)
+                else:
+                    raise
                 begun = time.monotonic()
                 continue
             if self._alone is not None:
@@ -110,8 +123,6 @@ class Flight:
                 late = NoAnswerError(f"no result of {span} came within {patience:g} s")
                 late.worker = next(iter(holders), "")  # type: ignore[attr-defined]
                 raise late from None
-            if isinstance(error, ModuleNotFoundError) and "streampca" in str(error.name):
-                refuse_strangers(self.client, again=True)  # a worker that came later
             if not hasattr(error, "__notes__"):  # not from our code: the worker died of it, perhaps
                 error.add_note(f"while {span} were folded on a worker")
             raise
@@ -121,8 +132,9 @@ class Flight:
 
     def _trouble(self, span: Span, waited: float) -> tuple[set[str], Exception] | None:
         """(workers to leave out, why) where a span is not to be waited for any longer."""
-        refuse_strangers(self.client)
+        self.strange = strangers(self.client)
         states = running(self.client)
+        states |= {one: "of another version" for one in states if one in self.strange}
         if not states:
             self._alone = self._alone or time.monotonic()
             if time.monotonic() - self._alone > setting("worker-timeout"):
@@ -144,20 +156,46 @@ class Flight:
             )
         return None
 
+    def _allowed(self, workers: Iterable[str]) -> list[str] | None:
+        """Those of them that may get a span; any of our version where none may; None for all."""
+        if not (self.avoided or self.strange):
+            return None
+        others = [one for one in workers if one not in self.avoided | self.strange]
+        if others or not self.strange:
+            return others or None
+        return [one for one in self.client.nthreads() if one not in self.strange]
+
+    def _astray(self, span: Span, error: Exception) -> bool:
+        """Whether a worker of another version, not known when the span was sent, may have failed.
+
+        Its code may raise anything where it finds other names than ours.
+        """
+        if type(error).__name__ in ("FutureCancelledError", "CancelledError"):
+            return False  # nobody failed, and the scheduler may be gone
+        self.strange = strangers(self.client, again=isinstance(error, ImportError))
+        return bool(self.strange - span.without)
+
     def _elsewhere(self, span: Span, who: set[str], why: Exception) -> None:
         """Send it to another worker; raises ``why`` where that was done often enough."""
         self.avoided |= who - {""}
-        self._counted = -COUNT_SECONDS
         retries = int(setting("span-retries"))
-        if span.trial >= retries:
-            why.add_note(f"after it was given to another worker {span.trial} times")
+        if span.moves >= retries:
+            why.add_note(f"after it was given to another worker {span.moves} times")
             raise why
-        span.trial += 1
+        span.moves += 1
         warnings.warn(
-            f"{why} (given to another worker, {span.trial} of {retries})",
+            f"{why} (given to another worker, {span.moves} of {retries})",
             StuckWorkerWarning, stacklevel=2,
         )  # fmt: skip
+        self._again(span)
+
+    def _again(self, span: Span) -> None:
+        """Send it again, to a worker that is well."""
+        self._counted = -COUNT_SECONDS
+        span.trial += 1
+        span.without = self.strange
         span.future.cancel()
-        states = running(self.client)
-        others = [one for one, ill in states.items() if not ill and one not in self.avoided]
-        span.future = self.send(span.number, span.blocks, span.trial, others or None)
+        not_these = self.avoided | self.strange
+        well = [one for one, ill in running(self.client).items() if not (ill or one in not_these)]
+        workers = well or self._allowed(())
+        span.future = self.send(span.number, span.blocks, span.trial, workers)

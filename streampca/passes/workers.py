@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import uuid
+import warnings
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from streampca.errors import ClusterError, MemoryLimitError, shorten
+from streampca.errors import ClusterError, MemoryLimitError, OtherVersionWarning, shorten
 from streampca.passes.nbytes import size
 from streampca.passes.plan import LIBRARY_NBYTES
 from streampca.passes.records import PassPlan, Plan
@@ -17,7 +18,8 @@ from streampca.passes.settings import setting
 VERSION_SECONDS = 5.0  # that a worker has to say which version it has
 THEIRS = "__import__('streampca').__version__"  # evaluated there, where nothing of ours may be
 
-_known: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # client -> workers of our version
+# client -> worker -> "" for one of our version, else what it has
+_known: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 
 
 def our_version() -> str:
@@ -61,27 +63,55 @@ def no_worker() -> ClusterError:
     )
 
 
-def refuse_strangers(client: Any, again: bool = False) -> None:
-    """Refuse workers that have another version of streampca, or none.
+def refuse_strangers(client: Any) -> None:
+    """Refuse workers that have another version of streampca, or none, before the first pass.
 
-    Each is asked once, for at most VERSION_SECONDS; one that does not answer by then is asked
-    again at the next pass, and every task compares versions too. again : ask all of them.
+    Those that come to a cluster that was found good are left out: :func:`strangers`.
     Raises ClusterError.
     """
-    known = _known.setdefault(client, set())
-    new = [address for address in client.nthreads() if again or address not in known]
-    if not new:
-        return
-    ours, wrong = our_version(), []
-    for address, answer in client.sync(_ask, client, new).items():
-        if answer == ours:
-            known.add(address)
-        elif isinstance(answer, str):
-            wrong.append(f"worker {address} has streampca {answer}")
-        elif isinstance(answer, ImportError):
-            wrong.append(f"worker {address} has none ({answer})")
-    if wrong:
-        raise other_version(shorten(wrong))
+    if "" in _known.get(client, {}).values():
+        strangers(client)
+    elif wrong := _asked(client, again=True):
+        del _known[client]  # it was not found good
+        raise other_version(shorten(list(wrong.values())))
+
+
+def strangers(client: Any, again: bool = False) -> set[str]:
+    """The workers that have another version of streampca, or none; a warning names new ones.
+
+    again : ask all of them. Raises ClusterError where there are no others.
+    """
+    before = dict(_known.get(client, {}))
+    wrong = _asked(client, again)
+    if not wrong:
+        return set()
+    if not set(client.nthreads()) - set(wrong):
+        raise other_version(shorten(list(wrong.values())))
+    if new := [words for address, words in wrong.items() if not before.get(address)]:
+        warnings.warn(
+            f"this process has streampca {our_version()}; {shorten(new)}: left out of this work",
+            OtherVersionWarning, stacklevel=3,
+        )  # fmt: skip
+    return set(wrong)
+
+
+def _asked(client: Any, again: bool) -> dict[str, str]:
+    """Worker -> what it has, for those that have not our version.
+
+    Each is asked once, for at most VERSION_SECONDS; one that does not answer by then is asked
+    again next time, and every task compares versions too.
+    """
+    known = _known.setdefault(client, {})
+    there = client.nthreads()
+    new = [address for address in there if again or address not in known]
+    if new:
+        for address, answer in client.sync(_ask, client, new).items():
+            if isinstance(answer, str):
+                ours = answer == our_version()
+                known[address] = "" if ours else f"worker {address} has streampca {answer}"
+            elif isinstance(answer, ImportError):
+                known[address] = f"worker {address} has none ({answer})"
+    return {address: known[address] for address in there if known.get(address)}
 
 
 def other_version(who: str) -> ClusterError:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import _thread
 import os
+import random
 import signal
 import sys
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -314,6 +316,39 @@ def test_all_workers_killed_at_once(new_client: Any) -> None:
     assert same_bits(states(here), states(slow_pass(client, killer(client, every=True))))
 
 
+@pytest.mark.soak
+def test_fifty_rounds_of_dying_workers(new_client: Any) -> None:
+    """F9: one or all die, once or twice in a pass; in every tenth round a block kills them."""
+    client, draw = new_client(2), random.Random(9)
+    here, passes, deaths, slowest = states(slow_pass("threads", sleep=0.0)), 0, 0, 0.0
+    for round_ in range(50):
+        if round_ % 10 == 9:
+            begun = time.monotonic()
+            operands = {"q": np.ones(3)} if round_ % 20 == 9 else {}
+            with pytest.raises(ClusterError, match=r"blocks 4 to 5: .*died"):
+                deadly(client, operands)
+            slowest = max(slowest, time.monotonic() - begun)
+            continue
+        due = sorted(draw.sample(range(2, 23), draw.choice((1, 2))))
+        died: list[int] = []
+
+        def strike(advance: Advance, due: list[int] = due, died: list[int] = died) -> None:
+            if not due or advance.blocks_done < due[0]:
+                return
+            del due[0]
+            alive = [nanny.pid for nanny in client.cluster.workers.values() if nanny.pid]
+            for victim in alive if draw.random() < 0.25 else alive[:1]:
+                os.kill(victim, signal.SIGKILL)
+                died.append(victim)
+
+        there = slow_pass(client, strike, sleep=0.005)
+        assert same_bits(here, states(there))
+        assert (there.cost.blocks, there.cost.reads) == (24, 240)
+        assert died
+        passes, deaths = passes + 1, deaths + len(died)
+    print(f"{deaths} deaths in {passes} passes; a deadly block was named within {slowest:.0f} s")
+
+
 # -- memory of the workers ---------------------------------------------------------------------
 
 
@@ -418,16 +453,20 @@ class Dies(Sum):
         super().update(block)
 
 
+def deadly(client: Any, operands: dict[str, Any]) -> PassResult:
+    matrix = ToyMatrix(wild(100, 2))
+    return run(toy_plan(matrix, span=2), matrix, accumulators={"s": Dies()}, operands=operands,
+               execution=Execution(scheduler=client))  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "operands",
     [pytest.param({}, marks=pytest.mark.soak), {"q": np.ones(3)}], ids=["no operands", "operands"],
 )  # fmt: skip
 def test_a_block_that_kills_workers_is_named(new_client: Any, operands: dict[str, Any]) -> None:
-    matrix = ToyMatrix(wild(100, 2))
     with pytest.raises(ClusterError, match=r"blocks 4 to 5: .*died") as caught:
-        run(toy_plan(matrix, span=2), matrix, accumulators={"s": Dies()}, operands=operands,
-            execution=Execution(scheduler=new_client(2)))  # fmt: skip
+        deadly(new_client(2), operands)
     assert caught.value.__notes__ == ["while blocks 4 to 5 were folded on a worker"]
 
 
@@ -508,7 +547,7 @@ def fake(monkeypatch: Any) -> FakeClient:
     monkeypatch.setattr(module, "find_client", lambda scheduler: client)
     monkeypatch.setattr(module, "refuse_strangers", lambda client: None)
     monkeypatch.setattr(cluster, "_stored", FakeClient.stored)
-    monkeypatch.setattr("streampca.passes.flight.refuse_strangers", lambda client: None)
+    monkeypatch.setattr("streampca.passes.flight.strangers", lambda client, again=False: set())
     monkeypatch.setattr("streampca.passes.flight.finished", lambda future, seconds: True)
     return client
 

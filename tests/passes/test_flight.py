@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from pass_matrices import Sum, ToyMatrix, same_bits, toy_plan, wild
 
-from streampca.errors import ClusterError, NoAnswerError, StuckWorkerWarning
+from streampca.errors import ClusterError, NoAnswerError, OtherVersionWarning, StuckWorkerWarning
 from streampca.passes import Advance, Execution, PassResult, flight, run, workers
 from streampca.passes.flight import Flight
 from streampca.passes.parcel import Parcel, Terms, fold_on_worker
@@ -51,6 +51,7 @@ class Cluster:
         self.where = {"a": ["0"], "b": []}
         self.now = 0.0
         self.sent: list[tuple[int, Any]] = []
+        self.strange: set[str] = set()
 
     def scheduler_info(self, n_workers: int) -> Any:
         return {"workers": self.info}
@@ -74,7 +75,7 @@ class Cluster:
 
 def flown(cluster: Cluster, monkeypatch: Any, **settings: float) -> Flight:
     monkeypatch.setattr(flight, "finished", cluster.finished)
-    monkeypatch.setattr(flight, "refuse_strangers", lambda client: None)
+    monkeypatch.setattr(flight, "strangers", lambda client, again=False: cluster.strange)
     monkeypatch.setattr(flight.time, "monotonic", lambda: cluster.now)
     named = {f"streampca.{name.replace('_', '-')}": value for name, value in settings.items()}
     one = Flight(cluster, cluster.send)
@@ -143,6 +144,41 @@ def test_a_cluster_that_lost_all_workers(monkeypatch: Any) -> None:
     assert 70 <= cluster.now <= 90
 
 
+class Astray(Cluster):
+    """The first answers come from worker a, make no sense, and only then it is known why."""
+
+    def __init__(self, error: Exception, times: int = 1) -> None:
+        super().__init__()
+        self.error, self.times = error, times
+
+    def send(self, number: int, blocks: range, trial: int, workers: Any) -> Future:
+        made = super().send(number, blocks, trial, workers)
+        if trial < self.times:
+            made.result = self.fails  # type: ignore[method-assign]
+        return made
+
+    def fails(self, timeout: float) -> Parcel:
+        self.strange = {"a"}
+        if isinstance(self.error, ClusterError):
+            return Parcel(self.error)
+        raise self.error
+
+    def finished(self, future: Future, seconds: float) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("error", [ClusterError("other version"), AttributeError("no such name")])
+def test_a_span_that_another_version_got_is_sent_again(monkeypatch: Any, error: Exception) -> None:
+    cluster = Astray(error)
+    one = flown(cluster, monkeypatch, span_retries=0)
+    assert cluster.sent == [(0, None), (1, ["b"])]
+    assert one.has_room()
+    one.add(1, range(6, 8))
+    assert cluster.sent[-1] == (0, ["b"])
+    with pytest.raises(type(error), match=str(error)):  # with b it is an error
+        flown(Astray(error, times=2), monkeypatch)
+
+
 # -- workers of this process -------------------------------------------------------------------
 
 
@@ -195,8 +231,10 @@ def nothing_hangs_on() -> Iterator[None]:
         time.sleep(0.01)
 
 
-def summed(matrix: ToyMatrix, scheduler: Any, ahead: int = 1, **more: Any) -> PassResult:
+def summed(matrix: ToyMatrix, scheduler: Any, ahead: int = 1, operands: Any = None,
+           **more: Any) -> PassResult:  # fmt: skip
     return run(toy_plan(matrix, step=10, span=2), matrix, accumulators={"s": Sum()},
+               operands=operands,
                execution=Execution(scheduler=scheduler, blocks_ahead=ahead, **more))  # fmt: skip
 
 
@@ -285,19 +323,28 @@ asyncio.run(work())
 """
 
 
+STRANGERS = {
+    "none": "sys.modules['streampca'] = None",
+    "0.0.9": "",  # in the folder where it starts
+    "0.0.8": "sys.path.remove(''); import streampca; streampca.__version__ = '0.0.8'",
+}
+
+
 @pytest.fixture
-def strangers(tmp_path: Path) -> Iterator[Callable[[Any], None]]:
-    """Gives a cluster a worker without streampca, and one with another version."""
+def strangers(tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """Gives a cluster workers without streampca, or with other versions."""
     (tmp_path / "streampca").mkdir()
     (tmp_path / "streampca" / "__init__.py").write_text('__version__ = "0.0.9"')
     started = []
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
-    def start(client: Any) -> None:
-        for path in ("sys.modules['streampca'] = None", f"sys.path.insert(0, {str(tmp_path)!r})"):
-            code = WORKER.format(path=path, address=client.scheduler.address)
-            started.append(subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path,
+    def start(client: Any, *kinds: str) -> None:
+        before = len(client.nthreads())
+        for kind in kinds:
+            code = WORKER.format(path=STRANGERS[kind], address=client.scheduler.address)
+            started.append(subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=path,
                                             stderr=subprocess.DEVNULL))  # fmt: skip
-        client.wait_for_workers(2)
+        client.wait_for_workers(before + len(kinds))
 
     yield start
     for one in started:
@@ -313,7 +360,7 @@ def test_other_versions_are_refused_by_name(strangers: Any, monkeypatch: Any) ->
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as empty,
         Client(empty, set_as_default=False) as client,
     ):
-        strangers(client)
+        strangers(client, "none", "0.0.9")
         matrix = ToyMatrix(wild(100, 2))
         for _ in range(2):
             with pytest.raises(ClusterError) as caught:
@@ -331,6 +378,45 @@ def test_other_versions_are_refused_by_name(strangers: Any, monkeypatch: Any) ->
         with pytest.raises(ClusterError, match=r"worker tcp://.* has (none|streampca 0.0.9)"):
             summed(matrix, client)
         assert not matrix.log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("answer", "kinds", "operands"), [(False, [*STRANGERS], {}), (True, ["0.0.8"], {"q": [1.0]})]
+)
+def test_other_versions_that_come_later_get_nothing(
+    strangers: Any, monkeypatch: Any, answer: bool, kinds: list[str], operands: dict[str, Any]
+) -> None:
+    """They are known as soon as they are counted, or else by what comes of a span."""
+    from distributed import Client, LocalCluster
+
+    if answer:
+        monkeypatch.setattr(flight, "COUNT_SECONDS", 1e9)
+    x = wild(400, 3)
+    here = summed(ToyMatrix(x), "threads")
+    coming = list(kinds)
+
+    def come(advance: Advance) -> None:
+        if coming:
+            strangers(client, *coming)
+            coming.clear()
+
+    with (
+        LocalCluster(n_workers=1, processes=False, threads_per_worker=1, memory_limit=0,
+                     protocol="tcp://", host="127.0.0.1",
+                     dashboard_address="127.0.0.1:0") as inside,
+        Client(inside, set_as_default=False) as client,
+    ):  # fmt: skip
+        words = "".join(f"(?=.*has (streampca )?{kind})" for kind in kinds) + ".*left out"
+        with pytest.warns(OtherVersionWarning, match=words):
+            there = summed(ToyMatrix(x, sleep=0.02), client, progress=come, operands=operands)
+        assert same_bits(state(here), state(there))
+        assert there.cost.reads == 400
+        again = summed(ToyMatrix(x), client, operands=operands)  # nothing is said twice
+        assert same_bits(state(here), state(again))
+        client.retire_workers([next(iter(inside.workers.values())).address])
+        with pytest.raises(ClusterError, match=r"has streampca 0.0.8.*pip install"):
+            summed(ToyMatrix(x), client)
 
 
 def test_a_task_of_another_version_is_refused() -> None:
