@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_processes import Cluster
 
 import streampca
 
@@ -35,3 +36,16 @@ def server() -> Iterator[Any]:
 
         yield ask
         one.stdin.close()
+
+
+@pytest.fixture
+def new_cluster(tmp_path: Path) -> Iterator[Callable[[], Cluster]]:
+    made: list[Cluster] = []
+
+    def start() -> Cluster:
+        made.append(Cluster(tmp_path / f"cluster {len(made)}"))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.kill()

@@ -19,7 +19,6 @@ from typing import Any
 
 
 def child(request: dict[str, Any], out: str) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     from streampca.cli import main
     from streampca.jobs import refresh
 
@@ -68,6 +67,7 @@ def serve() -> None:
     import streampca.cli
     import streampca.jobs.refresh  # noqa: F401
 
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a child that has not begun dies of it
     folder = tempfile.mkdtemp()
     for line in sys.stdin:
         request = json.loads(line)
