@@ -15,7 +15,7 @@ from streampca.passes.parcel import Parcel, Terms, fold_on_worker
 from streampca.passes.settings import setting
 from streampca.passes.span import SpanResult
 from streampca.passes.work import Work
-from streampca.passes.workers import our_version, running, strangers
+from streampca.passes.workers import await_worker, our_version, running, strangers
 
 CONNECT_SECONDS = 10
 ATTEMPTS = 3  # times that lost operands are sent again, in a row, before the pass gives up
@@ -100,12 +100,13 @@ def run_on_cluster(client: Any, work: Work, todo: list[tuple[int, range]], ahead
                 continue
             if kind == "KilledWorker":
                 raise _died(error, pending[0][1], "every worker that folded them died") from error
-            if kind not in ("FutureCancelledError", "CancelledError"):
+            if kind not in ("FutureCancelledError", "CancelledError", "NotStored"):
                 raise
             if not (work.operands or work.maps):
                 raise _died(error, pending[0][1], f"the cluster gave them up: {error}") from error
             if attempts == ATTEMPTS:
                 why = f"{ATTEMPTS} times in a row the workers died; see their logs"
+                why += f" ({error})" if isinstance(error, NotStored) else ""
                 raise _died(error, pending[0][1], why) from error
 
 
@@ -114,7 +115,11 @@ class NotStored(ClusterError):
 
 
 def _stored(client: Any, common: Parcel) -> Any:
-    """The operands on every worker that takes tasks; others fetch them from those. Named by it."""
+    """The operands on every worker that takes tasks; others fetch them from those. Named by it.
+
+    Waits for a worker as long as the pass does: where all died, the next may take minutes to come.
+    """
+    await_worker(client)
     patience = 4 * setting("pause-timeout")
     strange = strangers(client)
     well = [one for one, ill in running(client).items() if not ill and one not in strange]

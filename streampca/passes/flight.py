@@ -12,7 +12,13 @@ from typing import Any
 from streampca.errors import ClusterError, NoAnswerError, StreamPCAError, StuckWorkerWarning
 from streampca.passes.settings import setting
 from streampca.passes.span import SpanResult
-from streampca.passes.workers import finished, no_worker, running, strangers
+from streampca.passes.workers import (
+    finished,
+    no_worker,
+    running,
+    scheduler_answers,
+    strangers,
+)
 
 COUNT_SECONDS = 2.0  # how often the cluster is asked for its lanes: they come and go
 SLOWER = 8.0  # times the longest span so far that another may take
@@ -63,6 +69,7 @@ class Flight:
     def __len__(self) -> int:
         return len(self.spans)
 
+    @scheduler_answers()
     def has_room(self) -> bool:
         """Whether less is in flight than twice the lanes of all workers."""
         if time.monotonic() - self._counted >= COUNT_SECONDS:
@@ -130,6 +137,7 @@ class Flight:
             raise result
         return result
 
+    @scheduler_answers()
     def _trouble(self, span: Span, waited: float) -> tuple[set[str], Exception] | None:
         """(workers to leave out, why) where a span is not to be waited for any longer."""
         self.strange = strangers(self.client)

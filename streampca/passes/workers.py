@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import uuid
 import warnings
+from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from streampca.errors import ClusterError, MemoryLimitError, OtherVersionWarning, shorten
+from streampca.errors import (
+    ClusterError,
+    MemoryLimitError,
+    OtherVersionWarning,
+    StreamPCAError,
+    shorten,
+)
 from streampca.passes.nbytes import size
 from streampca.passes.plan import LIBRARY_NBYTES
 from streampca.passes.records import PassPlan, Plan
@@ -95,6 +103,18 @@ def strangers(client: Any, again: bool = False) -> set[str]:
     return set(wrong)
 
 
+@contextlib.contextmanager
+def scheduler_answers() -> Iterator[None]:
+    """What Dask raises where the scheduler is gone, as a ClusterError."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StreamPCAError):
+            raise
+        raise ClusterError(f"the connection to the scheduler is lost: {error}") from error
+
+
+@scheduler_answers()
 def _asked(client: Any, again: bool) -> dict[str, str]:
     """Worker -> what it has, for those that have not our version.
 
@@ -136,6 +156,7 @@ async def _ask(client: Any, addresses: list[str]) -> dict[str, Any]:
     return dict(zip(addresses, await asyncio.gather(*map(one, addresses))))
 
 
+@scheduler_answers()
 def running(client: Any) -> dict[str, str]:
     """Address -> "" for workers that take tasks; else what keeps them: "paused", "silent", ..."""
     workers = client.scheduler_info(n_workers=-1)["workers"]

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import uuid
 import warnings
@@ -34,6 +35,7 @@ from streampca.passes import (
     find_client,
     run,
 )
+from streampca.passes.parcel import Parcel
 
 
 @pytest.fixture
@@ -314,6 +316,24 @@ def test_all_workers_killed_at_once(new_client: Any) -> None:
     client = new_client(2)
     here = slow_pass("threads", sleep=0.0)
     assert same_bits(states(here), states(slow_pass(client, killer(client, every=True))))
+
+
+def test_operands_wait_for_a_worker() -> None:
+    """All died, and it takes longer until one comes than Dask waits for one."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=0, processes=False, threads_per_worker=1, memory_limit=0,
+                     dashboard_address="127.0.0.1:0") as inside,
+        Client(inside, set_as_default=False) as client,
+    ):  # fmt: skip
+        patience, client._timeout = client._timeout, 0.05
+        timer = threading.Timer(0.5, inside.scale, [1])
+        timer.start()
+        stored = cluster._stored(client, Parcel({"q": 3}))
+        assert client.submit(lambda common: common.content["q"], stored).result() == 3
+        timer.join()
+        client._timeout = patience
 
 
 @pytest.mark.soak

@@ -144,6 +144,24 @@ def test_a_cluster_that_lost_all_workers(monkeypatch: Any) -> None:
     assert 70 <= cluster.now <= 90
 
 
+def test_a_scheduler_that_is_gone_is_a_cluster_error(monkeypatch: Any) -> None:
+    """Whatever it is that it is being asked then; errors of tasks stay what they are."""
+    for question in ("nthreads", "processing", "scheduler_info"):
+        cluster = Cluster()
+        one = Flight(cluster, cluster.send)
+        monkeypatch.setattr(flight, "finished", cluster.finished)
+        monkeypatch.setattr(flight, "strangers", lambda client, again=False: set())
+
+        def gone(*asked: Any, question: str = question, **more: Any) -> None:
+            raise ConnectionResetError(104, f"{question}: connection reset by peer")
+
+        setattr(cluster, question, gone)
+        one.add(0, range(2))
+        ask = one.has_room if question == "nthreads" else one.first
+        with pytest.raises(ClusterError, match=f"connection to the scheduler is lost.*{question}"):
+            ask()
+
+
 class Astray(Cluster):
     """The first answers come from worker a, make no sense, and only then it is known why."""
 
