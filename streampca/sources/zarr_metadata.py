@@ -10,7 +10,7 @@ from typing import Any
 
 import zarr.storage
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store
-from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from streampca.errors import DamagedSourceError, InvalidInputError
 from streampca.remote import OBJECTS, has_obstore, open_objects, scheme_of
@@ -29,8 +29,12 @@ class _Bounded(Store):
     ranged = True
 
     async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+        self,
+        key: str,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
+        prototype = prototype or default_buffer_prototype()
         name = key.rsplit("/", 1)[-1]
         if name in METADATA and self.ranged:
             byte_range = RangeByteRequest(0, MOST + 1)
@@ -52,7 +56,7 @@ class BoundedZip(_Bounded, zarr.storage.ZipStore):
     """An archive, whose metadata may be compressed."""
 
 
-class BoundedObjects(_Bounded, zarr.storage.ObjectStore):  # type: ignore[type-arg]
+class BoundedObjects(_Bounded, zarr.storage.ObjectStore):
     """A prefix of a bucket, by obstore."""
 
 

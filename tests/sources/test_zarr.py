@@ -177,6 +177,7 @@ def test_metadata_that_get_no_answer(monkeypatch):
     async def never(**settings):
         await asyncio.sleep(3600)
 
+    monkeypatch.setattr(zarr_opening, "store_at", lambda source, options: None)  # needs aiohttp
     monkeypatch.setattr(zarr_opening.asynchronous, "open", never)
     with pytest.raises(SourceError, match="no answer for its metadata from https://host/x "):
         zarr_opening.open_array("https://me:pw@host/x?sig=1", read_timeout=0.2)
