@@ -131,7 +131,7 @@ def _stored(client: Any, common: Parcel) -> Any:
 
     try:
         (future,) = client.sync(scattered, callback_timeout=patience)
-    except (TimeoutError, OSError, KeyError) as error:
+    except (TimeoutError, OSError, KeyError, ValueError) as error:  # ValueError: one died meanwhile
         raise NotStored(
             f"the workers did not take the operands within {patience:g} s: {error}"
         ) from error
