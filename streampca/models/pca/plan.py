@@ -23,6 +23,7 @@ from streampca.passes import Candidate, PassSpec, Plan, Rates, make_plan, pass_s
 SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized", "sketch")
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "randomized"}  # scikit-learn's
 ITERATIVE = 1.1  # an exact solver is taken where it is not slower than by this
+AFFORDABLE = 0.5  # seconds: one that is predicted to take no longer is taken in any case
 
 
 def plan_pca(
@@ -94,14 +95,16 @@ def _needs_gram(settings: dict[str, Any], everyone: ChunkedMatrix | None) -> str
 def _ordered(
     matrix: ChunkedMatrix, settings: dict[str, Any], candidates: list[Candidate]
 ) -> list[Candidate]:
-    """By predicted time; of equal solvers the more generous one first."""
+    """By predicted time, but an affordable exact one first; of equal ones the more generous."""
     rates = Rates.of(settings.get("rates"))
     timed = [replace(c, seconds=rates.seconds(matrix, c)) for c in candidates]
     exact_first = settings.get("exact_first", False)
 
-    def key(candidate: Candidate) -> tuple[bool, float]:
+    def key(candidate: Candidate) -> tuple[bool, bool, float]:
         iterative = candidate.solver == "krylov"
-        return exact_first and iterative, candidate.seconds * (ITERATIVE if iterative else 1.0)
+        seconds = candidate.seconds * (ITERATIVE if iterative else 1.0)
+        affordable = not iterative and seconds <= AFFORDABLE
+        return not affordable, exact_first and iterative, seconds
 
     return sorted(timed, key=key)
 

@@ -154,10 +154,18 @@ def test_a_flat_tail_is_reported_component_by_component(streamed):
 
 
 def test_where_auto_cannot_certify_it_names_the_solver_that_can():
-    x = scipy.sparse.random_array((300, 2000), density=0.01, rng=np.random.default_rng(0))
-    with pytest.warns(AccuracyWarning, match=r"svd_solver='gram' is exact, in about 0\.\d+ s\."):
+    x = scipy.sparse.random_array((2000, 4000), density=0.002, rng=np.random.default_rng(0))
+    with pytest.warns(AccuracyWarning, match=r"svd_solver='gram' is exact, in about 1\.\d+ s\."):
         model = PCA(3, scale="std", max_passes=3).fit(x.tocsr())
     assert model.plan_.solver == "krylov"
+
+
+def test_auto_takes_an_exact_solver_that_is_affordable_though_an_iterative_one_is_faster():
+    x = scipy.sparse.random_array((300, 2000), density=0.01, rng=np.random.default_rng(0))
+    plan = PCA(3, scale="std").plan(x.tocsr())
+    predicted = dict(plan.considered)
+    assert predicted["krylov"] < predicted["gram"] / 2 < 0.25
+    assert plan.solver == "gram"
 
 
 @pytest.mark.slow
