@@ -53,6 +53,9 @@ def test_completes_saves_and_reports(tmp_path: Path, ratings: Any, capsys: Any) 
     said = json.loads(capsys.readouterr().out)
     assert [one["rank"] for one in said["candidates"]] == [1, 2, 3]
     assert main(["info", out["model"]]) == 0
+    picture = tmp_path / "curve.png"
+    assert main(["plot", out["model"], "--kind", "validation", "-o", str(picture)]) == 0
+    assert picture.stat().st_size > 5000
 
 
 def test_ratings_by_a_config_file(tmp_path: Path, ratings: Any, capsys: Any) -> None:

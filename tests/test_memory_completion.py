@@ -92,7 +92,7 @@ def measured(path: str, tiny: str, **ask: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("solver", ["als", "impute", "exact"])
+@pytest.mark.parametrize("solver", ["als", pytest.param("impute", marks=pytest.mark.soak), "exact"])
 def test_a_dense_completion_stays_under_its_plan(tmp_path: Path, solver: str) -> None:
     path, tiny = dense(tmp_path / "x.zarr", 24_000, 600), dense(tmp_path / "t.zarr", 300, 20)
     found = measured(path, tiny, solver=solver, limit="300MiB", out="-full")

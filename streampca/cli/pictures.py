@@ -16,6 +16,7 @@ from streampca.errors import InvalidInputError, MissingDependencyError, SourceEr
 from streampca.passes import size
 from streampca.sources.panel import read_panel
 
+KINDS = ("scree", "scores", "loadings", "validation")
 PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 
 
@@ -24,7 +25,7 @@ def add_commands(commands: Any) -> None:
     one = commands.add_parser("plot", help="a picture of a saved model")
     one.set_defaults(run=run_plot)
     one.add_argument("model")
-    one.add_argument("--kind", choices=("scree", "scores", "loadings"), default="scree")
+    one.add_argument("--kind", choices=KINDS, default="scree")
     one.add_argument("-o", "--output", required=True, metavar="PNG|PDF|SVG")
     one.add_argument("--components", type=int, nargs="+", default=[1, 2], metavar="N")
     one.add_argument("--labels", metavar="FILE", help="one label per sample, one a line")

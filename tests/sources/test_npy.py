@@ -64,7 +64,7 @@ print(json.dumps([peak_nbytes(), plan.peak_nbytes]))
 
 @pytest.mark.slow
 @pytest.mark.skipif(not peak_nbytes(), reason="/proc is not there to measure with")
-@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("order", [pytest.param("C", marks=pytest.mark.soak), "F"])
 def test_the_peak_of_a_wide_file_is_as_projected(tmp_path, order):
     """Pages of a map would count as the process's own: 286 MiB here."""
     x = np.random.default_rng(0).standard_normal((500, 150_000), dtype="f4")
