@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 import zarr
 
+from tests.passes.local_clusters import start_client, stop_client
+
 ROWS, COLUMNS, CHUNK = 240_000, 768, 4000
 MiB = 2**20
 CLONE_NEWNET = 0x40000000
@@ -41,22 +43,8 @@ def store(folder: str, rows: int, columns: int = COLUMNS, chunk: int = CHUNK) ->
 
 
 def client_of(n_workers: int, **more: Any) -> Any:
-    """Workers of one thread each, on loopback."""
-    from distributed import Client, LocalCluster
-
-    where = {"host": "127.0.0.1"} if more.get("processes", True) else {}
-    cluster = LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, memory_limit=0, **where,
-        dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False}, **more,
-    )  # fmt: skip
-    return Client(cluster, set_as_default=False)
-
-
-def closed(client: Any) -> None:
-    """With its cluster."""
-    cluster = client.cluster
-    client.close()
-    cluster.close()
+    """Workers whose memory nobody watches, and no dashboard."""
+    return start_client(n_workers, memory_limit=0, scheduler_kwargs={"dashboard": False}, **more)
 
 
 def pass_of(path: str, scheduler: Any) -> Any:
@@ -80,7 +68,7 @@ def weak_scaling(folder: str, repeats: int = 5) -> None:
         for i in (0, 1):
             seconds[i].append(pass_of(paths[i], clients[i]).seconds)
     for client in clients:
-        closed(client)
+        stop_client(client)
     one, two = map(statistics.median, seconds)
     best = min(seconds[0]) / min(seconds[1])
     print(f"weak scaling: {ROWS} x {COLUMNS} on 1 process {one:.2f} s, twice the rows on 2 "
@@ -118,7 +106,7 @@ def traffic(folder: str) -> list[dict[str, float]]:
             found.append({"rows": rows, "blocks": cost.blocks, "bytes": nbytes, "data": cost.nbytes,
                           "per block": nbytes / cost.blocks, "seconds": seconds})  # fmt: skip
     finally:
-        closed(client)
+        stop_client(client)
     return found
 
 
@@ -157,7 +145,7 @@ def many(folder: str, blocks: int = 10_000, n_workers: int = 200) -> dict[str, f
                     execution=Execution(scheduler=client, progress=watch))  # fmt: skip
         seconds = time.perf_counter() - begun
     finally:
-        closed(client)
+        stop_client(client)
     assert here["s"].total.tobytes() == there["s"].total.tobytes()
     assert there.cost.blocks == blocks
     return {"seconds": seconds, "tasks": max(tasks), "grown": max(most) - before}

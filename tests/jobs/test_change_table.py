@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray
 import zarr
 
 import streampca
@@ -150,7 +151,6 @@ class NetCDF(Files):
     suffix = "nc"
 
     def write(self) -> None:
-        xarray = pytest.importorskip("xarray")
         self.entries["dim"] = "t"
         array = xarray.DataArray(self.held, dims=("t", "x"), name="v")
         array.to_netcdf(self.path, engine="h5netcdf")

@@ -14,26 +14,10 @@ HERE = str(Path(__file__).parent)
 if HERE not in sys.path:
     sys.path.insert(0, HERE)  # worker processes are started with this path too
 
+from local_clusters import start_client, stop_client  # noqa: E402
 from pass_matrices import same_bits  # noqa: E402
 
 from streampca.passes import Execution  # noqa: E402
-
-
-def start_client(n_workers: int, **more: Any) -> Any:
-    """A client of a new LocalCluster that is not the ambient one."""
-    from distributed import Client, LocalCluster
-
-    cluster = LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, processes=True, host="127.0.0.1",
-        dashboard_address="127.0.0.1:0", **more,
-    )  # fmt: skip
-    return Client(cluster, set_as_default=False)
-
-
-def stop_client(client: Any) -> None:
-    cluster = client.cluster
-    client.close()
-    cluster.close()
 
 
 @pytest.fixture(scope="session")
