@@ -12,7 +12,7 @@ from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.models.by_name import along, by_dims, coordinate, match
-from streampca.sources.stacked import TIME
+from streampca.sources.dimensions import TIME
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 SEASONS = ("DJF", "MAM", "JJA", "SON")

@@ -12,7 +12,7 @@ from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix import ChunkedMatrix
 from streampca.sources.dask_sparse import SparseDaskMatrix, SparseDaskReader, is_sparse_chunk
 from streampca.sources.dask_strips import DaskMatrix, DaskReader
-from streampca.sources.stacked import check_rank
+from streampca.sources.dimensions import check_rank
 
 Dim = Hashable | Sequence[Hashable] | None
 

@@ -13,9 +13,10 @@ import xarray
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
 from streampca.sources.backend import BackendReader
+from streampca.sources.dimensions import TIME, Dim, sample_dims
 from streampca.sources.labelled_results import LEVELS
 from streampca.sources.memory import ArrayReader
-from streampca.sources.stacked import TIME, Dim, Reader, StackedMatrix, check_rank, number_dims
+from streampca.sources.stacked import Reader, StackedMatrix
 from streampca.sources.urls import hide_secrets
 
 
@@ -73,7 +74,7 @@ def from_netcdf(path: str, variable: str | None = None, dim: Dim = None) -> Chun
 
 def _stack(array: xarray.DataArray, dim: Dim, source: str) -> ChunkedMatrix:
     """The matrix of a DataArray, whatever holds its values."""
-    samples = _sample_dims(array, dim)
+    samples = sample_dims(array.shape, dim, array.dims, repr(array.name))
     features = [d for d in range(array.ndim) if d not in samples]
     labels = Labels(
         _axis_labels(array, samples),
@@ -96,24 +97,6 @@ def _stack(array: xarray.DataArray, dim: Dim, source: str) -> ChunkedMatrix:
     else:
         reader = BackendReader(array, source)
     return StackedMatrix(reader, samples, labels=labels)
-
-
-def _sample_dims(array: xarray.DataArray, dim: Dim) -> tuple[int, ...]:
-    """Numbers of the sample dimensions. Nothing is guessed but the first of two, and "time"."""
-    names = list(array.dims)
-    if dim is None:
-        if array.ndim == 2:
-            return (0,)
-        if TIME in names and array.ndim > 2:
-            return (names.index(TIME),)
-        if array.ndim < 2:
-            check_rank(array.shape)
-        example = next((n for n in names if isinstance(n, str)), 0)
-        raise InvalidInputError(
-            f"{array.name!r} has dimensions {names} and the call does not say which are samples. "
-            f"Use streampca.open(X, dim={example!r}); the others are stacked into features."
-        )
-    return number_dims(array.ndim, dim, names)
 
 
 def _several_variables(

@@ -10,7 +10,8 @@ import numpy as np
 
 from streampca.errors import InvalidTypeError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
-from streampca.sources.stacked import Dim, Index, Reader, check_dtype, stack
+from streampca.sources.dimensions import Dim
+from streampca.sources.stacked import Index, Reader, check_dtype, stack
 from streampca.sources.tally import Tally
 
 SAMPLED_NBYTES = 1 << 16

@@ -16,13 +16,14 @@ from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.remote import check_readable, plain_errors
 from streampca.sources.anndata import from_anndata
+from streampca.sources.dimensions import Dim
 from streampca.sources.icechunk_repository import Snapshots, Which, is_repository
 from streampca.sources.memory import from_array
 from streampca.sources.plink import is_plink as _names_plink
 from streampca.sources.plink import open_plink
 from streampca.sources.scipy_sparse import from_sparse
 from streampca.sources.several import join_stores, several_paths
-from streampca.sources.stacked import Dim, StackedMatrix
+from streampca.sources.stacked import StackedMatrix
 from streampca.sources.stored import from_zarr, open_path
 from streampca.sources.zarr_opening import understood
 from streampca.sources.zarr_store import ZarrReader

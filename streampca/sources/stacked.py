@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.errors import InvalidTypeError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, ReadCount
+from streampca.sources.dimensions import Dim, sample_dims
 from streampca.sources.tally import Tally
 
 Index = tuple[slice, ...]
-TIME = "time"  # the dimension of the samples where none is named
-Dim = Hashable | Sequence[Hashable] | None  # the sample dimension(s), by name or number
 
 
 class Reader(ABC):
@@ -214,17 +213,8 @@ class StackedMatrix(ChunkedMatrix):
 
 
 def stack(reader: Reader, dim: Dim, names: tuple[Hashable, ...] | None = None) -> StackedMatrix:
-    """The matrix of a reader.
-
-    dim : the sample dimension(s); None: the first of two, or "time".  names : of all dimensions.
-    Raises InvalidInputError where they are not there, or nothing says which.
-    """
-    if dim is None and len(reader.shape) > 2 and TIME in (names or ()):
-        dim = TIME
-    if dim is None:
-        check_rank(reader.shape)
-    dims = (0,) if dim is None else number_dims(len(reader.shape), dim, names)
-    matrix = StackedMatrix(reader, dims)
+    """The matrix of a reader.  dim, names : as for :func:`sample_dims`."""
+    matrix = StackedMatrix(reader, sample_dims(reader.shape, dim, names))
     if names is not None and all(isinstance(n, str) for n in names):
         rows, columns = (
             AxisLabels(tuple(str(names[d]) for d in ds), tuple(reader.shape[d] for d in ds))
@@ -232,33 +222,6 @@ def stack(reader: Reader, dim: Dim, names: tuple[Hashable, ...] | None = None) -
         )
         matrix.labels = Labels(rows, columns)
     return matrix
-
-
-def number_dims(ndim: int, dim: Dim, names: Sequence[Hashable] | None = None) -> tuple[int, ...]:
-    """The numbers of the sample dimensions, from names or numbers.
-
-    Raises InvalidInputError where one is not there, or none is left for the features.
-    """
-    wanted = [dim] if isinstance(dim, str) or not isinstance(dim, Sequence) else list(dim)
-    known: list[Any] = list(range(ndim)) if names is None else list(names)
-    found = []
-    for one in wanted:
-        if names is not None and one in names:
-            found.append(known.index(one))
-        elif (
-            isinstance(one, (int, np.integer))
-            and not isinstance(one, bool)
-            and (-ndim <= one < ndim)
-        ):
-            found.append(int(one) % ndim)
-        else:
-            raise InvalidInputError(f"dim={one!r} is not there; the array has dimensions {known}")
-    if not found or len(set(found)) != len(found) or len(found) == ndim:
-        raise InvalidInputError(
-            f"dim={dim!r} must name each sample dimension once and leave at least one of {known} "
-            "for the features"
-        )
-    return tuple(found)
 
 
 def room_for(shape: Sequence[int], dtype: np.dtype[Any], buffer: Any) -> np.ndarray[Any, Any]:
@@ -277,18 +240,3 @@ def check_dtype(dtype: np.dtype[Any]) -> None:
         "O": "object arrays have no fixed size: convert with X.astype('float64')",
     }.get(dtype.kind, "convert with X.astype('float64') or encode categories as numbers")
     raise InvalidTypeError(f"dtype {dtype} cannot be used; expected real numbers. {repair}.")
-
-
-def check_rank(shape: Sequence[int], what: str = "X") -> None:
-    """Refuse an array that is not 2-D where nothing says how to stack it."""
-    if len(shape) == 2:
-        return
-    if len(shape) == 1:
-        raise InvalidInputError(
-            f"Expected 2D array, got 1D array instead: {what} has shape {tuple(shape)}. "
-            "Reshape your data: X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one sample."
-        )
-    raise InvalidInputError(
-        f"Expected a 2-D {what} of samples x features, got shape {tuple(shape)}. Name the sample "
-        "dimension, streampca.open(X, dim=0), and the rest is stacked into features."
-    )

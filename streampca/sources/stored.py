@@ -19,10 +19,11 @@ from streampca.sources.anndata import (
     open_sparse_group,
 )
 from streampca.sources.cf import plain_code
+from streampca.sources.dimensions import Dim
 from streampca.sources.matrix_market import open_matrix_market
 from streampca.sources.npy import NpyReader
 from streampca.sources.sparse_npz import open_sparse_npz
-from streampca.sources.stacked import Dim, check_dtype, stack
+from streampca.sources.stacked import check_dtype, stack
 from streampca.sources.urls import hide_secrets
 from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
 from streampca.sources.zarr_coordinates import group_labels

@@ -294,7 +294,7 @@ def test_more_dimensions_and_their_names(tmp_path):
     zarr.create_array(
         str(path), shape=values.shape, dtype="f8", dimension_names=("lat", "level", "lon")
     )
-    with pytest.raises(InvalidInputError, match="dim="):
+    with pytest.raises(InvalidInputError, match=r"lat.*level.*lon.*dim='lat'"):
         streampca.open(str(path))
 
 
