@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -47,8 +48,13 @@ def _open(source: str, storage_options: dict[str, Any] | None, timeout: float) -
             return zarr.open(store, mode="r")
         except ValueError:  # consolidated metadata that name a data type Zarr does not know
             return zarr.open_group(store, mode="r", use_consolidated=False)
+
+    async def opened() -> Any:
+        async with asyncio.timeout(timeout):  # of ``sync``, it would leave the request under way
+            return await asynchronous.open(store=store, mode="r")
+
     with plain_errors():
-        node = sync(asynchronous.open(store=store, mode="r"), timeout=timeout)
+        node = sync(opened())
     return zarr.Array(node) if isinstance(node, zarr.AsyncArray) else zarr.Group(node)
 
 

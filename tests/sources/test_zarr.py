@@ -174,13 +174,19 @@ def test_a_read_that_gets_no_answer_fails(shards):
 
 
 def test_metadata_that_get_no_answer(monkeypatch):
+    ended = []
+
     async def never(**settings):
-        await asyncio.sleep(3600)
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append("cancelled")
 
     monkeypatch.setattr(zarr_opening, "store_at", lambda source, options: None)  # needs aiohttp
     monkeypatch.setattr(zarr_opening.asynchronous, "open", never)
     with pytest.raises(SourceError, match="no answer for its metadata from https://host/x "):
         zarr_opening.open_array("https://me:pw@host/x?sig=1", read_timeout=0.2)
+    assert ended == ["cancelled"]  # and not left to Zarr's event loop
 
 
 def test_stores_that_are_not_files(tmp_path):
