@@ -73,8 +73,9 @@ class FactorAnalysis(LatentModel):
 
     Cost: "scatter" one pass, n p^2 flops, 10 p^2 float64, then 5 to 10 Newton steps of about
     (13 + 2 k) p^3 flops; "streamed" 3 to 6 passes of 4 n p (k + 12) flops, 6 p (9 k + 12) float64.
-    The maximum is the one that factanal's start leads to. Small samples and Heywood cases can have
-    several: of 300 random data sets of 3 to 13 features, 9 had one that is more likely.
+    The maximum is a local one, climbed to from factanal's start. Small samples and Heywood cases
+    can have several: of 300 random data sets of 3 to 13 features, 9 had one that is more likely,
+    to which another method came from the same start in 3 of them.
     Source: Lawley and Maxwell 1971, "Factor Analysis as a Statistical Method", chapters 2 to 4.
     """
 
