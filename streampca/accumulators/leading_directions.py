@@ -36,7 +36,7 @@ class LeadingDirections(Accumulator):
 
     reuses = "factor"
     settings = ("streamed", "standardize", "width", "missing")
-    fields = ("count", "weight", "mean", "holes", "factor", "lost", "lost_trace")
+    fields = ("count", "weight", "mean", "unit", "holes", "factor", "lost", "lost_trace")
 
     def __init__(
         self, *, streamed: int, standardize: Any, width: int, missing: str = "raise"
@@ -46,7 +46,8 @@ class LeadingDirections(Accumulator):
         self.count = 0  # of streamed samples
         self.weight = 0.0
         self.holes: Any = None  # (p,) of streamed samples
-        self.mean: Any = None  # (p,) of streamed samples
+        self.mean: Any = None  # (p,) of streamed samples, neither scaled nor weighted
+        self.unit: Any = None  # (p,) what scaled and weighted the last block; None: nothing did
         self.lost = 0.0  # norms of what was cut off: F'F <= S <= F'F + lost I, without scaling
         self.lost_trace = 0.0
         self.factor: Any = None  # (at most width, m) working dtype, orthogonal rows
@@ -69,8 +70,8 @@ class LeadingDirections(Accumulator):
         scaling = self.standardize.resolve(stats, block.eps, block.arrays.get("feature_weights"))
         bridge = self.factor[:0]
         if block.axis == 0 and block.length and self.standardize.center:
-            factor = None if scaling.scale is None else reciprocal(scaling.scale)
-            bridge = self._join_means(block.total_weight, stats.mean, factor)
+            self.unit = None if scaling.scale is None else reciprocal(scaling.scale)
+            bridge = self._join_means(block.total_weight, stats.mean)
         for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale, thin=True):
             rows = tile.values.T if block.axis else tile.values
             for part in row_pieces(len(rows), 1, self.rows_at_once(self.width)):
@@ -86,13 +87,15 @@ class LeadingDirections(Accumulator):
         if self.factor is None or not (len(self.factor) or self.weight):
             self.weight, self.factor = other.weight, other.factor.copy()
             self.mean = None if other.mean is None else other.mean.copy()
+            self.unit = None if other.unit is None else other.unit.copy()
             self.lost, self.lost_trace = other.lost, other.lost_trace
             return
         self.lost += other.lost
         self.lost_trace += other.lost_trace
         bridge = self.factor[:0]
         if other.mean is not None:
-            bridge = self._join_means(other.weight, other.mean, None)
+            self.unit = None if other.unit is None else other.unit.copy()
+            bridge = self._join_means(other.weight, other.mean)
         self._absorb(other.factor, bridge)
 
     def _refuse_joint(self, missing: Array, count: int, block: Any = None) -> None:
@@ -103,7 +106,7 @@ class LeadingDirections(Accumulator):
         refuse_partly_missing(joint, self.count + count, block)
         self.holes, self.count = joint.copy(), self.count + count
 
-    def _join_means(self, weight: float, mean: Array, factor: Array | None) -> Array:
+    def _join_means(self, weight: float, mean: Array) -> Array:
         """(1 or 0, m) the row that two sets of rows about their own means leave between them."""
         joint = self.weight + weight
         if self.mean is None:
@@ -111,8 +114,8 @@ class LeadingDirections(Accumulator):
             return np.asarray(self.factor[:0])
         delta = mean - self.mean
         bridge = delta * np.sqrt(self.weight * weight / max(joint, 1e-300))
-        if factor is not None:
-            bridge *= factor
+        if self.unit is not None:
+            bridge *= self.unit
         self.mean = self.mean + delta * (weight / max(joint, 1e-300))
         self.weight = joint
         return np.asarray(bridge[None].astype(self.factor.dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from streampca.accumulators import (
     OPEN_BLOCKS,
     Gram,
+    LeadingDirections,
     MeanImputedScatter,
     Moments,
     RFactor,
@@ -447,3 +449,18 @@ def test_a_truncated_factor_with_means_of_a_million(step: int) -> None:
     x = normal(21, 1000, 6, 1e6)
     b = merged(lambda: TruncatedFactor(rows=8), x, step, 4).factor()
     assert relative_error(b.T @ b / 999, exact_covariance(x)) <= 1e-12
+
+
+def test_means_of_spans_are_weighted_as_the_features_are():
+    """The difference of the means of two spans is a row like any other (it was left unweighted)."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((60, 6)) + np.repeat(10.0 * rng.standard_normal((3, 6)), 20, axis=0)
+    weights = np.array([1.0, 0.5, 0.1, 2.0, 0.01, 1.0])
+    make = partial(LeadingDirections, streamed=0, standardize=Standardize(), width=6)
+    spans = [fold(make(), x[i : i + 20], 10, arrays={"feature_weights": weights})
+             for i in (0, 20, 40)]  # fmt: skip
+    total = make().from_state(spans[0].state())
+    for span in spans[1:]:
+        total.merge(span)
+    z = (x - x.mean(axis=0)) * weights
+    np.testing.assert_allclose(total.rows().T @ total.rows(), z.T @ z, rtol=1e-9, atol=1e-9)
