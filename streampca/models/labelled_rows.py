@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streampca.errors import InvalidInputError
@@ -11,16 +12,13 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.decomposition import Decomposition
 from streampca.models.eof_views import scaling_factor
+from streampca.models.mapped_rows import WRITTEN_NBYTES, MappedRows
 from streampca.models.projection import BackProjection, score_dtype
 from streampca.passes.lazy import beside, is_dask_array, lazy_rows, map_rows, rows_like
 from streampca.sources import as_matrix, open
-from streampca.store import MemorySink, ZarrSink
-from streampca.store.sinks import chunk_for
 
 if TYPE_CHECKING:
     from streampca.models.linear import LinearModel
-
-WRITTEN_NBYTES = 16 << 20  # of rows in a chunk, or a lazy block
 
 
 def project_scaled(model: LinearModel, X: Any, scaling: int, dim: Any, remove: Any) -> Any:
@@ -38,8 +36,8 @@ def project_scaled(model: LinearModel, X: Any, scaling: int, dim: Any, remove: A
 
 
 def rows_of_scores(
-    model: LinearModel,
-    name: str,
+    result: Decomposition,
+    mapped: Callable[..., MappedRows],
     scores: Any,
     back: BackProjection,
     *,
@@ -47,8 +45,10 @@ def rows_of_scores(
     overwrite: bool,
     remove: Any = None,
 ) -> Any:
-    """(n, p) rows made from scores (n, k), in memory or written; lazy on Dask."""
-    result = model.result_
+    """(n, p) rows made from scores (n, k), in memory or written; lazy on Dask.
+
+    mapped : of a matrix, a function of its blocks and side inputs, the rows that a pass makes.
+    """
     p = result.n_features
     if out is None and is_dask_array(scores) and back.removed is None:
         return map_rows(scores, back.apply, p, score_dtype(scores.dtype))
@@ -58,23 +58,10 @@ def rows_of_scores(
     basis = None if back.removed is None else result.design_rows(matrix.labels.samples, remove)
     sides = None if basis is None else {"design": basis}
     dtype = score_dtype(matrix.dtype)
-    scratch = back.scratch_nbytes(matrix)
-    if out is None:
-        held = MemorySink(matrix.shape[0], p, dtype)
-        model._map_rows(name, matrix, back, held, scratch, sides)
-        return _wrapped(result, scores, matrix.labels.samples, held.values)
-    plan = model._small_plan(matrix, model._map_spec(name, scratch, 0))
-    sink = ZarrSink(
-        out,
-        matrix.shape[0],
-        p,
-        dtype,
-        chunk=chunk_for(plan.passes[0].edges, most=max(1, WRITTEN_NBYTES // (8 * p))),
-        dims=("sample", "feature"),
-        overwrite=overwrite,
-    )
-    model._map_rows(name, matrix, back, sink, scratch, sides)
-    return sink.array
+    rows = mapped(matrix, back, sides)
+    if out is not None:
+        return rows.written(out, p, dtype, dims=("sample", "feature"), overwrite=overwrite)
+    return _wrapped(result, scores, matrix.labels.samples, rows.in_memory(p, dtype))
 
 
 def lazy_rows_of_scores(

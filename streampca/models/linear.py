@@ -130,8 +130,10 @@ class LinearModel(RowPasses):
         Cost: one pass over the scores; memory of the rows, or of a few blocks with ``out``.
         """
         back = self._back_projection(remove is not False)
-        name = "inverse transform"
-        return rows_of_scores(self, name, X, back, out=out, overwrite=overwrite, remove=remove)
+        mapped = partial(self._mapped, "inverse transform")
+        return rows_of_scores(
+            self._fitted(), mapped, X, back, out=out, overwrite=overwrite, remove=remove
+        )
 
     def project(self, X: Any, scaling: int = 0, *, dim: Any = None, remove: Any = None) -> Any:
         """Scores of other fields with the scalings of EOF analysis, (n, k).
@@ -175,8 +177,10 @@ class LinearModel(RowPasses):
         back = self._back_projection(again).of_modes(chosen, mean)
         if lazy:
             return lazy_rows_of_scores(result, scores, back, remove)
-        name = "reconstruction"
-        return rows_of_scores(self, name, scores, back, out=out, overwrite=overwrite, remove=remove)
+        mapped = partial(self._mapped, "reconstruction")
+        return rows_of_scores(
+            result, mapped, scores, back, out=out, overwrite=overwrite, remove=remove
+        )
 
     # -- how good is it -------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,10 @@ from streampca.accumulators import Accumulator, FeatureProjection, Reconstructio
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted_views import FittedViews
+from streampca.models.mapped_rows import MappedRows, plan_one_pass
 from streampca.models.projection import BackProjection, Likelihood, Projection, score_dtype
-from streampca.passes import (
-    Candidate,
-    Execution,
-    PassResult,
-    PassSpec,
-    Plan,
-    easier_axis,
-    make_plan,
-    pass_spec,
-    run,
-)
-from streampca.store import MemorySink, ZarrSink
-from streampca.store.sinks import chunk_for
+from streampca.passes import Execution, PassResult, Plan, easier_axis, pass_spec, run
+from streampca.store import ZarrSink
 
 
 class RowPasses(FittedViews):
@@ -60,13 +49,11 @@ class RowPasses(FittedViews):
 
     def _project(self, matrix: ChunkedMatrix, projection: Any) -> Array:
         """(n, k) in memory, by samples or, where blocks of samples would be huge, by features."""
-        n, k = matrix.shape[0], len(projection.components)
         dtype = score_dtype(matrix.dtype)
         if easier_axis(matrix) == 1:
             return np.asarray(self._scores_by_features(matrix, projection), dtype=dtype)
-        sink = MemorySink(n, k, dtype)
-        self._map_rows("transform", matrix, projection, sink, projection.scratch_nbytes(matrix))
-        return sink.values
+        rows = self._mapped("transform", matrix, projection)
+        return rows.in_memory(len(projection.components), dtype)
 
     def _transform_into(
         self,
@@ -83,21 +70,15 @@ class RowPasses(FittedViews):
             sink.write(0, self._project(matrix, projection))
             sink.finish()
             return sink.array
-        scratch = projection.scratch_nbytes(matrix)
-        plan = self._small_plan(matrix, self._map_spec("transform", scratch, 0))
-        edges = plan.passes[0].edges
-        sink = ZarrSink(out, n, k, dtype, chunk=chunk_for(edges), overwrite=overwrite)
-        self._map_rows("transform", matrix, projection, sink, scratch)
-        return sink.array
+        rows = self._mapped("transform", matrix, projection)
+        return rows.written(out, k, dtype, overwrite=overwrite)
 
     def _log_likelihoods(self, matrix: ChunkedMatrix) -> Array:
         """(n,) log-likelihoods, by samples or by features."""
         likelihood = self._likelihood(matrix.design is None)
         if easier_axis(matrix) == 1:
             return self._likelihood_by_features(matrix, likelihood)
-        sink = MemorySink(matrix.shape[0], 1)
-        self._map_rows("score", matrix, likelihood, sink, likelihood.scratch_nbytes(matrix))
-        return sink.values[:, 0]
+        return self._mapped("score", matrix, likelihood).in_memory(1)[:, 0]
 
     def _errors(self, matrix: ChunkedMatrix) -> tuple[Array, int]:
         """((k + 1,) summed squared errors of 0, 1, ..., k components, rows): one pass."""
@@ -167,7 +148,7 @@ class RowPasses(FittedViews):
         spec = pass_spec(
             name, matrix, axis, list(accumulators.values()), kept_nbytes=kept, stored=True
         )
-        plan = self._small_plan(matrix, spec)
+        plan = plan_one_pass(matrix, spec, self.memory_limit)
         execution = self._execution(plan)
         return run(
             plan.passes[0],
@@ -177,35 +158,18 @@ class RowPasses(FittedViews):
             execution=execution,
         )
 
-    def _map_rows(
+    def _mapped(
         self,
         name: str,
         matrix: ChunkedMatrix,
         function: Any,
-        sink: Any,
-        scratch: Callable[[int], int],
         side_inputs: dict[str, Any] | None = None,
-    ) -> None:
-        """One planned pass that maps blocks of samples into a sink."""
-        plan = self._small_plan(matrix, self._map_spec(name, scratch, sink.nbytes_in_memory()))
-        run(
-            plan.passes[0],
-            matrix,
-            maps={"rows": function},
-            sinks={"rows": sink},
-            side_inputs=side_inputs,
-            execution=self._execution(plan),
-        )
-
-    def _map_spec(self, name: str, scratch: Callable[[int], int], kept: int) -> PassSpec:
-        model = self._fitted().require_components().nbytes
-        return PassSpec(name, 0, 0, 0, scratch=scratch, kept_nbytes=kept + model, stored=True)
-
-    def _small_plan(self, matrix: ChunkedMatrix, spec: PassSpec) -> Plan:
-        """A plan for one pass that needs no solver."""
-        plan = make_plan(matrix, spec.name, [Candidate(spec.name, "", (spec,))], self.memory_limit)
-        plan.check_machine()
-        return plan
+        stored: bool = True,
+    ) -> MappedRows:
+        """What a function makes of every block of samples, by one planned pass."""
+        kept = self._fitted().require_components().nbytes
+        limits = (self.memory_limit, self.scheduler, self.progress)
+        return MappedRows(name, matrix, function, kept, *limits, stored, side_inputs)
 
     def _execution(self, plan: Plan) -> Execution:
         return Execution.of(plan, self.scheduler, self.progress)

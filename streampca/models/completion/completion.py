@@ -23,13 +23,9 @@ from streampca.models.completion.trace import Sweep
 from streampca.models.labelled_rows import completed_like
 from streampca.models.linear import LinearModel
 from streampca.models.projection import BackProjection, score_dtype
-from streampca.passes import PassCost, PassSpec, Plan, check_workers, find_client, run
+from streampca.passes import PassCost, Plan, check_workers, find_client
 from streampca.passes.lazy import is_dask_array, map_rows
 from streampca.sources import as_matrix, counted
-from streampca.store import MemorySink, ZarrSink
-from streampca.store.sinks import chunk_for
-
-WRITTEN_NBYTES = 16 << 20  # of completed rows in a chunk
 
 
 class Completion(LinearModel):
@@ -158,16 +154,10 @@ class Completion(LinearModel):
             apply = partial(solve.apply, missing_value=self.missing_value, absent=absent)
             return map_rows(X, apply, k, score_dtype(X.dtype))
         matrix = self._observed(self._matrix(X, dim, remove))
-        scratch, dtype = solve.scratch_nbytes(matrix), score_dtype(matrix.dtype)
-        if out is None:
-            held = MemorySink(matrix.shape[0], k, dtype)
-            self._map_rows("transform", matrix, solve, held, scratch)
-            return self._wrap_scores(X, matrix, held.values)
-        plan = self._small_plan(matrix, self._map_spec("transform", scratch, 0))
-        edges = plan.passes[0].edges
-        sink = ZarrSink(out, matrix.shape[0], k, dtype, chunk=chunk_for(edges), overwrite=overwrite)
-        self._map_rows("transform", matrix, solve, sink, scratch)
-        return sink.array
+        rows, dtype = self._mapped("transform", matrix, solve), score_dtype(matrix.dtype)
+        if out is not None:
+            return rows.written(out, k, dtype, overwrite=overwrite)
+        return self._wrap_scores(X, matrix, rows.in_memory(k, dtype))
 
     def impute(
         self,
@@ -196,26 +186,12 @@ class Completion(LinearModel):
     ) -> Any:
         """X with its holes filled, or all of its cells by the model."""
         matrix = self._observed(self._matrix(X, dim))
-        n, p = matrix.shape
-        dtype = score_dtype(matrix.dtype)
+        p, dtype = matrix.shape[1], score_dtype(matrix.dtype)
         fill = FillHoles(self._solver_of_rows(), np.dtype(dtype), everywhere)
-        scratch = fill.scratch_nbytes(matrix)
-        kept = self._fitted().require_components().nbytes
-        spec = PassSpec("impute", 0, 0, 0, scratch=scratch, kept_nbytes=kept)
-        sink: Any
-        if out is None:
-            sink = MemorySink(n, p, dtype)
-        else:
-            edges = self._small_plan(matrix, spec).passes[0].edges
-            most = max(1, WRITTEN_NBYTES // max(1, np.dtype(dtype).itemsize * p))
-            sink = ZarrSink(out, n, p, dtype, chunk=chunk_for(edges, most=most),
-                            dims=("sample", "feature"), overwrite=overwrite)  # fmt: skip
-        plan = self._small_plan(matrix, spec)
-        run(plan.passes[0], matrix, maps={"rows": fill}, sinks={"rows": sink},
-            execution=self._execution(plan))  # fmt: skip
+        rows = self._mapped("impute", matrix, fill, stored=False)
         if out is not None:
-            return sink.array
-        return completed_like(X, matrix, self._feature_labels(), sink.values)
+            return rows.written(out, p, dtype, dims=("sample", "feature"), overwrite=overwrite)
+        return completed_like(X, matrix, self._feature_labels(), rows.in_memory(p, dtype))
 
     def predict(self, rows: Any, columns: Any = None) -> Any:
         """(cells,) values of the model at these cells of the data of the fit, observed or not.
@@ -261,9 +237,7 @@ class Completion(LinearModel):
         """
         matrix = self._observed(self._matrix(X, remove=remove))
         errors = ObservedErrors(self._solver_of_rows())
-        sink = MemorySink(matrix.shape[0], 1)
-        self._map_rows("errors", matrix, errors, sink, errors.scratch_nbytes(matrix))
-        return float(np.mean(sink.values))
+        return float(np.mean(self._mapped("errors", matrix, errors).in_memory(1)))
 
     def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:
         """(r + 1,) share of the variance that 0, 1, ..., r components of the estimate carry.

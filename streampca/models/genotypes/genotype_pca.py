@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -30,7 +30,7 @@ from streampca.passes import PassCost, Plan, check_workers, easier_axis, find_cl
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL
-from streampca.store import MemorySink, labelled_columns, occupied
+from streampca.store import labelled_columns, occupied
 
 OUTPUTS = ("loadings", "relationship")  # parameters that are paths of new Zarr groups
 
@@ -270,15 +270,9 @@ class GenotypePCA(LinearModel):
             parts = {"scores": FeatureProjection(**settings), "rows": RowMissing()}
             done = self._fold_all("transform", everyone, 1, parts, operands)
             return done["scores"].projected(), done["rows"].counts()
-        projection = Projection.of(self.result_, False, "mean")
-        width = len(projection.components) + 1
-        sink = MemorySink(everyone.shape[0], width)
-        beside = projection.scratch_nbytes(everyone)
-        both = ScoresAndHoles(projection)
-        self._map_rows(
-            "transform", everyone, both, sink, lambda length: beside(length) + 8 * width * length
-        )
-        return sink.values[:, :-1].copy(), sink.values[:, -1].astype(np.int64)
+        both = ScoresAndHoles(Projection.of(self.result_, False, "mean"))
+        values = self._mapped("transform", everyone, both).in_memory(both.width)
+        return values[:, :-1].copy(), values[:, -1].astype(np.int64)
 
     # -- results --------------------------------------------------------------------------------
 
@@ -325,6 +319,16 @@ class ScoresAndHoles:
 
     def __call__(self, block: Block) -> Array:
         return np.hstack([self.projection(block), block.row_missing[:, None]], dtype=np.float64)
+
+    @property
+    def width(self) -> int:
+        """k + 1."""
+        return len(self.projection.components) + 1
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        """Of the projection, and of the columns that are put together."""
+        beside = self.projection.scratch_nbytes(matrix)
+        return lambda length: beside(length) + 8 * self.width * length
 
 
 def _refuse_outputs(paths: Mapping[str, str]) -> None:

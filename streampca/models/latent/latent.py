@@ -17,7 +17,6 @@ from streampca.models.linear import LinearModel
 from streampca.models.projection import BackProjection
 from streampca.passes import easier_axis
 from streampca.sources import counted
-from streampca.store import MemorySink
 
 
 class LatentModel(LinearModel):
@@ -139,10 +138,8 @@ class LatentModel(LinearModel):
             means, covariances, _ = posterior(self._information(tables, len(b)), b)
             return means * factor, covariances * scale
         rows: PosteriorRows = PosteriorRows.of(result, self.missing, matrix.design is None)
-        sink = MemorySink(matrix.shape[0], k + k * (k + 1) // 2)
-        self._map_rows("posterior", matrix, rows, sink, rows.scratch_nbytes(matrix))
-        covariances = unpacked(sink.values[:, k:], k)
-        return sink.values[:, :k] * factor, covariances * scale
+        packed = self._mapped("posterior", matrix, rows).in_memory(k + k * (k + 1) // 2)
+        return packed[:, :k] * factor, unpacked(packed[:, k:], k) * scale
 
     # -- the model itself -------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import zarr
 import streampca
 import streampca.models.completion.fit as fit_module
 from streampca import HardImpute, SoftImpute
-from streampca.errors import AccuracyWarning, InvalidInputError
+from streampca.errors import AccuracyWarning, InvalidInputError, MemoryLimitError
 from streampca.kernels.holdout import chosen, line_keys
 from streampca.kernels.least_squares import packed_products, solve_packed, unpacked
 from tests.models.completions import centred, estimate_of, with_holes
@@ -172,6 +172,17 @@ def test_holes_are_filled_on_disk_as_in_memory(tmp_path: Any) -> None:
     np.testing.assert_allclose(HardImpute(3).fit(seen).impute(seen), completed, atol=1e-2)
     with pytest.raises(InvalidInputError, match="outside"):
         model.predict([150], [0])
+
+
+def test_a_completed_matrix_that_does_not_fit_is_refused_before_it_is_made(tmp_path: Any) -> None:
+    x, _ = with_holes(40, 200, 2)
+    model = HardImpute(2, max_passes=4, memory_limit="600MiB").fit(x)
+    path = str(tmp_path / "long.zarr")
+    zarr.create_array(path, shape=(1_000_000, 200), chunks=(2000, 200), dtype="f8")
+    long = streampca.open(path, missing_chunks="fill")
+    with pytest.raises(MemoryLimitError, match="smallest limit"):
+        model.impute(long)
+    assert not long.reads().chunks
 
 
 def test_labels_come_back() -> None:
