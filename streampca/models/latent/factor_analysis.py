@@ -186,7 +186,8 @@ class FactorAnalysis(LatentModel):
         self.n_features_in_ = matrix.shape[1]
         how = settings if steps is None else settings | {"missing": "mean"}
         found = fit_factors(plan, matrix, how, execution, weights)
-        if steps is not None and found.has_holes:
+        holes = found.partly_missing
+        if steps is not None and self._has_holes(matrix, holes, weights, execution.costs):
             again = self._execution(steps)
             again.checkpoint, again.n_passes = self.checkpoint, whole.n_passes
             again.costs, again.checkpoints = execution.costs, execution.checkpoints

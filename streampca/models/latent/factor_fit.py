@@ -48,9 +48,9 @@ class FactorFit:
     gain: float = 0.0
 
     @property
-    def has_holes(self) -> bool:
-        """Whether features that vary have missing cells."""
-        return self.missing is not None and bool(np.any(self.missing[self.live] > 0))
+    def partly_missing(self) -> Array:
+        """(holes,) the features that vary and have missing cells."""
+        return self.live[:0] if self.missing is None else self.live[self.missing[self.live] > 0]
 
 
 def check_factors(settings: dict[str, Any], p: int) -> None:

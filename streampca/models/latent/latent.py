@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import FeaturePosterior
+from streampca.accumulators import FeaturePosterior, Moments
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
 from streampca.kernels.posterior import posterior, unpacked
@@ -14,8 +14,9 @@ from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.latent.result import LatentDecomposition
 from streampca.models.latent.rows import BARTLETT, FactorScores, LatentLikelihood, PosteriorRows
 from streampca.models.linear import LinearModel
+from streampca.models.mapped_rows import plan_one_pass
 from streampca.models.projection import BackProjection
-from streampca.passes import easier_axis
+from streampca.passes import PassCost, easier_axis, pass_spec, run
 from streampca.sources import counted
 
 
@@ -39,6 +40,25 @@ class LatentModel(LinearModel):
         X = counted(X)
         self.fit(X, dim=dim, sample_weight=sample_weight)  # type: ignore[call-arg]
         return self._scores_of_fit(X, dim, getattr(self, "remove", None))
+
+    def _has_holes(
+        self, matrix: ChunkedMatrix, features: Array, weights: Array | None, costs: list[PassCost]
+    ) -> bool:
+        """Whether samples that count have holes: where some weigh 0, one more read says it.
+
+        features : numbers of those that have missing cells in any sample.
+        """
+        if not len(features) or weights is None or weights.all():
+            return len(features) > 0
+        spec = pass_spec("holes", matrix, easier_axis(matrix), [Moments()], stored=True)
+        plan = plan_one_pass(matrix, spec, self.memory_limit)
+        execution = self._execution(plan)
+        counts = (weights > 0).astype(np.float64)
+        done = run(plan.passes[0], matrix, accumulators={"columns": Moments()}, weights=counts,
+                   execution=execution)  # fmt: skip
+        costs += execution.costs
+        seen = done["columns"].columns().weight[features]
+        return bool(np.any((seen > 0) & (seen < counts.sum())))
 
     # -- rows -------------------------------------------------------------------------------
 

@@ -15,7 +15,12 @@ from streampca.models.assemble import provenance
 from streampca.models.given import resolve_given
 from streampca.models.latent.em import em_plan, joined_plan
 from streampca.models.latent.latent import LatentModel
-from streampca.models.latent.ppca_fit import LARGEST, fewest_around_holes, fit_by_em, has_holes
+from streampca.models.latent.ppca_fit import (
+    LARGEST,
+    fewest_around_holes,
+    fit_by_em,
+    partly_missing,
+)
 from streampca.models.latent.ppca_result import (
     ProbabilisticDecomposition,
     bic_of,
@@ -156,12 +161,13 @@ class PPCA(LatentModel):
         plan.check_machine()
         base = self._pca(matrix).fit(matrix, sample_weight=sample_weight)
         start, costs = base.result_, list(base.cost_)
-        if self._iterates(matrix) and has_holes(start):
+        weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
+        iterates = self._iterates(matrix)
+        if iterates and self._has_holes(matrix, partly_missing(start), weights, costs):
             em = self._em_plan(matrix)
             execution = self._execution(em)
             execution.checkpoint, execution.costs = self.checkpoint, costs
             execution.n_passes = base.plan_.n_passes + em.n_passes
-            weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
             given = (execution, weights)
             if self.n_components == BIC:
                 count = fewest_around_holes(em, matrix, start, self.tol, *given)

@@ -108,8 +108,6 @@ def first_state(result: Decomposition) -> LatentState:
     return LatentState(np.ascontiguousarray(loadings), level, np.array(result.mean))
 
 
-def has_holes(result: Decomposition) -> bool:
-    """Whether features that are used have missing cells."""
-    missing = np.array(result.missing)
-    missing[result.dropped] = 0
-    return bool(missing.any())
+def partly_missing(result: Decomposition) -> Array:
+    """(holes,) the features that are used and have missing cells."""
+    return np.setdiff1d(np.flatnonzero(np.asarray(result.missing)), result.dropped)

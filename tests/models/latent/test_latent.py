@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse
+import zarr
 from scipy.stats import multivariate_normal
 
 from streampca import PPCA, FactorAnalysis
@@ -107,3 +108,25 @@ def test_bartlett_scores_of_rows_with_holes():
         w = model.loadings_[seen] / root[:, None]
         expected = np.linalg.lstsq(w, Z[i, seen] / root, rcond=None)[0]
         np.testing.assert_allclose(scores[i], expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("make", [PPCA, lambda k: FactorAnalysis(k, missing="em")])
+def test_holes_of_a_sample_of_weight_0_change_nothing(make, axis, tmp_path):
+    """Neither the closed form nor its ddof; holes of others count."""
+    X = planted(holes=0.0)
+    weights = np.ones(len(X))
+    weights[[7, 50]] = 0.0
+    plain = make(2).fit(np.delete(X, [7, 50], axis=0))
+    X[7, 3] = X[50, :] = np.nan
+    source = zarr.create_array(str(tmp_path / "x"), shape=X.shape, dtype="f8",
+                               chunks=(30, 9) if axis == 0 else (120, 3))  # fmt: skip
+    source[:] = X
+    model = make(2).fit(source, sample_weight=weights)
+    np.testing.assert_allclose(model.get_covariance(), plain.get_covariance(), rtol=1e-8)
+    assert model.log_likelihood_ == pytest.approx(plain.log_likelihood_, rel=1e-10)
+    assert not len(model.trace_)
+    assert [cost.name for cost in model.cost_][-1] == "holes"
+    X[8, 3] = np.nan
+    model = make(2).fit(X, sample_weight=weights)
+    assert len(model.trace_)
