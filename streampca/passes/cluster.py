@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 import uuid
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from streampca.errors import ClusterError, InvalidInputError
+from streampca.passes.execution import Execution
 from streampca.passes.flight import Flight
+from streampca.passes.fold import Fold
+from streampca.passes.merging import Merging
 from streampca.passes.parcel import Parcel, Terms, fold_on_worker
+from streampca.passes.remote_total import LostError
 from streampca.passes.settings import setting
-from streampca.passes.span import SpanResult
 from streampca.passes.work import Work
 from streampca.passes.workers import await_worker, our_version, running, strangers
 
@@ -76,38 +78,44 @@ def _connect(address: str) -> Any:
     return client
 
 
-def run_on_cluster(client: Any, work: Work, todo: list[tuple[int, range]], ahead: int,
-                   take: Callable[[int, SpanResult], int]) -> None:  # fmt: skip
-    """Submit spans in order, keep a few in flight, hand results over in order.
+def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) -> None:
+    """Submit spans in order, keep a few in flight, merge them in order.
 
     Operands and maps are stored on the workers once and named by their future. A worker that
     dies loses its spans, which the scheduler runs again; where operands died with it they are
-    sent again, and the next span alone, so that the one that workers die of is known. Raises
-    ClusterError where workers die of a span, or the scheduler is gone.
+    sent again, and the next span alone, so that the one that workers die of is known. Where the
+    total dies with it, spans are folded again from where it was fetched last. Raises ClusterError
+    where workers die of a span, or the scheduler is gone.
     """
     edges = work.matrix.edges
     work.hold = tuple(name for name, sink in work.sinks.items() if not sink.concurrent(edges))
-    pending = deque(todo)
-    attempts, left = 0, len(pending)
-    while pending:
+    merging = Merging(client, fold, execution, can_leave=bool(work.accumulators) and not work.hold)
+    attempts = 0
+    while fold.next < len(fold.spans):
+        before = fold.next
         try:
-            _submit(client, work, pending, ahead, take, alone=attempts > 0)
+            _submit(client, work, fold, merging, execution.blocks_ahead, alone=attempts > 0)
+        except LostError:
+            merging.lost()
         except Exception as error:
-            attempts = attempts + 1 if len(pending) == left else 1  # in a row, of the same span
-            left = len(pending)
-            kind = type(error).__name__
+            merging.saved()
+            attempts = attempts + 1 if fold.next == before else 1  # in a row, of the same span
+            span, kind = fold.spans[fold.next], type(error).__name__
             if isinstance(error, NotStored) and attempts < ATTEMPTS:
                 continue
             if kind == "KilledWorker":
-                raise _died(error, pending[0][1], "every worker that folded them died") from error
+                raise _died(error, span, "every worker that folded them died") from error
             if kind not in ("FutureCancelledError", "CancelledError", "NotStored"):
                 raise
             if not (work.operands or work.maps):
-                raise _died(error, pending[0][1], f"the cluster gave them up: {error}") from error
+                raise _died(error, span, f"the cluster gave them up: {error}") from error
             if attempts == ATTEMPTS:
                 why = f"{ATTEMPTS} times in a row the workers died; see their logs"
                 why += f" ({error})" if isinstance(error, NotStored) else ""
-                raise _died(error, pending[0][1], why) from error
+                raise _died(error, span, why) from error
+        except BaseException:  # Ctrl-C
+            merging.saved()
+            raise
 
 
 class NotStored(ClusterError):
@@ -146,8 +154,8 @@ def _died(error: Exception, span: range, why: str) -> ClusterError:
     return made
 
 
-def _submit(client: Any, work: Work, pending: deque[tuple[int, range]], ahead: int,
-            take: Callable[[int, SpanResult], int], alone: bool) -> None:  # fmt: skip
+def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
+            alone: bool) -> None:  # fmt: skip
     """Until all spans are taken.  alone : the others wait until the first one is."""
     import dask
 
@@ -169,16 +177,19 @@ def _submit(client: Any, work: Work, pending: deque[tuple[int, range]], ahead: i
                 priority=trial, **where,
             )  # fmt: skip
 
-    flight, todo = Flight(client, send), deque(pending)
+    flight, todo = Flight(client, send), deque(range(fold.next, len(fold.spans)))
     try:
         while todo or flight:
             while todo and flight.has_room() and not (alone and flight):
-                flight.add(*todo.popleft())
-            result = flight.first()
-            take(flight.spans[0].number, result)
+                number = todo.popleft()
+                flight.add(number, fold.spans[number])
+            number = fold.next
+            total = merging.place(flight, more=bool(todo))
+            result = flight.first(total)
+            fold.take_remote(number, result)
             del result  # or it lives beside the next one
             flight.landed()
-            pending.popleft()
+            merging.fetch_if_due()
             alone = False
     finally:
         flight.cancel()

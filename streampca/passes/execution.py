@@ -46,6 +46,7 @@ class Execution:
     pass_number, n_passes : told by the fit before each pass. After the last one the checkpoints
         of all are dropped.
     keeps : False where a fit saves what its passes give itself: a finished one leaves nothing.
+    plan : of the whole fit, if there is one: it knows what a worker needs.
     costs, checkpoints : one more after each pass.
     """
 
@@ -58,13 +59,14 @@ class Execution:
     pass_number: int = 1
     n_passes: int = 1
     keeps: bool = True
+    plan: Plan | None = None
     costs: list[PassCost] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
 
     @classmethod
     def of(cls, plan: Plan, scheduler: Any = None, progress: Any = None) -> Execution:
         """As the plan says; scheduler and progress as the models take them."""
-        return cls(plan.lanes, plan.blocks_ahead, scheduler, resolve(progress))
+        return cls(plan.lanes, plan.blocks_ahead, scheduler, resolve(progress), plan=plan)
 
     def finished(self) -> None:
         """The fit is done, perhaps in less passes than planned: drop its checkpoints."""

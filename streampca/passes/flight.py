@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streampca.errors import ClusterError, NoAnswerError, StreamPCAError, StuckWorkerWarning
+from streampca.passes.remote_total import LostError, RemoteTotal
 from streampca.passes.settings import setting
 from streampca.passes.span import SpanResult
 from streampca.passes.workers import (
@@ -22,6 +23,7 @@ from streampca.passes.workers import (
 
 COUNT_SECONDS = 2.0  # how often the cluster is asked for its lanes: they come and go
 SLOWER = 8.0  # times the longest span so far that another may take
+RETRY_SECONDS = 0.2  # between trials to bring a span to the worker that merges
 
 
 @dataclass
@@ -85,17 +87,23 @@ class Flight:
         future = self.send(number, blocks, 0, self._others)
         self.spans.append(Span(number, blocks, future, self.strange))
 
-    def first(self) -> SpanResult:
-        """What the first one gave; :meth:`landed` lets go of it. Raises what the task raised."""
+    def first(self, total: RemoteTotal | None = None) -> SpanResult:
+        """What the first one gave; :meth:`landed` lets go of it. Raises what the task raised.
+
+        total : takes its accumulators in; they do not come here.
+        """
         span, begun = self.spans[0], time.monotonic()
         patience = setting("pause-timeout")
         while True:
             try:
-                if finished(span.future, patience / 4):
-                    result = self._fetched(span, 4 * patience)
+                trouble = None
+                if not finished(span.future, patience / 4):
+                    trouble = self._trouble(span, time.monotonic() - begun)
+                elif (result := self._taken(span, total, 4 * patience)) is not None:
                     self.longest = max(self.longest, time.monotonic() - begun)
                     return result
-                trouble = self._trouble(span, time.monotonic() - begun)
+            except LostError:
+                raise
             except Exception as error:
                 if self._astray(span, error):
                     self._again(span)
@@ -120,22 +128,38 @@ class Flight:
         for span in self.spans:
             span.future.cancel()
 
+    def _taken(self, span: Span, total: RemoteTotal | None, patience: float) -> SpanResult | None:
+        """The result; None where it was lost meanwhile, and is computed again."""
+        if total is None or span.future.status in ("error", "cancelled"):
+            return self._fetched(span, patience)
+        begun = time.monotonic()
+        while span.future.status == "finished":
+            if (result := total.merge(span.number, span.future)) is not None:
+                return result
+            if time.monotonic() - begun >= patience:
+                raise self._late(span, patience)
+            time.sleep(RETRY_SECONDS)
+        return None
+
     def _fetched(self, span: Span, patience: float) -> SpanResult:
         """The result; NoAnswerError where the worker that holds it does not give it."""
         try:
             result: SpanResult | StreamPCAError = span.future.result(timeout=patience).content
         except Exception as error:
             if isinstance(error, TimeoutError) and span.future.status != "error":
-                holders = self.client.who_has([span.future]).get(span.future.key, ())
-                late = NoAnswerError(f"no result of {span} came within {patience:g} s")
-                late.worker = next(iter(holders), "")  # type: ignore[attr-defined]
-                raise late from None
+                raise self._late(span, patience) from None
             if not hasattr(error, "__notes__"):  # not from our code: the worker died of it, perhaps
                 error.add_note(f"while {span} were folded on a worker")
             raise
         if isinstance(result, StreamPCAError):
             raise result
         return result
+
+    def _late(self, span: Span, patience: float) -> NoAnswerError:
+        holders = self.client.who_has([span.future]).get(span.future.key, ())
+        late = NoAnswerError(f"no result of {span} came within {patience:g} s")
+        late.worker = next(iter(holders), "")  # type: ignore[attr-defined]
+        return late
 
     @scheduler_answers()
     def _trouble(self, span: Span, waited: float) -> tuple[set[str], Exception] | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
+from streampca.accumulators import Accumulator
 from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.execution import Execution, PassCost
 from streampca.passes.progress import Advance
@@ -16,7 +18,11 @@ from streampca.passes.work import Work
 
 
 class Fold:
-    """Takes span results in any order, merges them in plan order, writes checkpoints."""
+    """Takes span results in any order, merges them in plan order, writes checkpoints.
+
+    While the total goes on elsewhere (:meth:`leave`), what comes has been merged there, and the
+    one here stays as it was until it is brought.
+    """
 
     def __init__(self, plan: PassPlan, work: Work, cost: PassCost, execution: Execution,
                  begun: float) -> None:  # fmt: skip
@@ -27,6 +33,7 @@ class Fold:
         self._whole = True  # False while a span is merged: the total is then neither here nor there
         self._closed = False  # nothing more is accepted
         self.begun = begun
+        self._left: tuple[int, PassCost, float] | None = None  # how far it was, since when
         self._waiting: dict[int, SpanResult] = {}
         self._lock = threading.Lock()
         self._progress = threading.Lock()
@@ -39,6 +46,7 @@ class Fold:
             self.next, self.total = self.checkpoint.resume(self.total)
             cost.resumed_blocks = sum(len(s) for s in self.spans[: self.next])
             self._done_blocks = cost.resumed_blocks
+        self._told = self.next  # spans before it were reported
 
     def take(self, number: int, result: SpanResult) -> int:
         """Accept a span; returns the number of the first span not yet merged."""
@@ -60,15 +68,39 @@ class Fold:
                 self.cost.most_live_blocks = max(self.cost.most_live_blocks, ready.live)
                 self.next += 1
                 self._whole = True
-                if self.checkpoint is not None and self.next < len(self.spans):
+                here = self._left is None
+                if here and self.checkpoint is not None and self.next < len(self.spans):
                     self.checkpoint.save_if_due(self.next, self.total)
             return self.next
 
     def take_remote(self, number: int, result: SpanResult) -> int:
         """Accept a span from a worker, and report its blocks."""
         first = self.take(number, result)
-        self.block_done(result.nbytes, result.n_blocks)
+        if number >= self._told:
+            self._told = number + 1
+            self.block_done(result.nbytes, result.n_blocks)
         return first
+
+    def leave(self) -> None:
+        """The total goes on elsewhere."""
+        self._left = (self.next, replace(self.cost), time.monotonic())
+
+    def overdue(self) -> bool:
+        """Whether it should be brought: more work would be lost with it than may be."""
+        return self._left is not None and time.monotonic() - self._left[2] >= self.execution.every
+
+    def bring(self, total: dict[str, Accumulator]) -> None:
+        """It is here again, with all spans that were taken."""
+        self.total, self._left = total, None
+        if self.checkpoint is not None and self.next < len(self.spans):
+            self.checkpoint.save_if_due(self.next, self.total)
+
+    def go_back(self) -> None:
+        """It is lost: what was taken since it left is to be folded again."""
+        if self._left is not None:
+            self.next, cost, _ = self._left
+            vars(self.cost).update(vars(cost))
+            self._left = None
 
     def block_done(self, nbytes: int, blocks: int = 1) -> None:
         """Report processed blocks."""
@@ -93,6 +125,7 @@ class Fold:
         if not self._lock.acquire(timeout=PATIENCE):
             return  # within a merge or a write that does not end
         try:
+            self.go_back()
             if self.checkpoint is not None and self._whole:
                 self.checkpoint.save(self.next, self.total)
         except Exception as failure:  # the first error is the one to report

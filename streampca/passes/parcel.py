@@ -23,9 +23,14 @@ class Parcel:
         self.content = content
 
     def __reduce__(self) -> Any:
-        from distributed.protocol.pickle import dumps  # cloudpickle where it must be
-
         return _unpack, (dumps(self.content),)
+
+
+def dumps(content: Any) -> bytes:
+    """Pickled in one piece, by cloudpickle where it must be."""
+    from distributed.protocol import pickle as theirs
+
+    return bytes(theirs.dumps(content))
 
 
 def _unpack(data: bytes) -> Parcel:

@@ -67,7 +67,7 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
     try:
         with single_threaded_blas():  # on a cluster too: spans are merged here
             if todo and client is not None:
-                run_on_cluster(client, work, todo, execution.blocks_ahead, fold.take_remote)
+                run_on_cluster(client, work, fold, execution)
             elif todo:
                 run_on_lanes(work, todo, execution, fold)
     except BaseException as error:

@@ -172,11 +172,9 @@ def running(client: Any) -> dict[str, str]:
 
 def check_workers(client: Any, plan: Plan) -> None:
     """Refuse a plan whose lanes do not fit into the workers' memory."""
-    process = plan.memory["process"]
-    interpreter = process["interpreter"] + process["libraries"] + LIBRARY_NBYTES["dask"]
     for address, worker in client.scheduler_info(n_workers=-1)["workers"].items():
         limit, lanes = worker.get("memory_limit"), worker["nthreads"]
-        need = interpreter + max((_on_worker(plan, one, lanes) for one in plan.passes), default=0)
+        need = max((_on_worker(plan, one, lanes) for one in plan.passes), default=0)
         if limit and need > limit:
             raise MemoryLimitError(
                 f"worker {address} may use {size(limit)}, and the plan needs {size(need)} on its "
@@ -185,12 +183,29 @@ def check_workers(client: Any, plan: Plan) -> None:
             )
 
 
-def _on_worker(plan: Plan, one: PassPlan, lanes: int) -> int:
-    """Bytes of one pass on a worker of so many lanes: no folded accumulators, all operands."""
-    terms = dict(plan.memory[one.name])
+@scheduler_answers()
+def roomy(client: Any, plan: Plan | None, one: PassPlan) -> set[str]:
+    """The workers that may hold the total of a pass beside their lanes."""
+    found = set()
+    named = (one,) if plan and one.name in plan.memory else plan.passes if plan else ()
+    for address, worker in client.scheduler_info(n_workers=-1)["workers"].items():
+        limit, lanes = worker.get("memory_limit"), worker["nthreads"]
+        need = max((_on_worker(plan, each, lanes, total=True) for each in named), default=0)
+        if not limit or need <= limit:
+            found.add(address)
+    return found
+
+
+def _on_worker(plan: Plan, one: PassPlan, lanes: int, total: bool = False) -> int:
+    """Bytes of one pass on a worker of so many lanes, which holds all operands.
+
+    total : and merges: the total, a copy of it to be sent, and the span that came, pickled too.
+    """
+    process, terms = plan.memory["process"], dict(plan.memory[one.name])
     planned = max(1, min(plan.lanes, len(one.spans)))
     partial = terms.pop("partial accumulators") // planned
-    kept = terms.pop("kept arrays")
-    del terms["folded accumulators"]
+    kept, folded = terms.pop("kept arrays"), terms.pop("folded accumulators")
     # per lane: its blocks, the span that it folds, and one that waits to be fetched
-    return kept + lanes * (sum(terms.values()) // planned + 2 * partial)
+    need = kept + lanes * (sum(terms.values()) // planned + 2 * partial)
+    need += 2 * (folded + partial) if total else 0
+    return need + process["interpreter"] + process["libraries"] + LIBRARY_NBYTES["dask"]

@@ -1,0 +1,327 @@
+"""The total of a pass lies on a worker while it goes on, and nothing is lost with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pass_matrices import Sum, ToyMatrix, Unread, same_bits, toy_plan, wild
+
+from streampca.accumulators import Accumulator
+from streampca.errors import InvalidInputError
+from streampca.models import PCA
+from streampca.passes import Advance, Execution, PassResult, remote_total, run
+from streampca.passes.flight import Flight
+from streampca.passes.parcel import Parcel
+from streampca.passes.remote_total import LostError, RemoteTotal
+from streampca.passes.span import SpanResult
+from streampca.passes.workers import roomy
+
+SPANS = 24  # of two blocks
+
+
+@pytest.fixture
+def workers() -> Iterator[Any]:
+    """A client of two workers of one thread each, in this process."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, memory_limit=0,
+                     dashboard_address="127.0.0.1:0") as inside,
+        Client(inside, set_as_default=False) as client,
+    ):  # fmt: skip
+        yield client
+
+
+class Log:
+    """What went where.
+
+    merged : spans merged on a worker.  came : spans that came whole.  keepers : workers that had
+    the total.  brought : how often it came.
+    """
+
+    def __init__(self) -> None:
+        self.merged: list[int] = []
+        self.came: list[int] = []
+        self.keepers: list[str] = []
+        self.brought = 0
+
+
+@pytest.fixture
+def log(monkeypatch: Any) -> Log:
+    seen = Log()
+    merge, fetched, taken = RemoteTotal.merge, RemoteTotal.fetched, Flight._fetched
+
+    def spy_merge(self: Any, number: int, span: Any) -> Any:
+        if (result := merge(self, number, span)) is not None:
+            seen.merged.append(number)
+            assert not result.accumulators
+        if seen.keepers[-1:] != [self.keeper]:
+            seen.keepers.append(self.keeper)
+        return result
+
+    def spy_fetched(self: Any, *args: Any) -> Any:
+        found = fetched(self, *args)
+        seen.brought += 1
+        return found
+
+    def spy_taken(self: Any, span: Any, patience: float) -> Any:
+        seen.came.append(span.number)
+        return taken(self, span, patience)
+
+    monkeypatch.setattr(RemoteTotal, "merge", spy_merge)
+    monkeypatch.setattr(RemoteTotal, "fetched", spy_fetched)
+    monkeypatch.setattr(Flight, "_fetched", spy_taken)
+    return seen
+
+
+def summed(scheduler: Any, spans: int = SPANS, accumulator: Accumulator | None = None,
+           **more: Any) -> PassResult:  # fmt: skip
+    matrix = ToyMatrix(wild(20 * spans, 6))
+    return run(toy_plan(matrix, step=10, span=2), matrix,
+               accumulators={"s": accumulator or Sum()},
+               execution=Execution(scheduler=scheduler, **more))  # fmt: skip
+
+
+def state(done: PassResult) -> dict[str, Any]:
+    return done["s"].state() | {name: getattr(done.cost, name) for name in ("reads", "blocks")}
+
+
+def test_what_comes_to_the_client_does_not_grow(workers: Any, log: Log) -> None:
+    """The last spans in flight, and the total once, however long the pass is."""
+    lengths = (8, 24, 72)
+    for spans in lengths:
+        assert same_bits(state(summed("threads", spans)), state(summed(workers, spans)))
+    assert log.merged == [i for spans in lengths for i in range(spans - 4)]
+    assert log.came == [i for spans in lengths for i in range(spans - 4, spans)]
+    assert log.brought == len(lengths)
+
+
+def test_a_short_pass_is_merged_here(workers: Any, log: Log) -> None:
+    assert same_bits(state(summed("threads", 4)), state(summed(workers, 4)))
+    assert not log.merged
+    assert log.came == [0, 1, 2, 3]
+
+
+def test_it_is_fetched_once_an_interval(workers: Any, log: Log, tmp_path: Path) -> None:
+    """And goes on where it is; a checkpoint is written each time."""
+    seen: list[int] = []
+
+    def progress(advance: Advance) -> None:
+        seen.append(advance.blocks_done)
+
+    done = summed(workers, checkpoint=str(tmp_path), every=0.0, progress=progress)
+    assert same_bits(state(summed("threads")), state(done))
+    assert log.brought == SPANS - 4 + 1
+    assert len(log.keepers) == 1
+    assert seen == [2 * i for i in range(1, SPANS + 1)]
+
+
+failures: list[int] = []  # rows that were merged before
+
+
+class FailsThere(Sum):
+    """Its merge fails once, on a worker."""
+
+    def merge(self, other: Any) -> None:
+        there = threading.current_thread().name.startswith("asyncio")
+        if there and not failures and self.rows > 60:
+            failures.append(self.rows)
+            raise MemoryError("no room on this worker")
+        super().merge(other)
+
+
+def test_where_merging_fails_there_it_is_done_here(workers: Any, log: Log) -> None:
+    """Spans that were merged or in flight are folded again; each is counted and told once."""
+    failures.clear()
+    seen: list[int] = []
+
+    def progress(advance: Advance) -> None:
+        seen.append(advance.blocks_done)
+
+    done = summed(workers, accumulator=FailsThere(), progress=progress)
+    assert same_bits(state(summed("threads")), state(done))
+    first = failures[0] // 20  # spans that were in it
+    assert log.merged[:first] == list(range(first))
+    again = log.came[: first + 4]
+    assert again == list(range(first + 4))  # here, with those in flight
+    assert log.merged[first:] == list(range(first + 4, SPANS - 4))
+    assert seen == [2 * i for i in range(1, SPANS + 1)]
+
+
+class Refuses(Sum):
+    """Its merge raises an error of ours."""
+
+    def merge(self, other: Any) -> None:
+        if self.rows > 100:
+            raise InvalidInputError("no more than a hundred rows")
+        super().merge(other)
+
+
+def test_an_error_of_ours_is_raised_as_it_is(workers: Any, log: Log) -> None:
+    with pytest.raises(InvalidInputError, match="no more than a hundred rows"):
+        summed(workers, accumulator=Refuses())
+    assert log.merged
+    assert not log.came
+
+
+def test_ctrl_c_keeps_what_was_merged(workers: Any, log: Log, tmp_path: Path) -> None:
+    stop_at = 20
+
+    def progress(advance: Advance) -> None:
+        if advance.blocks_done == stop_at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        summed(workers, checkpoint=str(tmp_path), progress=progress)
+    assert log.brought == 1
+    done = summed(workers, checkpoint=str(tmp_path))
+    assert done.cost.resumed_blocks == stop_at
+    assert same_bits(summed("threads")["s"].state(), done["s"].state())
+
+
+@pytest.mark.slow
+def test_the_worker_that_merges_dies(new_client: Any, log: Log) -> None:
+    client = new_client(2, memory_limit=0)
+    pids = client.run(os.getpid)
+
+    def progress(advance: Advance) -> None:
+        if advance.blocks_done == 20:
+            os.kill(pids[log.keepers[0]], signal.SIGKILL)
+
+    done = summed(client, progress=progress)
+    assert same_bits(state(summed("threads")), state(done))
+    assert 0 in log.merged
+    assert 0 in log.came  # folded again
+
+
+def held(client: Any, keeper: str, empty: Accumulator | None = None,
+         patience: float = 20.0) -> tuple[RemoteTotal, Any]:  # fmt: skip
+    """A total on this worker, and two spans that are ready to be merged."""
+
+    def result(i: int) -> Parcel:
+        one = Sum()
+        one.total, one.rows = np.full(3, float(i)), 1
+        return Parcel(SpanResult({"s": one}, [], n_blocks=i))
+
+    total = RemoteTotal(client, keeper, {"s": empty or Sum()}, 0, patience)
+    futures = [client.submit(result, i, pure=False) for i in (0, 1)]
+    for future in futures:
+        future.result()
+    return total, futures
+
+
+def test_spans_are_taken_in_order_and_once(workers: Any) -> None:
+    keeper = min(workers.nthreads())
+    total, (first, second) = held(workers, keeper)
+    with pytest.raises(LostError, match="waits for span 0, and 1 came"):
+        total.merge(1, second)
+    assert total.merge(0, first).n_blocks == 0  # type: ignore[union-attr]
+    with pytest.raises(LostError, match="waits for span 1, and 0 came"):
+        total.merge(0, first)
+    with pytest.raises(LostError, match="waits for span 1, and is asked for those before 2"):
+        total.fetched(2)
+    before = total.fetched(1)["s"]
+    total.merge(1, second)
+    assert before.rows == 1  # a copy: the one there goes on
+    assert total.fetched(2)["s"].rows == 2
+
+
+def test_a_span_that_its_worker_has_not_is_not_merged(workers: Any) -> None:
+    total, (first, _) = held(workers, min(workers.nthreads()), patience=0.5)
+
+    def forget(key: str, dask_worker: Any) -> None:
+        dask_worker.data.pop(key, None)
+
+    workers.run(forget, first.key)
+    assert total.merge(0, first) is None
+    assert total.fetched(0)["s"].rows == 0
+
+
+def test_a_worker_that_is_gone_has_lost_it(workers: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(remote_total, "LOOK_SECONDS", 0.1)
+    keeper = min(workers.nthreads())
+    total, (first, _) = held(workers, keeper)
+    workers.retire_workers([keeper])
+    with pytest.raises(LostError, match=f"the total on worker {keeper}"):
+        total.merge(0, first)
+
+
+goes_on = threading.Event()
+
+
+class Hangs(Sum):
+    """Its merge takes until it is let go."""
+
+    def merge(self, other: Any) -> None:
+        goes_on.wait(30)
+
+
+def test_a_worker_that_is_not_heard_of_has_lost_it(workers: Any, monkeypatch: Any) -> None:
+    """It does not answer, and its connection is still there."""
+    keeper = min(workers.nthreads())
+    monkeypatch.setattr(remote_total, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(remote_total, "running", lambda client: {keeper: "silent"})
+    total, (first, _) = held(workers, keeper, Hangs())
+    try:
+        with pytest.raises(LostError, match="not heard of"):
+            total.merge(0, first)
+    finally:
+        goes_on.set()
+
+
+def test_a_total_that_nobody_wants_is_dropped(workers: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(remote_total, "EXPIRY_SECONDS", 0.02)
+    total, (first, _) = held(workers, min(workers.nthreads()))
+    total.merge(0, first)
+    key = total._future.key
+    time.sleep(0.1)
+    assert key in remote_total._totals
+    total.release()
+    deadline = time.monotonic() + 10
+    while key in remote_total._totals:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class Crowd:
+    """Workers of these memory limits, of one thread."""
+
+    def __init__(self, *limits: int | None) -> None:
+        self.limits = limits
+
+    def scheduler_info(self, n_workers: int = 5) -> dict[str, Any]:
+        assert n_workers == -1
+        return {"workers": {
+            f"w{i}": {"memory_limit": limit, "nthreads": 1} for i, limit in enumerate(self.limits)
+        }}  # fmt: skip
+
+
+def test_only_a_worker_with_room_holds_the_total() -> None:
+    """The total, a copy of it on its way, and a span that came, beside the lane."""
+    plan = PCA(5, svd_solver="scatter").plan(Unread((100_000, 4000), "float32", (1000, 4000)))
+    (one,) = plan.passes
+    terms, process = plan.memory[one.name], plan.memory["process"]
+    planned = min(plan.lanes, len(one.spans))
+    folded, partial = terms["folded accumulators"], terms["partial accumulators"] // planned
+    assert folded > 64 * 2**20
+    rest = sum(v for k, v in terms.items() if "accumulators" not in k and k != "kept arrays")
+    lane = rest // planned + 2 * partial + terms["kept arrays"]
+    least = lane + 2 * folded + 2 * partial + process["interpreter"] + process["libraries"]
+    client = Crowd(least, least + 2**30, None, 0)  # Dask's own libraries are in between
+    assert roomy(client, plan, one) == {"w1", "w2", "w3"}
+    assert roomy(client, None, one) == {"w0", "w1", "w2", "w3"}
+
+
+def test_without_room_everything_comes_here(workers: Any, log: Log, monkeypatch: Any) -> None:
+    monkeypatch.setattr("streampca.passes.merging.roomy", lambda *args: set())
+    assert same_bits(state(summed("threads")), state(summed(workers)))
+    assert not log.merged
+    assert log.came == list(range(SPANS))
