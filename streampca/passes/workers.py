@@ -186,12 +186,14 @@ def check_workers(client: Any, plan: Plan) -> None:
 @scheduler_answers()
 def roomy(client: Any, plan: Plan | None, one: PassPlan) -> set[str]:
     """The workers that may hold the total of a pass beside their lanes."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    if plan is None:
+        return set(workers)
+    named = (one,) if one.name in plan.memory else plan.passes  # "step 2" of "step"
     found = set()
-    named = (one,) if plan and one.name in plan.memory else plan.passes if plan else ()
-    for address, worker in client.scheduler_info(n_workers=-1)["workers"].items():
+    for address, worker in workers.items():
         limit, lanes = worker.get("memory_limit"), worker["nthreads"]
-        need = max((_on_worker(plan, each, lanes, total=True) for each in named), default=0)
-        if not limit or need <= limit:
+        if not limit or max(_on_worker(plan, each, lanes, total=True) for each in named) <= limit:
             found.add(address)
     return found
 
