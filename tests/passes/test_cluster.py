@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 import zarr
@@ -337,8 +338,13 @@ def test_operands_wait_for_a_worker() -> None:
 
 
 @pytest.mark.soak
-def test_fifty_rounds_of_dying_workers(new_client: Any) -> None:
+def test_fifty_rounds_of_dying_workers(new_client: Any, monkeypatch: Any) -> None:
     """F9: one or all die, once or twice in a pass; in every tenth round a block kills them."""
+    import distributed  # noqa: F401  (its settings, before one of them is changed)
+
+    # LocalCluster closes a nanny whose worker, however often it came back, is not there 15 s
+    # after a death
+    monkeypatch.setitem(dask.config.get("distributed.deploy"), "lost-worker-timeout", "1h")
     client, draw = new_client(2), random.Random(9)
     here, passes, deaths, slowest = states(slow_pass("threads", sleep=0.0)), 0, 0, 0.0
     for round_ in range(50):
