@@ -34,9 +34,15 @@ def posterior(information: Array, b: Array) -> tuple[Array, Array, Array]:
 
     information : (rows, k, k) symmetric positive definite, the precisions.  b : (rows, k).
 
+    The means of an explicit inverse are refined once: where a row hardly tells two factors apart,
+    and the noise is small, its likelihood would be wrong by tenths else.
+
     Cost: about 2 k^3 flops a row.  Source: any text on linear Gaussian models.
     """
     covariance = np.linalg.inv(information)
     covariance = 0.5 * (covariance + covariance.transpose(0, 2, 1))
     _, logdet = np.linalg.slogdet(information)
-    return np.einsum("ijk,ik->ij", covariance, b), covariance, logdet
+    means = np.einsum("ijk,ik->ij", covariance, b)
+    left = b - np.einsum("ijk,ik->ij", information, means)
+    means += np.einsum("ijk,ik->ij", covariance, left)
+    return means, covariance, logdet
