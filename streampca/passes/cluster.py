@@ -98,9 +98,10 @@ def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) ->
         except LostError:
             merging.lost()
         except Exception as error:
+            at, kind = fold.next, type(error).__name__
             merging.saved()
-            attempts = attempts + 1 if fold.next == before else 1  # in a row, of the same span
-            span, kind = fold.spans[fold.next], type(error).__name__
+            attempts = attempts + 1 if at == before else 1  # in a row, of the same span
+            span = fold.spans[at]
             if isinstance(error, NotStored) and attempts < ATTEMPTS:
                 continue
             if kind == "KilledWorker":

@@ -15,7 +15,7 @@ import pytest
 from pass_matrices import Sum, ToyMatrix, Unread, same_bits, toy_plan, wild
 
 from streampca.accumulators import Accumulator
-from streampca.errors import InvalidInputError
+from streampca.errors import ClusterError, InvalidInputError
 from streampca.models import PCA
 from streampca.passes import Advance, Execution, PassResult, remote_total, run
 from streampca.passes.flight import Flight
@@ -185,6 +185,29 @@ def test_ctrl_c_keeps_what_was_merged(workers: Any, log: Log, tmp_path: Path) ->
     done = summed(workers, checkpoint=str(tmp_path))
     assert done.cost.resumed_blocks == stop_at
     assert same_bits(summed("threads")["s"].state(), done["s"].state())
+
+
+class KilledWorker(Exception):
+    """As Dask says that workers died of a task."""
+
+
+def test_the_span_that_workers_die_of_is_named(workers: Any, log: Log, monkeypatch: Any) -> None:
+    """Though the total was lost with them, and the pass is back at its beginning."""
+    taken = Flight._taken
+
+    def dies(self: Any, span: Any, *args: Any) -> Any:
+        if span.number == 3:
+            raise KilledWorker
+        return taken(self, span, *args)
+
+    def gone(self: Any, *args: Any) -> Any:
+        raise LostError("gone")
+
+    monkeypatch.setattr(Flight, "_taken", dies)
+    monkeypatch.setattr(RemoteTotal, "fetched", gone)
+    with pytest.raises(ClusterError, match="blocks 6 to 7: every worker that folded them died"):
+        summed(workers)
+    assert log.merged == [0, 1, 2]
 
 
 @pytest.mark.slow
