@@ -9,9 +9,10 @@ import numpy as np
 
 from streampca.accumulators.base import Accumulator, refuse_incomplete, refuse_partly_missing
 from streampca.errors import InvalidInputError, NonFiniteError
-from streampca.kernels import Array, add_product, reciprocal, row_pieces, zeros
+from streampca.kernels import Array, reciprocal, row_pieces, zeros
 
-PIECE_NBYTES = 16 << 20  # of factor and rows together: the factor is turned in place, in pieces
+PIECE_NBYTES = 16 << 20  # of factor and rows together, whose products are summed
+CACHE_NBYTES = 1 << 20  # of pieces that are turned, and put where they came from
 
 
 class LeadingDirections(Accumulator):
@@ -146,15 +147,18 @@ class LeadingDirections(Accumulator):
         self.lost += float(cut.max(initial=0.0))
         self.lost_trace += float(cut.sum())
         turn = vectors[:, kept].T.astype(self.factor.dtype)
-        turns = [np.ascontiguousarray(turn[:, rows]) for rows in own]
         into = self.factor
         if len(kept) != k:
             into, self._spare = zeros((len(kept), m), turn.dtype, self._spare), None
-        for piece in columns:
-            fresh = np.zeros((len(kept), piece.stop - piece.start), turn.dtype)
-            for rotation, rows in zip(turns, parts, strict=True):
-                add_product(fresh, rotation, rows[:, piece])
-            into[:, piece] = fresh  # where the old rows were, if there are as many
+        narrow = row_pieces(m, total * self.factor.itemsize, CACHE_NBYTES)
+        room = np.empty(
+            (total, max((one.stop - one.start for one in narrow), default=0)), turn.dtype
+        )
+        for piece in narrow:
+            stack = room[:, : piece.stop - piece.start]
+            for rows, part in zip(own, parts, strict=True):
+                stack[rows] = part[:, piece]
+            into[:, piece] = turn @ stack  # where the old rows were, if there are as many
         self.factor = into
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:

@@ -20,7 +20,8 @@ MARGIN = 2.0  # residuals by which the largest value of the rest may exceed what
 class Certificate:
     """Bounds for every component, in units of explained variance and radians.
 
-    residual : (k,) ||C v - value v|| for the accumulated covariance C.
+    residual : (k,) ||C v - value v|| for the accumulated covariance C; where C v was taken for
+        its vector, which is nearer, still that of v.
     floor : what the arithmetic of the pass leaves uncertain in C (its spectral norm).
     variance_bound : (k,) on the error of explained_variance: the residual, or its square over
         the gap where that is smaller, and three times the floor.
@@ -106,6 +107,7 @@ def certify_ritz(
     divisor: float,
     passes: int,
     relative: float = 0.0,
+    multiplied: Array | None = None,
 ) -> Certificate:
     """A certificate for the k leading of d Ritz pairs (d,), from their residual norms.
 
@@ -116,7 +118,13 @@ def certify_ritz(
     by r_i / (value_i - tau) into the rest, and by the second-order coupling
     r_i |r| / (value_i - tau), over the gap, into the other leading ones. The best s counts.
 
+    Of what x leaves into the rest, C, S x / value has all but 1 / (value - C) - 1 / value, the
+    share |C r| / value |r|: C takes r, which no Ritz vector has a part in, to those after s by
+    their residuals, and else by the least tau. To make such vectors orthogonal changes them by no
+    more than the second-order coupling.
+
     total : trace of the whole matrix.  floor, divisor, passes, relative : as for :func:`certify`.
+    multiplied : (k,) True where not Ritz vector x but S x / value is what the angle is of.
     Source: Parlett 1998, "The Symmetric Eigenvalue Problem", theorems 11.7.1 and 11.8.1;
     Stewart and Sun 1990, "Matrix Perturbation Theory", theorem V.2.7.
     """
@@ -125,8 +133,8 @@ def certify_ritz(
     total, floor, divisor = total / unit, floor / unit, divisor / unit
     left = max(total - float(np.sum(values)), 0.0)
     angle, bound, gap = np.full(k, np.pi / 2), np.full(k, left), np.zeros(k)
-    for s in range(1, len(values) + 1):
-        tau = _rest(values, residual, s, total)
+    rests = [_rest(values, residual, s, total) for s in range(1, len(values) + 1)]
+    for s, tau in enumerate(rests, 1):
         if values[s - 1] <= tau:  # no gap here: what was found of a cluster may not be all of it
             continue
         coupling = float(np.linalg.norm(residual[:s]))
@@ -140,6 +148,12 @@ def certify_ritz(
                 continue
             inside = shift / room
             outside = (residual[i] + coupling * inside) / apart
+            if multiplied is not None and multiplied[i]:
+                taken = float(np.hypot(min(rests), np.linalg.norm(residual[s:])))
+                missed = min(1.0, (min(tau, taken) + coupling**2 / apart) / values[i])
+                share = _shares(values[:s], residual, i, coupling**2 / apart)
+                inside = 2.0 * residual[i] * share / apart
+                outside = (residual[i] * missed + coupling * inside) / apart
             sine = SAFETY * (float(np.hypot(inside, outside)) + floor / min(near, apart))
             if sine < min(np.sin(angle[i]), FIRST_ORDER):
                 angle[i], gap[i] = np.arcsin(sine), min(near, apart)
@@ -170,6 +184,12 @@ def _nearest(values: Array, i: int) -> float:
     """Distance of values[i] to the nearest other one; infinity where it is alone."""
     others = np.abs(np.delete(values, i) - values[i])
     return float(others.min(initial=np.inf))
+
+
+def _shares(values: Array, residual: Array, i: int, less: float) -> float:
+    """Norm of residuals over distances, which are ``less``, to values[i] of the other values."""
+    distance = np.abs(np.delete(values, i) - values[i]) - less
+    return float(np.linalg.norm(np.delete(residual[: len(values)], i) / distance))
 
 
 def residual_norms(lower: Array, spectrum: Spectrum, step: int = 256) -> Array:

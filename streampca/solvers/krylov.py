@@ -106,6 +106,21 @@ class KrylovSpace:
         """(m, k) float64 leading Ritz vectors."""
         return self._combined(self._basis, ritz.rotation[:, :k])
 
+    def multiplied(self, ritz: Ritz, k: int, which: Array) -> Array:
+        """(m, k) float64: the leading Ritz vectors, those of ``which`` (k,) multiplied by S.
+
+        S x / value, from the products, is nearer to an eigenvector than x by the largest value of
+        what was not searched over its own (:func:`certify_ritz`). Made orthogonal in order.
+        """
+        found = self.vectors(ritz, k)
+        some = np.flatnonzero(which)
+        if some.size:
+            turn = ritz.rotation[:, some] / ritz.values[some]
+            found[:, some] = self._combined(self._products, turn)
+            factor = np.linalg.cholesky(found.T @ found)
+            found = scipy.linalg.solve_triangular(factor, found.T, lower=True).T
+        return found
+
     def image_of(self, ritz: Ritz, k: int) -> Array:
         """(length, k) float64 images of the leading Ritz vectors, where images were kept."""
         return self._image(ritz.rotation[:, :k])

@@ -59,8 +59,13 @@ class Step:
     simple: np.ndarray  # (k,) whether the true value differs from all others
 
 
-def iterate(values: np.ndarray, width: int, steps: int, rng: np.random.Generator) -> Iterator[Step]:
-    """Block Krylov from the leading directions of a perturbed matrix, or from random columns."""
+def iterate(
+    values: np.ndarray, width: int, steps: int, rng: np.random.Generator, multiply: bool = False
+) -> Iterator[Step]:
+    """Block Krylov from the leading directions of a perturbed matrix, or from random columns.
+
+    multiply : judge the products of the vectors that are good already, not the vectors.
+    """
     m = len(values)
     true = np.linalg.qr(rng.standard_normal((m, m)))[0]
     matrix = (true * values) @ true.T
@@ -73,9 +78,13 @@ def iterate(values: np.ndarray, width: int, steps: int, rng: np.random.Generator
     for step in range(steps):
         space.add(block, matrix @ block)
         ritz = space.ritz()
-        found = space.vectors(ritz, K)
+        floor = 1e-15 * values[0]
+        which = (floor < ritz.residual[:K]) & (ritz.residual[:K] < 0.1 * ritz.values[:K])
+        which &= multiply
+        found = space.multiplied(ritz, K, which)
+        np.testing.assert_allclose(found.T @ found, np.eye(K), atol=1e-10)
         certificate = certify_ritz(
-            ritz.values, ritz.residual, K, values.sum(), 1e-15 * values[0], 1.0, step
+            ritz.values, ritz.residual, K, values.sum(), floor, 1.0, step, 0.0, which
         )
         inside = np.abs(np.sum(found * true[:, :K], axis=0))
         outside = np.linalg.norm(found - true[:, :K] * np.sum(found * true[:, :K], axis=0), axis=0)
@@ -96,12 +105,14 @@ def iterate(values: np.ndarray, width: int, steps: int, rng: np.random.Generator
     "seeds", [range(5), pytest.param(range(5, 50), marks=pytest.mark.slow)], ids=["few", "all"]
 )
 @pytest.mark.parametrize("kind", SPECTRA)
-def test_every_certificate_bounds_the_error_and_is_not_far_above(kind, seeds):
+@pytest.mark.parametrize("multiply", [False, True])
+def test_every_certificate_bounds_the_error_and_is_not_far_above(kind, seeds, multiply):
     ratios = []
     for seed in seeds:  # of ten kinds: 500 cases
         rng = np.random.default_rng([seed, list(SPECTRA).index(kind)])
         m, width = int(rng.integers(60, 130)), int(rng.choice([12, 20, 28]))
-        for step in iterate(SPECTRA[kind](m, rng), width, int(rng.integers(1, 6)), rng):
+        steps = int(rng.integers(1, 6))
+        for step in iterate(SPECTRA[kind](m, rng), width, steps, rng, multiply):
             bound = step.certificate.angle_bound
             claimed = bound < np.pi / 2
             assert np.all(step.angle[claimed & step.simple] <= bound[claimed & step.simple] + 1e-7)
@@ -119,6 +130,18 @@ def test_a_flat_tail_is_never_certified_from_a_few_steps():
     for step in iterate(SPECTRA["three above noise"](200, rng), 20, 3, rng):
         wrong = step.angle > 0.1
         assert np.all(step.certificate.angle_bound[wrong] > 0.1)
+
+
+def test_products_of_the_vectors_are_nearer_than_the_vectors():
+    values = 100 * 0.3 ** np.arange(200.0)
+    vectors, products = (
+        next(iterate(values, 12, 1, np.random.default_rng(0), multiply))
+        for multiply in (False, True)
+    )
+    assert np.all(vectors.angle[:3] > 1e-4)
+    assert np.all(products.angle[:3] < 0.01 * vectors.angle[:3])
+    bound, before = (one.certificate.angle_bound[:3] for one in (products, vectors))
+    assert np.all(bound < 0.03 * before)
 
 
 @pytest.mark.parametrize("unit", [1e-280, 1e-170, 1e170, 1e280])

@@ -179,6 +179,7 @@ class _Iteration:
             self.dtype,
             self.matrix.shape,
             OPEN_BLOCKS * int(np.diff(self.plan.named("step").edges).max(initial=1)),
+            multiplies=not self.shape.streamed,  # else images of the vectors are needed too
         )
 
     def _live(self) -> Array:
@@ -284,7 +285,7 @@ class _Iteration:
         last = self.verdicts[-1]
         ritz, k = last.ritz, len(last.certified)
         with single_threaded_blas():
-            vectors = self.space.vectors(ritz, k)
+            vectors = self.space.multiplied(ritz, k, last.multiplied)
         following = float(ritz.values[k]) if k < len(ritz.values) else 0.0
         spectrum = Spectrum(ritz.values[:k], vectors, following, self.judge.total, math.nan)
         dropped = np.flatnonzero(self.stats.count == 0)

@@ -11,6 +11,8 @@ import numpy as np
 from streampca.kernels import Array
 from streampca.solvers import Certificate, Ritz, certify_ritz, coherent_rounding, product_floor
 
+SMALL = 0.1  # residual over value: a product is taken instead of a vector that is good already
+
 
 @dataclass(frozen=True)
 class Judge:
@@ -18,6 +20,7 @@ class Judge:
 
     k : components asked.  total : trace of the scatter.  divisor : n - ddof.
     dtype, shape, terms : of the products, as for :func:`product_floor`.
+    multiplies : whether the vectors that are returned may be multiplied once more.
     """
 
     k: int
@@ -27,11 +30,14 @@ class Judge:
     dtype: np.dtype[Any]
     shape: tuple[int, int]
     terms: int
+    multiplies: bool = False
 
     def verdict(self, ritz: Ritz, passes: int) -> Verdict:
         """Of the Ritz pairs after so many passes."""
         k = min(self.k, len(ritz.values))
         floor = product_floor(self.dtype, ritz.values, self.total, self.shape, self.terms)
+        multiplied = ritz.residual[:k] < SMALL * ritz.values[:k] * self.multiplies
+        multiplied &= ritz.residual[:k] > floor  # else a product is no better, and rounded
         certificate = certify_ritz(
             ritz.values,
             ritz.residual,
@@ -41,11 +47,12 @@ class Judge:
             self.divisor,
             passes,
             coherent_rounding(self.dtype),
+            multiplied,
         )
         nothing = ritz.values[:k] <= 10.0 * floor
         certified = (certificate.angle_bound <= self.tol) | nothing
         stuck = certified | (ritz.residual[:k] <= floor)
-        return Verdict(ritz, certificate, floor, certified, stuck, self.tol)
+        return Verdict(ritz, certificate, floor, certified, stuck, multiplied, self.tol)
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ class Verdict:
     floor : rounding of a product, in units of the spectrum.
     certified : (k,) whether the angle of each component is bounded by tol, or its variance is 0.
     stuck : (k,) whether more steps would tell nothing more of a component.
+    multiplied : (k,) whether its vector is S times the Ritz vector, which is nearer.
     """
 
     ritz: Ritz
@@ -62,6 +70,7 @@ class Verdict:
     floor: float
     certified: Array
     stuck: Array
+    multiplied: Array
     tol: float
 
     def passes_needed(self, before: Verdict | None) -> int:
@@ -72,7 +81,8 @@ class Verdict:
         values, residual = self.ritz.values, self.ritz.residual[:k]
         gain = np.log(before.ritz.residual[:k] / np.maximum(residual, 1e-300))[todo]
         gap = np.maximum(values[:k] - np.append(values, 0.0)[1 : k + 1], self.floor)
-        excess = np.log(np.maximum(residual / (gap * self.tol), 1.0))
+        excess = np.minimum(residual / gap, self.certificate.angle_bound) / self.tol
+        excess = np.log(np.maximum(excess, 1.0))
         needed = excess[todo] / np.maximum(gain, 1e-3)
         return math.ceil(float(needed.min(initial=np.inf)) / 2)  # Krylov steps speed up
 

@@ -96,6 +96,27 @@ def test_each_pass_reads_each_chunk_once_and_few_passes_are_made(streamed):
     assert model.certificate_.passes == len(model.cost_)
 
 
+def test_two_reads_certify_weighted_components_that_stand_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan_module, "BLOCK_NBYTES", 1)
+    rng = np.random.default_rng(1)
+    x = (
+        matrix(300, 400, 0.7 ** np.arange(8), shift=300.0) * 30
+        + rng.standard_normal((300, 400)) / 40
+    )
+    x[:150] += rng.standard_normal(400) / 9  # the means of spans differ
+    weights = np.sqrt(rng.random(400))
+    path = str(tmp_path / "x.zarr")
+    zarr.create_array(path, data=x, chunks=(20, 400))
+    model = fit(path, 4, weights=weights)
+    variance, vt, _ = reference(x * weights)
+    assert [cost.name for cost in model.cost_] == ["look", "step 1"]
+    np.testing.assert_allclose(model.explained_variance_, variance[:4], rtol=1e-6)
+    np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(4), atol=1e-12)
+    found = angles(model.components_, vt[:4])
+    assert np.all(found <= model.certificate_.angle_bound)
+    assert found.max() < 1e-5
+
+
 def test_the_dominant_direction_in_the_last_chunk_alone(streamed):
     x = matrix(300, 260, 10 * SEPARATE, shift=0.0)
     last = slice(-10, None)
