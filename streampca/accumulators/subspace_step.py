@@ -78,17 +78,16 @@ class SubspaceStep(Accumulator):
             scaling = self.standardize.resolve(block.stats, block.eps, weights)
             center, scale = scaling.center, scaling.scale
         products = self._of_entries if block.sparse else self._of_tiles
+        if block.compiled and block.work_dtype == np.float32:
+            products = self._of_calls
         image = products(block, q, center, scale)
         if self.images and block.length:
             self.parts[block.start] = image
 
     def _of_tiles(self, block: Any, q: Array, center: Array | None, scale: Array | None) -> Array:
         """Add the products of a dense block; its image."""
-        m, dtype = len(q), block.work_dtype
-        if self._blocks >= OPEN_BLOCKS or (self._open is not None and self._open.dtype != dtype):
-            self.settle()
-        if self._open is None:
-            self._open, self._spare = zeros((m, self.width), dtype, self._spare), None
+        m = len(q)
+        self._open_for((m, self.width), block.work_dtype)
         image = np.empty((block.length if self.images else 0, self.width), block.work_dtype)
         for tile in block.tiles(block.work_dtype, center=center, scale=scale, thin=True):
             rows = tile.values.T if block.axis else tile.values
@@ -102,6 +101,32 @@ class SubspaceStep(Accumulator):
                 self.z_probe = mine + rows.T @ h
         self._blocks += 1
         return image
+
+    def _of_calls(self, block: Any, q: Array, center: Array | None, scale: Array | None) -> Array:
+        """Add the products of a block of small integers; its image."""
+        from streampca.kernels.call_products import add_image, two_products, whole_vectors
+
+        self._open_for((len(q), whole_vectors(self.width)), block.work_dtype)
+        m = block.shape[1]
+        shift = np.zeros(m) if center is None else np.asarray(center, np.float64)
+        factor = np.ones(m) if scale is None else reciprocal(scale)
+        calls = (block.values, block.missing_value, shift, factor)
+        image = two_products(*calls, q, self._open)
+        if self.probe:
+            self.z_probe = np.zeros(len(q)) if self.z_probe is None else self.z_probe
+            add_image(*calls, probe(block.start, block.stop), self.z_probe)
+        self._blocks += 1
+        return np.ascontiguousarray(image[:, : self.width])
+
+    def _open_for(self, shape: tuple[int, int], dtype: Any) -> None:
+        """Have open sums of that shape, that may take another block."""
+        held = self._open
+        if self._blocks >= OPEN_BLOCKS or (
+            held is not None and (held.shape, held.dtype) != (shape, dtype)
+        ):
+            self.settle()
+        if self._open is None:
+            self._open, self._spare = zeros(shape, dtype, self._spare), None
 
     def settle(self) -> None:
         if self._open is not None:
