@@ -1,0 +1,59 @@
+"""What README.md shows runs: its snippets, and its commands, in their order, on small data."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca
+from streampca.cli.main import main
+from tests.readme_data import write_all
+from tests.test_readme import BLOCK, README
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+pytestmark = pytest.mark.filterwarnings("ignore")  # small data warn of much
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with all sources, in which the test runs."""
+    write_all(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_every_snippet_runs(desk: Path) -> None:
+    rng = np.random.default_rng(1)
+    known: dict[str, Any] = {
+        "other": streampca.PCA(4).fit("new.zarr"),
+        "new_rows": rng.normal(size=(3, 40)),
+        "terms": rng.poisson(0.3, (150, 120)).astype(float),
+        "X": np.where(rng.random((60, 20)) < 0.1, np.nan, rng.normal(size=(60, 20))),
+    }
+    snippets = [block for kind, block in BLOCK.findall(README) if kind == "python"]
+    assert len(snippets) > 6
+    for snippet in snippets:
+        exec(snippet, known)
+
+
+@pytest.mark.soak
+def test_every_command_runs(desk: Path) -> None:
+    shutil.copytree(CONFIGS, desk / "configs")
+    store = streampca.ModelStore("models/nightly")
+    for _ in range(3):
+        store.publish(streampca.PCA(10).fit("matrix.zarr"))
+    ran = 0
+    for kind, block in BLOCK.findall(README):
+        shutil.rmtree("model", ignore_errors=True)  # of another section
+        for line in block.splitlines() if kind == "sh" else ():
+            if line.startswith("streampca "):
+                print(line)
+                assert not main(shlex.split(line, comments=True)[1:])
+                ran += 1
+    assert ran > 20
