@@ -108,6 +108,10 @@ class UncountedRowsWarning(UserWarning):
     """A Dask array did not know its chunk sizes, and was computed once more to count its rows."""
 
 
+class NoWorkerWarning(UserWarning):
+    """A pass waits: the cluster has no worker."""
+
+
 class OtherVersionWarning(UserWarning):
     """A worker that came to a cluster has another version of streampca, and gets no work."""
 

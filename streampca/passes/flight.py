@@ -17,6 +17,7 @@ from streampca.passes.workers import (
     finished,
     no_worker,
     running,
+    say_waiting,
     scheduler_answers,
     strangers,
 )
@@ -67,6 +68,7 @@ class Flight:
         self._lanes, self._counted = 1, -COUNT_SECONDS
         self._others: list[str] | None = None
         self._alone: float | None = None  # since when there is no worker
+        self._said = False  # that it is waited for
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -168,11 +170,15 @@ class Flight:
         states = running(self.client)
         states |= {one: "of another version" for one in states if one in self.strange}
         if not states:
-            self._alone = self._alone or time.monotonic()
-            if time.monotonic() - self._alone > setting("worker-timeout"):
+            now = time.monotonic()
+            self._alone = self._alone or now
+            if now - self._alone > setting("worker-timeout"):
                 raise no_worker()
+            if now - self._alone >= setting("pause-timeout") and not self._said:
+                self._said = True
+                say_waiting()
             return None
-        self._alone = None
+        self._alone, self._said = None, False
         key, patience = span.future.key, setting("pause-timeout")
         where = {one for one, keys in self.client.processing().items() if key in keys}
         ill = {one: states[one] for one in where or states if states.get(one)}

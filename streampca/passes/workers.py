@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from streampca.errors import (
     ClusterError,
     MemoryLimitError,
+    NoWorkerWarning,
     OtherVersionWarning,
     StreamPCAError,
     shorten,
@@ -36,14 +37,24 @@ def our_version() -> str:
 
 
 def await_worker(client: Any) -> None:
-    """Wait for the first worker of a cluster. Raises ClusterError after ``worker-timeout``."""
+    """Wait for the first worker of a cluster, after ``pause-timeout`` with a warning.
+
+    Raises ClusterError after ``worker-timeout``.
+    """
     if client.nthreads():
         return
     # adaptive clusters start workers for tasks alone
     future = client.submit(int, key=f"streampca-first-{uuid.uuid4().hex}", pure=False)
+    most = setting("worker-timeout")
+    quiet = min(most, setting("pause-timeout"))
     try:
-        if not finished(future, setting("worker-timeout")):
-            raise no_worker()
+        if finished(future, quiet):
+            return
+        if most > quiet:
+            say_waiting()
+            if finished(future, most - quiet):
+                return
+        raise no_worker()
     finally:
         future.cancel()
 
@@ -60,6 +71,14 @@ def finished(future: Any, seconds: float) -> bool:
     except CancelledError:  # its result raises it too, in the words that are known
         return True
     return True
+
+
+def say_waiting() -> None:
+    """Warn of a pass that goes on only when a worker comes."""
+    warnings.warn(
+        f"the cluster has no worker; one is waited for, up to {setting('worker-timeout'):g} s "
+        "(streampca.worker-timeout)", NoWorkerWarning, stacklevel=3,
+    )  # fmt: skip
 
 
 def no_worker() -> ClusterError:
