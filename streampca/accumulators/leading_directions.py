@@ -73,11 +73,38 @@ class LeadingDirections(Accumulator):
         if block.axis == 0 and block.length and self.standardize.center:
             self.unit = None if scaling.scale is None else reciprocal(scaling.scale)
             bridge = self._join_means(block.total_weight, stats.mean)
+        if block.axis and block.compiled and self.factor.dtype == np.float32:
+            self._take_calls(block, scaling)
+            return
         for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale, thin=True):
             rows = tile.values.T if block.axis else tile.values
-            for part in row_pieces(len(rows), 1, self.rows_at_once(self.width)):
+            for part in self._pieces(len(rows)):
                 self._absorb(rows[part], bridge)
                 bridge = bridge[:0]
+
+    def _pieces(self, count: int) -> list[slice]:
+        """Of so many rows, those that are taken in at once: equal parts."""
+        times = max(1, round(count / self.rows_at_once(self.width)))
+        return row_pieces(count, 1, -(-count // times))
+
+    def _take_calls(self, block: Any, scaling: Any) -> None:
+        """Take in a block of small integers, whose features are streamed."""
+        from streampca.kernels.call_products import whole_vectors
+        from streampca.kernels.leading_rows import stacked_gram, turn_stacked
+
+        k, m = self.factor.shape
+        factor = np.zeros((m, whole_vectors(self.width)), self.factor.dtype)
+        factor[:, :k] = self.factor.T
+        for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale, thin=True):
+            rows = np.ascontiguousarray(tile.values)
+            for part in self._pieces(rows.shape[1]):
+                gram = stacked_gram(factor, rows, part)
+                turn = self._leading(gram)
+                turn_stacked(factor, rows, part, turn)
+                k = len(turn)
+        if k != len(self.factor):
+            self.factor = zeros((k, m), factor.dtype)
+        self.factor[:] = factor.T[:k]
 
     def merge(self, other: Self) -> None:
         if other.factor is None:
@@ -136,20 +163,10 @@ class LeadingDirections(Accumulator):
             for piece in columns:
                 for i, j in combinations_with_replacement(range(len(parts)), 2):
                     gram[own[j], own[i]] += parts[j][:, piece] @ parts[i][:, piece].T
-        if not np.isfinite(np.diagonal(gram)).all():
-            raise NonFiniteError(
-                f"sums of squares overflowed {self.factor.dtype}; convert with "
-                "X.astype('float64') or rescale the columns"
-            )
-        values, vectors = np.linalg.eigh(gram)
-        kept = np.flatnonzero(values > 1e-12 * max(values[-1], 0.0))[::-1][: self.width]
-        cut = np.maximum(values[: len(values) - len(kept)], 0.0)
-        self.lost += float(cut.max(initial=0.0))
-        self.lost_trace += float(cut.sum())
-        turn = vectors[:, kept].T.astype(self.factor.dtype)
+        turn = self._leading(gram)
         into = self.factor
-        if len(kept) != k:
-            into, self._spare = zeros((len(kept), m), turn.dtype, self._spare), None
+        if len(turn) != k:
+            into, self._spare = zeros((len(turn), m), turn.dtype, self._spare), None
         narrow = row_pieces(m, total * self.factor.itemsize, CACHE_NBYTES)
         room = np.empty(
             (total, max((one.stop - one.start for one in narrow), default=0)), turn.dtype
@@ -161,9 +178,29 @@ class LeadingDirections(Accumulator):
             into[:, piece] = turn @ stack  # where the old rows were, if there are as many
         self.factor = into
 
+    def _leading(self, gram: Array) -> Array:
+        """(at most width, rows) what turns rows to their leading directions.
+
+        gram : (rows, rows) their Gram matrix, the lower triangle.
+        """
+        if not np.isfinite(np.diagonal(gram)).all():
+            raise NonFiniteError(
+                f"sums of squares overflowed {self.factor.dtype}; convert with "
+                "X.astype('float64') or rescale the columns"
+            )
+        values, vectors = np.linalg.eigh(gram)
+        kept = np.flatnonzero(values > 1e-12 * max(values[-1], 0.0))[::-1][: self.width]
+        cut = np.maximum(values[: len(values) - len(kept)], 0.0)
+        self.lost += float(cut.max(initial=0.0))
+        self.lost_trace += float(cut.sum())
+        return np.asarray(vectors[:, kept].T.astype(self.factor.dtype))
+
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         m = shape[1 - self.streamed]
         return self.width * m * itemsize + 4 * m * 8
+
+    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
+        return shape[0] * (self.width + 16) * 4 if self.streamed else 0  # of small integers
 
     def rows(self) -> Array:
         """(at most width, m) float64 F, a fresh array."""
