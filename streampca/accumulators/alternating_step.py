@@ -10,7 +10,7 @@ from streampca.accumulators.base import Accumulator
 from streampca.accumulators.observed_tiles import observed_tiles, observed_values
 from streampca.accumulators.open_sum import TILE_NBYTES, OpenSum
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, add_product
+from streampca.kernels import Array, add_product, side_by_side
 from streampca.kernels.least_squares import (
     LINES,
     packed_gram,
@@ -154,7 +154,7 @@ class AlternatingStep(Accumulator):
         z, by_line = tile.z, tile.z.flags.c_contiguous
         flat = buffer[: z.size].reshape(z.shape if by_line else z.shape[::-1])
         rest = flat if by_line else flat.T
-        for c, (part, wide) in enumerate(zip(self.parts, _slices(self.across), strict=True)):
+        for c, (part, wide) in enumerate(zip(self.parts, side_by_side(self.across), strict=True)):
             factors = (u[part].T, v[:, part].T) if by_line else (v[:, part], u[part])
             np.matmul(*factors, out=flat)
             np.subtract(z, rest, out=rest)
@@ -187,7 +187,7 @@ class AlternatingStep(Accumulator):
         right_into = self._right.kept((sum(self.across), m))
         x, ones = np.empty((v.shape[1], lines)), self._ones(block, block.start, lines)
         first = 0
-        for c, (part, wide) in enumerate(zip(self.parts, _slices(self.across), strict=True)):
+        for c, (part, wide) in enumerate(zip(self.parts, side_by_side(self.across), strict=True)):
             factors, ridge = np.ascontiguousarray(v[:, part], np.float64), self.ridges[c]
             for start in range(0, lines, LINES):
                 some = observed.indptr[start : start + LINES + 1]
@@ -225,7 +225,7 @@ class AlternatingStep(Accumulator):
     @property
     def parts(self) -> list[slice]:
         """Where each candidate's factors lie."""
-        return _slices(self.ranks)
+        return side_by_side(self.ranks)
 
     @property
     def across(self) -> tuple[int, ...]:
@@ -283,10 +283,6 @@ class AlternatingStep(Accumulator):
         if left is None or right is None:
             raise InvalidInputError("AlternatingStep has seen no block")
         first = sum(map(packed_length, self.across[:c]))
-        return left[first : first + packed_length(self.across[c])], right[_slices(self.across)[c]]
-
-
-def _slices(lengths: tuple[int, ...]) -> list[slice]:
-    """Where pieces of these lengths lie side by side."""
-    ends = np.cumsum(lengths)
-    return [slice(int(e) - r, int(e)) for e, r in zip(ends, lengths, strict=True)]
+        return left[first : first + packed_length(self.across[c])], right[
+            side_by_side(self.across)[c]
+        ]

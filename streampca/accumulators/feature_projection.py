@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from streampca.accumulators.base import Accumulator, refuse_holes, refuse_sparse_holes
+from streampca.accumulators.reconstruction import errors_of
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 
@@ -100,5 +101,4 @@ class FeatureProjection(Accumulator):
     def errors(self, eps: float) -> Array:
         """(k + 1,) summed squared error of the reconstruction from 0, 1, ..., k components."""
         captured = np.sum(self.projected() ** 2, axis=0)
-        tail = np.concatenate([np.cumsum(captured[::-1])[::-1], [0.0]])
-        return np.asarray(float(np.sum(self.residuals(eps))) + tail)
+        return errors_of(captured, float(np.sum(self.residuals(eps))))

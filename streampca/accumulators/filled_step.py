@@ -14,7 +14,7 @@ from streampca.accumulators.base import Accumulator
 from streampca.accumulators.observed_tiles import ObservedTile, observed_tiles
 from streampca.accumulators.open_sum import TILE_NBYTES, OpenSum
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, add_product, rank_k_update
+from streampca.kernels import Array, add_product, rank_k_update, side_by_side
 
 
 class FilledStep(Accumulator):
@@ -68,8 +68,7 @@ class FilledStep(Accumulator):
     @property
     def parts(self) -> list[slice]:
         """Where each candidate's factors lie."""
-        ends = np.cumsum(self.ranks)
-        return [slice(int(e) - r, int(e)) for e, r in zip(ends, self.ranks, strict=True)]
+        return side_by_side(self.ranks)
 
     def update(self, block: Any) -> None:
         self._check(block)

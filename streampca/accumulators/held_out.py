@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from streampca.accumulators.base import Accumulator
-from streampca.kernels import Array
+from streampca.kernels import Array, side_by_side
 
 
 class HeldOutError(Accumulator):
@@ -31,7 +31,6 @@ class HeldOutError(Accumulator):
     def update(self, block: Any) -> None:
         self._check(block)
         held = block["held"]
-        ends = np.cumsum(self.ranks)
         squares = np.zeros(len(self.ranks))
         center, scale = (block.arrays.get(name) for name in ("center", "scale"))
         at = held.columns + (block.start if block.axis else 0)
@@ -48,8 +47,7 @@ class HeldOutError(Accumulator):
             counted = np.isfinite(spread[held.rows])
             line, across, at = line[counted], across[counted], at[counted]
             target, factor = target[counted], (factor * spread[held.rows])[counted]
-        for c, (end, rank) in enumerate(zip(ends, self.ranks, strict=True)):
-            part = slice(int(end) - rank, int(end))
+        for c, part in enumerate(side_by_side(self.ranks)):
             predicted = np.einsum("ij,ij->i", u[line, part], v[across, part], dtype=np.float64)
             squares[c] = np.sum((target - predicted * factor) ** 2)
         self.squares = squares if self.squares is None else self.squares + squares

@@ -93,5 +93,13 @@ class Reconstruction(Accumulator):
         """(k + 1,) summed squared error of the reconstruction from 0, 1, ..., k components."""
         if self.captured is None:
             raise InvalidInputError("Reconstruction has seen no block")
-        tail = np.concatenate([np.cumsum(self.captured[::-1])[::-1], [0.0]])
-        return np.asarray(self.residual + tail)
+        return errors_of(self.captured, self.residual)
+
+
+def errors_of(captured: Array, residual: float) -> Array:
+    """(k + 1,) summed squared errors of the first 0, 1, ..., k components.
+
+    captured : (k,) summed squares along them.  residual : beside all of them.
+    """
+    tail = np.concatenate([np.cumsum(captured[::-1])[::-1], [0.0]])
+    return np.asarray(residual + tail)

@@ -19,6 +19,7 @@ from streampca.kernels.columns import (
     provisional_mean,
     reciprocal,
     row_pieces,
+    side_by_side,
 )
 from streampca.kernels.pages import pages, zeros
 
@@ -38,6 +39,7 @@ __all__ = [
     "rank_one_update",
     "reciprocal",
     "row_pieces",
+    "side_by_side",
     "symmetrize",
     "triangular_factor",
     "zeros",

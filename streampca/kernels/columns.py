@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,12 @@ def pieces(
         for columns in row_pieces(n_columns, 1, widest)
         for rows in row_pieces(n_rows, itemsize * (columns.stop - columns.start), nbytes)
     ]
+
+
+def side_by_side(lengths: Sequence[int]) -> list[slice]:
+    """Where pieces of these lengths lie, one after the other."""
+    ends = np.cumsum(lengths)
+    return [slice(int(e) - n, int(e)) for e, n in zip(ends, lengths, strict=True)]
 
 
 def probe(start: int, stop: int) -> Array:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import dask.local
 import numpy as np
 import scipy.sparse
 
@@ -17,7 +16,7 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import ReadCount
 from streampca.matrix.entries import sparse_nbytes
 from streampca.sources.dask_chunks import Spot
-from streampca.sources.dask_strips import DaskMatrix, DaskReader
+from streampca.sources.dask_strips import DaskMatrix, DaskReader, compute
 from streampca.sources.stacked import Index
 
 
@@ -35,8 +34,7 @@ class SparseDaskReader(DaskReader):
         pass
 
     def read(self, index: Index, buffer: Any = None) -> Any:
-        partial = [d for d, s in enumerate(index) if s.stop - s.start < self.shape[d]]
-        dim = self.dim if self.dim is not None else next(iter(partial), 0)
+        dim = self._dim(index)
         graph = self._prepare(dim)
         rows, columns = (self._spots(d, s) for d, s in enumerate(index))
         shape = tuple(s.stop - s.start for s in index)
@@ -49,9 +47,7 @@ class SparseDaskReader(DaskReader):
             ("streampca-place", n): (Piece(kept, n, spots[n], self.dtype), key)
             for n, key in enumerate(keys)
         }
-        nodes = graph.cull(keys)
-        leaves = graph.count_reads(nodes)
-        dask.local.get_sync({**nodes, **places}, list(places))
+        leaves = compute(graph, keys, places)
         pieces = [kept.pieces[n] for n in range(len(keys))]
         grid = [pieces[i : i + len(columns)] for i in range(0, len(pieces), len(columns))]
         values = scipy.sparse.block_array(grid, format="csc" if dim else "csr", dtype=self.dtype)

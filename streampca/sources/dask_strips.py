@@ -126,9 +126,7 @@ class DaskReader(Reader):
         out = room_for(shape, self.dtype, buffer)
         if not out.size:
             return out
-        partial = [d for d, s in enumerate(index) if s.stop - s.start < self.shape[d]]
-        dim = self.dim if self.dim is not None else next(iter(partial), 0)
-        graph = self._prepare(dim)
+        graph = self._prepare(self._dim(index))
         spots = [self._spots(d, s) for d, s in enumerate(index)]
         places: dict[Any, Any] = {}
         keys: list[Key] = []
@@ -142,11 +140,13 @@ class DaskReader(Reader):
             )
             places["streampca-place", len(keys)] = (place, key)
             keys.append(key)
-        nodes = graph.cull(keys)
-        leaves = graph.count_reads(nodes)
-        dask.local.get_sync({**nodes, **places}, list(places))
-        self.tally.add(ReadCount(leaves, out.nbytes))
+        self.tally.add(ReadCount(compute(graph, keys, places), out.nbytes))
         return out
+
+    def _dim(self, index: Index) -> int:
+        """The streamed dimension: the one that was told, or the first that is cut."""
+        partial = (d for d, s in enumerate(index) if s.stop - s.start < self.shape[d])
+        return self.dim if self.dim is not None else next(partial, 0)
 
     def edges(self, dim: int) -> np.ndarray[Any, Any]:
         return self.sharing(dim).edges
@@ -245,6 +245,17 @@ class DaskReader(Reader):
                 into = slice(low - wanted.start, high - wanted.start)
                 spots.append(Spot(block, into, slice(low - first, high - first), last - first))
         return spots
+
+
+def compute(graph: Graph, keys: list[Key], places: dict[Any, Any]) -> int:
+    """Execute here the part of a graph that ``keys`` need, and the tasks that place them.
+
+    Returns how many tasks without dependencies there were.
+    """
+    nodes = graph.cull(keys)
+    leaves = graph.count_reads(nodes)
+    dask.local.get_sync({**nodes, **places}, list(places))
+    return leaves
 
 
 def _zarr_array(node: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array
+from streampca.kernels import Array, side_by_side
 from streampca.matrix import ChunkedMatrix, Standardize
 from streampca.models.by_name import weights_along
 from streampca.models.iteration import seed_of
@@ -74,8 +74,7 @@ class Task:
     @property
     def parts(self) -> list[slice]:
         """Where each candidate's factors lie."""
-        ends = np.cumsum(self.ranks)
-        return [slice(int(e) - r, int(e)) for e, r in zip(ends, self.ranks, strict=True)]
+        return side_by_side(self.ranks)
 
     @property
     def filled(self) -> bool:
