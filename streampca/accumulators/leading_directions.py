@@ -37,7 +37,7 @@ class LeadingDirections(Accumulator):
 
     reuses = "factor"
     settings = ("streamed", "standardize", "width", "missing")
-    fields = ("count", "weight", "mean", "unit", "holes", "factor", "lost", "lost_trace")
+    fields = ("count", "weight", "mean", "unit", "holes", "factor", "squares", "lost", "lost_trace")
 
     def __init__(
         self, *, streamed: int, standardize: Any, width: int, missing: str = "raise"
@@ -52,6 +52,7 @@ class LeadingDirections(Accumulator):
         self.lost = 0.0  # norms of what was cut off: F'F <= S <= F'F + lost I, without scaling
         self.lost_trace = 0.0
         self.factor: Any = None  # (at most width, m) working dtype, orthogonal rows
+        self.squares: Any = None  # (at most width,) of their norms
 
     @staticmethod
     def rows_at_once(width: int) -> int:
@@ -114,6 +115,7 @@ class LeadingDirections(Accumulator):
             self._refuse_joint(other.holes, other.count)
         if self.factor is None or not (len(self.factor) or self.weight):
             self.weight, self.factor = other.weight, other.factor.copy()
+            self.squares = None if other.squares is None else other.squares.copy()
             self.mean = None if other.mean is None else other.mean.copy()
             self.unit = None if other.unit is None else other.unit.copy()
             self.lost, self.lost_trace = other.lost, other.lost_trace
@@ -124,7 +126,7 @@ class LeadingDirections(Accumulator):
         if other.mean is not None:
             self.unit = None if other.unit is None else other.unit.copy()
             bridge = self._join_means(other.weight, other.mean)
-        self._absorb(other.factor, bridge)
+        self._absorb(other.factor, bridge, squares=other.squares)
 
     def _refuse_joint(self, missing: Array, count: int, block: Any = None) -> None:
         """A column of streamed samples may be missing everywhere, or nowhere."""
@@ -148,9 +150,12 @@ class LeadingDirections(Accumulator):
         self.weight = joint
         return np.asarray(bridge[None].astype(self.factor.dtype))
 
-    def _absorb(self, *more: Array) -> None:
-        """Take in rows, and keep the leading directions of all."""
-        parts = [self.factor, *more]
+    def _absorb(self, *more: Array, squares: Array | None = None) -> None:
+        """Take in rows, and keep the leading directions of all.
+
+        squares : of the norms of the first of them, where their rows are orthogonal.
+        """
+        parts, known = [self.factor, *more], (self.squares, squares)
         k, m = self.factor.shape
         ends = np.cumsum([len(part) for part in parts])
         own = [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
@@ -159,9 +164,14 @@ class LeadingDirections(Accumulator):
             return
         columns = row_pieces(m, total * self.factor.itemsize, PIECE_NBYTES)
         gram = np.zeros((total, total))  # its lower triangle
+        pairs = list(combinations_with_replacement(range(len(parts)), 2))
+        for i, diagonal in enumerate(known):
+            if diagonal is not None:
+                gram[own[i], own[i]] = np.diag(diagonal)
+                pairs.remove((i, i))
         with np.errstate(over="ignore", invalid="ignore"):
             for piece in columns:
-                for i, j in combinations_with_replacement(range(len(parts)), 2):
+                for i, j in pairs:
                     gram[own[j], own[i]] += parts[j][:, piece] @ parts[i][:, piece].T
         turn = self._leading(gram)
         into = self.factor
@@ -179,7 +189,7 @@ class LeadingDirections(Accumulator):
         self.factor = into
 
     def _leading(self, gram: Array) -> Array:
-        """(at most width, rows) what turns rows to their leading directions.
+        """(at most width, rows) what turns rows to their leading directions, henceforth the factor.
 
         gram : (rows, rows) their Gram matrix, the lower triangle.
         """
@@ -193,6 +203,7 @@ class LeadingDirections(Accumulator):
         cut = np.maximum(values[: len(values) - len(kept)], 0.0)
         self.lost += float(cut.max(initial=0.0))
         self.lost_trace += float(cut.sum())
+        self.squares = values[kept]
         return np.asarray(vectors[:, kept].T.astype(self.factor.dtype))
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
