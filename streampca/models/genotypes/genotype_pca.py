@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,13 +12,14 @@ import numpy as np
 from streampca.accumulators import FeatureProjection, RowMissing
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import Block, ChunkedMatrix, Labels, select
+from streampca.matrix import ChunkedMatrix, Labels, select
 from streampca.models.assemble import assemble
 from streampca.models.fitted import Cohort
 from streampca.models.genotypes.counts import plan_counting_samples, preceded, well_called
 from streampca.models.genotypes.filters import Names, VariantFilter, filter_genotypes, sample_mask
 from streampca.models.genotypes.fit_warnings import warn_of_children, warn_of_local_components
 from streampca.models.genotypes.numbers import eigenvalues, eigenvectors, frequencies
+from streampca.models.genotypes.scores_and_holes import ScoresAndHoles
 from streampca.models.iteration import seed_of
 from streampca.models.linear import LinearModel
 from streampca.models.pca.fit import fit_pca
@@ -309,26 +310,6 @@ def _fitted(cohort: Cohort) -> ChunkedMatrix:
     if len(cohort.rows) == cohort.everyone.shape[0]:
         return cohort.everyone
     return select(cohort.everyone, samples=cohort.rows)
-
-
-@dataclass(frozen=True)
-class ScoresAndHoles:
-    """(rows, k + 1) scores and number of missing calls of a block of samples: a map."""
-
-    projection: Projection
-
-    def __call__(self, block: Block) -> Array:
-        return np.hstack([self.projection(block), block.row_missing[:, None]], dtype=np.float64)
-
-    @property
-    def width(self) -> int:
-        """k + 1."""
-        return len(self.projection.components) + 1
-
-    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Of the projection, and of the columns that are put together."""
-        beside = self.projection.scratch_nbytes(matrix)
-        return lambda length: beside(length) + 8 * self.width * length
 
 
 def _refuse_outputs(paths: Mapping[str, str]) -> None:
