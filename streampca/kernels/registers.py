@@ -17,7 +17,7 @@ from numba.core.errors import RequireLiteralValue
 from numba.extending import intrinsic
 
 VECTOR = 16  # float32 columns, or calls, at once: the compiler splits where registers are shorter
-_FAST = ("contract", "reassoc", "nsz")
+_FUSED = ("contract",)  # no "reassoc": sums are to begin at 0
 _WHOLE, _HALF = ir.IntType(64), ir.IntType(32)
 _FIRST = ir.Constant(ir.VectorType(_HALF, VECTOR), [0] * VECTOR)
 
@@ -52,16 +52,19 @@ def add_lines(  # type: ignore[no-untyped-def]
         outs = [at(into.data, builder.add(args[8], a), wide) for a in numbers]
         starts = [builder.gep(flat.data, [builder.add(args[1], builder.mul(args[2], a))])
                   for a in numbers]  # fmt: skip
-        sums = [cgutils.alloca_once_value(builder, _load(builder, out, 4)) for out in outs]
+        # sums begin at 0, and not at y: one float32 sum over all that y gets would lose a digit
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * VECTOR))
+                for _ in outs]  # fmt: skip
         with cgutils.for_range(builder, args[4], intp=_WHOLE) as loop:
             row = _load(builder, at(rows.data, builder.add(args[6], loop.index), width), 4)
             step = builder.mul(loop.index, args[3])
             for start, total in zip(starts, sums, strict=True):
                 value = _everywhere(builder, builder.load(builder.gep(start, [step])), vector)
-                product = builder.fmul(value, row, flags=_FAST)
-                builder.store(builder.fadd(builder.load(total), product, flags=_FAST), total)
+                product = builder.fmul(value, row, flags=_FUSED)
+                builder.store(builder.fadd(builder.load(total), product, flags=_FUSED), total)
         for out, total in zip(outs, sums, strict=True):
-            builder.store(builder.load(total), out).align = 4
+            more = builder.fadd(_load(builder, out, 4), builder.load(total))
+            builder.store(more, out).align = 4
         return context.get_dummy_value()
 
     return signature, generate

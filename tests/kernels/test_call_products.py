@@ -50,3 +50,16 @@ def test_a_slice_of_features_is_taken_as_it_lies():
     z = np.where(x == -1, 0.0, x - 1.0)
     np.testing.assert_allclose(inner, z.T @ q, atol=1e-4)
     np.testing.assert_allclose(outer, z @ (z.T @ q), atol=1e-3)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_long_sums_are_not_made_one_by_one(layout):
+    rng = np.random.default_rng(6)
+    x = rng.integers(0, 3, (20_000, 16)).astype(np.int8)
+    factor, q = rng.random(16), rng.random((20_000, 1)).astype(np.float32)
+    outer = np.zeros((20_000, 16), np.float32)
+    inner = two_products(LAYOUTS[layout](x), None, np.zeros(16), factor, q, outer)[:, 0]
+    terms = (x * factor).astype(np.float32) * q
+    true = terms.sum(axis=0, dtype=np.float64)
+    one_by_one = np.cumsum(terms, axis=0, dtype=np.float32)[-1]
+    assert np.linalg.norm(inner - true) < 0.2 * np.linalg.norm(one_by_one - true)
