@@ -76,18 +76,21 @@ def _two_products(x, by_feature, samples, features, code, center, factor, q, inn
             j = number // down if by_feature else number % right
             i, j = i * samples, j * features
             tall, wide = min(samples, n - i), min(features, m - j)
-            if by_feature:
-                stride = tall + VECTOR  # rows are not a power of two apart
-                _lay_panel(x, j, i, wide, tall, stride, code, center, factor, True, room)
-                sample, feature = 1, stride
-            else:
-                stride = wide + VECTOR
-                _lay_panel(x, i, j, tall, wide, stride, code, center, factor, False, room)
-                sample, feature = stride, 1
-            if sweep == 0:
-                _add_panel(room, feature, sample, wide, tall, q, i, inner, j)
-            else:
-                _add_panel(room, sample, feature, tall, wide, inner, j, outer, i)
+            stride = (tall if by_feature else wide) + VECTOR  # rows not a power of two apart
+            sample, feature = (1, stride) if by_feature else (stride, 1)
+            row, column = (j, i) if by_feature else (i, j)
+            down_row, down_column = (wide, tall) if by_feature else (tall, wide)
+            _lay_panel(
+                x, row, column, down_row, down_column, stride, code, center, factor, by_feature,
+                room,
+            )  # fmt: skip
+            # one call for both products: the compiler takes it in wherever it stands
+            across, along, count, deep, place, line = (
+                (feature, sample, wide, tall, i, j) if sweep == 0
+                else (sample, feature, tall, wide, j, i)
+            )  # fmt: skip
+            table, into = (q, inner) if sweep == 0 else (inner, outer)
+            _add_panel(room, across, along, count, deep, table, place, into, line)
 
 
 def whole_vectors(columns: int) -> int:
