@@ -115,6 +115,7 @@ def two_products(
         q = np.pad(q, ((0, 0), (0, outer.shape[1] - q.shape[1])))
     inner = np.zeros((values.shape[1], outer.shape[1]), np.float32)
     samples, features = BY_FEATURE if by_feature else BY_SAMPLE
+    center, factor = (np.ascontiguousarray(one, np.float64) for one in (center, factor))
     _two_products(
         x, by_feature, samples, features, _code(missing), center, factor,
         np.ascontiguousarray(q, np.float32), inner, outer,

@@ -43,11 +43,11 @@ def test_products_are_those_of_numpy(layout, shape, dtype, missing, width):
 def test_a_slice_of_features_is_taken_as_it_lies():
     rng = np.random.default_rng(5)
     x = rng.integers(-1, 3, (60, 40)).astype(np.int8)[:, 3:38:2]
-    center, factor = np.ones(x.shape[1]), np.ones(x.shape[1])
+    center, factor = rng.random((2, 2 * x.shape[1]))[:, ::2]
     q = rng.standard_normal((60, 16)).astype(np.float32)
     outer = np.zeros((60, 16), np.float32)
     inner = two_products(x, -1.0, center, factor, q, outer)
-    z = np.where(x == -1, 0.0, x - 1.0)
+    z = np.where(x == -1, 0.0, (x - center) * factor)
     np.testing.assert_allclose(inner, z.T @ q, atol=1e-4)
     np.testing.assert_allclose(outer, z @ (z.T @ q), atol=1e-3)
 
