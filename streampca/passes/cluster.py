@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import uuid
 from collections import deque
@@ -12,9 +13,9 @@ from streampca.errors import ClusterError, InvalidInputError
 from streampca.passes.execution import Execution
 from streampca.passes.flight import Flight
 from streampca.passes.fold import Fold
+from streampca.passes.kept_total import LostError
 from streampca.passes.merging import Merging
 from streampca.passes.parcel import Parcel, Terms, fold_on_worker
-from streampca.passes.remote_total import LostError
 from streampca.passes.settings import setting
 from streampca.passes.work import Work
 from streampca.passes.workers import await_worker, our_version, running, strangers
@@ -99,7 +100,7 @@ def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) ->
             merging.lost()
         except Exception as error:
             at, kind = fold.next, type(error).__name__
-            merging.saved()
+            merging.rescue(error)
             attempts = attempts + 1 if at == before else 1  # in a row, of the same span
             span = fold.spans[at]
             if isinstance(error, NotStored) and attempts < ATTEMPTS:
@@ -114,8 +115,8 @@ def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) ->
                 why = f"{ATTEMPTS} times in a row the workers died; see their logs"
                 why += f" ({error})" if isinstance(error, NotStored) else ""
                 raise _died(error, span, why) from error
-        except BaseException:  # Ctrl-C
-            merging.saved()
+        except BaseException as error:  # Ctrl-C
+            merging.rescue(error)
             raise
 
 
@@ -136,7 +137,8 @@ def _stored(client: Any, common: Parcel) -> Any:
     async def scattered() -> Any:
         # a bare dictionary would name the data on the scheduler by its keys, where another
         # pass, or another client, has a "v" of its own
-        return await client.scatter([common], workers=well or None, broadcast=True, hash=False)
+        found = client.scatter([common], workers=well or None, broadcast=True, hash=False)
+        return await asyncio.shield(found)  # given up, it is a future nevertheless, and released
 
     try:
         (future,) = client.sync(scattered, callback_timeout=patience)

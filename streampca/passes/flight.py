@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streampca.errors import ClusterError, NoAnswerError, StreamPCAError, StuckWorkerWarning
-from streampca.passes.remote_total import LostError, RemoteTotal
+from streampca.passes.kept_total import LostError
+from streampca.passes.remote_total import RemoteTotal
 from streampca.passes.settings import setting
 from streampca.passes.span import SpanResult
 from streampca.passes.workers import (
@@ -139,7 +140,8 @@ class Flight:
             if (result := total.merge(span.number, span.future)) is not None:
                 return result
             if time.monotonic() - begun >= patience:
-                raise self._late(span, patience)
+                self._fetched(span, patience)  # where it comes nowhere, that is its holder's doing
+                raise LostError(f"{span} come here, and not to worker {total.keeper}")
             time.sleep(RETRY_SECONDS)
         return None
 

@@ -100,7 +100,7 @@ class Fold:
         if self._left is not None:
             self.next, cost, _ = self._left
             vars(self.cost).update(vars(cost))
-            self._left = None
+            self._left, self._whole = None, True
 
     def block_done(self, nbytes: int, blocks: int = 1) -> None:
         """Report processed blocks."""

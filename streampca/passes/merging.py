@@ -7,7 +7,8 @@ from typing import Any
 from streampca.passes.execution import Execution
 from streampca.passes.flight import Flight
 from streampca.passes.fold import Fold
-from streampca.passes.remote_total import LostError, RemoteTotal
+from streampca.passes.kept_total import LostError
+from streampca.passes.remote_total import RemoteTotal
 from streampca.passes.settings import setting
 from streampca.passes.workers import roomy, running
 
@@ -20,23 +21,26 @@ class Merging:
     As long as there are more spans than those in flight, they are merged on one of the workers
     that have room for it, so that what comes to the client does not grow with their number. The
     total is fetched once per checkpoint interval, and before the last spans, which are merged
-    here. Where it is lost, those that were merged or in flight are merged here too: workers may
-    be dying of one of them.
+    here. Where it is lost, those that were merged or in flight are merged here too, as workers may
+    be dying of one of them, and the worker that lost it gets none again.
     """
 
     def __init__(self, client: Any, fold: Fold, execution: Execution, can_leave: bool) -> None:
         self.client, self.fold, self.execution = client, fold, execution
         self.can_leave = can_leave
         self.total: RemoteTotal | None = None
-        self._sent = 0  # spans before it were sent to workers
-        self._here = 0  # those before it are merged here
+        self._keeper = ""  # that has it, or had it last
+        self._failed: set[str] = set()
+        self._sent_until = 0  # spans before it were sent to workers
+        self._here_until = 0  # those before it are merged here
 
     def place(self, flight: Flight, more: bool) -> RemoteTotal | None:
         """Where the next span is merged; None is here.  more : than those in flight are to come."""
-        self._sent = max(self._sent, flight.spans[-1].number + 1)
-        if not (self.can_leave and more and self.fold.next >= self._here):
+        self._sent_until = max(self._sent_until, flight.spans[-1].number + 1)
+        if not (self.can_leave and more and self.fold.next >= self._here_until):
             self._fetch()
-        elif self.total is None and (keeper := self._keeper(flight)):
+        elif self.total is None and (keeper := self._chosen(flight)):
+            self._keeper = keeper
             self.fold.leave()
             self.total = RemoteTotal(
                 self.client, keeper, self.fold.total, self.fold.next, 4 * setting("pause-timeout")
@@ -46,34 +50,44 @@ class Merging:
     def fetch_if_due(self) -> None:
         """Have it here for a moment, once per checkpoint interval."""
         if self.total is not None and self.fold.overdue():
-            self.fold.bring(self.total.fetched(self.fold.next))
+            found, _ = self.total.fetched(self.fold.next)
+            self.fold.bring(found)
             self.fold.leave()
 
     def lost(self) -> None:
-        """It is not to be had any more."""
+        """Go on without it, from what was fetched last."""
+        self._failed.add(self._keeper)
         self._let_go()
         self.fold.go_back()
-        self._here = self._sent
+        self._here_until = self._sent_until
 
-    def saved(self) -> None:
-        """The pass was stopped, or begins anew: fetch it if it can be had."""
+    def rescue(self, error: BaseException) -> None:
+        """Fetch it if it can be had: the pass was stopped by this, or begins anew."""
         try:
             self._fetch(LAST_SECONDS)
         except LostError:
             self.lost()
+        except Exception as failure:  # the first error is the one to report
+            error.add_note(f"and no checkpoint could be written: {failure}")
 
     def _fetch(self, patience: float | None = None) -> None:
-        if self.total is not None:
-            self.fold.bring(self.total.fetched(self.fold.next, patience))
-            self._let_go()
+        if self.total is None:
+            return
+        number = self.fold.next
+        found, ahead = self.total.fetched(number, last=True, patience=patience)
+        self._let_go()
+        if ahead is not None:  # it was merged, and nobody waited for the answer
+            self.fold.take_remote(number, ahead)
+        self.fold.bring(found)
 
     def _let_go(self) -> None:
         if self.total is not None:
             self.total.release()
             self.total = None
 
-    def _keeper(self, flight: Flight) -> str | None:
-        """A worker that is well and has room."""
+    def _chosen(self, flight: Flight) -> str | None:
+        """Of the workers that are well and have room, the one that uses the least memory."""
         well = {one for one, ill in running(self.client).items() if not ill}
-        well &= roomy(self.client, self.execution.plan, self.fold.plan)
-        return min(well - flight.avoided - flight.strange, default=None)
+        well -= flight.avoided | flight.strange | self._failed
+        used = roomy(self.client, self.execution.plan, self.fold.plan)
+        return min(well & used.keys(), key=lambda one: (used[one], one), default=None)

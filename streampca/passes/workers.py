@@ -203,17 +203,17 @@ def check_workers(client: Any, plan: Plan) -> None:
 
 
 @scheduler_answers()
-def roomy(client: Any, plan: Plan | None, one: PassPlan) -> set[str]:
-    """The workers that may hold the total of a pass beside their lanes."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    if plan is None:
-        return set(workers)
-    named = (one,) if one.name in plan.memory else plan.passes  # "step 2" of "step"
-    found = set()
-    for address, worker in workers.items():
+def roomy(client: Any, plan: Plan | None, one: PassPlan) -> dict[str, int]:
+    """Workers that may hold the total of a pass beside their lanes, and bytes that each uses."""
+    named: tuple[PassPlan, ...] = ()
+    if plan is not None:
+        named = (one,) if one.name in plan.memory else plan.passes  # "step 2" of "step"
+    found = {}
+    for address, worker in client.scheduler_info(n_workers=-1)["workers"].items():
         limit, lanes = worker.get("memory_limit"), worker["nthreads"]
-        if not limit or max(_on_worker(plan, each, lanes, total=True) for each in named) <= limit:
-            found.add(address)
+        needs = [_on_worker(plan, each, lanes, total=True) for each in named if plan]
+        if not limit or max(needs, default=0) <= limit:
+            found[address] = int(worker.get("metrics", {}).get("memory", 0))
     return found
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from pass_matrices import Sum, ToyMatrix, Unread, same_bits, toy_plan, wild
@@ -17,10 +20,12 @@ from pass_matrices import Sum, ToyMatrix, Unread, same_bits, toy_plan, wild
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError
 from streampca.models import PCA
-from streampca.passes import Advance, Execution, PassResult, remote_total, run
+from streampca.passes import Advance, Execution, PassResult, kept_total, remote_total, run
+from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.flight import Flight
+from streampca.passes.kept_total import LostError
 from streampca.passes.parcel import Parcel
-from streampca.passes.remote_total import LostError, RemoteTotal
+from streampca.passes.remote_total import RemoteTotal
 from streampca.passes.span import SpanResult
 from streampca.passes.workers import roomy
 
@@ -67,8 +72,8 @@ def log(monkeypatch: Any) -> Log:
             seen.keepers.append(self.keeper)
         return result
 
-    def spy_fetched(self: Any, *args: Any) -> Any:
-        found = fetched(self, *args)
+    def spy_fetched(self: Any, *args: Any, **more: Any) -> Any:
+        found = fetched(self, *args, **more)
         seen.brought += 1
         return found
 
@@ -187,6 +192,72 @@ def test_ctrl_c_keeps_what_was_merged(workers: Any, log: Log, tmp_path: Path) ->
     assert same_bits(summed("threads")["s"].state(), done["s"].state())
 
 
+def test_ctrl_c_while_a_span_is_merged_keeps_it(workers: Any, log: Log, tmp_path: Path,
+                                                monkeypatch: Any) -> None:  # fmt: skip
+    merge = RemoteTotal.merge
+
+    def interrupted(self: Any, number: int, span: Any) -> Any:
+        result = merge(self, number, span)
+        if number == 9:
+            raise KeyboardInterrupt
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RemoteTotal, "merge", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            summed(workers, checkpoint=str(tmp_path))
+    done = summed(workers, checkpoint=str(tmp_path))
+    assert done.cost.resumed_blocks == 20
+    assert same_bits(summed("threads")["s"].state(), done["s"].state())
+
+
+def test_a_worker_that_lost_a_total_gets_none_again(workers: Any, log: Log,
+                                                    monkeypatch: Any) -> None:  # fmt: skip
+    lost: list[str] = []
+    merge = RemoteTotal.merge
+
+    def fails(self: Any, number: int, span: Any) -> Any:
+        if len(self.client.nthreads()) > len(lost) < 2:
+            lost.append(self.keeper)
+            raise LostError("gone")
+        return merge(self, number, span)
+
+    monkeypatch.setattr(RemoteTotal, "merge", fails)
+    assert same_bits(state(summed("threads")), state(summed(workers)))
+    assert sorted(lost) == sorted(workers.nthreads())
+    assert not log.merged
+
+
+def test_a_disk_that_is_full_does_not_hide_the_first_error(workers: Any, log: Log, tmp_path: Path,
+                                                           monkeypatch: Any) -> None:  # fmt: skip
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    def progress(advance: Advance) -> None:
+        if advance.blocks_done == 20:
+            raise InvalidInputError("the first error")
+
+    monkeypatch.setattr(Checkpoint, "save", full)
+    monkeypatch.setattr(Checkpoint, "save_if_due", full)
+    with pytest.raises(InvalidInputError, match="the first error") as caught:
+        summed(workers, checkpoint=str(tmp_path), progress=progress)
+    assert "no checkpoint could be written" in caught.value.__notes__[0]
+
+
+def test_a_span_that_comes_here_alone_is_merged_here(workers: Any, log: Log,
+                                                     monkeypatch: Any) -> None:  # fmt: skip
+    """The worker that merges does not reach the one that has it; nobody is blamed for it."""
+
+    async def nothing(*args: Any) -> None:
+        return None
+
+    monkeypatch.setattr(kept_total, "_brought", nothing)
+    with dask.config.set({"streampca.pause-timeout": 0.1}):
+        done = summed(workers)
+    assert same_bits(state(summed("threads")), state(done))
+    assert not log.merged
+
+
 class KilledWorker(Exception):
     """As Dask says that workers died of a task."""
 
@@ -200,7 +271,7 @@ def test_the_span_that_workers_die_of_is_named(workers: Any, log: Log, monkeypat
             raise KilledWorker
         return taken(self, span, *args)
 
-    def gone(self: Any, *args: Any) -> Any:
+    def gone(self: Any, *args: Any, **more: Any) -> Any:
         raise LostError("gone")
 
     monkeypatch.setattr(Flight, "_taken", dies)
@@ -249,12 +320,15 @@ def test_spans_are_taken_in_order_and_once(workers: Any) -> None:
     assert total.merge(0, first).n_blocks == 0  # type: ignore[union-attr]
     with pytest.raises(LostError, match="waits for span 1, and 0 came"):
         total.merge(0, first)
-    with pytest.raises(LostError, match="waits for span 1, and is asked for those before 2"):
+    with pytest.raises(LostError, match="waits for span 1, and 2 came"):
         total.fetched(2)
-    before = total.fetched(1)["s"]
+    before = total.fetched(1)[0]["s"]
     total.merge(1, second)
     assert before.rows == 1  # a copy: the one there goes on
-    assert total.fetched(2)["s"].rows == 2
+    found, ahead = total.fetched(2, last=True)
+    assert (found["s"].rows, ahead) == (2, None)
+    with pytest.raises(LostError):
+        total.fetched(2)  # not kept
 
 
 def test_a_span_that_its_worker_has_not_is_not_merged(workers: Any) -> None:
@@ -265,7 +339,7 @@ def test_a_span_that_its_worker_has_not_is_not_merged(workers: Any) -> None:
 
     workers.run(forget, first.key)
     assert total.merge(0, first) is None
-    assert total.fetched(0)["s"].rows == 0
+    assert total.fetched(0)[0]["s"].rows == 0
 
 
 def test_a_worker_that_is_gone_has_lost_it(workers: Any, monkeypatch: Any) -> None:
@@ -300,18 +374,94 @@ def test_a_worker_that_is_not_heard_of_has_lost_it(workers: Any, monkeypatch: An
         goes_on.set()
 
 
+def kept() -> int:
+    """Totals of all workers of this process."""
+    return sum(map(len, kept_total._totals.values()))
+
+
 def test_a_total_that_nobody_wants_is_dropped(workers: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(remote_total, "EXPIRY_SECONDS", 0.02)
+    monkeypatch.setattr(kept_total, "EXPIRY_SECONDS", 0.02)
+    before = kept()
     total, (first, _) = held(workers, min(workers.nthreads()))
     total.merge(0, first)
-    key = total._future.key
     time.sleep(0.1)
-    assert key in remote_total._totals
+    assert kept() == before + 1
     total.release()
     deadline = time.monotonic() + 10
-    while key in remote_total._totals:
+    while kept() > before:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_nothing_is_left_on_the_workers(workers: Any, log: Log) -> None:
+    """Neither a total nor the spans that were brought to it."""
+
+    def spans(dask_worker: Any) -> int:
+        return sum("streampca" in str(key) for key in dask_worker.data)
+
+    before = kept()
+    for _ in range(3):
+        summed(workers)
+        assert kept() == before
+    deadline = time.monotonic() + 10
+    while any(workers.run(spans).values()):  # those that were let go of last
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_span_on_its_way_is_not_in_what_is_fetched(workers: Any, monkeypatch: Any) -> None:
+    """Whoever waited for it gave up; it arrives afterwards."""
+    total, (first, _) = held(workers, min(workers.nthreads()))
+    arrives, brought = threading.Event(), kept_total._brought
+
+    async def late(*args: Any) -> Any:
+        while not arrives.is_set():
+            await asyncio.sleep(0.01)
+        return await brought(*args)
+
+    monkeypatch.setattr(kept_total, "_brought", late)
+    with ThreadPoolExecutor(1) as pool:
+        merging = pool.submit(total.merge, 0, first)
+        time.sleep(0.1)
+        found, ahead = total.fetched(0)
+        arrives.set()
+        assert merging.result().n_blocks == 0  # type: ignore[union-attr]
+    assert (found["s"].rows, ahead) == (0, None)
+
+
+class Waits(Sum):
+    """Its merge is in two halves, and waits between them."""
+
+    def merge(self, other: Any) -> None:
+        self.rows += other.rows
+        goes_on.wait(30)
+        self.rows -= other.rows
+        super().merge(other)
+
+
+def test_a_span_that_is_being_merged_is_in_what_is_fetched(workers: Any) -> None:
+    """It is waited for, and what it gave comes with it."""
+    goes_on.clear()
+    total, (first, _) = held(workers, min(workers.nthreads()), Waits())
+    with ThreadPoolExecutor(2) as pool:
+        merging = pool.submit(total.merge, 0, first)
+        time.sleep(0.2)
+        fetching = pool.submit(total.fetched, 0)
+        time.sleep(0.2)
+        assert not fetching.done()
+        goes_on.set()
+        found, ahead = fetching.result()
+        merging.result()
+    assert found["s"].rows == 1
+    assert ahead is not None
+    assert ahead.n_blocks == 0
+
+
+def test_a_worker_of_another_version_does_not_merge(workers: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(kept_total, "our_version", lambda: "0.0.8")
+    total, (first, _) = held(workers, min(workers.nthreads()))
+    with pytest.raises(LostError, match=r"it has streampca 0.0.8, and the client \d"):
+        total.merge(0, first)
 
 
 class Crowd:
@@ -323,7 +473,8 @@ class Crowd:
     def scheduler_info(self, n_workers: int = 5) -> dict[str, Any]:
         assert n_workers == -1
         return {"workers": {
-            f"w{i}": {"memory_limit": limit, "nthreads": 1} for i, limit in enumerate(self.limits)
+            f"w{i}": {"memory_limit": limit, "nthreads": 1, "metrics": {"memory": i * 2**20}}
+            for i, limit in enumerate(self.limits)
         }}  # fmt: skip
 
 
@@ -339,12 +490,12 @@ def test_only_a_worker_with_room_holds_the_total() -> None:
     lane = rest // planned + 2 * partial + terms["kept arrays"]
     least = lane + 2 * folded + 2 * partial + process["interpreter"] + process["libraries"]
     client = Crowd(least, least + 2**30, None, 0)  # Dask's own libraries are in between
-    assert roomy(client, plan, one) == {"w1", "w2", "w3"}
-    assert roomy(client, None, one) == {"w0", "w1", "w2", "w3"}
+    assert roomy(client, plan, one) == {"w1": 2**20, "w2": 2 * 2**20, "w3": 3 * 2**20}
+    assert roomy(client, None, one).keys() == {"w0", "w1", "w2", "w3"}
 
 
 def test_without_room_everything_comes_here(workers: Any, log: Log, monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.passes.merging.roomy", lambda *args: set())
+    monkeypatch.setattr("streampca.passes.merging.roomy", lambda *args: {})
     assert same_bits(state(summed("threads")), state(summed(workers)))
     assert not log.merged
     assert log.came == list(range(SPANS))
