@@ -3,7 +3,8 @@
 ``add_lines`` is the inner kernel of a product of two small panels: its sums stay in registers, so
 that a number of the left panel costs one load and as many fused multiply-adds as there are
 registers of columns. ``lay_calls`` makes sixteen small integers into floats at once. Both are
-called from compiled kernels.
+called from compiled kernels. Numba's cache on disk does not see that this file has changed: delete
+``kernels/__pycache__/*.nb*`` then.
 """
 
 from __future__ import annotations
