@@ -92,7 +92,9 @@ def measured(path: str, tiny: str, **ask: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("solver", ["als", pytest.param("impute", marks=pytest.mark.soak), "exact"])
+@pytest.mark.parametrize(
+    "solver", [*(pytest.param(one, marks=pytest.mark.soak) for one in ("als", "impute")), "exact"]
+)
 def test_a_dense_completion_stays_under_its_plan(tmp_path: Path, solver: str) -> None:
     path, tiny = dense(tmp_path / "x.zarr", 24_000, 600), dense(tmp_path / "t.zarr", 300, 20)
     found = measured(path, tiny, solver=solver, limit="300MiB", out="-full")
@@ -101,7 +103,11 @@ def test_a_dense_completion_stays_under_its_plan(tmp_path: Path, solver: str) ->
     assert set(found["reads"]) == {12}  # every chunk once in every pass
 
 
-@pytest.mark.parametrize("more", [{}, {"center": "both", "scale": "both"}], ids=["columns", "both"])
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param({}, marks=pytest.mark.soak), {"center": "both", "scale": "both"}],
+    ids=["columns", "both"],
+)
 def test_ratings_are_never_made_dense(tmp_path: Path, more: dict[str, Any]) -> None:
     path = ratings(tmp_path / "x.npz", 60_000, 20_000, 2_000_000)  # 4.8 GB as float32
     tiny = ratings(tmp_path / "t.npz", 300, 20, 2000)

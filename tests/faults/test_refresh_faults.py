@@ -109,7 +109,6 @@ def test_a_killed_refresh_is_made_good_by_the_next(tmp_path: Path, server: Any) 
     ("how", "kills"),
     [
         slow(signal.SIGKILL, 20),
-        slow(signal.SIGTERM, 10),
         soak(signal.SIGKILL, 200),
         soak(signal.SIGTERM, 20),
         soak(signal.SIGINT, 20),

@@ -82,6 +82,9 @@ def test_another_cluster_goes_on(
             contextlib.nullcontext() if alone else without_a_word(),
         ):
             client = first.client()
+            client._timeout = (
+                5  # for which a lost scheduler is looked for, not 60 s as at the start
+            )
             with pytest.raises(ClusterError, match=LOST):
                 fit(source, scheduler=client, checkpoint=work, progress=kill)
             with contextlib.suppress(TimeoutError):

@@ -20,6 +20,7 @@ from streampca.models import PCA
 
 @pytest.fixture(autouse=True)
 def _closed_figures() -> Iterator[None]:
+    plt.close("all")  # what tests of other rooms left
     yield
     plt.close("all")
 

@@ -792,7 +792,7 @@ def test_results_are_read_only():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scale", [None, "std"])
+@pytest.mark.parametrize("scale", [pytest.param(None, marks=pytest.mark.soak), "std"])
 def test_gram_by_panels_of_rows(tmp_path, scale):
     X = planted(400, 40_000).astype("f4")
     store = zarr.create_array(
