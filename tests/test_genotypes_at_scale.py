@@ -122,7 +122,7 @@ print(peak_nbytes())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_streamed_components_take_no_memory(tmp_path) -> None:
     """They would take 288 MB; what is left is within the plan."""
     path, out = write_noise(tmp_path / "x", 100, 600_000), tmp_path / "v.zarr"

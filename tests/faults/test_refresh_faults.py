@@ -108,7 +108,7 @@ def test_a_killed_refresh_is_made_good_by_the_next(tmp_path: Path, server: Any) 
 @pytest.mark.parametrize(
     ("how", "kills"),
     [
-        slow(signal.SIGKILL, 20),
+        slow(signal.SIGKILL, 10),
         soak(signal.SIGKILL, 200),
         soak(signal.SIGTERM, 20),
         soak(signal.SIGINT, 20),

@@ -312,7 +312,7 @@ def test_killed_worker_during_a_fit(new_client: Any, small_blocks: None) -> None
     assert same_bits(here, there)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_all_workers_killed_at_once(new_client: Any) -> None:
     client = new_client(2)
     here = slow_pass("threads", sleep=0.0)
@@ -487,11 +487,8 @@ def deadly(client: Any, operands: dict[str, Any]) -> PassResult:
                execution=Execution(scheduler=client))  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "operands",
-    [pytest.param({}, marks=pytest.mark.soak), {"q": np.ones(3)}], ids=["no operands", "operands"],
-)  # fmt: skip
+@pytest.mark.soak
+@pytest.mark.parametrize("operands", [{}, {"q": np.ones(3)}], ids=["no operands", "operands"])
 def test_a_block_that_kills_workers_is_named(new_client: Any, operands: dict[str, Any]) -> None:
     with pytest.raises(ClusterError, match=r"blocks 4 to 5: .*died") as caught:
         deadly(new_client(2), operands)
