@@ -283,6 +283,5 @@ class AlternatingStep(Accumulator):
         if left is None or right is None:
             raise InvalidInputError("AlternatingStep has seen no block")
         first = sum(map(packed_length, self.across[:c]))
-        return left[first : first + packed_length(self.across[c])], right[
-            side_by_side(self.across)[c]
-        ]
+        part = side_by_side(self.across)[c]
+        return left[first : first + packed_length(self.across[c])], right[part]

@@ -44,20 +44,24 @@ def _lay_panel(x, row, column, m, n, stride, code, center, factor, by_feature, o
 
 
 @_compile
+def _add_lines(z, place, across, along, deep, table, first, y, line, column, m):  # type: ignore[no-untyped-def]
+    """``add_lines`` for m lines: six at a time, and what is left one by one."""
+    a = 0
+    while a + 6 <= m:
+        add_lines(z, place + a * across, across, along, deep, table, first, y, line + a, column, 6)
+        a += 6
+    while a < m:
+        add_lines(z, place + a * across, across, along, deep, table, first, y, line + a, column, 1)
+        a += 1
+
+
+@_compile
 def _add_panel(z, across, along, m, n, table, first, y, line):  # type: ignore[no-untyped-def]
     """y[line + a] += sum over b < n of z[a across + b along] table[first + b], for a < m."""
     for b in range(0, n, DEEP):
         deep = min(DEEP, n - b)
         for c in range(0, y.shape[1], VECTOR):
-            a = 0
-            while a + 6 <= m:
-                place = a * across + b * along
-                add_lines(z, place, across, along, deep, table, first + b, y, line + a, c, 6)
-                a += 6
-            while a < m:
-                place = a * across + b * along
-                add_lines(z, place, across, along, deep, table, first + b, y, line + a, c, 1)
-                a += 1
+            _add_lines(z, b * along, across, along, deep, table, first + b, y, line, c, m)
 
 
 @_compile

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from streampca.kernels.blas import Array
-from streampca.kernels.call_products import _add_panel, whole_vectors
+from streampca.kernels.call_products import _add_lines, _add_panel, whole_vectors
 from streampca.kernels.calls import _compile
-from streampca.kernels.registers import VECTOR, add_lines
+from streampca.kernels.registers import VECTOR
 
 PLACES = 96  # of a panel
 
@@ -39,12 +39,7 @@ def _add_gram(factor, rows, first, last, room, gram):  # type: ignore[no-untyped
         _fill(factor, rows, first, last, place, count, room)
         for c in range(0, wide, VECTOR):
             a = max(c - (c - wide) % 6, 0)  # some lines above the diagonal, that sixes come out
-            while a + 6 <= wide:
-                add_lines(flat, a, 1, wide, count, room, 0, gram, a, c, 6)
-                a += 6
-            while a < wide:
-                add_lines(flat, a, 1, wide, count, room, 0, gram, a, c, 1)
-                a += 1
+            _add_lines(flat, a, 1, wide, count, room, 0, gram, a, c, wide - a)
 
 
 @_compile
