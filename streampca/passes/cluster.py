@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import uuid
 from collections import deque
@@ -15,7 +14,7 @@ from streampca.passes.flight import Flight
 from streampca.passes.fold import Fold
 from streampca.passes.kept_total import LostError
 from streampca.passes.merging import Merging
-from streampca.passes.parcel import Parcel, Terms, fold_on_worker
+from streampca.passes.parcel import Parcel, Terms, fold_on_worker, placed
 from streampca.passes.settings import setting
 from streampca.passes.work import Work
 from streampca.passes.workers import await_worker, our_version, running, strangers
@@ -133,20 +132,14 @@ def _stored(client: Any, common: Parcel) -> Any:
     patience = 4 * setting("pause-timeout")
     strange = strangers(client)
     well = [one for one, ill in running(client).items() if not ill and one not in strange]
-
-    async def scattered() -> Any:
-        # a bare dictionary would name the data on the scheduler by its keys, where another
-        # pass, or another client, has a "v" of its own
-        found = client.scatter([common], workers=well or None, broadcast=True, hash=False)
-        return await asyncio.shield(found)  # given up, it is a future nevertheless, and released
-
     try:
-        (future,) = client.sync(scattered, callback_timeout=patience)
+        return client.sync(
+            placed, client, common, well or None, broadcast=True, callback_timeout=patience
+        )
     except (TimeoutError, OSError, KeyError, ValueError) as error:  # ValueError: one died meanwhile
         raise NotStored(
             f"the workers did not take the operands within {patience:g} s: {error}"
         ) from error
-    return future
 
 
 def _died(error: Exception, span: range, why: str) -> ClusterError:
@@ -186,10 +179,8 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
             while todo and flight.has_room() and not (alone and flight):
                 number = todo.popleft()
                 flight.add(number, fold.spans[number])
-            number = fold.next
-            total = merging.place(flight, more=bool(todo))
-            result = flight.first(total)
-            fold.take_remote(number, result)
+            result = flight.first(merging.place(flight, more=bool(todo)))
+            fold.take_remote(fold.next, result)
             del result  # or it lives beside the next one
             flight.landed()
             merging.fetch_if_due()

@@ -196,6 +196,11 @@ class Flight:
             )
         return None
 
+    def well(self) -> list[str]:
+        """The workers that take tasks, and may get some of this pass."""
+        not_these = self.avoided | self.strange
+        return [one for one, ill in running(self.client).items() if not (ill or one in not_these)]
+
     def _allowed(self, workers: Iterable[str]) -> list[str] | None:
         """Those of them that may get a span; any of our version where none may; None for all."""
         if not (self.avoided or self.strange):
@@ -235,7 +240,5 @@ class Flight:
         span.trial += 1
         span.without = self.strange
         span.future.cancel()
-        not_these = self.avoided | self.strange
-        well = [one for one, ill in running(self.client).items() if not (ill or one in not_these)]
-        workers = well or self._allowed(())
+        workers = self.well() or self._allowed(())
         span.future = self.send(span.number, span.blocks, span.trial, workers)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from streampca.passes.execution import Execution
-from streampca.passes.flight import Flight
+from streampca.passes.flight import COUNT_SECONDS, Flight
 from streampca.passes.fold import Fold
 from streampca.passes.kept_total import LostError
 from streampca.passes.remote_total import RemoteTotal
 from streampca.passes.settings import setting
-from streampca.passes.workers import roomy, running
+from streampca.passes.workers import roomy
 
 LAST_SECONDS = 10.0  # that a pass which failed waits for its total
 
@@ -33,6 +34,7 @@ class Merging:
         self._failed: set[str] = set()
         self._sent_until = 0  # spans before it were sent to workers
         self._here_until = 0  # those before it are merged here
+        self._ask_again = -COUNT_SECONDS  # when workers are asked for room, if none had any
 
     def place(self, flight: Flight, more: bool) -> RemoteTotal | None:
         """Where the next span is merged; None is here.  more : than those in flight are to come."""
@@ -87,7 +89,10 @@ class Merging:
 
     def _chosen(self, flight: Flight) -> str | None:
         """Of the workers that are well and have room, the one that uses the least memory."""
-        well = {one for one, ill in running(self.client).items() if not ill}
-        well -= flight.avoided | flight.strange | self._failed
+        if time.monotonic() < self._ask_again:
+            return None
         used = roomy(self.client, self.execution.plan, self.fold.plan)
-        return min(well & used.keys(), key=lambda one: (used[one], one), default=None)
+        well = used.keys() & set(flight.well()) - self._failed
+        if not well:  # which is not asked for every span
+            self._ask_again = time.monotonic() + COUNT_SECONDS
+        return min(well, key=lambda one: (used[one], one), default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,18 @@ class Parcel:
 
     def __reduce__(self) -> Any:
         return _unpack, (dumps(self.content),)
+
+
+async def placed(client: Any, parcel: Parcel, workers: list[str] | None, broadcast: bool) -> Any:
+    """The future of a parcel that lies on workers, named by nothing but itself.
+
+    A bare dictionary would name the data on the scheduler by its keys, where another pass, or
+    another client, has a "v" of its own. Given up on its way, it becomes a future nevertheless: or
+    nobody would ever release the data.
+    """
+    found = client.scatter([parcel], workers=workers, broadcast=broadcast, hash=False)
+    (future,) = await asyncio.shield(found)
+    return future
 
 
 def dumps(content: Any) -> bytes:

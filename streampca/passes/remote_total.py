@@ -16,7 +16,7 @@ from typing import Any
 from streampca.accumulators import Accumulator
 from streampca.errors import StreamPCAError
 from streampca.passes.kept_total import LostError, give_total, merge_span
-from streampca.passes.parcel import Parcel, dumps
+from streampca.passes.parcel import Parcel, dumps, placed
 from streampca.passes.span import SpanResult
 from streampca.passes.workers import our_version, running
 
@@ -35,12 +35,7 @@ class RemoteTotal:
                  number: int, patience: float) -> None:  # fmt: skip
         self.client, self.keeper, self.patience = client, keeper, patience
         first = Parcel((our_version(), number, dumps(dict(total))))
-
-        async def scattered() -> Any:
-            # given up on its way it becomes a future nevertheless, or nobody ever releases the data
-            return await asyncio.shield(client.scatter([first], workers=[keeper], hash=False))
-
-        (self._future,) = self._reached(scattered(), patience)
+        self._future = self._reached(placed(client, first, [keeper], broadcast=False), patience)
 
     def merge(self, number: int, span: Any) -> SpanResult | None:
         """Merge a finished span; gives it without its accumulators. None: it does not come there.

@@ -205,16 +205,18 @@ def check_workers(client: Any, plan: Plan) -> None:
 @scheduler_answers()
 def roomy(client: Any, plan: Plan | None, one: PassPlan) -> dict[str, int]:
     """Workers that may hold the total of a pass beside their lanes, and bytes that each uses."""
-    named: tuple[PassPlan, ...] = ()
-    if plan is not None:
+
+    def need(lanes: int) -> int:
+        if plan is None:
+            return 0
         named = (one,) if one.name in plan.memory else plan.passes  # "step 2" of "step"
-    found = {}
-    for address, worker in client.scheduler_info(n_workers=-1)["workers"].items():
-        limit, lanes = worker.get("memory_limit"), worker["nthreads"]
-        needs = [_on_worker(plan, each, lanes, total=True) for each in named if plan]
-        if not limit or max(needs, default=0) <= limit:
-            found[address] = int(worker.get("metrics", {}).get("memory", 0))
-    return found
+        return max(_on_worker(plan, each, lanes, total=True) for each in named)
+
+    return {
+        address: int(worker.get("metrics", {}).get("memory", 0))
+        for address, worker in client.scheduler_info(n_workers=-1)["workers"].items()
+        if not (limit := worker.get("memory_limit")) or need(worker["nthreads"]) <= limit
+    }
 
 
 def _on_worker(plan: Plan, one: PassPlan, lanes: int, total: bool = False) -> int:
