@@ -12,6 +12,7 @@ from streampca.solvers.certificate import (
     rounding_floor,
     solver_floor,
     sum_floor,
+    undetermined_after,
 )
 from streampca.solvers.components import (
     TRACY_WIDOM,
@@ -93,6 +94,7 @@ __all__ = [
     "svd_of_r",
     "tracy_widom_sf",
     "tracy_widom_test",
+    "undetermined_after",
     "varimax",
     "varimax_of_r",
 ]

@@ -81,6 +81,13 @@ def of_products(certificate: Certificate, spectrum: Spectrum, work: np.dtype[Any
     return replace(certificate, angle_bound=np.minimum(certificate.angle_bound + share, np.pi / 2))
 
 
+def undetermined_after(certificate: Certificate, rank: int) -> Certificate:
+    """The certificate of components that are rounding, or filler, after the first ``rank``."""
+    angle = certificate.angle_bound.copy()
+    angle[rank:] = np.pi / 2
+    return replace(certificate, angle_bound=angle)
+
+
 def certify(
     residual: Array,
     spectrum: Spectrum,
@@ -144,14 +151,13 @@ def certify_ritz(
 
     total : trace of the whole matrix.  floor, divisor, passes, relative : as for :func:`certify`.
     multiplied : (k,) True where not Ritz vector x but S x / value is what the angle is of.
-    rounding : (d,) bounds of the error of S x: they add to the residuals.
+    rounding : (d,) bounds of the error of S x, which turns x towards its neighbours too.
     Source: Parlett 1998, "The Symmetric Eigenvalue Problem", theorems 11.7.1 and 11.8.1;
     Stewart and Sun 1990, "Matrix Perturbation Theory", theorem V.2.7.
     """
     unit = float(values.max(initial=0.0)) or 1.0  # squares of small numbers would vanish
     rounding = np.zeros(len(values)) if rounding is None else rounding / unit
-    seen, values = residual, values / unit
-    residual = residual / unit + rounding
+    values, residual = values / unit, residual / unit
     total, floor, divisor = total / unit, floor / unit, divisor / unit
     left = max(total - float(np.sum(values)), 0.0)
     angle, bound, gap = np.full(k, np.pi / 2), np.full(k, left), np.zeros(k)
@@ -176,15 +182,15 @@ def certify_ritz(
                 share = _shares(values[:s], residual, i, coupling**2 / apart)
                 inside = 2.0 * residual[i] * share / apart
                 outside = (residual[i] * missed + coupling * inside) / apart
-                outside += rounding[i] / values[i]
             sine = SAFETY * (float(np.hypot(inside, outside)) + floor / min(near, apart))
+            sine += 2.0 * float(rounding[max(i - 1, 0) : i + 2].max()) / min(near, apart)
             if sine < min(np.sin(angle[i]), FIRST_ORDER):
                 angle[i], gap[i] = np.arcsin(sine), min(near, apart)
             bound[i] = min(bound[i], residual[i] ** 2 / apart + shift**2 / room)
     level = floor + float(rounding[:k].max(initial=0.0)) / CONFIDENCE
     room = SAFETY * floor + rounding[:k] + relative * values[:k]
     return Certificate(
-        seen[:k] / unit / divisor,
+        residual[:k] / divisor,
         level / divisor,
         (np.minimum(SAFETY * bound, left) + room) / divisor,
         gap / divisor,

@@ -71,14 +71,14 @@ def by_gap(values: Array, n: int | None) -> int | None:
     return k + 1 if drops[k] > noise else None
 
 
-def numerical_rank(values: Array, size: int, floor: float = 0.0) -> int:
+def numerical_rank(values: Array, size: int, floor: float | Array = 0.0) -> int:
     """How many leading (eigen- or singular) values stand above rounding.
 
     size : of the decomposed matrix; float64 decompositions leave up to size eps value[0].
-    floor : rounding of the matrix itself (:func:`rounding_floor`), an estimate: ten times it
-        counts as rounding.
+    floor : rounding of the matrix itself (:func:`rounding_floor`), for all or for each: an
+        estimate, ten times it counts as rounding.
     """
     if not len(values) or values[0] <= 0:
         return 0
     rounding = size * float(np.finfo(np.float64).eps) * float(values[0]) + 10.0 * floor
-    return int(np.count_nonzero(values > rounding))
+    return int(np.count_nonzero(np.logical_and.accumulate(values > rounding)))

@@ -39,6 +39,7 @@ from streampca.solvers import (
     signs,
     signs_of_components,
     start_block,
+    undetermined_after,
 )
 from streampca.store import MemorySink
 
@@ -329,7 +330,7 @@ class _Iteration:
             rank,
             dropped,
             np.setdiff1d(np.flatnonzero(self.scaling.constant), dropped),
-            last.certificate,
+            undetermined_after(last.certificate, rank),
             self.stats.m2 / self.judge.divisor,
             filtered=np.flatnonzero(self.scaling.filtered),
             missing=self.stats.missing,
@@ -355,7 +356,7 @@ class _Iteration:
         fitted.scores = unweighted_rows(u * s, self.given.sample_weight)
         if self.settings["components"]:
             loadings = self._loadings(ritz, u, s, turn)
-            fitted.certificate = of_products(last.certificate, spectrum, self.dtype)
+            fitted.certificate = of_products(fitted.certificate, spectrum, self.dtype)
             fitted.components = finish_components(loadings, rank, fitted, self.settings["center"])
         return fitted
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.kernels import Array
+from streampca.kernels import CONFIDENCE, Array
 from streampca.solvers import (
     Certificate,
     Ritz,
@@ -43,8 +43,11 @@ class Judge:
         """Of the Ritz pairs after so many passes."""
         k = min(self.k, len(ritz.values))
         floor = product_floor(self.dtype, ritz.values, self.total, self.shape, self.terms)
+        level = np.full(len(ritz.values), floor)
+        if ritz.rounding is not None:
+            level = solver_floor(ritz.values, max(self.shape)) + ritz.rounding / CONFIDENCE
         multiplied = ritz.residual[:k] < SMALL * ritz.values[:k] * self.multiplies
-        multiplied &= ritz.residual[:k] > floor  # else a product is no better, and rounded
+        multiplied &= ritz.residual[:k] > level[:k]  # else a product is no better, and rounded
         measured = ritz.rounding is not None
         certificate = certify_ritz(
             ritz.values,
@@ -58,17 +61,17 @@ class Judge:
             multiplied,
             ritz.rounding,
         )
-        nothing = ritz.values[:k] <= 10.0 * floor
+        nothing = ritz.values[:k] <= 10.0 * level[:k]
         certified = (certificate.angle_bound <= self.tol) | nothing
-        stuck = certified | (ritz.residual[:k] <= floor)
-        return Verdict(ritz, certificate, floor, certified, stuck, multiplied, self.tol)
+        stuck = certified | (ritz.residual[:k] <= np.maximum(level[:k], floor))
+        return Verdict(ritz, certificate, level, certified, stuck, multiplied, self.tol)
 
 
 @dataclass(frozen=True)
 class Verdict:
     """Of one step.
 
-    floor : rounding of a product, in units of the spectrum.
+    floor : (d,) rounding of a product with each Ritz vector, in units of the spectrum.
     certified : (k,) whether the angle of each component is bounded by tol, or its variance is 0.
     stuck : (k,) whether more steps would tell nothing more of a component.
     multiplied : (k,) whether its vector is S times the Ritz vector, which is nearer.
@@ -76,7 +79,7 @@ class Verdict:
 
     ritz: Ritz
     certificate: Certificate
-    floor: float
+    floor: Array
     certified: Array
     stuck: Array
     multiplied: Array
@@ -89,7 +92,7 @@ class Verdict:
         k, todo = len(self.stuck), ~self.stuck
         values, residual = self.ritz.values, self.ritz.residual[:k]
         gain = np.log(before.ritz.residual[:k] / np.maximum(residual, 1e-300))[todo]
-        gap = np.maximum(values[:k] - np.append(values, 0.0)[1 : k + 1], self.floor)
+        gap = np.maximum(values[:k] - np.append(values, 0.0)[1 : k + 1], self.floor[:k])
         excess = np.minimum(residual / gap, self.certificate.angle_bound) / self.tol
         excess = np.log(np.maximum(excess, 1.0))
         needed = excess[todo] / np.maximum(gain, 1e-3)
