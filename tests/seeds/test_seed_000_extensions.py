@@ -23,11 +23,6 @@ Z = centred(X)
 HOLES = np.array([[np.nan, 1.0], [0.0, np.nan], [np.nan, 2.0]])
 
 
-def hard_impute(start: tuple[np.ndarray, np.ndarray], passes: int) -> HardImpute:
-    """Rank 1, to the letter, from a given estimate."""
-    return HardImpute(1, solver="exact", center=False, tol=0, max_passes=passes, init=start)
-
-
 @pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
 def test_hard_impute_example() -> None:
     """Hard-Impute, the worked iteration: fill, then the best rank 1.
@@ -36,7 +31,8 @@ def test_hard_impute_example() -> None:
     """
     u, v = np.array([[1.0], [2.0], [3.0]]), np.array([[0.5], [0.25]])
     (a, _), (c, d), (e, _) = u @ v.T
-    model = hard_impute((u, v), passes=3).fit(HOLES)
+    once = {"solver": "exact", "center": False, "tol": 0, "max_passes": 3}
+    model = HardImpute(1, init=(u, v), **once).fit(HOLES)
     found = model.result_.scores @ model.result_.components
 
     def rank_one(Y: np.ndarray) -> np.ndarray:

@@ -169,9 +169,11 @@ def test_maximum_of_the_likelihood() -> None:
             assert density.logpdf(X).sum() < model.log_likelihood_
 
 
-def test_conditional_and_posterior() -> None:
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_conditional_and_posterior(solver: str) -> None:
     """1.8: x | z ~ N(Wz + mu, sigma^2 I), and what x says of z by the joint Gaussian."""
-    model = PPCA(2, ddof=0, whiten=True).fit(X)
+    model = PPCA(2, ddof=0, whiten=True, svd_solver=solver, missing="raise")
+    of_fit = model.fit_transform(X)
     z = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     W = (model.inverse_transform(z)[1:] - model.mean_).T
     np.testing.assert_allclose(model.inverse_transform(z)[0], model.mean_)
@@ -181,6 +183,7 @@ def test_conditional_and_posterior() -> None:
     found, covariances = model.posterior(X)
     np.testing.assert_allclose(found, means, atol=1e-10)
     np.testing.assert_allclose(model.transform(X), means, atol=1e-10)
+    np.testing.assert_allclose(of_fit, means, atol=1e-10)
     np.testing.assert_allclose(covariances, np.broadcast_to(covariance, (n, 2, 2)), atol=1e-11)
 
 
