@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
 from streampca.matrix.labels import AxisLabels, Labels
 
@@ -30,6 +30,13 @@ class JoinedMatrix(ChunkedMatrix):
         other = 1 - joined
         if not parts:
             raise InvalidInputError("nothing to join: expected at least one matrix")
+        for part in parts:
+            if not isinstance(part, ChunkedMatrix):
+                name = ("concat_samples", "concat_features")[joined]
+                raise InvalidTypeError(
+                    f"cannot join a {type(part).__name__}; expected matrices, one after the other: "
+                    f"{name}(streampca.open(X), streampca.open(Y))"
+                )
         lengths = {part.shape[other] for part in parts}
         if len(lengths) > 1:
             name = "samples" if joined else "features"
@@ -191,12 +198,19 @@ def _shared_code(parts: Sequence[ChunkedMatrix]) -> float | None:
 def concat_features(*parts: ChunkedMatrix, variables: Sequence[str] = ()) -> ChunkedMatrix:
     """[X, Y, ...]: the same samples, the features of all. Read lazily; no cost of its own.
 
+    parts : matrices as ``streampca.open`` returns them.
+
     variables : a name for each part. Labelled results then have one variable for each, with the
         dimensions that it had alone; else the features become one axis.
+    Raises InvalidInputError, InvalidTypeError.
     """
     return JoinedMatrix(parts, joined=1, variables=variables)
 
 
 def concat_samples(*parts: ChunkedMatrix) -> ChunkedMatrix:
-    """X on top of Y ...: the same features, the samples of all. Read lazily."""
+    """X on top of Y ...: the same features, the samples of all. Read lazily.
+
+    parts : matrices as ``streampca.open`` returns them.
+    Raises InvalidInputError, InvalidTypeError.
+    """
     return JoinedMatrix(parts, joined=0)

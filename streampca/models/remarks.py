@@ -64,7 +64,8 @@ def _dominant(fitted: Fitted, names: AxisLabels, settings: dict[str, Any]) -> It
     variance: Array = fitted.column_variance
     if (weights := given(settings).weights) is not None:
         variance = variance * weights**2
-    if settings["scale"] is not None or len(variance) <= 2 or not variance.sum() > 0:
+    described = settings["center"] and settings["scale"] is None  # else not what is decomposed
+    if not described or len(variance) <= 2 or not variance.sum() > 0:
         return
     largest = int(np.argmax(variance))
     share = variance[largest] / variance.sum()

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 
 from streampca.accumulators import Gram, MeanImputedScatter, Moments, Scatter
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix import (
     ChunkedMatrix,
     Labels,
@@ -443,3 +443,12 @@ def test_blocks_of_the_joined_matrix_do_not_depend_on_where_it_is_cut() -> None:
         for i in range(laid.n_blocks):
             scatter.update(laid.read_block(i))
         assert np.allclose(scatter.covariance(), exact, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("join", [concat_features, concat_samples])
+def test_what_is_no_matrix_is_refused_with_the_line_that_repairs_it(join: Any) -> None:
+    matrix, array = Stored(np.ones((3, 2))), np.ones((3, 2))
+    for parts, name in (([[matrix, matrix]], "list"), ([matrix, array], "ndarray")):
+        said = rf"cannot join a {name}; .*: {join.__name__}\(streampca\.open\(X\), "
+        with pytest.raises(InvalidTypeError, match=said):
+            join(*parts)

@@ -46,6 +46,14 @@ def test_attributes_and_scores_are_those_of_scikit_learn(algorithm: str, format_
     np.testing.assert_allclose(back, mine.transform(x) @ mine.components_, atol=1e-12)
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_no_advice_to_scale_what_is_not_centred(algorithm: str) -> None:
+    """A word in most documents is no unit; TruncatedSVD has no scale=."""
+    frequent = X.toarray()[:, :8]
+    frequent[:, 3] *= 50
+    TruncatedSVD(2, algorithm=algorithm).fit(frequent)
+
+
 def test_explained_variance_is_that_of_the_scores() -> None:
     model = TruncatedSVD(3).fit(X)
     scores = model.transform(X)
