@@ -7,7 +7,7 @@ from streampca.passes.nbytes import parse_nbytes, size
 from streampca.passes.plan import block_edges, easier_axis, make_plan, pass_spec
 from streampca.passes.progress import Advance
 from streampca.passes.rates import Rates
-from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan
+from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan, larger
 from streampca.passes.run import run
 from streampca.passes.settings import setting
 from streampca.passes.threads import single_threaded_blas
@@ -27,6 +27,7 @@ __all__ = [
     "check_workers",
     "easier_axis",
     "find_client",
+    "larger",
     "make_plan",
     "parse_nbytes",
     "pass_spec",

@@ -111,7 +111,7 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
     if prepare.chunks:
         for spec in candidate.passes:
             memory[spec.name]["shared operands"] = SHARED_NBYTES
-    memory["solver"] = {"dense solver": candidate.solve_nbytes}
+    memory["solver"] = dict(candidate.solve_nbytes)
     if matrix.sparse:  # what lanes laid beside their blocks, which malloc has not given back
         names = ("decoding", "tiles", "partial accumulators", "scratch")
         held = max(sum(memory[one.name][name] for name in names) for one in candidate.passes)

@@ -57,8 +57,9 @@ class PassSpec:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to reach the result: its passes and the memory that its dense solver needs.
+    """One way to reach the result: its passes and the memory that solving needs after them.
 
+    solve_nbytes : of the solver phase, by what they are: arrays that live at the same time.
     sizes : numbers by which the method knows this candidate again when it runs the plan.
     seconds : predicted, for ordering; 0 where it was not asked.
     """
@@ -66,7 +67,7 @@ class Candidate:
     solver: str
     reason: str
     passes: tuple[PassSpec, ...]
-    solve_nbytes: int = 0
+    solve_nbytes: Mapping[str, int] = field(default_factory=dict)
     solve_flops: float = 0.0
     sizes: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
@@ -262,3 +263,8 @@ def phase_nbytes(memory: Mapping[str, Mapping[str, int]], phase: str) -> int:
 def peak_of(memory: Mapping[str, Mapping[str, int]]) -> int:
     """The process, and the largest phase."""
     return sum(memory["process"].values()) + max(phase_nbytes(memory, phase) for phase in memory)
+
+
+def larger(*moments: dict[str, int]) -> dict[str, int]:
+    """The terms of the moment that takes most, of moments that follow each other."""
+    return max(moments, key=lambda terms: sum(terms.values()))
