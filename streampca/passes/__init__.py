@@ -3,6 +3,7 @@
 from streampca.passes.cluster import find_client
 from streampca.passes.deploy import started
 from streampca.passes.execution import Execution, PassCost, PassResult
+from streampca.passes.memory_use import MemoryUse, warn_of_excess
 from streampca.passes.nbytes import parse_nbytes, size
 from streampca.passes.plan import block_edges, easier_axis, make_plan, pass_spec
 from streampca.passes.progress import Advance
@@ -17,6 +18,7 @@ __all__ = [
     "Advance",
     "Candidate",
     "Execution",
+    "MemoryUse",
     "PassCost",
     "PassPlan",
     "PassResult",
@@ -36,4 +38,5 @@ __all__ = [
     "single_threaded_blas",
     "size",
     "started",
+    "warn_of_excess",
 ]
