@@ -22,6 +22,7 @@ from streampca.models.pca.solve_cost import (
     eigh_cost,
     kept_count,
     scatter_cost,
+    with_kept_sums,
 )
 from streampca.passes import Candidate, PassSpec, Plan, Rates, larger, make_plan, pass_spec
 
@@ -79,6 +80,8 @@ def plan_pca(
         raise InvalidInputError(f"svd_solver='randomized' does not give {what}; use 'gram'")
     if solver == "auto" and _may_iterate(settings) and not _needs_gram(settings, everyone):
         candidates += families["randomized"]()
+    if settings.get("warm_start"):
+        candidates = [with_kept_sums(one) for one in candidates]
     return make_plan(
         matrix, "PCA", _ordered(matrix, settings, candidates), settings["memory_limit"]
     )
