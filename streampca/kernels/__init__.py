@@ -22,7 +22,7 @@ from streampca.kernels.columns import (
     row_pieces,
     side_by_side,
 )
-from streampca.kernels.pages import pages, zeros
+from streampca.kernels.pages import give_back, pages, zeros
 from streampca.kernels.probing import (
     CONFIDENCE,
     PROBES,
@@ -40,6 +40,7 @@ __all__ = [
     "add_exactly",
     "add_product",
     "column_stats",
+    "give_back",
     "leading_rows",
     "lower_product",
     "mirror_lower",

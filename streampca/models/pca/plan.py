@@ -17,8 +17,14 @@ from streampca.models.pca.krylov_plan import krylov_candidates
 from streampca.models.pca.panel_plan import panel_candidates
 from streampca.models.pca.removal import beside_design
 from streampca.models.pca.sketch_plan import sketch_candidate
-from streampca.models.pca.solve_cost import dual_nbytes, eigh_cost, kept_count, scatter_cost
-from streampca.passes import Candidate, PassSpec, Plan, Rates, make_plan, pass_spec
+from streampca.models.pca.solve_cost import (
+    dual_nbytes,
+    eigh_cost,
+    kept_count,
+    scatter_cost,
+    with_kept_sums,
+)
+from streampca.passes import Candidate, PassSpec, Plan, Rates, larger, make_plan, pass_spec
 
 SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized", "sketch")
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "randomized"}  # scikit-learn's
@@ -74,6 +80,8 @@ def plan_pca(
         raise InvalidInputError(f"svd_solver='randomized' does not give {what}; use 'gram'")
     if solver == "auto" and _may_iterate(settings) and not _needs_gram(settings, everyone):
         candidates += families["randomized"]()
+    if settings.get("warm_start"):
+        candidates = [with_kept_sums(one) for one in candidates]
     return make_plan(
         matrix, "PCA", _ordered(matrix, settings, candidates), settings["memory_limit"]
     )
@@ -117,7 +125,8 @@ def _scatter(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     solve, flops = scatter_cost(p, settings, k)
     read = matrix
     if (basis := given(settings).basis) is not None:
-        read, solve = beside_design(matrix, basis), solve + p * p * 8
+        read = beside_design(matrix, basis)
+        solve["scatter of residuals"] = p * p * 8
     flops_of_pass = (4.0 if imputed else 1.0) * n * p * p
     spec = pass_spec("scatter", read, 0, [accumulator], flops=flops_of_pass)
     spec = replace(spec, matrix=read)
@@ -126,7 +135,7 @@ def _scatter(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     )
     if imputed:
         reason = "one pass with Z'Z, Z'M and M'M, so that holes hold the mean exactly"
-    return Candidate("scatter", reason, (spec,), spec.total_nbytes + solve, flops)
+    return Candidate("scatter", reason, (spec,), {"scatter": spec.total_nbytes} | solve, flops)
 
 
 def _tsqr(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
@@ -137,7 +146,7 @@ def _tsqr(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     spec = pass_spec("tsqr", read, 0, accumulators, flops=2.0 * n * p * p, work="factor")
     spec = replace(spec, matrix=read)
     reason = "one pass; R factor, then its SVD: singular values to about 1e-14 of the largest"
-    return Candidate("tsqr", reason, (spec,), 6 * p * p * 8, 22.0 * p**3)
+    return Candidate("tsqr", reason, (spec,), {"R factor and its SVD": 6 * p * p * 8}, 22.0 * p**3)
 
 
 def _gram(
@@ -177,6 +186,8 @@ def _gram(
     if (basis := given(settings).basis) is not None:
         passes = tuple(replace(one, matrix=matrix.without(basis)) for one in passes)
     # the Gram matrix is gone when the statistics of all columns are joined
-    statistics = Moments().projected_nbytes(matrix.shape, 8) + 12 * p * 8
-    held = max(first.total_nbytes + solve, statistics) + 2 * n * k * 8
-    return Candidate("gram", reason, passes, held, flops)
+    held = larger(
+        {"Gram matrix": n * n * 8, "column statistics": first.total_nbytes - n * n * 8} | solve,
+        {"column statistics": Moments().projected_nbytes(matrix.shape, 8) + 12 * p * 8},
+    )
+    return Candidate("gram", reason, passes, held | {"scores": 2 * n * k * 8}, flops)

@@ -1,7 +1,8 @@
-"""What the dense eigenproblems of a PCA need: bytes beside what was accumulated, and flops."""
+"""What the dense eigenproblems of a PCA need: bytes by what they are, and flops."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import numpy as np
 from streampca.matrix import ChunkedMatrix
 from streampca.models.fitted import standardization
 from streampca.models.given import given
+from streampca.passes import Candidate
 from streampca.solvers import known_count
+
+SEARCHED = ("searched space", "images of the space")  # terms of an iteration
 
 
 def kept_count(matrix: ChunkedMatrix, settings: dict[str, Any]) -> int:
@@ -18,20 +22,22 @@ def kept_count(matrix: ChunkedMatrix, settings: dict[str, Any]) -> int:
     return known_count(settings["n_components"], n, p) or min(n, p)
 
 
-def eigh_cost(m: int, settings: dict[str, Any], k: int) -> tuple[int, float]:
-    """(bytes beside the accumulator, flops) of the eigenproblem of size m."""
+def eigh_cost(m: int, settings: dict[str, Any], k: int) -> tuple[dict[str, int], float]:
+    """(bytes beside the matrix, flops) of the eigenproblem of size m."""
     everything = _all_pairs(m, settings, k)
     matrices = 4 if everything else 0  # the leading ones are computed in place
-    return matrices * m * m * 8 + 3 * m * (k + 1) * 8, (9.0 if everything else 4 / 3) * m**3
+    terms = {"eigenproblem": matrices * m * m * 8, "eigenvectors": 3 * m * (k + 1) * 8}
+    return terms, (9.0 if everything else 4 / 3) * m**3
 
 
-def scatter_cost(p: int, settings: dict[str, Any], k: int) -> tuple[int, float]:
+def scatter_cost(p: int, settings: dict[str, Any], k: int) -> tuple[dict[str, int], float]:
     """(bytes beside the accumulator, flops) of solving a scatter matrix."""
-    solve, flops = eigh_cost(p, settings, k)
+    terms, flops = eigh_cost(p, settings, k)
     filters = standardization(settings).filters
     copied = settings["scale"] or filters or settings["missing"] == "mean"
-    copied = copied or given(settings).weights is not None
-    return solve + (p * p * 8 if copied else 0), flops  # a correlation is a scaled copy
+    if copied or given(settings).weights is not None:
+        terms["scaled scatter"] = p * p * 8
+    return terms, flops
 
 
 def dual_nbytes(matrix: ChunkedMatrix, settings: dict[str, Any], k: int) -> int:
@@ -39,6 +45,16 @@ def dual_nbytes(matrix: ChunkedMatrix, settings: dict[str, Any], k: int) -> int:
     n, p = matrix.shape
     vectors = n if _all_pairs(n, settings, k) else k + 1
     return n * (vectors + 3 * k) * 8 + 20 * p * 8
+
+
+def with_kept_sums(candidate: Candidate) -> Candidate:
+    """The candidate with what ``warm_start`` keeps for the next fit: a copy of the sums of the
+    first pass, and the searched space, beside the one that goes on from it."""
+    first, *others = candidate.passes
+    terms = candidate.solve_nbytes
+    kept = first.total_nbytes + sum(terms.get(name, 0) for name in SEARCHED)
+    passes = (first, *(replace(one, kept_nbytes=one.kept_nbytes + kept) for one in others))
+    return replace(candidate, passes=passes, solve_nbytes={**terms, "kept for the next fit": kept})
 
 
 def _all_pairs(m: int, settings: dict[str, Any], k: int) -> bool:
