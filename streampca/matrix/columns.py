@@ -29,6 +29,7 @@ class Column(NDArrayOperatorsMixin, ABC):
     dtype: np.dtype[Any]
     ndim = 1
     nbytes = 0  # what it holds in memory
+    piece = PIECE  # entries that are well read at once
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -47,8 +48,9 @@ class Column(NDArrayOperatorsMixin, ABC):
         """n."""
         return len(self)
 
-    def pieces(self, length: int = PIECE) -> Iterator[Array]:
-        """All entries in order, so many at a time."""
+    def pieces(self) -> Iterator[Array]:
+        """All entries in order, a piece at a time."""
+        length = self.piece
         for start in range(0, len(self), length):
             yield self.read(start, min(start + length, len(self)))
 
@@ -65,12 +67,18 @@ class Column(NDArrayOperatorsMixin, ABC):
         place = 0
         while place < len(ordered):
             first = int(ordered[place])
-            last = min(first - first % PIECE + PIECE, len(self))
+            last = min(first - first % self.piece + self.piece, len(self))
             end = int(np.searchsorted(ordered, last, side="left"))
             values = self.read(first, int(ordered[end - 1]) + 1)[ordered[place:end] - first]
             found[slice(place, end) if order is None else order[place:end]] = values
             place = end
         return found
+
+    def sum(self) -> Any:
+        """Of all entries; of integers, piece by piece."""
+        if self.dtype.kind not in "iub":
+            return np.asarray(self).sum()
+        return sum((int(piece.sum()) for piece in self.pieces()), 0)
 
     def __iter__(self) -> Iterator[Any]:
         for piece in self.pieces():
@@ -98,8 +106,8 @@ class Column(NDArrayOperatorsMixin, ABC):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         whole = np.empty(len(self), self.dtype)
-        for start in range(0, len(self), PIECE):
-            stop = min(start + PIECE, len(self))
+        for start in range(0, len(self), self.piece):
+            stop = min(start + self.piece, len(self))
             whole[start:stop] = self.read(start, stop)
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
@@ -165,6 +173,23 @@ class Runs(Column):
         self.values, self.starts, self.length = values, starts, length
         self.dtype = values.dtype
 
+    @classmethod
+    def of(cls, values: Any) -> Runs:
+        """The runs of an array, or of a column, which is read piece by piece."""
+        if isinstance(values, cls):
+            return values
+        array = values if isinstance(values, Column) else np.asarray(values)
+        parts, starts, place = [np.empty(0, array.dtype)], [np.empty(0, np.int64)], 0
+        for piece in array.pieces() if isinstance(array, Column) else [array]:
+            new = np.append(True, piece[1:] != piece[:-1])[: len(piece)]
+            if place and len(piece) and piece[0] == parts[-1][-1]:
+                new[0] = False
+            if new.any():
+                parts.append(piece[new])
+                starts.append(np.flatnonzero(new) + place)
+            place += len(piece)
+        return cls(np.concatenate(parts), np.concatenate(starts), place)
+
     @property
     def nbytes(self) -> int:  # type: ignore[override]
         return int(self.values.nbytes + self.starts.nbytes)
@@ -223,11 +248,6 @@ def by_pieces(function: Callable[..., Array], *columns: Any) -> Array:
     n = len(columns[0])
     parts = [function(*(c[i : i + PIECE] for c in columns)) for i in range(0, n, PIECE)]
     return np.concatenate(parts)
-
-
-def held(values: Any) -> Any:
-    """As an array in memory, text as text; what is an array stays as it is."""
-    return np.asarray(values) if isinstance(values, Column) else values
 
 
 def textual(values: Any) -> Any:

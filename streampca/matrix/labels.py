@@ -85,6 +85,10 @@ class AxisLabels:
 
     def names(self, entries: Sequence[int] | None = None) -> list[str]:
         """Names of the given entries, or of all."""
+        column = self.coords.get(self.dims[0]) if len(self.dims) == 1 else None
+        if isinstance(column, Column):
+            chosen = column if entries is None else column.gather(np.asarray(entries, np.int64))
+            return [str(name) for name in chosen]
         return [self.name(int(i)) for i in (range(len(self)) if entries is None else entries)]
 
     def columns(self, dim: str) -> dict[str, np.ndarray[Any, Any]]:

@@ -115,7 +115,7 @@ class RowPasses(FittedViews):
         result = self._fitted()
         operands: dict[str, Any] = {
             "components": result.projectors,
-            "center": result.mean if centre else np.zeros(result.n_features),
+            "center": np.asarray(result.mean) if centre else np.zeros(result.n_features),
         }
         if result.divisors is not None:
             operands["scale"] = result.divisors

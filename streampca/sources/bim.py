@@ -153,21 +153,31 @@ class BimLines:
     ) -> None:
         self.path, self.stamp, self.offsets = os.path.abspath(path), stamp, offsets
         self.count = count
-        self._lock, self._known, self._tokens = threading.Lock(), -1, list[bytes]()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lock, self._known = threading.Lock(), -1
+        self._tokens, self._values = list[bytes](), dict[int, np.ndarray[Any, Any]]()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lock": None, "_known": -1, "_tokens": []}
+        return {"args": (self.path, self.stamp, self.offsets, self.count)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
+        self.path, self.stamp, self.offsets, self.count = state["args"]
+        self._forget()
 
     def values(self, piece: int, column: int) -> np.ndarray[Any, Any]:
         """A column of one piece. Raises SourceError where the file is not what it was."""
         with self._lock:
             if self._known != piece:
-                self._tokens, self._known = self._read(piece).split(), piece
-            tokens = self._tokens[PLACES[column] :: 6]
+                tokens = self._read(piece).split()
+                self._tokens, self._values, self._known = tokens, {}, piece
+            if column not in self._values:
+                self._values[column] = self._array(column)
+            return self._values[column]
+
+    def _array(self, column: int) -> np.ndarray[Any, Any]:
+        tokens = self._tokens[PLACES[column] :: 6]
         if column == POSITION:
             return np.fromiter(map(int, tokens), np.int64, len(tokens))
         return np.array(_decoded(tokens), dtype=TEXT)
@@ -205,7 +215,7 @@ class BimColumn(Column):
             values = self.lines.values(piece, self.column)
             wanted = values[max(start - first, 0) : stop - first]
             parts.append(wanted.astype(self.dtype, copy=False))
-        return parts[1] if len(parts) == 2 else np.concatenate(parts)
+        return np.concatenate(parts)
 
 
 def stamp_of(path: str) -> tuple[int, int]:

@@ -31,7 +31,7 @@ from streampca.passes import PassCost, Plan, check_workers, easier_axis, find_cl
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL
-from streampca.store import labelled_columns, occupied
+from streampca.store import labelled_rows, occupied
 
 OUTPUTS = ("loadings", "relationship")  # parameters that are paths of new Zarr groups
 
@@ -211,10 +211,11 @@ class GenotypePCA(LinearModel):
             chosen = np.zeros(len(cohort.everyone.labels.samples), np.bool_)
             chosen[cohort.rows] = True
             self.result_ = replace(self.result_, fitted=chosen)
-        components: Any = self.result_.components
+        held = self.result_.components
+        columns: Any = None if held is None else held.T
         if self.loadings is not None:
-            components = labelled_columns(self.loadings, COMPONENTS)
-        warn_of_local_components(components, self.result_.labels.features)
+            columns = labelled_rows(self.loadings, COMPONENTS)
+        warn_of_local_components(columns, self.result_.labels.features)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:

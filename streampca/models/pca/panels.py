@@ -11,9 +11,10 @@ from streampca.accumulators import Accumulator, CrossMoments, CrossProduct, Mome
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe
 from streampca.matrix import ChunkedMatrix, weighted_divisors, work_dtype
-from streampca.models.fitted import Fitted, Resolution, Runner, standardization
+from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
 from streampca.models.given import given
 from streampca.models.pca.dual import RowsSink, count_missing, dual_fitted, solve_dual
+from streampca.models.pca.feature_summary import FeatureSummary
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.pca.panel_plan import needs_moments
 from streampca.models.pca.removal import residual_stats
@@ -45,7 +46,9 @@ def gram_by_panels(
     dual = solve_dual(work.gram, work.z_probe, settings, matrix, terms, work.used(stats))
     holes, read, removed = work.holes, work.matrix, work.matrix.removed
     del work  # n x n
-    fitted = dual_fitted(dual, stats, matrix, settings, len(plan.passes))
+    divisor = freedom(given(settings).count(matrix.shape[0]), settings)
+    summary = FeatureSummary.of_stats(stats, matrix, settings, divisor)
+    fitted = dual_fitted(dual, summary, matrix, settings, len(plan.passes))
     fitted.missing_by_sample = None if holes is None else holes.values[:, 0]
     center = fitted.mean
     if removed is not None:  # residuals have no mean
