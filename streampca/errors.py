@@ -116,6 +116,10 @@ class OtherVersionWarning(UserWarning):
     """A worker that came to a cluster has another version of streampca, and gets no work."""
 
 
+class MemoryPlanWarning(UserWarning):
+    """A fit that was given a ``memory_limit`` took more memory than its plan had announced."""
+
+
 class NoGapWarning(UserWarning):
     """``n_components="gap"`` found no gap that stands above sampling error."""
 

@@ -22,13 +22,14 @@ ANYTHING = {"*"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "remote": {"errors"},  # URLs and object storage: a file beside errors
+    "imported": set(),  # what libraries weigh: a file beside errors
     "kernels": {"errors"},
     "accumulators": {"errors", "kernels"},
     "solvers": {"errors", "kernels"},
     "store": {"errors", "remote"},
     "matrix": {"errors", "kernels"},
-    "sources": {"errors", "kernels", "matrix", "remote"},
-    "passes": {"errors", "matrix", "accumulators", "store", "kernels"},
+    "sources": {"errors", "kernels", "matrix", "remote", "imported"},
+    "passes": {"errors", "matrix", "accumulators", "store", "kernels", "imported"},
     "models": {
         "errors",
         "kernels",

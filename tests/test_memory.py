@@ -30,6 +30,7 @@ import streampca
 from streampca.models import mapped_rows
 from streampca.models.pca import append_plan, plan as pca_plan
 from streampca.passes.machine import peak_nbytes, resident_nbytes
+from streampca.passes.process import code_nbytes
 
 ask = json.loads(sys.argv[1])
 plans = []
@@ -90,7 +91,7 @@ largest = max(plans, key=lambda plan: plan.peak_nbytes)
 print(json.dumps({
     "base": base, "held": held, "numba": base - before, "peak": peak_nbytes(), "reads": reads,
     "projected": largest.peak_nbytes,
-    "rest": sum(largest.memory["process"].get(name, 0) for name in ("interpreter", "libraries")),
+    "rest": code_nbytes(largest.memory["process"]) + largest.memory["process"]["compiled kernels"],
     "memory": {phase: dict(terms) for phase, terms in largest.memory.items()},
 }))
 """

@@ -21,6 +21,7 @@ import scipy.sparse
 warnings.simplefilter("ignore")
 import streampca
 from streampca.passes.machine import peak_nbytes, resident_nbytes
+from streampca.passes.process import code_nbytes
 
 ask = json.loads(sys.argv[1])
 
@@ -39,7 +40,7 @@ model, base = act(ask["path"], ask["rank"], ask["limit"])
 terms = model.plan_.memory["process"]
 print(json.dumps({
     "base": base, "peak": peak_nbytes(), "projected": model.plan_.peak_nbytes,
-    "rest": terms["interpreter"] + terms.get("libraries", 0), "passes": len(model.cost_),
+    "rest": code_nbytes(terms) + terms["compiled kernels"], "passes": len(model.cost_),
     "reads": [c.reads for c in model.cost_], "scratch": model.plan_.sizes["scratch"],
     "memory": {phase: dict(terms) for phase, terms in model.plan_.memory.items()},
 }))

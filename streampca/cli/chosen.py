@@ -87,6 +87,7 @@ class Chosen:
             model.plan_ = preceded(model.plan_, *plans)
             model.cost_ = [*costs, *model.cost_]
             made = provenance(model.cost_, result.provenance["source"])
+            made |= {name: result.provenance[name] for name in ("peak_bytes", "held_bytes")}
             model.result_ = replace(result, plan=model.plan_.to_dict(), provenance=made)
 
 

@@ -55,6 +55,7 @@ class ChunkedMatrix(ABC):
     sparse: bool = False  # whether blocks come as scipy.sparse
     absent: bool = False  # then: whether what is not stored is missing (ratings), and not 0
     resident_nbytes: int = 0  # of what the source itself holds while it is read (indptr)
+    given_nbytes: int = 0  # of X, where whoever passed it holds it in memory
     note: str = ""  # what a plan should say of the source
     streamed_axis: int = 0
     edges: np.ndarray[Any, Any]

@@ -112,6 +112,7 @@ class DerivedMatrix(MatrixView):
         self.dtype = work_dtype(base.dtype)
         self.sparse, self.loads, self.note = base.sparse, base.loads, base.note
         self.resident_nbytes = base.resident_nbytes + derivation.nbytes
+        self.given_nbytes = base.given_nbytes
 
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
         values = self.base.read(axis, start, stop)

@@ -38,6 +38,7 @@ class JoinedMatrix(ChunkedMatrix):
         self.loads = tuple(sorted({name for part in parts for name in part.loads}))
         self.sparse = any(part.sparse for part in parts)
         self.resident_nbytes = sum(part.resident_nbytes for part in parts)
+        self.given_nbytes = sum(part.given_nbytes for part in parts)
         self.joined = joined
         self.offsets = np.cumsum([0, *(part.shape[joined] for part in parts)])
         size, across = int(self.offsets[-1]), int(parts[0].shape[other])

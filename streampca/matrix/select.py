@@ -38,8 +38,8 @@ class SelectedMatrix(MatrixView):
         self.shape = (sizes[0], sizes[1])
         self.dtype, self.missing_value = base.dtype, base.missing_value
         self.loads, self.sparse = base.loads, base.sparse
-        self.resident_nbytes = base.resident_nbytes
-        self.resident_nbytes += sum(one.nbytes for one in self.chosen if one is not None)
+        chosen = sum(one.nbytes for one in self.chosen if one is not None)
+        self.resident_nbytes, self.given_nbytes = base.resident_nbytes + chosen, base.given_nbytes
         rows_of, columns_of = self.chosen
         together = rows_of is None or int(rows_of[-1]) - int(rows_of[0]) + 1 == len(rows_of)
         self.into_buffer = base.into_buffer and together and columns_of is None

@@ -13,7 +13,7 @@ from streampca.models.decomposition import Decomposition
 from streampca.models.fitted import Fitted, freedom
 from streampca.models.given import given
 from streampca.models.remarks import warn_of_fit
-from streampca.passes import PassCost, Plan
+from streampca.passes import MemoryUse, PassCost, Plan, warn_of_excess
 from streampca.passes.machine import peak_nbytes
 
 
@@ -27,12 +27,16 @@ def assemble(
     costs: Sequence[PassCost] = (),
     source: str = "",
     told: set[type[Warning]] | None = None,
+    memory: MemoryUse | None = None,
 ) -> Decomposition:
     """The frozen result of a fit, after warning about what its user should know.
 
     told : kinds of warning that were given before, and are not repeated; new ones are added.
+    memory : of this process during the fit.
     """
     warn_of_fit(fitted, n_samples, labels, settings, set() if told is None else told)
+    if plan is not None and memory is not None:
+        warn_of_excess(plan, memory)
     divisor = freedom(fitted.weight, settings)
     spectrum = fitted.spectrum
     return Decomposition(
@@ -58,7 +62,7 @@ def assemble(
         weights=given(settings).weights,
         design=given(settings).design,
         removed=fitted.removed,
-        provenance=provenance(costs, source),
+        provenance=provenance(costs, source, memory),
         plan={} if plan is None else plan.to_dict(),
         weight=fitted.weight,
         total_squares=spectrum.squares / divisor**2,
@@ -79,8 +83,14 @@ def _kept(settings: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def provenance(costs: Sequence[PassCost], source: str) -> dict[str, Any]:
-    """What was read, what it cost, and with which versions."""
+def provenance(
+    costs: Sequence[PassCost], source: str, memory: MemoryUse | None = None
+) -> dict[str, Any]:
+    """What was read, what it cost, and with which versions.
+
+    ``peak_bytes`` is the most that this process held while the fit ran, ``held_bytes`` of it were
+    there before. Without ``memory``: the most so far, whatever it was that held it.
+    """
     names = ("streampca", "numpy", "scipy", "zarr", "dask", "xarray")
     return {
         "source": source,
@@ -89,7 +99,8 @@ def provenance(costs: Sequence[PassCost], source: str) -> dict[str, Any]:
         "bytes": sum(c.nbytes for c in costs),
         "stored_bytes": sum(c.stored for c in costs),
         "seconds": sum(c.seconds for c in costs),
-        "peak_bytes": peak_nbytes(),
+        "peak_bytes": peak_nbytes() if memory is None else memory.peak_nbytes(),
+        "held_bytes": None if memory is None else memory.held,
         "versions": {"python": platform.python_version(), **{n: _version(n) for n in names}},
     }
 

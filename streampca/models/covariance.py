@@ -105,7 +105,7 @@ def _scatter(
     spec = pass_spec(
         "scatter", matrix, 0, [accumulator], flops=float(matrix.shape[0]) * matrix.shape[1] ** 2
     )
-    solve = 3 * matrix.shape[1] ** 2 * 8
+    solve = {"covariances": 3 * matrix.shape[1] ** 2 * 8}
     plan = make_plan(
         matrix, "covariance", [Candidate("scatter", "one pass", (spec,), solve)], memory_limit
     )

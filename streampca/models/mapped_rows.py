@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +87,12 @@ class MappedRows:
 
 
 def plan_one_pass(matrix: ChunkedMatrix, spec: PassSpec, memory_limit: int | str | None) -> Plan:
-    """A plan for one pass that needs no solver. Raises MemoryLimitError."""
+    """A plan for one pass that needs no solver. Raises MemoryLimitError.
+
+    Rows in memory do not count: who applies a model with a limit to them has them already.
+    """
+    matrix = copy.copy(matrix)
+    matrix.given_nbytes = 0
     plan = make_plan(matrix, spec.name, [Candidate(spec.name, "", (spec,))], memory_limit)
     plan.check_machine()
     return plan

@@ -3,11 +3,12 @@
 from streampca.passes.cluster import find_client
 from streampca.passes.deploy import started
 from streampca.passes.execution import Execution, PassCost, PassResult
+from streampca.passes.memory_use import MemoryUse, warn_of_excess
 from streampca.passes.nbytes import parse_nbytes, size
 from streampca.passes.plan import block_edges, easier_axis, make_plan, pass_spec
 from streampca.passes.progress import Advance
 from streampca.passes.rates import Rates
-from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan
+from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan, larger
 from streampca.passes.run import run
 from streampca.passes.settings import setting
 from streampca.passes.threads import single_threaded_blas
@@ -17,6 +18,7 @@ __all__ = [
     "Advance",
     "Candidate",
     "Execution",
+    "MemoryUse",
     "PassCost",
     "PassPlan",
     "PassResult",
@@ -27,6 +29,7 @@ __all__ = [
     "check_workers",
     "easier_axis",
     "find_client",
+    "larger",
     "make_plan",
     "parse_nbytes",
     "pass_spec",
@@ -35,4 +38,5 @@ __all__ = [
     "single_threaded_blas",
     "size",
     "started",
+    "warn_of_excess",
 ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streampca.passes.checkpoint import Checkpoint
+from streampca.passes.memory_use import MemoryUse
 from streampca.passes.progress import Progress, resolve
 from streampca.passes.records import Plan
 from streampca.passes.settings import setting
@@ -47,6 +48,7 @@ class Execution:
         of all are dropped.
     keeps : False where a fit saves what its passes give itself: a finished one leaves nothing.
     plan : of the whole fit, if there is one: it knows what a worker needs.
+    memory : of this process, from when this was made.
     costs, checkpoints : one more after each pass.
     """
 
@@ -60,6 +62,7 @@ class Execution:
     n_passes: int = 1
     keeps: bool = True
     plan: Plan | None = None
+    memory: MemoryUse = field(default_factory=MemoryUse.begun)
     costs: list[PassCost] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
 

@@ -109,6 +109,7 @@ class Fold:
                 raise Stopped
             self._done_blocks += blocks
             self._done_nbytes += nbytes
+            self.execution.memory.sample()
             if self.execution.progress is not None:
                 self.execution.progress(
                     Advance(self.plan.name, self.execution.pass_number, self.execution.n_passes,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+
+from streampca import imported
 
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
@@ -54,11 +55,7 @@ def _meminfo(key: str) -> int | None:
 
 def resident_nbytes() -> int:
     """Resident memory of this process now; 0 where the system does not say."""
-    try:
-        pages = int((PROC / "self" / "statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return imported.resident_nbytes(PROC)
 
 
 def peak_nbytes() -> int:

@@ -1,7 +1,7 @@
 """The plan: what will be read, how, and in how much memory, before anything is read.
 
-A plan is a function of the source and the settings alone. Free memory, core counts and
-timings never enter it; they can only lead to its refusal (``Plan.check_machine``).
+A plan is a function of the source and the settings alone. Free memory, what the process holds,
+core counts and timings never enter it; they can only lead to its refusal (``Plan.check_machine``).
 """
 
 from __future__ import annotations
@@ -20,17 +20,13 @@ from streampca.matrix import ChunkedMatrix, ReadCount, regular_edges, work_dtype
 from streampca.matrix.residual import PIECE_NBYTES
 from streampca.matrix.tiles import tile_length
 from streampca.passes.nbytes import MiB, as_limit, parse_nbytes, size
+from streampca.passes.process import process_terms
 from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan, phase_nbytes
 from streampca.passes.settings import setting
 
-INTERPRETER_NBYTES = 96 * MiB  # Python with NumPy, SciPy and Zarr: 80 MiB measured
-# numba: 108 MiB with its kernels from the cache, 151 where they are compiled; xarray 37, dask 49
-LIBRARY_NBYTES = {"numba": 160 * MiB, "xarray": 40 * MiB, "dask": 56 * MiB,
-                  "h5py": 16 * MiB}  # fmt: skip
-THREAD_NBYTES = 7 * MiB // 2  # stack, arena and BLAS buffers of a lane or of its reader
 BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, where chunks allow it
 BLOCK_LENGTH = 512  # fewer streamed rows than this cost more in merging than they save
-DEFAULT_BUDGET = 4096 * MiB  # without a memory_limit: the first candidate that fits in this
+DEFAULT_BUDGET = 4096 * MiB  # without a memory_limit: what fits in this beside X is taken
 LANES = 2
 SHARED_NBYTES = 64 * MiB  # operands that strips of a Dask graph share: refused beyond this
 
@@ -45,12 +41,13 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
     Among candidates of one solver and one predicted time the schedule counts first: a second lane
     saves more than what makes one of them more generous than the next.
     Without a limit, of the call or of Dask's configuration (``streampca.memory-limit``), the first
-    candidate that fits DEFAULT_BUDGET, else the smallest.
+    candidate that fits DEFAULT_BUDGET beside an X in memory, else the smallest.
     Raises MemoryLimitError, naming the smallest limit that would do.
     """
     limit = parse_nbytes(setting("memory-limit") if memory_limit is None else memory_limit)
-    budget = DEFAULT_BUDGET if limit is None else limit
+    budget = DEFAULT_BUDGET + matrix.given_nbytes if limit is None else limit
     rejected: list[str] = []
+    passed_over: list[int] = []
     considered: dict[str, float] = {}
     for candidate in candidates:
         if candidate.seconds:
@@ -63,7 +60,8 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
             plan = _schedule(matrix, method, candidate, lanes, ahead, share, limit, tuple(rejected))
             plan = replace(plan, considered=tuple(considered.items()))
             if plan.peak_nbytes <= budget:
-                return plan
+                return replace(plan, passed_over=tuple(passed_over))
+            passed_over.append(plan.peak_nbytes)
             if i not in least or plan.peak_nbytes < least[i].peak_nbytes:
                 least[i] = plan
         for plan in least.values():
@@ -81,8 +79,17 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
         f"{matrix.shape[1]}. The smallest limit that would do is "
         f"memory_limit={as_limit(smallest.peak_nbytes, up=True)!r} (solver {smallest.solver}; the "
         f"largest term is {term}, {size(nbytes)}, in {phase}; beside it the process itself takes "
-        f"{size(sum(smallest.memory['process'].values()))})." + _advice(matrix, candidates)
+        f"{size(sum(smallest.memory['process'].values()))}"
+        + _in_memory(matrix)
+        + ")."
+        + _advice(matrix, candidates)
     )
+
+
+def _in_memory(matrix: ChunkedMatrix) -> str:
+    """What of a process is the source itself, in words; "" where that is little."""
+    nbytes = matrix.given_nbytes
+    return f", {size(nbytes)} of it X, which is in memory" if nbytes > MiB else ""
 
 
 def _advice(matrix: ChunkedMatrix, candidates: Sequence[Candidate]) -> str:
@@ -94,15 +101,7 @@ def _advice(matrix: ChunkedMatrix, candidates: Sequence[Candidate]) -> str:
 def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: int, ahead: int,
               share: float, limit: int | None, rejected: tuple[str, ...]) -> Plan:  # fmt: skip
     passes: list[PassPlan] = []
-    memory: dict[str, dict[str, int]] = {
-        "process": {
-            "interpreter": INTERPRETER_NBYTES,
-            "libraries": sum(LIBRARY_NBYTES[name] for name in _libraries(matrix, candidate)),
-            "threads": 2 * lanes * THREAD_NBYTES,
-            "labels": matrix.labels.samples.nbytes + matrix.labels.features.nbytes,
-            "source": matrix.resident_nbytes,
-        }
-    }
+    memory = {"process": process_terms(matrix, candidate, lanes)}
     for spec in candidate.passes:
         one, memory[spec.name] = _schedule_pass(matrix, spec, lanes, ahead, share)
         passes.append(one)
@@ -111,7 +110,7 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
     if prepare.chunks:
         for spec in candidate.passes:
             memory[spec.name]["shared operands"] = SHARED_NBYTES
-    memory["solver"] = {"dense solver": candidate.solve_nbytes}
+    memory["solver"] = dict(candidate.solve_nbytes)
     if matrix.sparse:  # what lanes laid beside their blocks, which malloc has not given back
         names = ("decoding", "tiles", "partial accumulators", "scratch")
         held = max(sum(memory[one.name][name] for name in names) for one in candidate.passes)
@@ -152,19 +151,13 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, lanes: int, ahead: int
         "folded accumulators": spec.total_nbytes,
         "scratch": active * spec.scratch(longest),
         "kept arrays": spec.kept_nbytes,
+        **spec.kept,
     }
     if source.design is not None:
         removed = (1 + source.design.shape[1]) * source.shape[1] * 8
         memory["residuals"] = active * longest * across * work.itemsize
         memory["design"] = source.design.nbytes + removed + 4 * PIECE_NBYTES
     return one, memory
-
-
-def _libraries(matrix: ChunkedMatrix, candidate: Candidate) -> set[str]:
-    """Heavy libraries that the passes bring into memory: the source's, and compiled kernels."""
-    small = matrix.dtype.kind in "iu" and matrix.dtype.itemsize == 1
-    compiled = small and any(spec.axis == 1 for spec in candidate.passes)
-    return {*matrix.loads, *(["numba"] if compiled else [])}
 
 
 def span_length(n_blocks: int) -> int:

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import MemoryLimitError
 from streampca.matrix import ChunkedMatrix
-from streampca.passes import machine
-from streampca.passes.nbytes import as_limit, size
+from streampca.passes import door
+from streampca.passes.nbytes import size
+
+KEPT = ("kept arrays", "components", "statistics of features", "eigenvectors and scores")
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class PassSpec:
     total_nbytes : the folded accumulators.  partial_nbytes : those of one span.
     scratch : of the length of a block, bytes that maps and accumulators need beside it.
     kept_nbytes : arrays of the caller that live during the pass (operands, results in memory).
+    kept : further ones by their names, each of KEPT.
     rows : (first, last) of the streamed axis that are read, or None for all.
     longest : of a block on the streamed axis, where chunks are no longer; None leaves it to bytes.
     ordered : one lane takes all blocks in order and nothing is merged (``run`` with a halo).
@@ -43,6 +45,7 @@ class PassSpec:
     partial_nbytes: int
     scratch: Callable[[int], int] = lambda length: 0
     kept_nbytes: int = 0
+    kept: Mapping[str, int] = field(default_factory=dict)
     flops: float = 0.0
     rows: tuple[int, int] | None = None
     longest: int | None = None
@@ -57,8 +60,9 @@ class PassSpec:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to reach the result: its passes and the memory that its dense solver needs.
+    """One way to reach the result: its passes and the memory that solving needs after them.
 
+    solve_nbytes : of the solver phase, by what they are: arrays that live at the same time.
     sizes : numbers by which the method knows this candidate again when it runs the plan.
     seconds : predicted, for ordering; 0 where it was not asked.
     """
@@ -66,7 +70,7 @@ class Candidate:
     solver: str
     reason: str
     passes: tuple[PassSpec, ...]
-    solve_nbytes: int = 0
+    solve_nbytes: Mapping[str, int] = field(default_factory=dict)
     solve_flops: float = 0.0
     sizes: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
@@ -129,7 +133,9 @@ class Plan:
 
     ``considered`` lists (solver, predicted seconds) of all candidates in the order in which they
     were tried. ``memory`` gives the projected bytes by phase and term; ``peak_nbytes`` is the
-    interpreter plus the largest phase.
+    process plus the largest phase: of a process that does nothing else, with X where it is in
+    memory. ``passed_over`` gives the peaks of more generous schedules that the limit ruled out.
+    What the process at hand really holds is no part of a plan; ``str`` says so where it is more.
     """
 
     method: str
@@ -151,6 +157,7 @@ class Plan:
     considered: tuple[tuple[str, float], ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     note: str = ""  # of the source
+    passed_over: tuple[int, ...] = ()
 
     @property
     def peak_nbytes(self) -> int:
@@ -182,21 +189,22 @@ class Plan:
         return next(p for p in self.passes if p.name == name)
 
     def check_machine(self) -> None:
-        """Refuse a plan that this machine, or the control group around it, cannot hold."""
-        available = machine.available_nbytes()
-        if available is not None and self.peak_nbytes > available:
-            raise MemoryLimitError(
-                f"the plan needs {size(self.peak_nbytes)} and this machine (or its control group) "
-                f"gives {size(available)}. Set memory_limit={as_limit(available)!r} to look for a "
-                "smaller plan, or use a larger machine."
-            )
+        """Refuse a plan that this process, this machine or its control group cannot hold.
+
+        The libraries that it needs are imported, and count as what they weigh here: with them
+        the limit must do. What else the process holds must fit the machine beside the plan.
+        Raises MemoryLimitError, naming the smallest limit that would do.
+        """
+        door.load(self.memory["process"])
+        door.check_limit(self)
+        door.check_machine(self)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
         fields = asdict(self)
         fields["passes"] = [p.to_dict() for p in self.passes]
         fields["shape"] = list(self.shape)
-        fields["rejected"] = list(self.rejected)
+        fields["rejected"], fields["passed_over"] = list(self.rejected), list(self.passed_over)
         fields["sizes"] = dict(self.sizes)
         fields["considered"] = [list(one) for one in self.considered]
         fields["memory"] = {phase: dict(terms) for phase, terms in self.memory.items()}
@@ -243,6 +251,8 @@ class Plan:
             if phase in ("process", largest):
                 words = ", ".join(f"{name} {size(value)}" for name, value in terms.items() if value)
                 lines.append(f"          {phase}: {words}")
+        if (more := door.unforeseen(self.memory["process"])) > 0:
+            lines.append(f"          libraries weigh {size(more)} more than that in this process")
         lines += [f"not taken {why}" for why in self.rejected]
         if len(self.considered) > 1:
             words = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.considered)
@@ -262,3 +272,8 @@ def phase_nbytes(memory: Mapping[str, Mapping[str, int]], phase: str) -> int:
 def peak_of(memory: Mapping[str, Mapping[str, int]]) -> int:
     """The process, and the largest phase."""
     return sum(memory["process"].values()) + max(phase_nbytes(memory, phase) for phase in memory)
+
+
+def larger(*moments: dict[str, int]) -> dict[str, int]:
+    """The terms of the moment that takes most, of moments that follow each other."""
+    return max(moments, key=lambda terms: sum(terms.values()))

@@ -93,7 +93,7 @@ def _stack(array: xarray.DataArray, dim: Dim, source: str) -> ChunkedMatrix:
                 f"{array.name!r} holds a {type(array.data).__name__}; expected a NumPy, Dask or "
                 "file-backed array. Convert with X.copy(data=X.data.todense()) or X.as_numpy()."
             )
-        reader = ArrayReader(array.data)
+        reader = ArrayReader(array.data, ("xarray",))
     else:
         reader = BackendReader(array, source)
     return StackedMatrix(reader, samples, labels=labels)

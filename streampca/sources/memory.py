@@ -18,10 +18,11 @@ SAMPLED_NBYTES = 1 << 16
 
 
 class ArrayReader(Reader):
-    """An array in memory."""
+    """An array in memory.  loads : libraries of the object that holds it."""
 
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self.array = array
+    def __init__(self, array: np.ndarray[Any, Any], loads: tuple[str, ...] = ()) -> None:
+        self.array, self.loads = array, loads
+        self.given_nbytes = resident_part(array)
         self.shape = array.shape
         self.dtype = array.dtype.newbyteorder("=")
         self.offset: tuple[int, int] | None = None  # (dim, start) of a part
@@ -63,21 +64,36 @@ class ArrayReader(Reader):
         return digest.hexdigest()
 
 
+def resident_part(array: np.ndarray[Any, Any]) -> int:
+    """Bytes of an array that are in memory: none of one that is mapped from a file."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap):
+            return 0
+        base = base.base
+    return array.nbytes
+
+
 def from_array(array: Any, dim: Dim = None) -> ChunkedMatrix:
     """NumPy, a list of lists, or a data frame."""
-    names, samples = None, None
+    names, samples, given = None, None, 0
+    loads: tuple[str, ...] = ()
     if hasattr(array, "columns") and hasattr(array, "to_numpy"):
         columns = list(array.columns)
         names = columns if all(isinstance(c, str) for c in columns) else None
         index = getattr(array, "index", None)
         samples = [str(i) for i in index] if index is not None and index.dtype == object else None
         values = array.to_numpy()
+        loads = ("pandas",) if type(array).__module__.startswith("pandas") else loads
+        if values.base is None and hasattr(array, "memory_usage"):  # a copy beside the frame
+            given = int(array.memory_usage().sum())
     else:
         values = np.asarray(array)
     if values.dtype.kind == "O":
         values = _numbers(values)
     check_dtype(values.dtype)
-    matrix = stack(ArrayReader(values), dim)
+    matrix = stack(ArrayReader(values, loads), dim)
+    matrix.given_nbytes += given
     if names is not None or samples is not None:
         matrix.labels = Labels.plain(matrix.shape, names, samples)
     return matrix

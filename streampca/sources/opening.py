@@ -13,6 +13,7 @@ import scipy.sparse
 import zarr
 
 from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.remote import check_readable, plain_errors
 from streampca.sources.anndata import from_anndata
@@ -29,6 +30,7 @@ from streampca.sources.zarr_opening import understood
 from streampca.sources.zarr_store import ZarrReader
 
 
+@weighing()
 def open(
     source: Any,
     *,

@@ -12,7 +12,6 @@ import scipy.sparse
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix
-from streampca.matrix.entries import sparse_nbytes
 from streampca.sources.compressed import CompressedMatrix
 from streampca.sources.npy import NpyReader
 from streampca.sources.scipy_sparse import SparseMatrix
@@ -53,7 +52,7 @@ def open_sparse_npz(path: str) -> ChunkedMatrix:
         if isinstance(error, InvalidInputError):
             raise
         raise SourceError(f"{path}: not a readable .npz file ({error})") from None
-    matrix.resident_nbytes = sparse_nbytes(matrix.matrix)
+    matrix.resident_nbytes, matrix.given_nbytes = matrix.given_nbytes, 0
     return matrix
 
 

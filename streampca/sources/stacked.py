@@ -32,6 +32,7 @@ class Reader(ABC):
     tally: Tally
 
     loads: tuple[str, ...] = ()  # heavy libraries that ``read`` brings into memory
+    given_nbytes: int = 0  # of an array in memory
 
     into_buffer = False  # whether ``read`` takes a buffer to put its result into
 
@@ -107,7 +108,7 @@ class StackedMatrix(ChunkedMatrix):
         self.labels = labels or Labels.plain(self.shape)
         self.missing_value = missing_value
         self.into_buffer = reader.into_buffer
-        self.loads = reader.loads
+        self.loads, self.given_nbytes = reader.loads, reader.given_nbytes
         check_dtype(self.dtype)
 
     def _inner(self, axis: int) -> int:

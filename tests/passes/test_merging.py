@@ -488,7 +488,7 @@ def test_only_a_worker_with_room_holds_the_total() -> None:
     assert folded > 64 * 2**20
     rest = sum(v for k, v in terms.items() if "accumulators" not in k and k != "kept arrays")
     lane = rest // planned + 2 * partial + terms["kept arrays"]
-    least = lane + 2 * folded + 2 * partial + process["interpreter"] + process["libraries"]
+    least = lane + 2 * folded + 2 * partial + process["interpreter"]
     client = Crowd(least, least + 2**30, None, 0)  # Dask's own libraries are in between
     assert roomy(client, plan, one) == {"w1": 2**20, "w2": 2 * 2**20, "w3": 3 * 2**20}
     assert roomy(client, None, one).keys() == {"w0", "w1", "w2", "w3"}

@@ -23,7 +23,7 @@ from streampca.models.completion.trace import Sweep
 from streampca.models.labelled_rows import completed_like
 from streampca.models.linear import LinearModel
 from streampca.models.projection import BackProjection, score_dtype
-from streampca.passes import PassCost, Plan, check_workers, find_client
+from streampca.passes import PassCost, Plan, check_workers, find_client, warn_of_excess
 from streampca.passes.lazy import is_dask_array, map_rows
 from streampca.sources import as_matrix, counted
 
@@ -86,8 +86,9 @@ class Completion(LinearModel):
         self.best_rank_, self.best_penalty_ = task.ranks[done.chosen], task.ridges[done.chosen]
         self.validation_ = curve(task, done.trace)
         self.result_, self._scores = result_of(
-            done, matrix, task, type(self).__name__, self.get_params(), plan, execution.costs
+            done, matrix, task, type(self).__name__, self.get_params(), plan, execution
         )
+        warn_of_excess(plan, execution.memory)
         self.turns_ = turns_of(self.result_)
         tell(done, matrix, task)
         return self

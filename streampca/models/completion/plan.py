@@ -21,7 +21,7 @@ from streampca.kernels.least_squares import packed_length
 from streampca.matrix import ChunkedMatrix
 from streampca.models.completion.task import REASONS, Task
 from streampca.models.projection import score_dtype
-from streampca.passes import Candidate, PassSpec, Plan, make_plan, pass_spec
+from streampca.passes import Candidate, PassSpec, Plan, larger, make_plan, pass_spec
 
 OVERSAMPLED = 40  # random vectors beyond the rank, in a first look at ratings
 BESIDE = 5  # directions beyond the rank that a first look at dense data keeps
@@ -101,11 +101,12 @@ def _candidate(matrix: ChunkedMatrix, task: Task, axis: int, scratch: bool) -> C
                      kept_nbytes=kept, work="skinny", stored=stored, thin=True)  # fmt: skip
     if task.solver == "exact":
         flops = len(task.ranks) * cells * m + 6 * cells * total
-        solve = len(task.ranks) * m * m * 8 + 2 * m * m * 8
+        solve = {"projections and an eigenproblem": (len(task.ranks) + 2) * m * m * 8}
     elif task.filled:
-        flops, solve = 10 * cells * total, 6 * m * total * 8
+        flops, solve = 10 * cells * total, {"factors of the columns": 6 * m * total * 8}
     else:
-        flops, solve = 4 * cells * (tall + total), 2 * m * (tall + total) * 8
+        flops = 4 * cells * (tall + total)
+        solve = {"normal equations": 2 * m * (tall + total) * 8}
     times = max(1, task.max_passes - max(1, task.turns))
     sweep = pass_spec("sweep", matrix, axis, sweeping, flops=flops, kept_nbytes=kept,
                       work="skinny", stored=stored and not task.filled, thin=True, times=times,
@@ -124,6 +125,7 @@ def _candidate(matrix: ChunkedMatrix, task: Task, axis: int, scratch: bool) -> C
         f"{about}; stops when the estimate and the objective change by less than tol={task.tol:g}"
     )
     sizes = {"scratch": int(scratch), "factors": total}
-    done = factors + 4 * max(task.ranks) * (lines * (not scratch) + m) * 8
+    done = {"result": factors + 4 * max(task.ranks) * (lines * (not scratch) + m) * 8}
     wanted = tuple(_with_holes(one, beside) for one in passes)
-    return Candidate(task.solver, reason, wanted, kept + max(solve, done), sizes=sizes)
+    return Candidate(task.solver, reason, wanted, {"kept arrays": kept} | larger(solve, done),
+                     sizes=sizes)  # fmt: skip

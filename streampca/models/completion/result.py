@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from streampca.models.completion.fit import columns_outside
 from streampca.models.completion.task import Task
 from streampca.models.completion.trace import Sweep
 from streampca.models.decomposition import Decomposition
-from streampca.passes import PassCost, Plan
+from streampca.passes import Execution, Plan
 from streampca.solvers import numerical_rank, signs_of_components
 from streampca.store import ZarrSink
 
@@ -30,7 +29,7 @@ def result_of(
     method: str,
     settings: dict[str, Any],
     plan: Plan,
-    costs: Sequence[PassCost],
+    execution: Execution,
 ) -> tuple[Decomposition, Any]:
     """The frozen result, and the scores where they lie in a scratch store."""
     (n, _), values, stats = matrix.shape, done.values, done.stats
@@ -64,7 +63,7 @@ def result_of(
         missing=stats.missing,
         labels=matrix.labels,
         settings=_kept(settings, task, done.chosen),
-        provenance=_told(done, matrix, task, costs),
+        provenance=_told(done, matrix, task, execution),
         plan=plan.to_dict(),
         weight=weight,
         feature_variance=stats.m2 / np.maximum(stats.weight - 1.0, 1.0),
@@ -108,10 +107,10 @@ def _kept(settings: dict[str, Any], task: Task, chosen: int) -> dict[str, Any]:
 
 
 def _told(
-    done: Completed, matrix: ChunkedMatrix, task: Task, costs: Sequence[PassCost]
+    done: Completed, matrix: ChunkedMatrix, task: Task, execution: Execution
 ) -> dict[str, Any]:
     """Where the result came from: passes, trace, turns, held-out curve."""
-    told = provenance(costs, matrix.fingerprint())
+    told = provenance(execution.costs, matrix.fingerprint(), execution.memory)
     told["trace"] = [one.to_dict() for one in done.trace]
     told["validation"] = curve(task, done.trace)
     if done.effects is not None:

@@ -203,6 +203,7 @@ class GenotypePCA(LinearModel):
             self.plan_,
             execution.costs,
             matrix.fingerprint(),
+            memory=execution.memory,
         )
         if self.result_.scores is None or len(self.result_.scores) < matrix.shape[0]:
             scores, holes = self._project_all(cohort.everyone)

@@ -191,7 +191,7 @@ def _plan(
                          flops=flops)  # fmt: skip
     samples = PassSpec("project", 0, 0, 0, lambda length: tile_nbytes(length, m),
                        kept_nbytes=held + total, flops=flops)  # fmt: skip
-    solving = total + n * 4 * layout.k * 8 + SOLVE_NBYTES
+    solving = {"sums": total, "scores": n * 4 * layout.k * 8, "equations": SOLVE_NBYTES}
     reason = "one pass over {}; then a system of {} equations per sample"
     candidates = [
         Candidate("features", reason.format("variants", layout.k), (features,), solving),

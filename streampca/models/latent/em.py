@@ -77,7 +77,11 @@ def _candidate(
     spec = pass_spec("em", matrix, axis, [sums], flops=flops, kept_nbytes=kept)
     spec = replace(spec, times=max_passes, likely=min(max_passes, LIKELY))
     side = (p, n)[axis]
-    solve = spec.total_nbytes + kept + side * (2 * pairs + (k + 1) * (k + 3) + 4 * k + 8) * 8
+    solve = {
+        "sums": spec.total_nbytes,
+        "parameters": kept,
+        "normal equations": side * (2 * pairs + (k + 1) * (k + 3) + 4 * k + 8) * 8,
+    }
     reason = f"one read for each step of EM, at most {max_passes}, {SIDES[axis]} streamed"
     return Candidate("em", reason, (spec,), solve)
 

@@ -21,7 +21,7 @@ from streampca.models.latent.factor_result import FactorDecomposition
 from streampca.models.latent.latent import LatentModel
 from streampca.models.latent.rows import SCORES
 from streampca.models.linear import attach
-from streampca.passes import PassCost, Plan, check_workers, find_client
+from streampca.passes import PassCost, Plan, check_workers, find_client, warn_of_excess
 from streampca.solvers.rotation import METHODS
 from streampca.sources import as_matrix, counted
 
@@ -191,8 +191,10 @@ class FactorAnalysis(LatentModel):
             again = self._execution(steps)
             again.checkpoint, again.n_passes = self.checkpoint, whole.n_passes
             again.costs, again.checkpoints = execution.costs, execution.checkpoints
+            again.memory = execution.memory
             found = fit_around_holes(steps, matrix, found, settings, again, weights)
         execution.finished()
+        warn_of_excess(whole, execution.memory)
         self.plan_, self.cost_, self.dim_ = whole, execution.costs, dim
         self.result_ = factor_result(
             found,
@@ -200,7 +202,7 @@ class FactorAnalysis(LatentModel):
             matrix.labels,
             matrix.shape[0],
             plan=whole.to_dict(),
-            provenance=provenance(execution.costs, matrix.fingerprint()),
+            provenance=provenance(execution.costs, matrix.fingerprint(), execution.memory),
         )
         return self
 

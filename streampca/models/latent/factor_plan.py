@@ -9,7 +9,7 @@ from streampca.accumulators import MeanImputedScatter, Scatter, SubspaceStep
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.latent.factor_streamed import BLOCKS, looking
-from streampca.models.pca.krylov_plan import stored_entries
+from streampca.models.pca.krylov_plan import PIECES_NBYTES, stored_entries
 from streampca.passes import Candidate, Plan, Rates, make_plan, pass_spec
 
 SOLVERS = ("auto", "scatter", "streamed")
@@ -44,10 +44,13 @@ def _scatter(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     n, p = matrix.shape
     times = 4.0 if settings["missing"] == "mean" else 1.0
     spec = pass_spec("scatter", matrix, 0, [scatter_of(settings)], flops=times * n * p * p)
-    solve = 9 * p * p * 8  # two points of the search with their vectors, two Hessians, work
+    solve = {  # two points of the search with their vectors, two Hessians, work
+        "scatter": spec.total_nbytes,
+        "points and Hessians of the search": 9 * p * p * 8,
+    }
     flops = 8.0 * (9.0 + 2.0 * settings["n_components"] + 4.0) * p**3
     reason = "one pass; p x p correlations, then Newton steps to the largest likelihood"
-    return Candidate("scatter", reason, (spec,), spec.total_nbytes + solve, flops)
+    return Candidate("scatter", reason, (spec,), solve, flops)
 
 
 def _streamed(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
@@ -70,8 +73,13 @@ def _streamed(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     if matrix.sparse:  # sums of their entries are float64 from the beginning
         first, again = (replace(one, partial_nbytes=one.total_nbytes) for one in (first, again))
     again = replace(again, times=most, likely=min(most, LIKELY))
-    solve = (6 * held + 24 * k + 26) * p * 8 + (64 << 20)
-    solve += 9 * p * p * 8 if p <= held else 0  # where all of it comes to be known
+    solve = {
+        "searched space": 6 * held * p * 8,
+        "points of the search": (24 * k + 26) * p * 8,
+        "pieces of the space": PIECES_NBYTES,
+    }
+    if p <= held:  # where all of it comes to be known
+        solve["points and Hessians of the search"] = 9 * p * p * 8
     reason = (
         f"1 look, and at most {most} reads with the products of {k} vectors each; stops when the "
         f"log-likelihood has at most tol={settings['tol']:g} to gain; no test that k is enough"

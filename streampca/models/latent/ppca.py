@@ -29,7 +29,7 @@ from streampca.models.latent.ppca_result import (
     mean_log_likelihood,
 )
 from streampca.models.pca.pca import PCA
-from streampca.passes import PassCost, Plan
+from streampca.passes import MemoryUse, PassCost, Plan, warn_of_excess
 from streampca.solvers import known_count
 from streampca.sources import as_matrix, counted
 
@@ -159,6 +159,7 @@ class PPCA(LatentModel):
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         plan = self._plan(matrix, sample_weight)
         plan.check_machine()
+        memory = MemoryUse.begun()
         base = self._pca(matrix).fit(matrix, sample_weight=sample_weight)
         start, costs = base.result_, list(base.cost_)
         weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
@@ -167,6 +168,7 @@ class PPCA(LatentModel):
             em = self._em_plan(matrix)
             execution = self._execution(em)
             execution.checkpoint, execution.costs = self.checkpoint, costs
+            execution.memory = memory
             execution.n_passes = base.plan_.n_passes + em.n_passes
             given = (execution, weights)
             if self.n_components == BIC:
@@ -178,7 +180,8 @@ class PPCA(LatentModel):
                 start = leading(start, fewest_by_bic(start))
             found = ProbabilisticDecomposition.closed_form(start, "PPCA")
         settings = {**start.settings, **self._kept()}
-        source = provenance(costs, matrix.fingerprint())
+        source = provenance(costs, matrix.fingerprint(), memory)
+        warn_of_excess(plan, memory)
         self.result_ = replace(found, settings=settings, plan=plan.to_dict(), provenance=source)
         self.plan_, self.cost_, self.dim_ = plan, costs, dim
         self.n_features_in_ = matrix.shape[1]

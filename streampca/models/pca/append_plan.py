@@ -7,7 +7,7 @@ from typing import Any
 from streampca.accumulators import Accumulator
 from streampca.matrix import ChunkedMatrix
 from streampca.models.pca.solve_cost import scatter_cost
-from streampca.passes import Candidate, Plan, make_plan, pass_spec
+from streampca.passes import Candidate, Plan, larger, make_plan, pass_spec
 from streampca.solvers import known_count
 
 
@@ -33,9 +33,9 @@ def plan_append(
         solve, flops = scatter_cost(p, settings, known_count(settings["n_components"], p, p) or p)
     else:
         rows = p if settings["state"] == "tsqr" else min(p, settings["max_rows"])
-        solve, flops = 5 * rows * p * 8, 22.0 * rows * rows * p
-    merge = state + accumulator.scratch_nbytes(matrix.shape, 0) if held else 0
+        solve, flops = {"SVD of the factor": 5 * rows * p * 8}, 22.0 * rows * rows * p
+    merge = {"new state": state, "merging": accumulator.scratch_nbytes(matrix.shape, 0)}
     reason = "rows are appended to the state"
-    need = spec.total_nbytes + max(solve, merge)
+    need = {"state": spec.total_nbytes} | (larger(solve, merge) if held else solve)
     candidate = Candidate(settings["state"], reason, (spec,), need, flops)
     return make_plan(matrix, "IncrementalPCA", [candidate], settings["memory_limit"])

@@ -146,6 +146,12 @@ class FeatureStatistics:
         return np.stack([np.asarray(found[name], np.float64) for name in self.names], axis=1)
 
 
+def statistics_nbytes(matrix: ChunkedMatrix, settings: dict[str, Any]) -> int:
+    """Of all features in memory: the rows of the map, and the missing cells as integers."""
+    names = FeatureStatistics.of(matrix, settings, 1.0).names
+    return 8 * (len(names) + 1) * matrix.shape[1]
+
+
 def left_out_codes(stats: ColumnStats, scaling: Scaling) -> Array:
     """(columns,) why a column is left out: without a value, constant, filtered; 0 = it is not."""
     codes = np.where(scaling.filtered, FILTERED, 0)

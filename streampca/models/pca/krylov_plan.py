@@ -27,6 +27,7 @@ RANDOM = 4  # columns of the start block that are random, against directions mis
 STEPS = 3  # that are usually enough: for the prediction of time
 ROOM = 4  # blocks of a basis that does well without
 INDEX_NBYTES = 4
+PIECES_NBYTES = 64 << 20  # of the searched space, taken into products in float64
 BASES = (8, 6, 4, 3, 2)  # capacities of the basis in blocks, most generous first
 
 
@@ -151,8 +152,11 @@ def _candidate(
     cells = float(stored_entries(matrix, axis))
     extra = axis == 1 and settings["components"] and not shape.images
     steps = max(1, int(settings["max_passes"]) - 1 - extra)
-    held = 2 * shape.capacity * shape.m * itemsize + 12 * p * 8
-    held += shape.capacity * matrix.shape[axis] * itemsize * shape.images
+    held = {
+        "searched space": 2 * shape.capacity * shape.m * itemsize,
+        "images of the space": shape.capacity * matrix.shape[axis] * itemsize * shape.images,
+        "column statistics": 12 * p * 8,
+    }
     look = _look_spec(matrix, settings, shape, cells)
     step = pass_spec(
         "step",
@@ -161,7 +165,7 @@ def _candidate(
         [shape.step()],
         flops=4.0 * cells * shape.width,
         stored=matrix.sparse,
-        kept_nbytes=held + 2 * shape.m * shape.width * itemsize,
+        kept_nbytes=sum(held.values()) + 2 * shape.m * shape.width * itemsize,
         work="skinny",
         thin=True,
     )
@@ -176,7 +180,11 @@ def _candidate(
         passes = tuple(replace(one, matrix=read) for one in passes)
         if axis == 0:  # the look finds what is to be removed
             passes = (replace(look, matrix=matrix), *passes[1:])
-    solve = held + 5 * shape.m * shape.width * 8 + (64 << 20) + k * (n + 2 * p) * 8
+    solve = held | {
+        "next vectors": 5 * shape.m * shape.width * 8,
+        "pieces of the space": PIECES_NBYTES,
+        "components and scores": k * (n + 2 * p) * 8,
+    }
     side = ("samples", "features")[axis]
     reason = (
         f"{side} streamed, 1 look and at most {steps} steps of {shape.width} vectors, a basis of "

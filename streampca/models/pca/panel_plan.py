@@ -24,7 +24,7 @@ def panel_candidates(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Ca
     n, p = matrix.shape
     k = kept_count(matrix, settings)
     solve, flops = eigh_cost(n, settings, k)
-    solve += n * n * 8 + 2 * n * k * 8 + 20 * p * 8
+    solve |= {"Gram matrix": n * n * 8, "scores": 2 * n * k * 8, "column statistics": 20 * p * 8}
     divisions: dict[int, np.ndarray[Any, Any]] = {}
     before: list[Accumulator] = [Moments()]
     read = matrix

@@ -213,6 +213,7 @@ class PCA(LinearModel):
             plan,
             execution.costs,
             matrix.fingerprint(),
+            memory=execution.memory,
         )
         self.gap_ = fitted.gap
         return self

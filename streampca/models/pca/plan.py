@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Gram, MeanImputedScatter, Moments, RFactor, Scatter
+from streampca.accumulators import Gram, MeanImputedScatter, RFactor, Scatter
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted import standardization
 from streampca.models.given import given
+from streampca.models.pca.feature_summary import statistics_nbytes
 from streampca.models.pca.gram_outputs import streamed_nbytes
 from streampca.models.pca.krylov_plan import krylov_candidates
 from streampca.models.pca.panel_plan import panel_candidates
 from streampca.models.pca.removal import beside_design
 from streampca.models.pca.sketch_plan import sketch_candidate
-from streampca.models.pca.solve_cost import dual_nbytes, eigh_cost, kept_count, scatter_cost
-from streampca.passes import Candidate, PassSpec, Plan, Rates, make_plan, pass_spec
+from streampca.models.pca.solve_cost import eigh_cost, kept_count, scatter_cost, vectors_nbytes
+from streampca.passes import Candidate, PassSpec, Plan, Rates, larger, make_plan, pass_spec
 
 SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized", "sketch")
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "randomized"}  # scikit-learn's
@@ -117,7 +118,8 @@ def _scatter(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     solve, flops = scatter_cost(p, settings, k)
     read = matrix
     if (basis := given(settings).basis) is not None:
-        read, solve = beside_design(matrix, basis), solve + p * p * 8
+        read = beside_design(matrix, basis)
+        solve["scatter of residuals"] = p * p * 8
     flops_of_pass = (4.0 if imputed else 1.0) * n * p * p
     spec = pass_spec("scatter", read, 0, [accumulator], flops=flops_of_pass)
     spec = replace(spec, matrix=read)
@@ -126,7 +128,7 @@ def _scatter(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     )
     if imputed:
         reason = "one pass with Z'Z, Z'M and M'M, so that holes hold the mean exactly"
-    return Candidate("scatter", reason, (spec,), spec.total_nbytes + solve, flops)
+    return Candidate("scatter", reason, (spec,), {"scatter": spec.total_nbytes} | solve, flops)
 
 
 def _tsqr(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
@@ -137,7 +139,7 @@ def _tsqr(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
     spec = pass_spec("tsqr", read, 0, accumulators, flops=2.0 * n * p * p, work="factor")
     spec = replace(spec, matrix=read)
     reason = "one pass; R factor, then its SVD: singular values to about 1e-14 of the largest"
-    return Candidate("tsqr", reason, (spec,), 6 * p * p * 8, 22.0 * p**3)
+    return Candidate("tsqr", reason, (spec,), {"R factor and its SVD": 6 * p * p * 8}, 22.0 * p**3)
 
 
 def _gram(
@@ -148,13 +150,16 @@ def _gram(
     standardize = standardization(settings)
     gram = Gram(standardize=standardize, missing=settings["missing"])
     solve, flops = eigh_cost(n, settings, k)
-    first = pass_spec("gram", matrix, 1, [gram, Moments()], flops=float(p) * n * n)
+    streamed = settings.get("loadings") is not None
+    held = {} if streamed else {"statistics of features": statistics_nbytes(matrix, settings)}
+    first = pass_spec("gram", matrix, 1, [gram], flops=float(p) * n * n, kept=held)
     reason = "one pass over features; n x n Gram, then eigh"
     passes: tuple[PassSpec, ...] = (first,)
     if settings["components"]:
         rows = n if everyone is None else everyone.shape[0]
+        vectors = vectors_nbytes(matrix, settings, k)
+        components = {} if streamed else {"components": k * p * 8}
         others = 0 if everyone is None else 4 * k * rows * 8
-        streamed = settings.get("loadings") is not None
         itemsize = work_dtype(matrix.dtype).itemsize
 
         def scratch(length: int) -> int:
@@ -167,7 +172,8 @@ def _gram(
             0,
             0,
             scratch=scratch,
-            kept_nbytes=dual_nbytes(matrix, settings, k) + others + (0 if streamed else k * p * 8),
+            kept_nbytes=others,
+            kept=held | components | {"eigenvectors and scores": vectors},
             flops=(2.0 if everyone is None else 4.0) * rows * p * k,
             matrix=everyone,
         )
@@ -176,7 +182,8 @@ def _gram(
         reason += f"; a second pass for the components{to} (components=False saves it)"
     if (basis := given(settings).basis) is not None:
         passes = tuple(replace(one, matrix=matrix.without(basis)) for one in passes)
-    # the Gram matrix is gone when the statistics of all columns are joined
-    statistics = Moments().projected_nbytes(matrix.shape, 8) + 12 * p * 8
-    held = max(first.total_nbytes + solve, statistics) + 2 * n * k * 8
-    return Candidate("gram", reason, passes, held, flops)
+    solving = {"Gram matrix": first.total_nbytes} | solve
+    if settings["components"] and not streamed:  # when they are completed, the Gram matrix is gone
+        solving = larger(solving, {"components": k * p * 8, "features of no use": 16 * p})
+    terms = {**solving, **held, "scores": 2 * n * k * 8}
+    return Candidate("gram", reason, passes, terms, flops)

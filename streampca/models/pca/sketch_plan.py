@@ -53,7 +53,12 @@ def sketch_candidate(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candida
         thin=not matrix.sparse,
     )
     reason = f"one look; the {width} leading directions are kept, and what is cut off is bounded"
-    return Candidate("sketch", reason, (spec,), (2 * width + 12) * p * 8 + 2 * k * p * 8)
+    solve = {
+        "directions": 2 * width * p * 8,
+        "components": 2 * k * p * 8,
+        "column statistics": 12 * p * 8,
+    }
+    return Candidate("sketch", reason, (spec,), solve)
 
 
 def sketch_directions(settings: dict[str, Any], k: int, most: int) -> LeadingDirections:

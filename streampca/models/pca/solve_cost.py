@@ -1,4 +1,4 @@
-"""What the dense eigenproblems of a PCA need: bytes beside what was accumulated, and flops."""
+"""What the dense eigenproblems of a PCA need: bytes by what they are, and flops."""
 
 from __future__ import annotations
 
@@ -18,27 +18,34 @@ def kept_count(matrix: ChunkedMatrix, settings: dict[str, Any]) -> int:
     return known_count(settings["n_components"], n, p) or min(n, p)
 
 
-def eigh_cost(m: int, settings: dict[str, Any], k: int) -> tuple[int, float]:
-    """(bytes beside the accumulator, flops) of the eigenproblem of size m."""
+def eigh_cost(m: int, settings: dict[str, Any], k: int) -> tuple[dict[str, int], float]:
+    """(bytes beside the matrix, flops) of the eigenproblem of size m."""
     everything = _all_pairs(m, settings, k)
     matrices = 4 if everything else 0  # the leading ones are computed in place
-    return matrices * m * m * 8 + 3 * m * (k + 1) * 8, (9.0 if everything else 4 / 3) * m**3
+    terms = {"eigenproblem": matrices * m * m * 8, "eigenvectors": 3 * m * (k + 1) * 8}
+    return terms, (9.0 if everything else 4 / 3) * m**3
 
 
-def scatter_cost(p: int, settings: dict[str, Any], k: int) -> tuple[int, float]:
+def scatter_cost(p: int, settings: dict[str, Any], k: int) -> tuple[dict[str, int], float]:
     """(bytes beside the accumulator, flops) of solving a scatter matrix."""
-    solve, flops = eigh_cost(p, settings, k)
+    terms, flops = eigh_cost(p, settings, k)
     filters = standardization(settings).filters
     copied = settings["scale"] or filters or settings["missing"] == "mean"
-    copied = copied or given(settings).weights is not None
-    return solve + (p * p * 8 if copied else 0), flops  # a correlation is a scaled copy
+    if copied or given(settings).weights is not None:
+        terms["scaled scatter"] = p * p * 8
+    return terms, flops
 
 
 def dual_nbytes(matrix: ChunkedMatrix, settings: dict[str, Any], k: int) -> int:
     """What is held while loadings are computed: eigenvectors, scores, statistics of the columns."""
-    n, p = matrix.shape
+    return vectors_nbytes(matrix, settings, k) + 20 * matrix.shape[1] * 8
+
+
+def vectors_nbytes(matrix: ChunkedMatrix, settings: dict[str, Any], k: int) -> int:
+    """Of those the eigenvectors and scores."""
+    n = matrix.shape[0]
     vectors = n if _all_pairs(n, settings, k) else k + 1
-    return n * (vectors + 3 * k) * 8 + 20 * p * 8
+    return n * (vectors + 3 * k) * 8
 
 
 def _all_pairs(m: int, settings: dict[str, Any], k: int) -> bool:

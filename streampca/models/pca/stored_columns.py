@@ -1,4 +1,4 @@
-"""Columns that a fit wrote beside its streamed components: read from there when they are asked for."""
+"""Columns that a fit wrote beside its streamed components, read when they are asked for."""
 
 from __future__ import annotations
 

@@ -1,0 +1,83 @@
+"""Whether a plan fits here: what its libraries weigh in this process, and what the machine gives.
+
+What is measured never changes a plan: it is one for every machine. It only refuses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from streampca.errors import MemoryLimitError
+from streampca.imported import weighing, weight_of
+from streampca.passes import machine
+from streampca.passes.nbytes import MiB, as_limit, size
+from streampca.passes.process import code_nbytes, imports
+
+if TYPE_CHECKING:
+    from streampca.passes.records import Plan
+
+HELD = ("labels", "source", "X in memory")  # terms of a process that are there before a fit
+
+
+def load(process: Mapping[str, int]) -> None:
+    """Import the libraries that a plan counts, and weigh those that are new."""
+    for name in imports(process):
+        with weighing(), contextlib.suppress(ImportError):  # who needs it says that it is missing
+            import_module(name)
+
+
+def unforeseen(process: Mapping[str, int]) -> int:
+    """Bytes by which libraries that are loaded weigh more than the plan counts for all of them."""
+    projected = imports(process)
+    return max(0, weight_of(projected) - sum(projected.values()))
+
+
+def check_limit(plan: Plan) -> None:
+    """Refuse a plan that, with the libraries as they are here, does not keep its limit."""
+    more, limit = unforeseen(plan.memory["process"]), plan.memory_limit
+    if limit is None or plan.peak_nbytes + more <= limit:
+        return
+    raise MemoryLimitError(
+        f"memory_limit={size(limit)} is too small for {plan.method} in this process: the plan "
+        f"needs {size(plan.peak_nbytes)}, and {', '.join(imports(plan.memory['process']))} with "
+        f"what they load weigh {size(more)} more here than it counts. The smallest limit that "
+        f"would do is memory_limit={as_limit(enough(plan, more), up=True)!r}."
+    )
+
+
+def enough(plan: Plan, more: int) -> int:
+    """The smallest limit at which the plan, whatever it then is, has so many bytes to spare.
+
+    A larger limit may choose a more generous schedule, which needs a larger limit again.
+    """
+    peaks = (*plan.passed_over, plan.peak_nbytes)  # in the order in which they are tried
+    limits = sorted(-(-(peak + more) // MiB) * MiB for peak in peaks)
+    fits = (one for one in limits if next(p for p in peaks if p <= one) + more <= one)
+    return next(fits)
+
+
+def check_machine(plan: Plan) -> None:
+    """Refuse a plan for which this machine, or the control group around it, has no room."""
+    available = machine.available_nbytes()
+    if available is None:
+        return
+    beside = held_beside(plan, machine.resident_nbytes())
+    if plan.peak_nbytes + beside <= available:
+        return
+    rest = available - beside if available > beside else available
+    holds = f" beside the {size(beside)} that this process holds already" if beside else ""
+    raise MemoryLimitError(
+        f"the plan needs {size(plan.peak_nbytes)}{holds} and this machine (or its control group) "
+        f"gives {size(available)}. Set memory_limit={as_limit(rest)!r} to look for a smaller plan, "
+        "or use a larger machine."
+    )
+
+
+def held_beside(plan: Plan, resident: int) -> int:
+    """What a process of so many resident bytes holds that the plan does not count."""
+    process = plan.memory["process"]
+    counted = code_nbytes(process) + sum(process[name] for name in HELD)
+    return max(0, resident - counted)

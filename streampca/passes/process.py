@@ -1,0 +1,61 @@
+"""What a process takes before its first pass: the interpreter, and libraries that a source needs.
+
+These terms are projections, the same on every machine: a plan depends on nothing that is measured.
+They allow for what libraries bring along where it is installed. What they really weigh is looked at
+when a fit begins (``door``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from streampca.matrix import ChunkedMatrix
+from streampca.passes.nbytes import MiB
+
+if TYPE_CHECKING:
+    from streampca.passes.records import Candidate
+
+INTERPRETER_NBYTES = 96 * MiB  # Python with NumPy, SciPy and Zarr: 80 MiB measured, command line 96
+LIBRARY_NBYTES = {  # beyond those that it needs itself
+    "pandas": 66 * MiB,  # 30 measured, 63 with pyarrow, which it loads where it is installed
+    "xarray": 20 * MiB,  # 9 measured with cftime, 14 with what opens a file
+    "dask": 16 * MiB,  # 11 measured
+    "h5py": 16 * MiB,  # 11 measured
+    "numba": 56 * MiB,  # 54 measured
+}
+NEEDS = {"xarray": ("pandas",), "dask": ("xarray", "pandas")}
+KERNELS_NBYTES = 104 * MiB  # compiled by Numba: 54 measured from its cache, 97 where compiled now
+THREAD_NBYTES = 7 * MiB // 2  # stack, arena and BLAS buffers of a lane or of its reader
+
+
+def process_terms(matrix: ChunkedMatrix, candidate: Candidate, lanes: int) -> dict[str, int]:
+    """Bytes that live as long as the fit, by term; each library is one."""
+    names = libraries(matrix, candidate)
+    return {
+        "interpreter": INTERPRETER_NBYTES,
+        **{name: LIBRARY_NBYTES[name] for name in names},
+        "compiled kernels": KERNELS_NBYTES if "numba" in names else 0,
+        "threads": 2 * lanes * THREAD_NBYTES,
+        "labels": matrix.labels.samples.nbytes + matrix.labels.features.nbytes,
+        "source": matrix.resident_nbytes,
+        "X in memory": matrix.given_nbytes,
+    }
+
+
+def libraries(matrix: ChunkedMatrix, candidate: Candidate) -> list[str]:
+    """Heavy libraries that the passes bring into memory: the source's, and compiled kernels."""
+    small = matrix.dtype.kind in "iu" and matrix.dtype.itemsize == 1
+    compiled = small and any(spec.axis == 1 for spec in candidate.passes)
+    loads = {*matrix.loads, *(["numba"] if compiled else [])}
+    return sorted(loads.union(*(NEEDS.get(name, ()) for name in loads)))
+
+
+def imports(process: Mapping[str, int]) -> dict[str, int]:
+    """Library -> projected bytes, of the terms of a process."""
+    return {name: process[name] for name in LIBRARY_NBYTES if name in process}
+
+
+def code_nbytes(process: Mapping[str, int]) -> int:
+    """Projected bytes of the interpreter and the libraries, without kernels to be compiled."""
+    return process["interpreter"] + sum(imports(process).values())
