@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ TIMES = 5  # and so many times its share of the variants
 FAR = 1 << 40  # base pairs between chromosomes
 COLUMNS_NBYTES = 32 << 20  # of columns that are sorted at once
 SQUARES = 1 << 17  # squared loadings that are summed at once
+RECENT = 8  # blocks of sums that are kept
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def local_components(
     window : base pairs.
     A window counts where it holds over a quarter of the squared loadings and five times its share
     of the variants.
-    Cost: O(k p), and the memory of a few windows; a sort of p where the variants are not sorted.
+    Cost: O(k p), and the memory of a few blocks; a sort of p where the variants are not sorted.
     """
     return local_columns(np.asarray(components).T, chromosome, position, window)
 
@@ -120,40 +122,57 @@ class _Genome:
         return number * FAR + np.asarray(self.position[start:stop], dtype=np.int64)
 
 
+class _Sums:
+    """Sums of squared loadings from the first variant on, block by block.
+
+    A block is known again while it is recent, else read again: where each begins is kept.
+    """
+
+    def __init__(self, columns: Any, genome: _Genome) -> None:
+        self.columns, self.genome = columns, genome
+        self.p, k = columns.shape
+        self.step = max(1, min(self.p, max(1024, SQUARES // max(1, k))))
+        self.n_blocks = -(-self.p // self.step)
+        self.before = [np.zeros(k)]  # of each block
+        self._chunk, self._rows = -1, np.empty(0)
+        self.block = lru_cache(RECENT)(self._block)
+
+    def _block(self, number: int) -> tuple[Array, Array]:
+        """(line of its m variants, (m + 1, k) sums before each and after the last)."""
+        start = number * self.step
+        stop = min(start + self.step, self.p)
+        line = self.genome.line(start, stop)
+        squares = np.asarray(self._read(start, stop), np.float64) ** 2
+        sums = np.cumsum(np.concatenate([self.before[number][None, :], squares]), axis=0)
+        if len(self.before) == number + 1:
+            self.before.append(sums[-1].copy())
+        return line, sums
+
+    def _read(self, start: int, stop: int) -> Array:
+        """Rows of the columns; of a Zarr array each chunk is decoded once in a row."""
+        if isinstance(self.columns, np.ndarray):
+            return self.columns[start:stop]
+        length, parts = self.columns.chunks[0], []
+        for chunk in range(start // length, -(-stop // length)):
+            first = chunk * length
+            if self._chunk != chunk:
+                self._rows, self._chunk = self.columns[first : first + length], chunk
+            parts.append(self._rows[max(start - first, 0) : stop - first])
+        return np.concatenate(parts)
+
+
+@dataclass
 class _Heaviest:
     """Of each component the window with the largest sum of squared loadings.
 
-    A window ends at a variant. Sums run from the first variant of all, in order.
+    A window ends at a variant. ``before`` is the sum before it, ``total`` that of all variants.
     """
 
-    def __init__(self, k: int) -> None:
-        self.begin, self.last = np.zeros(k, np.int64), np.zeros(k, np.int64)
-        self.before, self.inside = np.zeros(k), np.full(k, -1.0)
-        self.first = 0  # variant that ``line`` begins with
-        self.line, self.sums = np.zeros(0, np.int64), np.zeros((1, k))  # of those within reach
-
-    @property
-    def total(self) -> Array:
-        """(k,) sums over all variants."""
-        return np.asarray(self.sums[-1])
-
-    def add(self, line: Array, squares: Array, window: int) -> None:
-        """The next variants: their places, and (m, k) squared loadings."""
-        new = len(self.line)
-        self.line = np.concatenate([self.line, line])
-        if np.any(np.diff(self.line[max(new - 1, 0) :]) < 0):
-            raise _Unsorted
-        more = np.cumsum(np.concatenate([self.sums[-1:], squares]), axis=0)
-        self.sums = np.concatenate([self.sums, more[1:]])
-        low = np.searchsorted(self.line, line - window, side="left")
-        inside = self.sums[new + 1 :] - self.sums[low]
-        for i, top in enumerate(np.argmax(inside, axis=0).tolist()):
-            if inside[top, i] > self.inside[i]:
-                self.inside[i], self.before[i] = inside[top, i], self.sums[low[top], i]
-                self.begin[i], self.last[i] = self.first + low[top], self.first + new + top
-        gone = int(np.searchsorted(self.line, self.line[-1] - window, side="left"))
-        self.line, self.sums = self.line[gone:], self.sums[gone:]
-        self.first += gone
+    begin: Array
+    last: Array
+    before: Array
+    inside: Array
+    total: Array
 
     def windows(self) -> Iterator[tuple[int, int, float, float]]:
         """(first variant, last one, sum before it, sum inside) of each component."""
@@ -162,15 +181,31 @@ class _Heaviest:
 
 
 def _heaviest(columns: Any, genome: _Genome) -> _Heaviest:
-    """Of all components, by one read of the columns."""
-    k = columns.shape[1]
-    found, step = _Heaviest(k), max(1024, SQUARES // max(1, k))
-    for start, values in _chunks(columns):
-        for i in range(0, len(values), step):
-            part = np.asarray(values[i : i + step], np.float64)
-            first = start + i
-            found.add(genome.line(first, first + len(part)), part**2, genome.window)
-    return found
+    """Of all components: one block that leads, and one where the windows of its variants begin."""
+    sums, k = _Sums(columns, genome), columns.shape[1]
+    none = np.zeros(k, np.int64)
+    best = _Heaviest(none, none.copy(), np.zeros(k), np.full(k, -1.0), sums.before[0])
+    behind, reached = 0, -FAR
+    for number in range(sums.n_blocks):
+        line, after = sums.block(number)
+        if line[0] < reached or np.any(np.diff(line) < 0):
+            raise _Unsorted
+        reached, done = int(line[-1]), 0
+        while done < len(line):
+            wanted = line[done:] - genome.window
+            lag, earlier = sums.block(behind)
+            here = int(np.searchsorted(wanted, lag[-1], side="right"))
+            low = np.searchsorted(lag, wanted[:here], side="left")
+            inside = after[done + 1 : done + here + 1] - earlier[low]
+            for i in range(k if here else 0):
+                top = int(np.argmax(inside[:, i]))
+                if inside[top, i] > best.inside[i]:
+                    best.inside[i], best.before[i] = inside[top, i], earlier[low[top], i]
+                    best.begin[i] = behind * sums.step + low[top]
+                    best.last[i] = number * sums.step + done + top
+            done += here
+            behind += done < len(line)
+    return replace(best, total=sums.before[-1])
 
 
 def _chunks(columns: Any) -> Iterator[tuple[int, Array]]:

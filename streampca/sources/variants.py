@@ -42,6 +42,7 @@ def variant_labels(
     position: Any,
     counted: Any,
     other: Any,
+    *,
     hashes: np.ndarray[Any, Any] | None = None,
 ) -> AxisLabels:
     """One dimension "variant"; unnamed variants (".") are called chromosome:position:alleles.
