@@ -167,7 +167,7 @@ class RowPasses(FittedViews):
         stored: bool = True,
     ) -> MappedRows:
         """What a function makes of every block of samples, by one planned pass."""
-        kept = self._fitted().require_components().nbytes
+        kept = 8 * self._fitted().n_components * self._fitted().n_features
         limits = (self.memory_limit, self.scheduler, self.progress)
         return MappedRows(name, matrix, function, kept, *limits, stored, side_inputs)
 
