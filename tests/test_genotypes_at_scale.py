@@ -170,11 +170,11 @@ def whole_fit(stem: Path, limit: str = "") -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", ["", "300MiB"])
-def test_two_million_variants_fit_in_300_mebibytes(tmp_path, limit) -> None:
+def test_two_million_variants_fit_in_300_mebibytes(tmp_path) -> None:
     """Labels, statistics and components stream: ten times the variants add under a tenth."""
     peaks = []
-    for p in (20_000, 200_000, 2_000_000):  # the first compiles what is not compiled yet
+    # the first compiles what is not compiled yet
+    for p, limit in ((20_000, ""), (200_000, ""), (2_000_000, ""), (2_000_000, "300MiB")):
         write_noise(tmp_path / "x", 300, p)
         peak, planned, saved, *shape, apart = whole_fit(tmp_path / "x", limit)
         assert shape == [10, p]
@@ -182,7 +182,8 @@ def test_two_million_variants_fit_in_300_mebibytes(tmp_path, limit) -> None:
         for output in ("x.zarr", "x.model"):
             shutil.rmtree(tmp_path / output)
         peaks.append(peak)
-    assert peak <= planned
-    assert saved < 300 * 2**20
-    assert not limit or planned <= 300 * 2**20
+        if p == 2_000_000:
+            assert peak <= planned
+            assert saved < 300 * 2**20
+    assert planned <= 300 * 2**20
     assert peaks[2] < 1.1 * peaks[1]

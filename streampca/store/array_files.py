@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 Put = Callable[[str, bytes], object]
 Get = Callable[[str], bytes]
 CHUNK_NBYTES = 8 * 1024 * 1024
-TEXT_ROWS = 65536  # Zarr encodes them as Python strings
+TEXT_ROWS = 16384  # Zarr encodes them as Python strings
 METADATA = "zarr.json"
 
 
