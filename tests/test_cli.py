@@ -597,9 +597,14 @@ def test_new_samples_on_streamed_components(fileset, tmp_path, capsys):
     again = [*words, "--overwrite"]
     assert main(again) == 65
     assert "v.zarr exists already" in capsys.readouterr().err
-    assert main(["project", model, "--bfile", stem, "-o", table]) == 65
-    assert f"--loadings {store}" in capsys.readouterr().err
-    assert main(["project", model, "--bfile", stem, "-o", table, "--loadings", store]) == 0
+    assert main(["project", model, "--bfile", stem, "-o", table]) == 0  # read from where they are
+    there = (tmp_path / "new.tsv").read_text()
+    moved = (tmp_path / "v.zarr").rename(tmp_path / "w.zarr")
+    assert main(["project", model, "--bfile", stem, "-o", table, "--overwrite"]) != 0
+    assert "--loadings PATH" in capsys.readouterr().err
+    words = ["project", model, "--bfile", stem, "-o", table, "--loadings", str(moved)]
+    assert main([*words, "--overwrite"]) == 0
+    assert (tmp_path / "new.tsv").read_text() == there
     rows = [line.split("\t")[3:] for line in (tmp_path / "new.tsv").read_text().splitlines()[2:]]
     scores = streampca.load(model).scores_
     assert np.corrcoef(np.array(rows, float)[:, 0], scores[:, 0])[0, 1] > 0.999

@@ -8,7 +8,7 @@ from typing import Any
 import streampca
 from streampca.cli.chosen import Chosen
 from streampca.errors import InvalidInputError
-from streampca.models.genotypes.numbers import frequencies, observed_alleles
+from streampca.models.genotypes.numbers import frequency_column, observed_alleles
 from streampca.store.tables import write_afreq, write_eigenval, write_eigenvec
 
 
@@ -45,7 +45,8 @@ def write_outputs(
         elif path.endswith(".eigenval"):
             write_eigenval(path, model.eigenvalues_)
         elif path.endswith(".afreq"):
-            write_afreq(path, result.labels.features, frequencies(result), observed_alleles(result))
+            counted = (frequency_column(result), observed_alleles(result))
+            write_afreq(path, result.labels.features, *counted)
         elif chosen.pruning is not None:
             chosen.pruning.write(path)
     return [*written, *zarr_outputs(arguments)]

@@ -2,6 +2,7 @@
 
 from streampca.matrix.block import Block, stored_eps, work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
+from streampca.matrix.columns import Column
 from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels, component_axis
 from streampca.matrix.residual import found, residual_block
@@ -22,6 +23,7 @@ __all__ = [
     "AxisLabels",
     "Block",
     "ChunkedMatrix",
+    "Column",
     "Labels",
     "ReadCount",
     "Scaling",

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from streampca.matrix.columns import Column, join
+
 
 @dataclass(frozen=True)
 class AxisLabels:
@@ -23,6 +25,9 @@ class AxisLabels:
     grids : coordinates along some of several dimensions, or along none: name -> (their
         dimensions, array), such as latitudes of a curvilinear grid.
     parts : the axes of several variables one after another: name of the variable -> its labels.
+
+    Columns along long axes may be :class:`streampca.matrix.columns.Column`: they take the place of
+    arrays, and are read when they are asked for.
     """
 
     dims: tuple[str, ...]
@@ -49,7 +54,7 @@ class AxisLabels:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the names and further columns take."""
+        """Memory that the names and further columns take; those that lie elsewhere, none."""
         columns = [*self.coords.values(), *self.extra.values()]
         columns += [values for _, values in self.grids.values()]
         own = sum(int(column.nbytes) for column in columns)
@@ -80,6 +85,10 @@ class AxisLabels:
 
     def names(self, entries: Sequence[int] | None = None) -> list[str]:
         """Names of the given entries, or of all."""
+        column = self.coords.get(self.dims[0]) if len(self.dims) == 1 else None
+        if isinstance(column, Column):
+            chosen = column if entries is None else column.gather(np.asarray(entries, np.int64))
+            return [str(name) for name in chosen]
         return [self.name(int(i)) for i in (range(len(self)) if entries is None else entries)]
 
     def columns(self, dim: str) -> dict[str, np.ndarray[Any, Any]]:
@@ -103,8 +112,8 @@ class AxisLabels:
         if len(self.dims) > 1 or self.parts:
             numbers = np.arange(len(self))[entries]
             return AxisLabels.plain("-".join(self.dims), len(numbers), self.names(numbers.tolist()))
-        coords = {dim: values[entries] for dim, values in self.coords.items()}
-        extra = {name: values[entries] for name, values in self.extra.items()}
+        coords = {dim: _picked(values, entries) for dim, values in self.coords.items()}
+        extra = {name: _picked(values, entries) for name, values in self.extra.items()}
         size = len(np.empty(len(self), np.bool_)[entries])
         return AxisLabels(self.dims, (size,), coords, self.attrs, extra, self._without_dims())
 
@@ -117,7 +126,7 @@ class AxisLabels:
         total = sum(len(part) for part in parts)
         shared = set.intersection(*(set(part.extra) for part in parts))
         extra = {
-            name: np.concatenate([part.extra[name] for part in parts])
+            name: join([part.extra[name] for part in parts])
             for name in parts[0].extra
             if name in shared
         }
@@ -127,11 +136,19 @@ class AxisLabels:
         plain = all(part.named and not part.parts for part in parts)
         if len(dims) == 1 and len(parts[0].dims) == 1 and plain:
             (dim,) = parts[0].dims
-            joined = np.concatenate([part.coords[dim] for part in parts])
+            joined = join([part.coords[dim] for part in parts])
             return AxisLabels((dim,), (total,), {dim: joined}, parts[0].attrs, extra)
         names = [name for part in parts for name in part.names()]
         dim = "-".join(parts[0].dims)
         return AxisLabels((dim,), (total,), {dim: np.asarray(names)}, extra=extra)
+
+
+def _picked(values: Any, entries: slice | np.ndarray[Any, Any]) -> Any:
+    """Some entries; those of a column by numbers stay unread."""
+    if not isinstance(values, Column) or isinstance(entries, slice):
+        return values[entries]
+    numbers = np.flatnonzero(entries) if entries.dtype == bool else entries
+    return values.pick(numbers)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,8 @@ class SelectedMatrix(MatrixView):
         self.shape = (sizes[0], sizes[1])
         self.dtype, self.missing_value = base.dtype, base.missing_value
         self.loads, self.sparse = base.loads, base.sparse
-        self.resident_nbytes, self.given_nbytes = base.resident_nbytes, base.given_nbytes
+        chosen = sum(one.nbytes for one in self.chosen if one is not None)
+        self.resident_nbytes, self.given_nbytes = base.resident_nbytes + chosen, base.given_nbytes
         rows_of, columns_of = self.chosen
         together = rows_of is None or int(rows_of[-1]) - int(rows_of[0]) + 1 == len(rows_of)
         self.into_buffer = base.into_buffer and together and columns_of is None
@@ -170,8 +171,8 @@ def select(
         if one is not None and np.asarray(one).dtype == bool:
             if len(one) != matrix.shape[axis]:
                 raise InvalidInputError(f"mask of {len(one)} for an axis of {matrix.shape[axis]}")
-            one = np.flatnonzero(one)
-        if one is not None and len(one) == matrix.shape[axis]:
+            one = None if np.all(one) else np.flatnonzero(one)
+        elif one is not None and len(one) == matrix.shape[axis]:
             one = None if np.array_equal(one, np.arange(len(one))) else one
         chosen.append(one)
     if chosen[0] is None and chosen[1] is None:

@@ -16,9 +16,9 @@ Text = np.ndarray[Any, Any]
 PIECE = 65536  # entries that are Python strings at the same time
 
 
-def as_text(names: Iterable[Any]) -> Text:
+def as_text(names: Any) -> Text:
     """Any names as an array of text."""
-    if isinstance(names, np.ndarray) and names.dtype.kind in "TU":
+    if getattr(names, "dtype", np.dtype("O")).kind in "TU":
         return np.asarray(names, dtype=np.dtypes.StringDType())
     return np.array([str(name) for name in names], dtype=np.dtypes.StringDType())
 
@@ -59,18 +59,23 @@ def numbered(values: Text) -> tuple[list[str], Text]:
     return list(number), codes
 
 
-def repeated(values: Text) -> list[str]:
-    """Entries that occur more than once. Costs 8 bytes an entry: hashes are compared first."""
-    hashes = np.fromiter(
-        (hash(v) for piece in pieces(values) for v in piece), np.int64, len(values)
-    )
-    ordered = np.sort(hashes)
-    suspects = frozenset(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+def repeated(values: Text, hashes: Text | None = None) -> list[str]:
+    """Entries that occur more than once. Costs 8 bytes an entry: hashes are compared first.
+
+    hashes : (n,) int64 of the entries' UTF-8 bytes, where they are known: sorted in place.
+    """
+    known = hashes is not None
+    if hashes is None:
+        hashes = np.fromiter(
+            (hash(v) for piece in pieces(values) for v in piece), np.int64, len(values)
+        )
+    hashes.sort()
+    suspects = frozenset(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
     if not suspects:
         return []
     seen: dict[str, int] = {}
     for piece in pieces(values):
         for v in piece:
-            if hash(v) in suspects:
+            if hash(v.encode() if known else v) in suspects:
                 seen[v] = seen.get(v, 0) + 1
     return [v for v, count in seen.items() if count > 1]

@@ -13,7 +13,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Labels, component_axis, weighted_divisors
+from streampca.matrix import AxisLabels, Column, Labels, component_axis, weighted_divisors
 from streampca.models.design import Design
 from streampca.models.eof_views import EofViews
 from streampca.models.pca.gram_outputs import read_components
@@ -36,6 +36,8 @@ class Decomposition:
     filtered : of those left out for their frequency, missing share or weight of 0.
     weights : (p,) that multiplied the centred and scaled features, or None.
     row_mean, row_scale : (n,) of the samples of the fit, beside those of the features; or None.
+    Where the fit streamed its components, what it knows of each feature lies beside them: such
+    fields are a :class:`Column`, which is read when it is asked for (``np.asarray(result.mean)``).
     design : what was projected out of the samples, or None.  removed : (r, p) the coefficients of
         its basis; those of its columns are ``removed_coefficients``.
     """
@@ -140,7 +142,7 @@ class Decomposition:
         observation.
         """
         if self.weights is None and (self.scale is not None or not len(self.dropped)):
-            return self.scale
+            return None if self.scale is None else np.asarray(self.scale)
         divisors = np.ones(self.n_features) if self.scale is None else np.array(self.scale)
         if self.weights is not None:
             divisors = weighted_divisors(divisors, self.weights)
@@ -234,13 +236,20 @@ class Decomposition:
         return rotated.of(self, method, k, normalize=normalize, power=power)
 
     def require_components(self) -> Array:
-        """The components, or the error that says how to get them."""
+        """The components; those that the fit streamed to Zarr are read from there each time.
+
+        Raises the error that says how to get them, SourceError where they are not there any more.
+        """
         if self.components is None:
             if (path := self.settings.get("loadings")) is not None:
-                raise InvalidInputError(
-                    f"the components of this fit were streamed to {path}; bring them into memory: "
-                    f"result.with_components({path!r}); streampca project --loadings {path}"
-                )
+                try:
+                    return read_components(path, self)
+                except (SourceError, InvalidInputError) as error:
+                    raise type(error)(
+                        f"the components of this fit were streamed to {path}, and are read from "
+                        f"there: {error}. Elsewhere: result.with_components(path); streampca "
+                        "project --loadings PATH"
+                    ) from None
             raise InvalidInputError(
                 "this fit has scores but no components (components=False saved the second pass); "
                 "fit again with components=True"
@@ -310,7 +319,7 @@ class Decomposition:
         arrays = {
             one.name: getattr(self, one.name)
             for one in fields(self)
-            if isinstance(getattr(self, one.name), np.ndarray)
+            if isinstance(getattr(self, one.name), (np.ndarray, Column))
         }
         columns, labels = labels_to_saved(self.labels)
         arrays |= columns

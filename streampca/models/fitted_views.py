@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from streampca.kernels import Array
 from streampca.models.eof_views import EofViews
 from streampca.models.estimator import Estimator
@@ -35,12 +37,13 @@ class FittedViews(Estimator):
     @property
     def mean_(self) -> Array:
         """(p,) column means (0 with center=False)."""
-        return self._fitted().mean
+        return np.asarray(self._fitted().mean)
 
     @property
     def scale_(self) -> Array | None:
         """(p,) column divisors, 0 for constant columns; None where nothing was scaled."""
-        return self._fitted().scale
+        scale = self._fitted().scale
+        return None if scale is None else np.asarray(scale)
 
     @property
     def eof_(self) -> EofViews:

@@ -56,7 +56,7 @@ class Projection:
             divisors = whitening(result)
         return cls(
             result.projectors,
-            result.mean if centre else np.zeros(result.n_features),
+            np.asarray(result.mean) if centre else np.zeros(result.n_features),
             result.divisors,
             divisors,
             missing,

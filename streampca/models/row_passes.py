@@ -115,7 +115,7 @@ class RowPasses(FittedViews):
         result = self._fitted()
         operands: dict[str, Any] = {
             "components": result.projectors,
-            "center": result.mean if centre else np.zeros(result.n_features),
+            "center": np.asarray(result.mean) if centre else np.zeros(result.n_features),
         }
         if result.divisors is not None:
             operands["scale"] = result.divisors
@@ -167,7 +167,7 @@ class RowPasses(FittedViews):
         stored: bool = True,
     ) -> MappedRows:
         """What a function makes of every block of samples, by one planned pass."""
-        kept = self._fitted().require_components().nbytes
+        kept = 8 * self._fitted().n_components * self._fitted().n_features
         limits = (self.memory_limit, self.scheduler, self.progress)
         return MappedRows(name, matrix, function, kept, *limits, stored, side_inputs)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels
-from streampca.matrix.text import as_text
+from streampca.matrix.columns import textual
 
 DATES = "microseconds since 2000-01-01"
 
@@ -100,11 +100,11 @@ def _dated(axis: AxisLabels) -> AxisLabels:
     return replace(axis, coords=coords, attrs={n: told for n, told in attrs.items() if told})
 
 
-def _storable(values: Array) -> Array:
+def _storable(values: Any) -> Any:
     """Coordinates that the store can hold: numbers, dates and spans as they are, else text."""
     if values.dtype.kind in "biufMm":
         return values
-    return as_text(values)
+    return textual(values)
 
 
 def plain(value: Any) -> Any:

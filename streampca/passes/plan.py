@@ -149,6 +149,7 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, lanes: int, ahead: int
         "folded accumulators": spec.total_nbytes,
         "scratch": active * spec.scratch(longest),
         "kept arrays": spec.kept_nbytes,
+        **spec.kept,
     }
     if source.design is not None:
         removed = (1 + source.design.shape[1]) * source.shape[1] * 8

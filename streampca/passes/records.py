@@ -15,6 +15,8 @@ from streampca.matrix import ChunkedMatrix
 from streampca.passes import door
 from streampca.passes.nbytes import size
 
+KEPT = ("kept arrays", "components", "statistics of features", "eigenvectors and scores")
+
 
 @dataclass(frozen=True)
 class PassSpec:
@@ -24,6 +26,7 @@ class PassSpec:
     total_nbytes : the folded accumulators.  partial_nbytes : those of one span.
     scratch : of the length of a block, bytes that maps and accumulators need beside it.
     kept_nbytes : arrays of the caller that live during the pass (operands, results in memory).
+    kept : further ones by their names, each of KEPT.
     rows : (first, last) of the streamed axis that are read, or None for all.
     longest : of a block on the streamed axis, where chunks are no longer; None leaves it to bytes.
     ordered : one lane takes all blocks in order and nothing is merged (``run`` with a halo).
@@ -42,6 +45,7 @@ class PassSpec:
     partial_nbytes: int
     scratch: Callable[[int], int] = lambda length: 0
     kept_nbytes: int = 0
+    kept: Mapping[str, int] = field(default_factory=dict)
     flops: float = 0.0
     rows: tuple[int, int] | None = None
     longest: int | None = None

@@ -21,7 +21,7 @@ from streampca.errors import (
 )
 from streampca.passes.nbytes import size
 from streampca.passes.process import LIBRARY_NBYTES, code_nbytes
-from streampca.passes.records import PassPlan, Plan
+from streampca.passes.records import KEPT, PassPlan, Plan
 from streampca.passes.settings import setting
 
 VERSION_SECONDS = 5.0  # that a worker has to say which version it has
@@ -227,7 +227,7 @@ def _on_worker(plan: Plan, one: PassPlan, lanes: int, total: bool = False) -> in
     process, terms = plan.memory["process"], dict(plan.memory[one.name])
     planned = max(1, min(plan.lanes, len(one.spans)))
     partial = terms.pop("partial accumulators") // planned
-    kept, folded = terms.pop("kept arrays"), terms.pop("folded accumulators")
+    kept, folded = sum(terms.pop(n, 0) for n in KEPT), terms.pop("folded accumulators")
     # per lane: its blocks, the span that it folds, and one that waits to be fetched
     need = kept + lanes * (sum(terms.values()) // planned + 2 * partial)
     need += 2 * (folded + partial) if total else 0

@@ -17,10 +17,12 @@ import numpy as np
 
 from streampca.errors import IncompleteSourceWarning, SourceError, shorten
 from streampca.matrix import ChunkedMatrix, Labels, select
-from streampca.matrix.text import Text, joined
+from streampca.matrix.columns import join
+from streampca.matrix.text import Text
 from streampca.sources.bed import BedReader
+from streampca.sources.bim import read_bim
+from streampca.sources.fam import read_fam
 from streampca.sources.path_patterns import expand
-from streampca.sources.plink_tables import read_bim, read_fam
 from streampca.sources.stacked import StackedMatrix
 from streampca.sources.variants import MISSING_CALL, sample_labels, variant_labels
 
@@ -58,24 +60,29 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
     of bytes (61 for 60, not for 64), cannot be told.
     Variants with a negative position are left out, as PLINK does, with an
     IncompleteSourceWarning.
+
+    Cost: one read of each .bim. Labels of more than 65,536 variants are not held: they are read
+    from the .bim again when they are asked for, which raises SourceError once it has changed.
     """
     filesets = [Fileset.of(path) for path in expand(sources)]
     samples = read_fam(filesets[0].file("fam"))
     for other in filesets[1:]:
         _check_same_samples(samples, read_fam(other.file("fam")), filesets[0], other)
     tables = [read_bim(one.file("bim")) for one in filesets]
-    counts = [len(table[0]) for table in tables]
+    counts = [len(table) for table in tables]
     reader = BedReader([one.file("bed") for one in filesets], counts, len(samples[1]))
-    columns = [joined([t[i] for t in tables]) if tables[1:] else tables[0][i] for i in range(5)]
-    kept = np.flatnonzero(columns[2] >= 0)
-    if len(kept) < len(columns[2]):
-        _warn_of_ignored(columns[1], columns[2], filesets)
-        columns = [column[kept] for column in columns]
-    labels = Labels(sample_labels(*samples), variant_labels(*columns))
-    if len(kept) == reader.shape[0]:
+    columns = [join([table.columns[i] for table in tables]) for i in range(5)]
+    unnamed = any(table.unnamed for table in tables)
+    hashes = None if unnamed else np.concatenate([table.hashes for table in tables])
+    if not any(table.n_ignored for table in tables):
+        labels = Labels(sample_labels(*samples), variant_labels(*columns, hashes=hashes))
         return StackedMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
-    unnamed = Labels.plain((reader.shape[1], reader.shape[0]))
-    whole = StackedMatrix(reader, (1,), (0,), unnamed, missing_value=MISSING_CALL)
+    columns = [np.asarray(column) for column in columns]
+    kept = np.flatnonzero(columns[2] >= 0)
+    _warn_of_ignored(columns[1], columns[2], filesets)
+    labels = Labels(sample_labels(*samples), variant_labels(*(column[kept] for column in columns)))
+    plain = Labels.plain((reader.shape[1], reader.shape[0]))
+    whole = StackedMatrix(reader, (1,), (0,), plain, missing_value=MISSING_CALL)
     matrix = select(whole, features=kept)
     matrix.labels = labels
     return matrix

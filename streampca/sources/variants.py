@@ -9,6 +9,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, shorten
 from streampca.matrix import AxisLabels
+from streampca.matrix.columns import Column, Mapped, Runs
 from streampca.matrix.text import Text, as_text, compact, numbered, repeated
 
 UNNAMED = "."
@@ -36,20 +37,33 @@ def sample_labels(
 
 
 def variant_labels(
-    chromosome: Text, names: Text, position: np.ndarray[Any, Any], counted: Text, other: Text
+    chromosome: Any,
+    names: Any,
+    position: Any,
+    counted: Any,
+    other: Any,
+    *,
+    hashes: np.ndarray[Any, Any] | None = None,
 ) -> AxisLabels:
     """One dimension "variant"; unnamed variants (".") are called chromosome:position:alleles.
 
+    All are arrays, or columns that are read when they are asked for.
     counted : the allele whose copies the values are.  other : the other one.
+    hashes : (p,) of the names, where they are known and none is ".": overwritten.
     Raises InvalidInputError where an id occurs twice.
     """
-    chromosome = plain_chromosome(chromosome)
-    unnamed = np.flatnonzero(names == UNNAMED)
-    if unnamed.size:
-        names = as_text(names).copy()
-        names[unnamed] = [f"{chromosome[i]}:{position[i]}:{counted[i]}:{other[i]}" for i in unnamed]
+    if isinstance(chromosome, Runs):
+        chromosome = chromosome.mapped(plain_chromosome)
+    else:
+        chromosome = plain_chromosome(np.asarray(chromosome))
+    if hashes is None:  # some may be unnamed
+        beside = (chromosome, position, counted, other)
+        if isinstance(names, Column):
+            names = Mapped(_named, np.dtypes.StringDType(), names, *beside)
+        else:
+            names = _named(names, *beside)
     repair = "rename them: plink2 --set-all-var-ids '@:#:$r:$a' --make-bed"
-    refuse_duplicates(names, "variant ids", repair)
+    refuse_duplicates(names, "variant ids", repair, hashes)
     extra = {
         "chromosome": chromosome,
         "position": position,
@@ -57,6 +71,15 @@ def variant_labels(
         "other_allele": other,
     }
     return AxisLabels(("variant",), (len(names),), {"variant": names}, extra=extra)
+
+
+def _named(names: Text, chromosome: Text, position: Any, counted: Text, other: Text) -> Text:
+    """The names, others in the place of "."."""
+    unnamed = np.flatnonzero(names == UNNAMED)
+    if unnamed.size:
+        names = as_text(names).copy()
+        names[unnamed] = [f"{chromosome[i]}:{position[i]}:{counted[i]}:{other[i]}" for i in unnamed]
+    return names
 
 
 def plain_chromosome(names: Text) -> Text:
@@ -89,8 +112,10 @@ def _without_prefix(name: str) -> str:
     return name[3:] if name.lower().startswith("chr") else name
 
 
-def refuse_duplicates(names: Text, what: str, repair: str) -> None:
-    """Raise InvalidInputError where a name occurs more than once."""
-    if twice := repeated(names):
+def refuse_duplicates(
+    names: Any, what: str, repair: str, hashes: np.ndarray[Any, Any] | None = None
+) -> None:
+    """Raise InvalidInputError where a name occurs more than once.  hashes : as ``repeated``."""
+    if twice := repeated(names, hashes):
         shown = shorten(twice[:4], len(twice))
         raise InvalidInputError(f"{len(twice)} {what} occur more than once ({shown}); {repair}")

@@ -3,19 +3,25 @@
 from streampca.store.backend import Backend, Listed
 from streampca.store.bundle import is_bundle, read_bundle, remove_bundle, write_bundle
 from streampca.store.compressed_group import CHUNK_ENTRIES, CompressedGroupSink
-from streampca.store.labelled_sink import LabelledSink, labelled_columns, read_labelled
+from streampca.store.labelled_sink import (
+    LabelledSink,
+    labelled_rows,
+    labelled_vector,
+    read_labelled,
+)
 from streampca.store.local import LocalBackend
 from streampca.store.log import Entry, History
 from streampca.store.matrix_group import GroupLayout, GroupSink, open_group_sink
 from streampca.store.objects import ObjectBackend, open_backend
 from streampca.store.places import occupied
-from streampca.store.sinks import MemorySink, Sink, ZarrSink
+from streampca.store.sinks import ColumnsSink, MemorySink, Sink, ZarrSink
 from streampca.store.stored_version import Part, StoredVersion
 from streampca.store.versions import VersionStore, is_model
 
 __all__ = [
     "CHUNK_ENTRIES",
     "Backend",
+    "ColumnsSink",
     "CompressedGroupSink",
     "Entry",
     "GroupLayout",
@@ -33,7 +39,8 @@ __all__ = [
     "ZarrSink",
     "is_bundle",
     "is_model",
-    "labelled_columns",
+    "labelled_rows",
+    "labelled_vector",
     "occupied",
     "open_backend",
     "open_group_sink",

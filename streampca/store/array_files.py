@@ -8,6 +8,7 @@ Zarr's own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -24,6 +25,7 @@ Array = np.ndarray[Any, Any]
 Put = Callable[[str, bytes], object]
 Get = Callable[[str], bytes]
 CHUNK_NBYTES = 8 * 1024 * 1024
+TEXT_ROWS = 16384  # Zarr encodes them as Python strings
 METADATA = "zarr.json"
 
 
@@ -33,15 +35,20 @@ def check_name(name: str) -> None:
         raise InvalidInputError(f"array name {name!r}; expected one that can name a directory")
 
 
-def write_array(put: Put, name: str, array: Array) -> None:
-    """Hand the files of one array to ``put(path, bytes)``, chunk by chunk (at most 8 MiB)."""
-    if array.dtype.kind in "OSU":  # the one string type that the Zarr v3 specification knows
-        array = array.astype(np.dtypes.StringDType())
-    rows = max(1, CHUNK_NBYTES // max(1, array[:1].nbytes)) if array.ndim else 1
+def write_array(put: Put, name: str, array: Any) -> None:
+    """Hand the files of one array to ``put(path, bytes)``, chunk by chunk (at most 8 MiB).
+
+    array : or what gives one where it is sliced, with shape, dtype and ndim.
+    """
+    text = array.dtype.kind in "OSUT"
+    dtype = np.dtype(np.dtypes.StringDType()) if text else array.dtype
+    row = dtype.itemsize * math.prod(array.shape[1:])
+    rows = max(1, CHUNK_NBYTES // max(1, row)) if array.ndim else 1
+    rows = min(rows, TEXT_ROWS) if text else rows
     chunks = (
         (min(rows, array.shape[0]) or 1, *(s or 1 for s in array.shape[1:])) if array.ndim else ()
     )
-    if is_plain(array.dtype):
+    if is_plain(dtype):
         _write_plain(put, name, array, chunks)
         return
     written: dict[str, Buffer] = {}
@@ -54,20 +61,20 @@ def write_array(put: Put, name: str, array: Array) -> None:
         zarr.storage.MemoryStore(written),
         shape=array.shape,
         chunks=chunks,
-        dtype=array.dtype,
+        dtype=dtype,
         zarr_format=3,
         compressors=[zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()],
         config={"write_empty_chunks": True},
     )
     if not array.ndim:
-        stored[...] = array
+        stored[...] = array.astype(dtype)
     for start in range(0, len(array) if array.ndim else 0, chunks[0] if chunks else 1):
-        stored[start : start + chunks[0]] = array[start : start + chunks[0]]
+        stored[start : start + chunks[0]] = array[start : start + chunks[0]].astype(dtype)
         hand_on()  # all at once, it would encode and hold all at once
     hand_on()
 
 
-def _write_plain(put: Put, name: str, array: Array, chunks: tuple[int, ...]) -> None:
+def _write_plain(put: Put, name: str, array: Any, chunks: tuple[int, ...]) -> None:
     put(f"arrays/{name}/{METADATA}", metadata_of(array.shape, chunks, array.dtype))
     for i in range(-(-array.shape[0] // chunks[0]) if array.ndim else 1) if array.size else ():
         part = array[i * chunks[0] : (i + 1) * chunks[0]] if array.ndim else array

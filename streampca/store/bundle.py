@@ -42,7 +42,8 @@ def write_files(
         put(name, data)
 
     for name, array in arrays.items():
-        _write_array(put_and_note, name, np.asarray(array))
+        values = array if hasattr(array, "dtype") else np.asarray(array)
+        _write_array(put_and_note, name, values)
     whole = {"format_version": FORMAT_VERSION, "files": digests, "document": dict(document)}
     put(INDEX, sign(whole))
 

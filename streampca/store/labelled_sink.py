@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,9 @@ import zarr
 from streampca.errors import SourceError
 from streampca.store.matrix_group import write_labels
 from streampca.store.places import exists_already, unfinished_name
-from streampca.store.sinks import ZarrSink, refuse_occupied
+from streampca.store.sinks import Sink, ZarrSink, refuse_occupied
 
 Array = np.ndarray[Any, Any]
-COLUMNS_NBYTES = 32 << 20
 
 
 class LabelledSink(ZarrSink):
@@ -58,8 +59,16 @@ class LabelledSink(ZarrSink):
         write_labels(group, labels)
         write_labels(group, tables or {})
         super().__init__(f"{self.group}/{name}", *shape, dtype=dtype, chunk=chunk, dims=dims)
+        self.dims = dims
         beside = [one for dim, columns in labels.items() for one in columns if one != dim]
         self.array.attrs["coordinates"] = " ".join(beside)  # as CF has it, for xarray
+
+    def columns(self, dtypes: Mapping[str, Any]) -> GroupColumnsSink:
+        """A sink of further numbers along the first dimension, name -> dtype, in the same group.
+
+        Its pass finishes it before this one.
+        """
+        return GroupColumnsSink(self.group, self.dims[0], self.length, self.chunk, dtypes)
 
     def paths(self) -> tuple[str, ...]:
         return () if "://" in self.target else (os.path.realpath(self.target),)
@@ -74,6 +83,60 @@ class LabelledSink(ZarrSink):
             self.path = self.place = f"{self.target}/{name}"
 
 
+class GroupColumnsSink(Sink):
+    """Takes rows (m, width), and writes each column to an array of its own in a Zarr group."""
+
+    def __init__(
+        self, group: str, dim: str, length: int, chunk: int, dtypes: Mapping[str, Any]
+    ) -> None:
+        self.group, self.chunk, self.names = group, chunk, list(dtypes)
+        self._lock, self._arrays = threading.Lock(), list[Any]()
+        opened = zarr.open_group(group, mode="r+")
+        for name, dtype in dtypes.items():
+            self._arrays.append(
+                opened.create_array(
+                    name,
+                    shape=(length,),
+                    chunks=(chunk,),
+                    dtype=dtype,
+                    compressors=[zarr.codecs.ZstdCodec(level=1), zarr.codecs.Crc32cCodec()],
+                    dimension_names=(dim,),
+                    config={"write_empty_chunks": True},
+                )
+            )
+        self._length = length
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_arrays": [], "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    def _opened(self) -> list[Any]:
+        if not self._arrays:
+            group: Any = zarr.open_group(self.group, mode="r+")
+            whole = {"write_empty_chunks": True}
+            self._arrays = [group[name].with_config(whole) for name in self.names]
+        return self._arrays
+
+    def write(self, start: int, values: Array) -> None:
+        stop = start + len(values)
+        alone = start % self.chunk == 0 and (stop % self.chunk == 0 or stop == self._length)
+        with contextlib.nullcontext() if alone else self._lock:
+            for array, column in zip(self._opened(), values.T, strict=True):
+                array[start:stop] = column.astype(array.dtype)
+
+    def concurrent(self, edges: Array) -> bool:
+        return bool(np.all(np.asarray(edges)[:-1] % self.chunk == 0))
+
+    def concurrent_threads(self, edges: Array) -> bool:
+        return True
+
+    def nbytes_in_memory(self) -> int:
+        return 0
+
+
 def read_labelled(path: str | os.PathLike[str], name: str, beside: str) -> tuple[Array, Array]:
     """The array that a ``LabelledSink`` wrote, and one of those beside it.
 
@@ -83,20 +146,21 @@ def read_labelled(path: str | os.PathLike[str], name: str, beside: str) -> tuple
     return np.asarray(array[...]), np.asarray(group[beside][...])
 
 
-def labelled_columns(path: str | os.PathLike[str], name: str) -> Iterator[Array]:
-    """The columns of such an array, a few at once in memory (32 MB), at a read of all for each few.
+def labelled_rows(path: str | os.PathLike[str], name: str) -> Any:
+    """Such an array, unread: slices of it are arrays. Raises as ``read_labelled``."""
+    return _open(path, name)[1]
 
-    Chunk by chunk: Zarr would decode ten at once.
-    """
-    _, array = _open(path, name)
-    length, width = array.shape
-    few = max(1, COLUMNS_NBYTES // (length * array.dtype.itemsize))
-    for first in range(0, width, few):
-        columns = np.empty((min(few, width - first), length), array.dtype)
-        for start in range(0, length, array.chunks[0]):
-            part = array[start : start + array.chunks[0]]
-            columns[:, start : start + len(part)] = part[:, first : first + len(columns)].T
-        yield from columns
+
+def labelled_vector(path: str | os.PathLike[str], name: str) -> Any:
+    """An array of one dimension beside it, unread. Raises SourceError where it is not there."""
+    try:
+        group: Any = zarr.open_group(os.fspath(path), mode="r")
+        return group[name]
+    except (OSError, KeyError, ValueError, zarr.errors.BaseZarrError):
+        raise SourceError(
+            f"{path}: no {name} there; the fit that streamed its components to that place left the "
+            "statistics of its features beside them. Put it back"
+        ) from None
 
 
 def _open(path: str | os.PathLike[str], name: str) -> tuple[Any, Any]:

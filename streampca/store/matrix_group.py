@@ -24,6 +24,7 @@ from streampca.store.sinks import Sink
 
 Array = np.ndarray[Any, Any]
 LABEL_CHUNK = 65536
+LABEL_PIECE = 8192
 MARK_SECONDS = 2.0  # between two notes of how far the array is
 
 
@@ -235,21 +236,32 @@ def _begun(group: Any, layout: GroupLayout, path: str, resume: bool) -> Any:
 
 
 def write_labels(group: Any, labels: Mapping[str, Mapping[str, Array]]) -> None:
-    """Arrays of one dimension in a group. labels : dimension -> {name: (size,) array}."""
+    """Arrays of one dimension in a group, all columns of a dimension chunk by chunk together.
+
+    labels : dimension -> {name: (size,) array, or what gives one where it is sliced}.
+    """
     for dim, columns in labels.items():
-        for name, values in columns.items():
-            stored = storable(values)
-            array = group.create_array(
+        arrays = {
+            name: group.create_array(
                 name,
-                shape=stored.shape,
-                chunks=(max(1, min(LABEL_CHUNK, len(stored))),),
-                dtype=stored.dtype,
+                shape=(len(values),),
+                chunks=(max(1, min(LABEL_CHUNK, len(values))),),
+                dtype=storable(values[:1]).dtype,
                 compressors=[zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()],
                 dimension_names=(dim,),
                 config={"write_empty_chunks": True},
                 overwrite=True,
             )
-            array[...] = stored
+            for name, values in columns.items()
+        }
+        for start in range(0, max(map(len, columns.values()), default=0), LABEL_CHUNK):
+            stop = start + LABEL_CHUNK
+            parts: dict[str, list[Any]] = {name: [] for name in columns}
+            for low in range(start, stop, LABEL_PIECE):  # of a table that is read line by line
+                for name, values in columns.items():
+                    parts[name].append(storable(values[low : min(low + LABEL_PIECE, stop)]))
+            for name, array in arrays.items():
+                array[start:stop] = np.concatenate(parts[name])
 
 
 def storable(values: Any) -> Array:

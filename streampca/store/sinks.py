@@ -79,6 +79,16 @@ class MemorySink(Sink):
         return self.values
 
 
+class ColumnsSink(MemorySink):
+    """The same in memory, each column by itself: ``sink.values`` (width, length)."""
+
+    def __init__(self, length: int, width: int) -> None:
+        self.values = np.zeros((width, length))
+
+    def write(self, start: int, values: Array) -> None:
+        self.values[:, start : start + len(values)] = values.T
+
+
 class ZarrSink(Sink):
     """A new 2-D Zarr v3 array of (length, width), zstd and crc32c, chunked along its first axis.
 

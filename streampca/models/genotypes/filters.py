@@ -12,12 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from streampca.errors import AbsentNamesWarning, InvalidInputError, SourceError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
+from streampca.matrix.columns import Column, by_pieces, textual
 from streampca.matrix.text import as_text, is_among, numbered, pieces
 from streampca.models.genotypes.long_range_ld import in_long_range_ld
 from streampca.sources.variants import HUMAN, chromosome_name, chromosome_names
@@ -65,8 +67,11 @@ class VariantFilter:
         """(name of a setting, (p,) True = kept by it) of those that leave something out."""
         if (chromosomes := self._chromosomes(labels)) is not None:
             stored = _column(labels, "chromosome", "chromosomes")
-            here = is_among(chromosome_names(stored, self.n_autosomes), chromosomes)
-            yield f"chromosomes={self.chromosomes!r}", here
+
+            def among(names: Array) -> Array:
+                return is_among(chromosome_names(names, self.n_autosomes), chromosomes)
+
+            yield f"chromosomes={self.chromosomes!r}", by_pieces(among, stored)
         if self.extract is not None:
             yield "extract", _among_ids(labels, self.extract, "extract")
         if self.exclude is not None:
@@ -79,7 +84,8 @@ class VariantFilter:
         if self.exclude_long_range_ld is not None:
             chromosome = _column(labels, "chromosome", "exclude_long_range_ld")
             position = _column(labels, "position", "exclude_long_range_ld")
-            inside = in_long_range_ld(chromosome, position, self.exclude_long_range_ld)
+            build = self.exclude_long_range_ld
+            inside = by_pieces(lambda c, p: in_long_range_ld(c, p, build), chromosome, position)
             yield f"exclude_long_range_ld={self.exclude_long_range_ld!r}", ~inside
 
     def _chromosomes(self, labels: AxisLabels) -> list[str] | None:
@@ -117,19 +123,32 @@ def in_regions(
     labels: AxisLabels, regions: Sequence[str], n_autosomes: int | None = HUMAN
 ) -> Array:
     """(p,) True where a variant lies in one of the regions, ends included."""
-    chromosome = chromosome_names(_column(labels, "chromosome", "regions"), n_autosomes)
-    inside = np.zeros(len(labels), dtype=bool)
-    for region in regions:
-        if (found := _REGION.match(region.strip())) is None:
-            raise InvalidInputError(f"region {region!r}; expected such as '6:25000000-34000000'")
-        name, first, last = found.groups()
-        here = chromosome == chromosome_name(name, n_autosomes)
-        if first is not None:
-            position = _column(labels, "position", "regions")
-            low, high = int(first.replace(",", "")), int(last.replace(",", ""))
-            here &= (position >= low) & (position <= high)
-        inside |= here
-    return inside
+    chromosome = _column(labels, "chromosome", "regions")
+    position: Array | Column = np.zeros(len(labels))
+    wanted = [_parsed(region, n_autosomes) for region in regions]
+    if any(places is not None for _, places in wanted):
+        position = _column(labels, "position", "regions")
+
+    def within(names: Array, places: Array) -> Array:
+        plain = chromosome_names(names, n_autosomes)
+        inside = np.zeros(len(plain), dtype=bool)
+        for name, ends in wanted:
+            here = plain == name
+            if ends is not None:
+                here &= (places >= ends[0]) & (places <= ends[1])
+            inside |= here
+        return inside
+
+    return by_pieces(within, chromosome, position)
+
+
+def _parsed(region: str, n_autosomes: int | None) -> tuple[str, tuple[int, int] | None]:
+    """(chromosome, first and last position or None for all of it)."""
+    if (found := _REGION.match(region.strip())) is None:
+        raise InvalidInputError(f"region {region!r}; expected such as '6:25000000-34000000'")
+    name, first, last = found.groups()
+    ends = None if first is None else (int(first.replace(",", "")), int(last.replace(",", "")))
+    return chromosome_name(name, n_autosomes), ends
 
 
 def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Array:
@@ -230,23 +249,25 @@ def _present(labels: AxisLabels) -> str:
     """What chromosomes there are, for a message."""
     if "chromosome" not in labels.extra:
         return ""
-    names, _ = numbered(as_text(labels.extra["chromosome"]))
+    names, _ = numbered(textual(labels.extra["chromosome"]))
     return (
         f"; the chromosomes present are {shorten(names, len(names))} (chromosomes='all' takes all)"
     )
 
 
-def _column(labels: AxisLabels, name: str, option: str) -> Array:
+def _column(labels: AxisLabels, name: str, option: str) -> Any:
     if name not in labels.extra:
         raise InvalidInputError(
             f"{option} needs the {name} of every variant, and this source does not have it; open "
             "a .bed, a VCF Zarr or what `streampca convert` wrote"
         )
-    values = np.asarray(labels.extra[name])
-    return values if values.dtype.kind == "i" else as_text(values)
+    values = labels.extra[name]
+    if not isinstance(values, Column):
+        values = np.asarray(values)
+    return values if values.dtype.kind == "i" else textual(values)
 
 
-def _names(labels: AxisLabels) -> Array:
+def _names(labels: AxisLabels) -> Any:
     if len(labels.dims) != 1 or labels.dims[0] not in labels.coords:
         raise InvalidInputError("names were given, and this source does not name its entries")
-    return as_text(labels.coords[labels.dims[0]])
+    return textual(labels.coords[labels.dims[0]])

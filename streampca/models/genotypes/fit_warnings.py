@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from streampca.errors import LocalComponentWarning, NonFounderWarning
-from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.models.local_loadings import local_components
+from streampca.models.local_loadings import local_columns
 from streampca.sources.variants import NO_PARENT
 
 
-def warn_of_local_components(components: Iterable[Array] | None, variants: AxisLabels) -> None:
-    """Name the components that one short region makes.  components : k unit rows of (p,)."""
-    if components is None or "position" not in variants.extra:
+def warn_of_local_components(columns: Any, variants: AxisLabels) -> None:
+    """Name the components that one short region makes.
+
+    columns : (p, k) unit columns, an array or one in Zarr; None = there are none.
+    """
+    if columns is None or "position" not in variants.extra:
         return
-    found = local_components(components, variants.extra["chromosome"], variants.extra["position"])
+    found = local_columns(columns, variants.extra["chromosome"], variants.extra["position"])
     if found:
         warnings.warn(
             f"{'; '.join(map(str, found))}: likely linkage disequilibrium or an inversion, not "

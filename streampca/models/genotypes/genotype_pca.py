@@ -31,7 +31,7 @@ from streampca.passes import PassCost, Plan, check_workers, easier_axis, find_cl
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL
-from streampca.store import labelled_columns, occupied
+from streampca.store import labelled_rows, occupied
 
 OUTPUTS = ("loadings", "relationship")  # parameters that are paths of new Zarr groups
 
@@ -64,9 +64,12 @@ class GenotypePCA(LinearModel):
     components : False saves the second pass; no loadings, and no ``fit_samples``.
     loadings : path of a new Zarr group: the second pass streams the components there, variant
         block by variant block, (p, k) unit columns in ``components`` beside the variants' labels,
-        means and scales, and does not hold them: ``components_`` is then absent, until
-        ``result_.with_components(path)``. There they are orthonormal to the rounding of the
-        products, and 0 after the rank. The solver is then "gram".
+        means, variances, scales, missing calls and why a variant was left out (``left_out``: 0 =
+        used, 1 = no call, 2 = monomorphic, 3 = filtered). Nothing of a variant is then held:
+        those fields of ``result_`` are read when they are asked for, ``components_`` is read from
+        there each time; ``result_.with_components(path)`` where the group was moved. There they
+        are orthonormal to the rounding of the products, and 0 after the rank. The solver is then
+        "gram".
     relationship : path of a new Zarr group for the relationship matrix ZZ'/M: ``relationship``
         (n, n) of the fitted samples, with their labels. The solver is then "gram".
     svd_solver, tol, max_passes, random_state, rates, memory_limit, scheduler, progress,
@@ -84,7 +87,7 @@ class GenotypePCA(LinearModel):
     Cost
     ----
     One pass and n^2 p flops for scores and spectrum, a second one for loadings; n^2 float64 and a
-    few blocks of memory.
+    few blocks of memory, and 8 (k + 6) bytes a variant unless ``loadings`` streams them.
 
     Warns LocalComponentWarning where one short region makes a component; NonFounderWarning where
     samples are fitted together with both of their parents.
@@ -212,10 +215,11 @@ class GenotypePCA(LinearModel):
             chosen = np.zeros(len(cohort.everyone.labels.samples), np.bool_)
             chosen[cohort.rows] = True
             self.result_ = replace(self.result_, fitted=chosen)
-        components: Any = self.result_.components
+        held = self.result_.components
+        columns: Any = None if held is None else held.T
         if self.loadings is not None:
-            components = labelled_columns(self.loadings, COMPONENTS)
-        warn_of_local_components(components, self.result_.labels.features)
+            columns = labelled_rows(self.loadings, COMPONENTS)
+        warn_of_local_components(columns, self.result_.labels.features)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:

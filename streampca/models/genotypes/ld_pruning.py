@@ -18,7 +18,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
-from streampca.matrix.text import as_text
+from streampca.matrix.columns import textual
 from streampca.models.genotypes.pruning_scan import ORDERS, LDScan
 from streampca.models.genotypes.pruning_windows import (
     UNPLACED,
@@ -237,4 +237,4 @@ def _ids(features: AxisLabels, kept: Array) -> Array:
     names = features.coords.get(features.dims[0]) if len(features.dims) == 1 else None
     if names is None:
         return np.asarray(features.names(kept.tolist()), str)
-    return as_text(names)[kept]
+    return np.asarray(textual(names)[kept])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
+from streampca.matrix import Column
+from streampca.matrix.columns import Mapped
 
 
 def eigenvalues(result: Any) -> Array:
@@ -24,15 +27,34 @@ def eigenvectors(result: Any) -> Array:
 
 def frequencies(result: Any) -> Array:
     """(p,) of the counted allele among the calls of the fitted samples; NaN without a call."""
+    return np.asarray(frequency_column(result))
+
+
+def frequency_column(result: Any) -> Any:
+    """The same, unread where the fit left its means beside streamed components."""
+    if isinstance(result.mean, Column):
+        of_calls = partial(_of_calls, n=result.n_samples, ploidy=ploidy(result))
+        return Mapped(of_calls, np.float64, result.mean, result.missing)
     values = np.array(result.mean) / ploidy(result)
     values[result.dropped] = np.nan
     return values
 
 
-def observed_alleles(result: Any) -> Array:
+def _of_calls(mean: Array, missing: Array, n: int, ploidy: int) -> Array:
+    return np.where(missing < n, mean / ploidy, np.nan)
+
+
+def observed_alleles(result: Any) -> Any:
     """(p,) alleles that the frequencies were counted from: ploidy times the calls."""
+    count = partial(_count_alleles, n=result.n_samples, ploidy=ploidy(result))
+    if isinstance(result.missing, Column):
+        return Mapped(count, np.int64, result.missing)
     lost = np.zeros(result.n_features, np.int64) if result.missing is None else result.missing
-    return np.asarray(ploidy(result) * (result.n_samples - lost))
+    return count(lost)
+
+
+def _count_alleles(missing: Array, n: int, ploidy: int) -> Array:
+    return np.asarray(ploidy * (n - missing))
 
 
 def ploidy(result: Any) -> int:
@@ -57,7 +79,7 @@ def genotype_tables(result: Any, component: Any) -> dict[str, tuple[Array, list[
     tables: dict[str, tuple[Array, list[Any]]] = {
         "eigenvalues": (eigenvalues(result), [component]),
         "frequency": (frequencies(result), [variants]),
-        "observed_alleles": (observed_alleles(result), [variants]),
+        "observed_alleles": (np.asarray(observed_alleles(result)), [variants]),
         "used": (used_variants(result), [variants]),
     }
     if result.scores is not None:

@@ -142,7 +142,8 @@ def _check_settings(
     shrinkage: str | None,
     n_components: int | None,
 ) -> None:
-    result.require_components()
+    if result.components is None and result.settings.get("loadings") is None:
+        result.require_components()  # raises; those in Zarr are read when their variants are known
     if missing not in MISSING:
         raise InvalidInputError(f"missing={missing!r}; expected one of {MISSING}")
     if shrinkage not in SHRINKAGE:

@@ -9,7 +9,6 @@ import numpy as np
 
 from streampca.kernels import (
     Array,
-    ColumnStats,
     lower_product,
     norm_estimate,
     row_pieces,
@@ -17,14 +16,13 @@ from streampca.kernels import (
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.models.fitted import (
     Fitted,
-    Resolution,
     count_components,
     freedom,
     refuse_no_variant,
     solve_symmetric,
-    standardization,
 )
 from streampca.models.given import given
+from streampca.models.pca.feature_summary import FeatureSummary
 from streampca.passes import single_threaded_blas
 from streampca.solvers import (
     Spectrum,
@@ -118,16 +116,14 @@ def remove_mean(lower: Array, z_probe: Array, sample_weight: Array | None = None
 
 def dual_fitted(
     dual: Dual,
-    stats: ColumnStats,
+    summary: FeatureSummary,
     matrix: ChunkedMatrix,
     settings: dict[str, Any],
     passes: int,
 ) -> Fitted:
+    """What the solver hands on, without components."""
     beside = given(settings)
     weight = beside.count(matrix.shape[0])
-    eps = Resolution.of(matrix.dtype).eps
-    scaling = standardization(settings).resolve(stats, eps, beside.weights)
-    dropped = np.flatnonzero(stats.count == 0)
     kept = dual.spectrum.head(dual.k)
     divisor = freedom(weight, settings)
     certificate = certify(
@@ -144,21 +140,21 @@ def dual_fitted(
     return Fitted(
         kept,
         dual.values if dual.everything else None,
-        scaling.center,
-        scaling.scale,
+        summary.center,
+        summary.scale,
         weight,
         dual.rank,
-        dropped,
-        np.setdiff1d(np.flatnonzero(scaling.constant), dropped),
+        summary.dropped,
+        summary.constant,
         certificate,
-        stats.m2 / divisor,
+        summary.variance,
         dual.gap,
         None,
         unweighted_rows(dual.u * dual.s, beside.sample_weight),
-        np.flatnonzero(scaling.filtered),
-        stats.missing,
-        column_mean=np.array(stats.mean),
-        deviation=scaling.deviation,
+        summary.filtered,
+        summary.missing,
+        column_mean=summary.mean,
+        deviation=summary.deviation,
     )
 
 

@@ -6,16 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Accumulator, Gram, Moments, RowMissing
+from streampca.accumulators import Accumulator, Gram, RowMissing
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize, found
 from streampca.models.fitted import Cohort, Fitted, Runner, freedom, standardization
 from streampca.models.given import given
 from streampca.models.pca.dual import Dual, RowsSink, dual_fitted, remove_mean, solve_dual
+from streampca.models.pca.feature_summary import VARIANCE, FeatureStatistics, FeatureSummary
 from streampca.models.pca.gram_outputs import components_sink, finish_components, write_relationship
 from streampca.models.projection import FeatureLoadings, ScoresBesideFit
 from streampca.passes import Plan
-from streampca.store import MemorySink, Sink
+from streampca.store import ColumnsSink, MemorySink
 
 
 def gram_by_features(
@@ -27,22 +28,24 @@ def gram_by_features(
 ) -> Fitted:
     """Gram matrix in one pass, loadings (and the scores of a cohort) in a second."""
     standardize = standardization(settings)
-    accumulators = {
-        "gram": Gram(standardize=standardize, missing=settings["missing"]),
-        "columns": Moments(),
+    streamed = settings.get("loadings") is not None
+    weight = given(settings).count(matrix.shape[0])
+    statistics = FeatureStatistics.of(matrix, settings, 1.0)
+    accumulators: dict[str, Accumulator] = {
+        "gram": Gram(standardize=standardize, missing=settings["missing"])
     }
+    maps: dict[str, Any] = {}
     sinks: dict[str, Any] = {}
+    if not streamed:  # else the second pass writes them
+        maps["statistics"] = statistics
+        sinks["statistics"] = ColumnsSink(matrix.shape[1], len(statistics.names))
     if matrix.design is not None:
-        rank = 1 + matrix.design.shape[1]
-        sinks = {
-            "sinks": {"removed": MemorySink(matrix.shape[1], rank)},
-            "maps": {"removed": found},
-        }
+        maps["removed"] = found
+        sinks["removed"] = MemorySink(matrix.shape[1], 1 + matrix.design.shape[1])
     counted = settings["missing"] == "mean"
-    scores_all = cohort is not None and settings["components"]
-    if counted and not scores_all:
+    if counted and (cohort is None or not settings["components"]):
         accumulators["rows"] = RowMissing()
-    first = step("gram", accumulators=accumulators, **sinks).accumulators
+    first = step("gram", accumulators=accumulators, maps=maps, sinks=sinks).accumulators
     gram = first.pop("gram")
     if (relationship := settings.get("relationship")) is not None:
         samples = matrix.labels.samples
@@ -51,59 +54,90 @@ def gram_by_features(
     if settings["center"]:
         remove_mean(gram.lower(), gram.z_probe, given(settings).sample_weight)
     dual = solve_dual(gram.lower(), gram.z_probe, settings, matrix, gram.n_used, probed)
-    del gram  # n x n, before the statistics of all columns are joined
-    fitted = dual_fitted(dual, first["columns"].columns(), matrix, settings, 1)
-    if sinks:
-        removed = sinks["sinks"]["removed"].values.T
+    del gram  # n x n
+    divisor = freedom(weight, settings)
+    if streamed:
+        second, summary = _streamed_loadings(plan, matrix, settings, step, cohort, dual, divisor)
+        fitted = dual_fitted(dual, summary, matrix, settings, 1)
+    else:
+        sinks["statistics"].values[statistics.names.index(VARIANCE)] /= divisor
+        summary = FeatureSummary.held(sinks["statistics"], statistics)
+        fitted = dual_fitted(dual, summary, matrix, settings, 1)
+        second = {}
+        if settings["components"]:
+            fitted.components, second = _loadings(matrix, settings, step, cohort, dual, fitted)
+    if "removed" in sinks:
+        removed = sinks["removed"].values.T
         fitted.mean, fitted.removed = removed[0].copy(), removed[1:].copy()
-    if "rows" in accumulators:
-        fitted.missing_by_sample = first["rows"].counts()
-    del first
-    if settings["components"]:
-        _loadings(plan, matrix, settings, step, cohort, dual, fitted)
+    counts = second.get("rows", first.get("rows"))
+    fitted.missing_by_sample = counts.counts() if counted and counts is not None else None
+    if cohort is not None and "scores" in second:
+        fitted.scores = second["scores"].scores
+        fitted.scores[cohort.rows] = dual.u * dual.s
     if relationship is not None:  # not before: an interrupted fit must find its place free
         written.finish()
     return fitted
 
 
 def _loadings(
-    plan: Plan,
     matrix: ChunkedMatrix,
     settings: dict[str, Any],
     step: Runner,
     cohort: Cohort | None,
     dual: Dual,
     fitted: Fitted,
-) -> None:
-    """The pass for the components, in memory or streamed to Zarr, and for a cohort's scores.
+) -> tuple[Array, dict[str, Any]]:
+    """The pass for the components, in memory: those, and what it summed for a cohort."""
+    components = np.empty((dual.k, matrix.shape[1]))
+    sinks = {"loadings": RowsSink(components.T, 0)}
+    done = _second_pass(matrix, settings, step, cohort, dual, sinks, {})
+    finished = finish_components(components, dual.rank, fitted, settings["center"])
+    return finished, done
 
-    Components of mere rounding are 0 in it, and completed afterwards where they are in memory.
-    """
+
+def _streamed_loadings(
+    plan: Plan,
+    matrix: ChunkedMatrix,
+    settings: dict[str, Any],
+    step: Runner,
+    cohort: Cohort | None,
+    dual: Dual,
+    divisor: float,
+) -> tuple[dict[str, Any], FeatureSummary]:
+    """The pass that streams the components to Zarr, the statistics of the features beside them."""
+    path = settings["loadings"]
+    variance = dual.spectrum.head(dual.k).values / divisor
+    sink = components_sink(path, dual.rank, variance, matrix, plan.named("loadings").edges)
+    rows = None if cohort is None else cohort.rows
+    statistics = FeatureStatistics.of(matrix, settings, divisor, rows)
+    # in this order: the last one to finish puts the group in its place
+    sinks = {"statistics": sink.columns(statistics.dtypes), "loadings": sink}
+    maps = {"statistics": statistics}
+    done = _second_pass(matrix, settings, step, cohort, dual, sinks, maps)
+    return done, FeatureSummary.stored(path, statistics)
+
+
+def _second_pass(
+    matrix: ChunkedMatrix,
+    settings: dict[str, Any],
+    step: Runner,
+    cohort: Cohort | None,
+    dual: Dual,
+    sinks: dict[str, Any],
+    maps: dict[str, Any],
+) -> dict[str, Any]:
+    """Components of mere rounding are 0 in it; they are completed where they are in memory."""
     standardize = standardization(settings)
-    components: Array | None = None
-    sink: Sink
-    if (path := settings.get("loadings")) is None:
-        components = np.empty((dual.k, matrix.shape[1]))
-        sink = RowsSink(components.T, 0)
-    else:
-        variance = fitted.spectrum.values / freedom(fitted.weight, settings)
-        sink = components_sink(path, fitted, variance, matrix, plan.named("loadings").edges)
     real = np.where(np.arange(dual.k) < dual.rank, dual.s, np.inf)
-    second = step(
+    rows = None if cohort is None else cohort.rows
+    return step(
         "loadings",
         operands={"u": dual.u, "s": real},
-        sinks={"loadings": sink},
-        maps={"loadings": FeatureLoadings(standardize, None if cohort is None else cohort.rows)},
+        sinks=sinks,
+        maps={**maps, "loadings": FeatureLoadings(standardize, rows)},
         accumulators=_cohort_scores(standardize, cohort),
         matrix=matrix if cohort is None else cohort.everyone,
-    )
-    if components is not None:
-        fitted.components = finish_components(components, dual.rank, fitted, settings["center"])
-    if cohort is not None:
-        fitted.scores = second["scores"].scores
-        fitted.scores[cohort.rows] = dual.u * dual.s
-        counted = settings["missing"] == "mean"
-        fitted.missing_by_sample = second["rows"].counts() if counted else None
+    ).accumulators
 
 
 def _cohort_scores(standardize: Standardize, cohort: Cohort | None) -> dict[str, Accumulator]:

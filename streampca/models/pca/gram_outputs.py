@@ -10,7 +10,6 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, work_dtype
-from streampca.models.fitted import Fitted
 from streampca.passes import single_threaded_blas
 from streampca.solvers import orthonormal_columns, signs_of_components
 from streampca.store import LabelledSink, read_labelled
@@ -43,20 +42,17 @@ def write_relationship(path: str, lower: Array, n_used: int, samples: AxisLabels
 
 
 def components_sink(
-    path: str, fitted: Fitted, variance: Array, matrix: ChunkedMatrix, edges: Array
+    path: str, rank: int, variance: Array, matrix: ChunkedMatrix, edges: Array
 ) -> LabelledSink:
     """Where the components go, block by block: (p, k) in the working dtype of the matrix.
 
     ``components`` (feature, component), unit columns, 0 in those after the rank; beside it the
-    features' labels, ``mean``, ``scale`` and ``explained_variance``.
+    features' labels and ``explained_variance``; the pass adds the statistics of the features.
     edges : of the blocks that will be written.
     """
     p, k = matrix.shape[1], len(variance)
     dim = "-".join(matrix.labels.features.dims)
     dtype = work_dtype(matrix.dtype)
-    by_feature = {"mean": fitted.mean}
-    if fitted.scale is not None:
-        by_feature["scale"] = fitted.scale
     return LabelledSink(
         path,
         COMPONENTS,
@@ -68,8 +64,8 @@ def components_sink(
         },
         dtype,
         chunk_for(edges, max(1, CHUNK_NBYTES // (k * dtype.itemsize))),
-        {dim: by_feature, "component": {"explained_variance": variance}},
-        {"rank": fitted.rank},
+        {"component": {"explained_variance": variance}},
+        {"rank": rank},
     )
 
 

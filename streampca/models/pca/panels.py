@@ -19,9 +19,10 @@ from streampca.kernels import (
     reciprocal,
 )
 from streampca.matrix import ChunkedMatrix, weighted_divisors, work_dtype
-from streampca.models.fitted import Fitted, Resolution, Runner, standardization
+from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
 from streampca.models.given import given
 from streampca.models.pca.dual import RowsSink, count_missing, dual_fitted, remove_mean, solve_dual
+from streampca.models.pca.feature_summary import FeatureSummary
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.pca.panel_plan import needs_moments
 from streampca.models.pca.removal import residual_stats
@@ -53,7 +54,9 @@ def gram_by_panels(
     dual = solve_dual(work.gram, work.z_probe, settings, matrix, work.used(stats), probed)
     holes, read, removed = work.holes, work.matrix, work.matrix.removed
     del work  # n x n
-    fitted = dual_fitted(dual, stats, matrix, settings, len(plan.passes))
+    divisor = freedom(given(settings).count(matrix.shape[0]), settings)
+    summary = FeatureSummary.of_stats(stats, matrix, settings, divisor)
+    fitted = dual_fitted(dual, summary, matrix, settings, len(plan.passes))
     fitted.missing_by_sample = None if holes is None else holes.values[:, 0]
     center = fitted.mean
     if removed is not None:  # residuals have no mean

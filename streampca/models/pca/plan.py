@@ -7,21 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Gram, MeanImputedScatter, Moments, RFactor, Scatter
+from streampca.accumulators import Gram, MeanImputedScatter, RFactor, Scatter
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted import standardization
 from streampca.models.given import given
+from streampca.models.pca.feature_summary import statistics_nbytes
 from streampca.models.pca.gram_outputs import streamed_nbytes
 from streampca.models.pca.krylov_plan import krylov_candidates
 from streampca.models.pca.panel_plan import panel_candidates
 from streampca.models.pca.removal import beside_design
 from streampca.models.pca.sketch_plan import sketch_candidate
 from streampca.models.pca.solve_cost import (
-    dual_nbytes,
     eigh_cost,
     kept_count,
     scatter_cost,
+    vectors_nbytes,
     with_kept_sums,
 )
 from streampca.passes import Candidate, PassSpec, Plan, Rates, larger, make_plan, pass_spec
@@ -157,13 +158,16 @@ def _gram(
     standardize = standardization(settings)
     gram = Gram(standardize=standardize, missing=settings["missing"])
     solve, flops = eigh_cost(n, settings, k)
-    first = pass_spec("gram", matrix, 1, [gram, Moments()], flops=float(p) * n * n)
+    streamed = settings.get("loadings") is not None
+    held = {} if streamed else {"statistics of features": statistics_nbytes(matrix, settings)}
+    first = pass_spec("gram", matrix, 1, [gram], flops=float(p) * n * n, kept=held)
     reason = "one pass over features; n x n Gram, then eigh"
     passes: tuple[PassSpec, ...] = (first,)
     if settings["components"]:
         rows = n if everyone is None else everyone.shape[0]
+        vectors = vectors_nbytes(matrix, settings, k)
+        components = {} if streamed else {"components": k * p * 8}
         others = 0 if everyone is None else 4 * k * rows * 8
-        streamed = settings.get("loadings") is not None
         itemsize = work_dtype(matrix.dtype).itemsize
 
         def scratch(length: int) -> int:
@@ -176,7 +180,8 @@ def _gram(
             0,
             0,
             scratch=scratch,
-            kept_nbytes=dual_nbytes(matrix, settings, k) + others + (0 if streamed else k * p * 8),
+            kept_nbytes=others,
+            kept=held | components | {"eigenvectors and scores": vectors},
             flops=(2.0 if everyone is None else 4.0) * rows * p * k,
             matrix=everyone,
         )
@@ -185,9 +190,8 @@ def _gram(
         reason += f"; a second pass for the components{to} (components=False saves it)"
     if (basis := given(settings).basis) is not None:
         passes = tuple(replace(one, matrix=matrix.without(basis)) for one in passes)
-    # the Gram matrix is gone when the statistics of all columns are joined
-    held = larger(
-        {"Gram matrix": n * n * 8, "column statistics": first.total_nbytes - n * n * 8} | solve,
-        {"column statistics": Moments().projected_nbytes(matrix.shape, 8) + 12 * p * 8},
-    )
-    return Candidate("gram", reason, passes, held | {"scores": 2 * n * k * 8}, flops)
+    solving = {"Gram matrix": first.total_nbytes} | solve
+    if settings["components"] and not streamed:  # when they are completed, the Gram matrix is gone
+        solving = larger(solving, {"components": k * p * 8, "features of no use": 16 * p})
+    terms = {**solving, **held, "scores": 2 * n * k * 8}
+    return Candidate("gram", reason, passes, terms, flops)

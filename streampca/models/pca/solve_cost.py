@@ -42,9 +42,14 @@ def scatter_cost(p: int, settings: dict[str, Any], k: int) -> tuple[dict[str, in
 
 def dual_nbytes(matrix: ChunkedMatrix, settings: dict[str, Any], k: int) -> int:
     """What is held while loadings are computed: eigenvectors, scores, statistics of the columns."""
-    n, p = matrix.shape
+    return vectors_nbytes(matrix, settings, k) + 20 * matrix.shape[1] * 8
+
+
+def vectors_nbytes(matrix: ChunkedMatrix, settings: dict[str, Any], k: int) -> int:
+    """Of those the eigenvectors and scores."""
+    n = matrix.shape[0]
     vectors = n if _all_pairs(n, settings, k) else k + 1
-    return n * (vectors + 3 * k) * 8 + 20 * p * 8
+    return n * (vectors + 3 * k) * 8
 
 
 def with_kept_sums(candidate: Candidate) -> Candidate:

@@ -1,0 +1,257 @@
+"""Columns beside an axis that are read when they are asked for: labels of millions of variants.
+
+A :class:`Column` behaves as the one-dimensional array that it stands for: slices, numbers and
+``np.asarray`` read what is asked and hold nothing. Whoever takes it by :meth:`Column.pieces` needs
+the memory of one piece.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from streampca.matrix.text import as_text, joined
+
+Array = np.ndarray[Any, Any]
+PIECE = 8192  # entries that are read at once
+
+
+class Column(NDArrayOperatorsMixin, ABC):
+    """(n,) values that lie elsewhere. A subclass says ``dtype``, its length, and how to read.
+
+    Operators, NumPy functions and array methods read all of it into memory first.
+    """
+
+    dtype: np.dtype[Any]
+    ndim = 1
+    nbytes = 0  # what it holds in memory
+    piece = PIECE  # entries that are well read at once
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> Array:
+        """Entries [start, stop), 0 <= start <= stop <= n, as an array of ``dtype``."""
+
+    @property
+    def shape(self) -> tuple[int]:
+        """(n,)."""
+        return (len(self),)
+
+    @property
+    def size(self) -> int:
+        """n."""
+        return len(self)
+
+    def pieces(self) -> Iterator[Array]:
+        """All entries in order, a piece at a time."""
+        length = self.piece
+        for start in range(0, len(self), length):
+            yield self.read(start, min(start + length, len(self)))
+
+    def pick(self, numbers: Array) -> Column:
+        """The entries of these increasing numbers, still unread."""
+        return Picked(self, numbers)
+
+    def gather(self, numbers: Array) -> Array:
+        """Entries of any numbers, read piece by piece."""
+        numbers = np.asarray(numbers)
+        found = np.empty(len(numbers), self.dtype)
+        order = np.argsort(numbers, kind="stable") if np.any(np.diff(numbers) < 0) else None
+        ordered = numbers if order is None else numbers[order]
+        place = 0
+        while place < len(ordered):
+            first = int(ordered[place])
+            last = min(first - first % self.piece + self.piece, len(self))
+            end = int(np.searchsorted(ordered, last, side="left"))
+            values = self.read(first, int(ordered[end - 1]) + 1)[ordered[place:end] - first]
+            found[slice(place, end) if order is None else order[place:end]] = values
+            place = end
+        return found
+
+    def sum(self) -> Any:
+        """Of all entries; of integers, piece by piece."""
+        if self.dtype.kind not in "iub":
+            return np.asarray(self).sum()
+        return sum((int(piece.sum()) for piece in self.pieces()), 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        for piece in self.pieces():
+            yield from piece
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, (int, np.integer)):
+            place = int(key) + len(self) if key < 0 else int(key)
+            if not 0 <= place < len(self):
+                raise IndexError(f"entry {key} of {len(self)}")
+            return self.read(place, place + 1)[0]
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step == 1:
+                return self.read(start, max(start, stop))
+            return np.asarray(self)[key]
+        chosen = np.asarray(key)
+        if chosen.dtype == bool:
+            if chosen.shape != self.shape:
+                raise IndexError(f"mask of {chosen.shape} for {self.shape} entries")
+            chosen = np.flatnonzero(chosen)
+        if chosen.ndim != 1:
+            return np.asarray(self)[key]
+        return self.gather(np.where(chosen < 0, chosen + len(self), chosen).astype(np.int64))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        whole = np.empty(len(self), self.dtype)
+        for start in range(0, len(self), self.piece):
+            stop = min(start + self.piece, len(self))
+            whole[start:stop] = self.read(start, stop)
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> Any:
+        values = [np.asarray(x) if isinstance(x, Column) else x for x in inputs]
+        return getattr(ufunc, method)(*values, **more)
+
+    def __getattr__(self, name: str) -> Any:
+        """Methods and attributes of the array that it stands for."""
+        if name.startswith("_") or name not in dir(np.ndarray):
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        return getattr(np.asarray(self), name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)} {self.dtype}>"
+
+
+class Picked(Column):
+    """Some entries of another column, by increasing numbers."""
+
+    def __init__(self, base: Column, numbers: Array) -> None:
+        self.base, self.numbers = base, numbers
+        self.dtype = base.dtype
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def read(self, start: int, stop: int) -> Array:
+        return self.base.gather(self.numbers[start:stop])
+
+
+class Joined(Column):
+    """Columns one after another."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = list(parts)
+        self.dtype = joined([np.empty(0, part.dtype) for part in parts]).dtype
+        self.ends = np.cumsum([0, *map(len, parts)])
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        return sum(int(part.nbytes) for part in self.parts)
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def read(self, start: int, stop: int) -> Array:
+        found = [np.empty(0, self.dtype)]
+        for part, first in zip(self.parts, self.ends.tolist(), strict=False):
+            low, high = max(start - first, 0), min(stop - first, len(part))
+            if low < high:
+                found.append(part[low:high].astype(self.dtype, copy=False))
+        return np.concatenate(found)
+
+
+class Runs(Column):
+    """Few distinct values in long runs, such as the chromosomes of a sorted table: in memory.
+
+    values : (r,) of each run.  starts : (r,) increasing, from 0.  length : n.
+    """
+
+    def __init__(self, values: Array, starts: Array, length: int) -> None:
+        self.values, self.starts, self.length = values, starts, length
+        self.dtype = values.dtype
+
+    @classmethod
+    def of(cls, values: Any) -> Runs:
+        """The runs of an array, or of a column, which is read piece by piece."""
+        if isinstance(values, cls):
+            return values
+        array = values if isinstance(values, Column) else np.asarray(values)
+        parts, starts, place = [np.empty(0, array.dtype)], [np.empty(0, np.int64)], 0
+        for piece in array.pieces() if isinstance(array, Column) else [array]:
+            new = np.append(True, piece[1:] != piece[:-1])[: len(piece)]
+            if place and len(piece) and piece[0] == parts[-1][-1]:
+                new[0] = False
+            if new.any():
+                parts.append(piece[new])
+                starts.append(np.flatnonzero(new) + place)
+            place += len(piece)
+        return cls(np.concatenate(parts), np.concatenate(starts), place)
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        return int(self.values.nbytes + self.starts.nbytes)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def read(self, start: int, stop: int) -> Array:
+        first = int(np.searchsorted(self.starts, start, side="right")) - 1
+        last = int(np.searchsorted(self.starts, stop, side="left"))
+        edges = np.clip(np.append(self.starts[first:last], stop), start, stop)
+        return np.repeat(self.values[first:last], np.diff(edges)) if stop > start else (
+            np.empty(0, self.dtype))  # fmt: skip
+
+    def mapped(self, function: Callable[[Array], Array]) -> Runs:
+        """With other values: a function of the array of distinct runs."""
+        return Runs(function(self.values), self.starts, self.length)
+
+
+class Mapped(Column):
+    """A function of columns of one length, applied to what is read."""
+
+    def __init__(self, function: Callable[..., Array], dtype: Any, *columns: Any) -> None:
+        self.function, self.columns, self.dtype = function, columns, np.dtype(dtype)
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        return sum(int(column.nbytes) for column in self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def read(self, start: int, stop: int) -> Array:
+        parts = (column[start:stop] for column in self.columns)
+        return np.asarray(self.function(*parts), dtype=self.dtype)
+
+
+def join(parts: Sequence[Any]) -> Any:
+    """Arrays or columns one after another; text where any of them is."""
+    if len(parts) == 1:
+        return parts[0]
+    if all(isinstance(part, Runs) for part in parts):
+        ends = np.cumsum([0, *map(len, parts)])
+        starts = [part.starts + end for part, end in zip(parts, ends[:-1], strict=True)]
+        values = joined([part.values for part in parts])
+        return Runs(values, np.concatenate(starts), int(ends[-1]))
+    if any(isinstance(part, Column) for part in parts):
+        return Joined(parts)
+    return joined(list(parts))
+
+
+def by_pieces(function: Callable[..., Array], *columns: Any) -> Array:
+    """A function of equally long arrays or columns, applied piece by piece and put together."""
+    if not any(isinstance(one, Column) for one in columns):
+        return np.asarray(function(*columns))
+    n = len(columns[0])
+    parts = [function(*(c[i : i + PIECE] for c in columns)) for i in range(0, n, PIECE)]
+    return np.concatenate(parts)
+
+
+def textual(values: Any) -> Any:
+    """Any names as text: an array in memory, or a column of text."""
+    if not isinstance(values, Column) or values.dtype.kind == "T":
+        return values if isinstance(values, Column) else as_text(values)
+    return Mapped(as_text, np.dtypes.StringDType(), values)

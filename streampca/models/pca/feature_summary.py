@@ -1,0 +1,160 @@
+"""What a fit by streamed features keeps of every column: in memory, or beside streamed components.
+
+The statistics of a block are final when it passes, so that they are written as it passes: 40 bytes
+a feature where they are held, nothing where they go to Zarr.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streampca.kernels import Array, ColumnStats
+from streampca.matrix import Block, ChunkedMatrix, Scaling, Standardize
+from streampca.models.fitted import Resolution, standardization
+from streampca.models.given import given
+from streampca.models.pca.stored_columns import StoredColumn, places_of
+from streampca.store import ColumnsSink
+
+DROPPED, CONSTANT, FILTERED = 1, 2, 3  # codes of "left_out"; 0 = used
+MEAN, VARIANCE, MISSING, LEFT_OUT, SCALE, DEVIATION = (
+    "mean", "variance", "missing", "left_out", "scale", "deviation")  # fmt: skip
+DTYPES = {MISSING: np.int32, LEFT_OUT: np.uint8}  # at rest; the others float64
+
+
+@dataclass(frozen=True)
+class FeatureSummary:
+    """One entry per column, arrays or stored columns; ``scale`` and ``deviation`` may be None.
+
+    center : what was subtracted.  scale : divisors, weights of the features included.
+    deviation : the divisors before weights entered them.  dropped, constant, filtered : places.
+    """
+
+    center: Any
+    scale: Any
+    deviation: Any
+    variance: Any
+    mean: Any
+    missing: Any
+    dropped: Any
+    constant: Any
+    filtered: Any
+
+    @classmethod
+    def of_stats(
+        cls, stats: ColumnStats, matrix: ChunkedMatrix, settings: dict[str, Any], divisor: float
+    ) -> FeatureSummary:
+        """From the statistics of all columns.  divisor : of the sums of squares."""
+        eps = Resolution.of(matrix.dtype).eps
+        scaling = standardization(settings).resolve(stats, eps, given(settings).weights)
+        codes = left_out_codes(stats, scaling)
+        return cls(
+            scaling.center,
+            scaling.scale,
+            scaling.deviation,
+            stats.m2 / divisor,
+            np.array(stats.mean),
+            stats.missing,
+            *(np.flatnonzero(codes == code) for code in (DROPPED, CONSTANT, FILTERED)),
+        )
+
+    @classmethod
+    def held(cls, sink: ColumnsSink, statistics: FeatureStatistics) -> FeatureSummary:
+        """From the rows that a map :class:`FeatureStatistics` left in memory."""
+        rows = dict(zip(statistics.names, sink.values, strict=True))
+        codes = rows[LEFT_OUT]
+        return cls(
+            rows[MEAN] if statistics.standardize.center else np.zeros_like(rows[MEAN]),
+            rows.get(SCALE),
+            rows.get(DEVIATION, rows.get(SCALE) if not statistics.weighted else None),
+            rows[VARIANCE],
+            rows[MEAN],
+            rows[MISSING].astype(np.int64),
+            *(np.flatnonzero(codes == code) for code in (DROPPED, CONSTANT, FILTERED)),
+        )
+
+    @classmethod
+    def stored(cls, path: str, statistics: FeatureStatistics) -> FeatureSummary:
+        """From the columns that the map left beside streamed components."""
+        found: dict[str, Any] = {name: StoredColumn(path, name) for name in statistics.names}
+        return cls(
+            found[MEAN],
+            found.get(SCALE),
+            found.get(DEVIATION, found.get(SCALE) if not statistics.weighted else None),
+            found[VARIANCE],
+            found[MEAN],
+            StoredColumn(path, MISSING, np.int64),
+            *places_of(found[LEFT_OUT], (DROPPED, CONSTANT, FILTERED)),
+        )
+
+
+@dataclass(frozen=True)
+class FeatureStatistics:
+    """(columns, len(names)) statistics of a block of features: a map.
+
+    eps : resolution of the stored values.  divisor : of the sums of squares.
+    rows : numbers of the samples that are fitted, where blocks hold more; None = all.
+    """
+
+    standardize: Standardize
+    eps: float
+    divisor: float
+    weighted: bool
+    rows: Array | None = None
+
+    @classmethod
+    def of(
+        cls,
+        matrix: ChunkedMatrix,
+        settings: dict[str, Any],
+        divisor: float,
+        rows: Array | None = None,
+    ) -> FeatureStatistics:
+        """For these settings."""
+        weighted = given(settings).weights is not None
+        eps = Resolution.of(matrix.dtype).eps
+        return cls(standardization(settings), eps, divisor, weighted, rows)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the columns that it gives."""
+        scaled = self.standardize.scale is not None or self.standardize.filters
+        divisors = (*([SCALE] if scaled or self.weighted else []),
+                    *([DEVIATION] if scaled and self.weighted else []))  # fmt: skip
+        return (MEAN, VARIANCE, MISSING, LEFT_OUT, *divisors)
+
+    @property
+    def dtypes(self) -> dict[str, Any]:
+        """Name -> dtype at rest."""
+        return {name: DTYPES.get(name, np.float64) for name in self.names}
+
+    def __call__(self, block: Block) -> Array:
+        block = block if self.rows is None else block.take_rows(self.rows)
+        stats = block.stats
+        weights = block.arrays.get("feature_weights")
+        scaling = self.standardize.resolve(stats, self.eps, weights)
+        found = {
+            MEAN: stats.mean,
+            VARIANCE: stats.m2 / self.divisor,
+            MISSING: stats.missing,
+            LEFT_OUT: left_out_codes(stats, scaling),
+            SCALE: scaling.scale,
+            DEVIATION: scaling.deviation,
+        }
+        return np.stack([np.asarray(found[name], np.float64) for name in self.names], axis=1)
+
+
+def statistics_nbytes(matrix: ChunkedMatrix, settings: dict[str, Any]) -> int:
+    """Of all features in memory: the rows of the map, and the missing cells as integers."""
+    names = FeatureStatistics.of(matrix, settings, 1.0).names
+    return 8 * (len(names) + 1) * matrix.shape[1]
+
+
+def left_out_codes(stats: ColumnStats, scaling: Scaling) -> Array:
+    """(columns,) why a column is left out: without a value, constant, filtered; 0 = it is not."""
+    codes = np.where(scaling.filtered, FILTERED, 0)
+    codes[scaling.constant] = CONSTANT
+    codes[stats.count == 0] = DROPPED
+    return codes
