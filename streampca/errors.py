@@ -116,6 +116,10 @@ class OtherVersionWarning(UserWarning):
     """A worker that came to a cluster has another version of streampca, and gets no work."""
 
 
+class PreprocessingWarning(UserWarning):
+    """New rows carry weights of their own, and those of the fit are not known."""
+
+
 class NoGapWarning(UserWarning):
     """``n_components="gap"`` found no gap that stands above sampling error."""
 

@@ -4,6 +4,7 @@ from streampca.matrix.block import Block, stored_eps, work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
 from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels, component_axis
+from streampca.matrix.preprocessing import RAW, Preprocessing
 from streampca.matrix.residual import found, residual_block
 from streampca.matrix.select import select
 from streampca.matrix.standardize import (
@@ -14,16 +15,23 @@ from streampca.matrix.standardize import (
     constant_columns,
     weighted_divisors,
 )
+from streampca.matrix.steps import FeatureWeights, Logarithm, RowLengths, RowTotals
 from streampca.matrix.tiles import Tile
 
 __all__ = [
     "ALLELE_SCALES",
+    "RAW",
     "SCALES",
     "AxisLabels",
     "Block",
     "ChunkedMatrix",
+    "FeatureWeights",
     "Labels",
+    "Logarithm",
+    "Preprocessing",
     "ReadCount",
+    "RowLengths",
+    "RowTotals",
     "Scaling",
     "Standardize",
     "Tile",
