@@ -243,7 +243,7 @@ def test_a_preprocessor_is_kept_saved_and_part_of_a_pipeline(one: Any, tmp_path:
     pipeline = make_pipeline(clone(one), TruncatedSVD(3)).fit(OLD)
     model = TruncatedSVD(3).fit(fitted.transform(OLD))
     np.testing.assert_allclose(pipeline.transform(NEW), model.transform(NEW), atol=1e-12)
-    with pytest.raises(InvalidInputError, match=r"X has 5 features|in the fit: log1p"):
+    with pytest.raises(InvalidInputError, match=r"X (has 5 features|was preprocessed)"):
         fitted.transform(preprocess.log1p(NEW[:, :5]))
 
 
