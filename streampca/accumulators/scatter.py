@@ -12,6 +12,11 @@ from streampca.accumulators.base import (
     joint_missing,
     refuse_partly_missing,
 )
+from streampca.accumulators.remaining import (
+    refuse_impossible_missing,
+    refuse_impossible_scatter,
+    refuse_other_rows,
+)
 from streampca.errors import InvalidInputError
 from streampca.kernels import (
     Array,
@@ -155,7 +160,17 @@ class Scatter(Accumulator):
         Returns the loss: an upper estimate of the error that the subtraction leaves in any
         entry, relative to the largest remaining variance: the rounding of both sums, which was
         small beside them and is not beside what remains (inf: nothing that remains is known).
-        Raises InvalidInputError, and changes nothing, where more would be removed than is there.
+
+        Raises InvalidInputError, and changes nothing, where sums show that these rows are not
+        among those that were taken in: more rows, weight or missing cells than are there; all of
+        them with another mean or scatter; or a remainder that no rows have, beyond rounding: a
+        negative variance, of a feature or (up to 4096 features) of any direction, or (up to 2048)
+        more directions than rows. Sums do not show it where rows like these remain in large
+        enough number: a few rows that were never there, or were forgotten before, are then
+        subtracted from the others. Whoever calls this keeps account of that.
+
+        Cost: p^2 flops, and p^3 / 3 for the directions of up to 4096 features (4/3 p^3 for up to
+        2048, where no more rows than features remain).
         """
         self.settle()
         gone = other.copied()
@@ -164,33 +179,43 @@ class Scatter(Accumulator):
             return 0.0
         if self.s is None or self.mean is None or gone.count > self.count:
             raise InvalidInputError(f"cannot forget {gone.count} of {self.count} rows")
+        if gone.center != self.center:
+            raise InvalidInputError(
+                f"cannot forget sums with center={gone.center} from sums with center={self.center}"
+            )
         self._check_width(self.mean, len(gone.mean))
-        left = self.weight - gone.weight
+        left, rows = self.weight - gone.weight, self.count - gone.count
         nothing = 1e-9 * self.weight  # weights were summed in another order
-        if gone.count == self.count and abs(left) <= nothing:
+        delta = (gone.mean - self.mean) + (gone.mean_low - self.mean_low)
+        diagonal = np.diagonal(self.s)
+        largest = float(diagonal.max(initial=0.0))
+        error = self.slack + gone.slack + _rounding(diagonal.dtype) * len(delta) * largest
+        missing = self.missing - gone.missing
+        remaining = np.subtract(self.s, gone.s, out=gone.s)
+        if rows == 0 and abs(left) <= nothing:
+            refuse_impossible_missing(missing, rows)
+            refuse_other_rows(remaining, delta, self.weight, error)
             self.count, self.weight, self.slack, self.forgotten = 0, 0.0, 0.0, 0.0
             self.mean = self.mean_low = self.missing = self.s = None
             return 0.0
-        if left <= nothing or gone.count == self.count or np.any(gone.missing > self.missing):
+        if left <= nothing or rows == 0:
             raise InvalidInputError(
                 f"cannot forget {gone.count} rows of weight {gone.weight:.6g}: there are "
                 f"{self.count} of weight {self.weight:.6g}"
             )
-        delta = (gone.mean - self.mean) + (gone.mean_low - self.mean_low)
+        refuse_impossible_missing(missing, rows)
         # from the remaining mean to the one that goes it is delta weight / left
         link = gone.weight * self.weight / left if self.center else 0.0
-        diagonal = np.diagonal(self.s)
-        largest = float(diagonal.max(initial=0.0))
-        error = self.slack + gone.slack + _rounding(diagonal.dtype) * len(delta) * largest
-        if np.min(diagonal - np.diagonal(gone.s) - link * delta**2, initial=0.0) < -error:
-            raise InvalidInputError("these rows were never taken in: a variance became negative")
-        self.s -= gone.s
-        rank_one_update(self.s, delta, -link)
-        np.fill_diagonal(self.s, np.maximum(np.diagonal(self.s), 0.0))
+        rank_one_update(remaining, delta, -link)
         step = self.mean_low - delta * (gone.weight / left)
-        self.mean, self.mean_low = add_exactly(self.mean, step)
-        self.weight, self.count, self.slack = left, self.count - gone.count, error
-        self.missing = self.missing - gone.missing
+        mean, mean_low = add_exactly(self.mean, step)
+        about_mean = remaining.copy()
+        if not self.center:
+            rank_one_update(about_mean, mean, -left)
+        refuse_impossible_scatter(about_mean, rows, error)
+        np.fill_diagonal(remaining, np.maximum(np.diagonal(remaining), 0.0))
+        self.s, self.mean, self.mean_low, self.missing = remaining, mean, mean_low, missing
+        self.weight, self.count, self.slack = left, rows, error
         self.forgotten = error
         after = float(np.max(np.diagonal(self.s), initial=0.0))
         return error / (after - error) if after > error else np.inf  # nothing is known of it

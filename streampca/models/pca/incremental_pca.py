@@ -180,17 +180,19 @@ class IncrementalPCA(LinearModel):
 
         Returns the certified loss: a bound on the error that the subtraction leaves in any
         variance, relative to the largest variance that remains. Forgetting all rows leaves an
-        unfitted model. Needs state="scatter" and missing="raise". Raises InvalidInputError where
-        those rows cannot have been taken in.
+        unfitted model. Needs state="scatter" and missing="raise".
+
+        Raises InvalidInputError, and changes nothing, where count, sums or squares show that those
+        rows are not among the ones taken in, or were forgotten before. They cannot show it where
+        enough rows like those remain: see ``Scatter.forget``. Keep account of what was forgotten.
         """
         mine, theirs = self._require_state(), other._require_state()
         if not isinstance(mine, Scatter) or not isinstance(theirs, Scatter):
             raise InvalidInputError("forget needs IncrementalPCA(state='scatter', missing='raise')")
         self._check_names(other)
-        kept = mine.copied()
-        loss = kept.forget(theirs)
-        self._accumulator, self._solved = kept, None
-        if kept.count == 0:
+        loss = mine.forget(theirs)  # all of it, or nothing
+        self._solved = None
+        if mine.count == 0:
             self._reset()
         self.forget_loss_ = loss
         return loss
