@@ -6,7 +6,7 @@ from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels, component_axis
 from streampca.matrix.preprocessing import RAW, Preprocessing
 from streampca.matrix.residual import found, residual_block
-from streampca.matrix.select import select
+from streampca.matrix.select import ChosenFeatures, select
 from streampca.matrix.standardize import (
     ALLELE_SCALES,
     SCALES,
@@ -24,6 +24,7 @@ __all__ = [
     "SCALES",
     "AxisLabels",
     "Block",
+    "ChosenFeatures",
     "ChunkedMatrix",
     "FeatureWeights",
     "Labels",

@@ -23,8 +23,8 @@ class SelectedMatrix(MatrixView):
 
     samples, features : increasing numbers, or None for all.  Chunks without a selected entry
     are not read.
-    remembered : the choice of features is a step of preprocessing, as it always is where the base
-        has been preprocessed: a model of this matrix then makes it in raw rows too.
+    chosen_by : what chose the features. The choice then is a step of preprocessing, as it always
+        is where the base has been preprocessed: a model of this matrix makes it in raw rows too.
     """
 
     def __init__(
@@ -33,10 +33,9 @@ class SelectedMatrix(MatrixView):
         samples: Array | None = None,
         features: Array | None = None,
         *,
-        remembered: bool = False,
+        chosen_by: str = "",
     ) -> None:
-        self.base = base
-        self.remembered = remembered or bool(base.preprocessing)
+        self.base, self.chosen_by = base, chosen_by
         self.chosen = tuple(
             None if one is None else _increasing(one, base.shape[axis], axis)
             for axis, one in enumerate((samples, features))
@@ -56,8 +55,8 @@ class SelectedMatrix(MatrixView):
             for axis, one in enumerate(self.chosen)
         )
         self.labels = base.labels.with_axes(rows, columns)
-        if columns_of is not None and self.remembered:
-            done = base.preprocessing.then(ChosenFeatures(columns_of, base.shape[1]))
+        if columns_of is not None and (chosen_by or base.preprocessing):
+            done = base.preprocessing.then(ChosenFeatures(columns_of, base.shape[1], chosen_by))
             self.labels = replace(self.labels, preprocessing=done)
 
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
@@ -172,10 +171,14 @@ def _take(values: Any, numbers: Array, axis: int) -> Any:
 
 @dataclass(frozen=True)
 class ChosenFeatures(Step, kind="chosen features"):
-    """Some of the features.  numbers : (k,) increasing, of ``n_features``."""
+    """Some of the features.
+
+    numbers : (k,) increasing, of ``n_features``.  by : what chose them.
+    """
 
     numbers: Array
     n_features: int
+    by: str = ""
 
     @property
     def width(self) -> int:
@@ -189,10 +192,10 @@ class ChosenFeatures(Step, kind="chosen features"):
         )
 
     def __str__(self) -> str:
-        return f"{len(self.numbers)} of {self.n_features} features"
+        return f"{len(self.numbers)} {self.by or 'chosen'} of {self.n_features} features"
 
     def apply(self, matrix: ChunkedMatrix, row_sums: RowSums) -> ChunkedMatrix:
-        return select(matrix, features=self.numbers, remembered=True)
+        return select(matrix, features=self.numbers, chosen_by=self.by or "a fit")
 
 
 def select(
@@ -200,11 +203,11 @@ def select(
     samples: Array | None = None,
     features: Array | None = None,
     *,
-    remembered: bool = False,
+    chosen_by: str = "",
 ) -> ChunkedMatrix:
     """Some samples and features, by boolean mask or increasing numbers. Read lazily.
 
-    remembered : as :class:`SelectedMatrix`.
+    chosen_by : as :class:`SelectedMatrix`.
     Raises InvalidInputError where nothing is left, or numbers lie outside or out of order.
     """
     chosen = []
@@ -220,8 +223,8 @@ def select(
         return matrix
     if isinstance(matrix, SelectedMatrix):
         chosen = [_compose(old, new) for old, new in zip(matrix.chosen, chosen, strict=True)]
-        remembered, matrix = remembered or matrix.remembered, matrix.base
-    return SelectedMatrix(matrix, chosen[0], chosen[1], remembered=remembered)
+        chosen_by, matrix = chosen_by or matrix.chosen_by, matrix.base
+    return SelectedMatrix(matrix, chosen[0], chosen[1], chosen_by=chosen_by)
 
 
 def _compose(old: Array | None, new: Array | None) -> Array | None:

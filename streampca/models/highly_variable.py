@@ -16,6 +16,7 @@ from streampca.sources import as_matrix
 
 FLAVORS = ("seurat", "cell_ranger")
 MAD_OF_NORMAL = 0.6744897501960817  # median absolute deviation of a standard normal
+CHOSEN_BY = "highly variable"  # what a matrix of these features says of the choice
 NOTHING = 1e-12  # the mean of a feature of zeros, so that the dispersion is 0
 
 
@@ -43,7 +44,7 @@ class HighlyVariable:
         X : the rows of the fit or others: never choose features anew for rows that a model of
             these is to score. The model chooses them itself in rows that have all features.
         """
-        return select(as_matrix(X), features=self.highly_variable, remembered=True)
+        return select(as_matrix(X), features=self.highly_variable, chosen_by=CHOSEN_BY)
 
 
 def highly_variable(

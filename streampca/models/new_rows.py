@@ -9,8 +9,7 @@ from typing import Any
 
 from streampca.errors import InvalidInputError, PreprocessingWarning
 from streampca.kernels import Array
-from streampca.matrix import RAW, ChunkedMatrix, Preprocessing
-from streampca.matrix.select import ChosenFeatures
+from streampca.matrix import RAW, ChosenFeatures, ChunkedMatrix, Preprocessing
 from streampca.models.line_sums import row_sums, row_sums_in_memory
 from streampca.sources import open
 
