@@ -26,6 +26,7 @@ from streampca.models.model_covariance import covariance_of, precision_of
 from streampca.models.new_rows import OfPrepared, prepared, steps_left
 from streampca.models.projection import score_dtype, whitening
 from streampca.models.row_passes import RowPasses
+from streampca.models.value_attributes import of_series
 from streampca.passes.lazy import is_dask_array, map_rows, rows_like
 from streampca.sources import as_matrix
 
@@ -105,7 +106,8 @@ class LinearModel(RowPasses):
             from streampca.sources.labelled_results import to_dataarray
 
             axes = [matrix.labels.samples, self._fitted().component_axis]
-            return to_dataarray(scores, axes, "scores", {})
+            told = of_series(self._fitted(), "scores of", 0 if self.whiten else 1)
+            return to_dataarray(scores, axes, "scores", told)
         if is_dask_array(X) and X.ndim == 2 and X.shape[0] == len(scores):
             return rows_like(X, scores)
         if getattr(self, "_output", "default") == "pandas":
