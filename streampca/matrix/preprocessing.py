@@ -148,12 +148,14 @@ class Preprocessing:
                 if name in arrays:
                     known[one.name] = arrays.pop(name)
                 elif one.name == "parts":
-                    parts = enumerate(told["parts"])
+                    parts = enumerate(told.get("parts", ()))
                     known["parts"] = tuple(
                         cls.from_saved(part, arrays, f"{name}.{j}") for j, part in parts
                     )
                 else:
-                    known[one.name] = told[one.name]
+                    known[one.name] = told.get(one.name)
+            if odd := [name for name, value in known.items() if value is None]:
+                raise SourceError(f"the saved step {found.kind!r} has no {odd[0]}; it is damaged")
             steps.append(found(**known))
         return cls(tuple(steps))
 

@@ -83,7 +83,8 @@ class LinearModel(RowPasses):
         remove : after a fit that removed arrays, those of these rows; cycles and trends follow
             from their coordinate. False: the rows are anomalies, and nothing is removed.
 
-        Cost: one pass; memory of a few blocks, and of the scores where they are returned.
+        Cost: one pass, and one for each step of the preprocessing that scales rows by their sums;
+        memory of a few blocks, and of the scores where they are returned.
         """
         result = self._fitted()
         k = result.n_components

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from streampca.errors import InvalidInputError, PreprocessingWarning
@@ -29,11 +29,7 @@ def prepared(
     """
     done = matrix.preprocessing
     left = steps_left(done, fitted, matrix.shape[1], n_features)
-
-    def sums(one: ChunkedMatrix, squares: bool) -> Array:
-        return row_sums(one, squares=squares, **running)
-
-    return left.apply(matrix, sums)
+    return left.apply(matrix, SumsByPass(running))
 
 
 def steps_left(
@@ -63,6 +59,25 @@ def steps_left(
     narrow = width == n_features and width != left.width
     chosen = all(isinstance(step, ChosenFeatures) for step in left.steps)
     return RAW if narrow and chosen else left
+
+
+@dataclass(frozen=True)
+class SumsByPass:
+    """Sums of rows, or of their squares, each by one pass; those of a matrix are made once.
+
+    running : memory_limit, scheduler, progress.
+    """
+
+    running: Mapping[str, Any]
+    made: list[tuple[ChunkedMatrix, bool, Array]] = field(default_factory=list)
+
+    def __call__(self, matrix: ChunkedMatrix, squares: bool) -> Array:
+        for known, squared, sums in self.made:
+            if known is matrix and squared == squares:
+                return sums
+        sums = row_sums(matrix, squares=squares, **self.running)
+        self.made.append((matrix, squares, sums))
+        return sums
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,9 @@ from streampca.matrix import (
     RowTotals,
 )
 from streampca.matrix.derived import DerivedMatrix, Function
-from streampca.models.line_sums import column_stats, row_sums, totals
-from streampca.models.new_rows import prepared
+from streampca.matrix.preprocessing import RowSums
+from streampca.models.line_sums import column_stats, totals
+from streampca.models.new_rows import SumsByPass, prepared
 from streampca.models.parameters import Parameters
 from streampca.sources import as_matrix
 from streampca.store import read_bundle, write_bundle
@@ -54,15 +55,20 @@ class Preprocessor(Parameters):
         cls.classes[cls.__name__] = cls
 
     @abstractmethod
-    def _steps(self, matrix: ChunkedMatrix) -> Preprocessing:
+    def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
         """The steps that these rows give."""
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the numbers in X, (n, p): anything that ``streampca.open`` takes."""
-        matrix = as_matrix(X)
-        self.n_features_in_ = matrix.shape[1]
-        self.preprocessing_ = matrix.preprocessing.then(*self._steps(matrix).steps)
+        self._fit(as_matrix(X), SumsByPass(self._running()))
         return self
+
+    def _fit(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
+        """Fit to these rows; the steps that they lack."""
+        steps = self._steps(matrix, row_sums)
+        self.n_features_in_ = matrix.shape[1]
+        self.preprocessing_ = matrix.preprocessing.then(*steps.steps)
+        return steps
 
     def transform(self, X: Any) -> ChunkedMatrix:
         """X with the fitted numbers, lazily: X may be other rows than those of the fit.
@@ -74,8 +80,9 @@ class Preprocessor(Parameters):
         return prepared(as_matrix(X), self.preprocessing_, **self._running())
 
     def fit_transform(self, X: Any, y: Any = None) -> ChunkedMatrix:
-        """Fit to X, and X with what was found, lazily."""
-        return self.fit(X).transform(X)
+        """Fit to X, and X with what was found, lazily; no sum of its rows is made twice."""
+        matrix, row_sums = as_matrix(X), SumsByPass(self._running())
+        return self._fit(matrix, row_sums).apply(matrix, row_sums)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write parameters and fitted numbers to a directory, checksummed."""
@@ -121,8 +128,8 @@ class NormalizeTotal(Preprocessor):
     target_sum : None takes the median of the sums that are not 0. That depends on the rows of the
         fit: new rows get the same total. A number depends on none, and ``fit`` then reads nothing.
 
-    Cost: one pass for the sums of the rows in ``transform``; in ``fit`` one where target_sum is
-    None.
+    Cost: one pass for the sums of the rows in ``transform`` and ``fit_transform``; in ``fit`` one
+    where target_sum is None.
     """
 
     def __init__(
@@ -134,14 +141,14 @@ class NormalizeTotal(Preprocessor):
         self.scheduler = scheduler
         self.progress = progress
 
-    def _steps(self, matrix: ChunkedMatrix) -> Preprocessing:
+    def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
         target = self.target_sum
         number = isinstance(target, numbers.Real) and not isinstance(target, bool)
         if target is not None and not (number and 0 < float(target) < np.inf):
             raise InvalidInputError(f"target_sum={target!r}; expected a positive number, or None")
         if target is not None:
             return Preprocessing((RowTotals(float(target)),))
-        sums = row_sums(matrix, **self._running())
+        sums = row_sums(matrix, False)
         counted = sums[sums > 0]
         median = float(np.median(counted)) if counted.size else 1.0
         return Preprocessing((RowTotals(median, from_rows=True),))
@@ -162,7 +169,7 @@ class Log1p(Preprocessor):
         self.scheduler = scheduler
         self.progress = progress
 
-    def _steps(self, matrix: ChunkedMatrix) -> Preprocessing:
+    def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
         if self.base is not None and not (self.base > 0 and self.base != 1):
             raise InvalidInputError(
                 f"base={self.base!r}; expected a positive number, or None for e"
@@ -197,7 +204,7 @@ class TfIdf(Preprocessor):
         """(p,) weights of the terms."""
         return self._weights
 
-    def _steps(self, matrix: ChunkedMatrix) -> Preprocessing:
+    def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
         if self.norm not in ("l2", None):
             raise InvalidInputError(f"norm={self.norm!r}; expected 'l2' or None")
         presence = DerivedMatrix(matrix, Function("sign"))
@@ -231,7 +238,7 @@ class LogEntropy(Preprocessor):
         """(p,) global weights of the terms, 0 for one of no document."""
         return self._weights
 
-    def _steps(self, matrix: ChunkedMatrix) -> Preprocessing:
+    def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
         if matrix.shape[0] < 2:
             raise InvalidInputError("log_entropy needs two documents or more: log n is its divisor")
         total = totals(column_stats(matrix, "term totals", **self._running()))
@@ -250,7 +257,7 @@ def normalize_total(X: Any, target_sum: float | None = None, **running: Any) -> 
     """X after :class:`NormalizeTotal`. A model fitted to it gives raw new rows the same total.
 
     running : memory_limit, scheduler, progress, also below.
-    Cost: one pass, two where target_sum is None.
+    Cost: one pass.
     """
     return NormalizeTotal(target_sum, **running).fit_transform(X)
 

@@ -247,6 +247,23 @@ def test_a_preprocessor_is_kept_saved_and_part_of_a_pipeline(one: Any, tmp_path:
         fitted.transform(preprocess.log1p(NEW[:, :5]))
 
 
+@pytest.mark.parametrize(
+    ("call", "passes"),
+    [
+        (preprocess.normalize_total, 1), (lambda x: preprocess.normalize_total(x, 10.0), 1),
+        (preprocess.log1p, 0), (preprocess.tf_idf, 2), (preprocess.log_entropy, 2),
+        (lambda x: NormalizeTotal(10.0).fit(x), 0),
+    ],
+)  # fmt: skip
+def test_rows_are_read_as_often_as_said(call: Any, passes: int) -> None:
+    matrix = streampca.open(scipy.sparse.csr_array(OLD))
+    call(matrix)
+    full = streampca.open(scipy.sparse.csr_array(OLD))
+    PCA(2, svd_solver="scatter").fit(full)  # one pass
+    assert matrix.reads().nbytes == passes * full.reads().nbytes
+    assert full.reads().nbytes > 0
+
+
 def test_weights_are_at_hand() -> None:
     expected = log_entropy_of(np.full((1, 24), np.expm1(1.0)))[0]
     np.testing.assert_allclose(LogEntropy().fit(OLD).weights_, expected, atol=1e-14)
@@ -262,6 +279,10 @@ def test_steps_that_are_not_known_are_refused(tmp_path: Path) -> None:
     arrays, document = model.result_.to_saved()
     document["labels"]["preprocessing"][0]["kind"] = "of tomorrow"
     with pytest.raises(SourceError, match="'of tomorrow' that this version"):
+        streampca.Decomposition.from_saved(arrays, document, "here")
+    arrays, document = model.result_.to_saved()
+    del arrays["preprocessing-1-weights"]
+    with pytest.raises(SourceError, match="no weights; it is damaged"):
         streampca.Decomposition.from_saved(arrays, document, "here")
     model.save(tmp_path / "model")
     with pytest.raises(SourceError, match="not a saved preprocessor"):
