@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 
 import streampca
 from streampca import PCA, PPCA, HardImpute, IncrementalPCA, TruncatedSVD, preprocess
+from streampca.cli.main import main
 from streampca.errors import InvalidInputError, NotFittedError, PreprocessingWarning, SourceError
 from streampca.matrix import concat_features, concat_samples, select
 from streampca.preprocess import Log1p, LogEntropy, NormalizeTotal, TfIdf
@@ -272,6 +273,21 @@ def test_weights_are_at_hand() -> None:
     )
     with pytest.raises(NotFittedError):
         _ = LogEntropy().weights_
+
+
+def test_the_command_line_prepares_new_rows_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = TruncatedSVD(3).fit(preprocess.tf_idf(OLD))
+    model.save(tmp_path / "model")
+    scipy.sparse.save_npz(tmp_path / "new.npz", scipy.sparse.csr_array(NEW))
+    out = tmp_path / "scores.zarr"
+    words = ["transform", str(tmp_path / "model"), str(tmp_path / "new.npz"), "-o", str(out)]
+    assert main(words) == 0
+    scores = streampca.open(str(out)).read(0, 0, 30)
+    np.testing.assert_allclose(scores, model.transform(NEW), atol=1e-12)
+    assert main(["info", str(tmp_path / "model")]) == 0
+    assert "tf-idf weights of 24 features, rows of length 1; raw" in capsys.readouterr().out
 
 
 def test_steps_that_are_not_known_are_refused(tmp_path: Path) -> None:
