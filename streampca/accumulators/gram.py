@@ -8,7 +8,17 @@ import numpy as np
 
 from streampca.accumulators.base import OPEN_BLOCKS, Accumulator, refuse_incomplete
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, probe, rank_k_update, symmetrize, zeros
+from streampca.kernels import (
+    PROBES,
+    Array,
+    lower_product,
+    probe,
+    probe_vectors,
+    probed_product,
+    rank_k_update,
+    symmetrize,
+    zeros,
+)
 
 
 class Gram(Accumulator):
@@ -18,12 +28,14 @@ class Gram(Accumulator):
     standardize : how columns are centred and scaled (:class:`streampca.matrix.Standardize`).
     missing : "raise", or "mean" (a hole is 0 after centring). A column without any
     observation contributes nothing. Weights of features are the side input "feature_weights".
+    What rounding of the sums loses is measured (:mod:`streampca.kernels.probing`):
+    :meth:`rounding`.
     """
 
     axis = 1
     reuses = "_product"
     settings = ("standardize", "missing")
-    fields = ("g", "z_probe", "n_features", "n_used")
+    fields = ("g", "z_probe", "n_features", "n_used", "probed")
 
     def __init__(self, *, standardize: Any, missing: str = "raise") -> None:
         self.standardize = standardize
@@ -32,6 +44,7 @@ class Gram(Accumulator):
         self.z_probe: Any = None  # (n,) Z h, with h of kernels.probe
         self.n_features = 0
         self.n_used = 0  # neither constant, nor filtered, nor without observation
+        self.probed: Any = None  # (n, PROBES) g H in short sums
         self._product: Any = None  # (n, n) working dtype, lower, of the open span
         self._blocks = 0
 
@@ -51,8 +64,12 @@ class Gram(Accumulator):
             self._product, self._spare = zeros((n, n), dtype, self._spare), None
         if self.z_probe is None:
             self.z_probe = np.zeros(n)
+        if self.probed is None:
+            self.probed = np.zeros((n, PROBES))
+        h = probe_vectors(n)
         for tile in block.tiles(dtype, center=scaling.center, scale=scaling.scale):
             rank_k_update(self._product, tile.values, rows=False)
+            self.probed += probed_product(tile.values, h, rows=False)
             self.z_probe += tile.values @ probe(tile.start, tile.stop).astype(dtype)
         self.n_features += block.length
         unused = scaling.constant | scaling.filtered | (stats.count == 0)
@@ -75,16 +92,18 @@ class Gram(Accumulator):
         if other.z_probe is not None:
             mine = self.z_probe
             self.z_probe = other.z_probe.copy() if mine is None else mine + other.z_probe
+        if other.probed is not None:
+            self.probed = other.probed.copy() if self.probed is None else self.probed + other.probed
         self.n_features += other.n_features
         self.n_used += other.n_used
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         n = shape[0]
-        return n * n * 8 + n * 8
+        return n * n * 8 + (1 + 2 * PROBES) * n * 8
 
     def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         n = shape[0]
-        return n * n * itemsize + n * 8
+        return n * n * itemsize + (1 + 2 * PROBES) * n * 8
 
     # -- results ----------------------------------------------------------------------------
 
@@ -94,6 +113,11 @@ class Gram(Accumulator):
         if self.g is None:
             raise InvalidInputError("Gram has seen no block")
         return self.g
+
+    def rounding(self) -> Array:
+        """(n, PROBES) float64 E H: the error E of the sums times the random vectors H."""
+        lower = self.lower()
+        return np.asarray(lower_product(lower, probe_vectors(len(lower))) - self.probed)
 
     def gram(self) -> Array:
         """(n, n) float64 symmetric."""

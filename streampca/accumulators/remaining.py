@@ -9,6 +9,7 @@ from streampca.kernels import Array
 
 EIGENVALUES = 2048  # features up to which the rank of what remains is looked at: 4/3 p^3 flops
 DEFINITE = 4096  # features up to which all directions are: p^3 / 3 flops
+BEYOND = 4.0  # estimated errors: rows that are there are not refused for what an estimate missed
 
 
 def refuse_impossible_missing(missing: Array, rows: int) -> None:
@@ -27,11 +28,12 @@ def refuse_impossible_scatter(scatter: Array, rows: int, error: float) -> None:
     """Raise where no rows have this scatter about their mean.
 
     scatter : (p, p), the lower triangle valid; changed.  rows : behind it; they span rows - 1
-        directions.  error : bound of the error of every entry, so that p times it bounds that of
-        every eigenvalue (Weyl). Looks at variances alone beyond DEFINITE features.
+        directions.  error : estimate of the error of every entry, so that p times it is one of
+        that of every eigenvalue (Weyl). Looks at variances alone beyond DEFINITE features.
     """
     p, diagonal = len(scatter), np.diagonal(scatter)
     own = p * float(np.finfo(np.float64).eps) * float(np.max(np.abs(diagonal), initial=0.0))
+    error = BEYOND * error
     slack = p * (error + own)  # and the rounding of LAPACK
     if np.min(diagonal, initial=0.0) < -error:
         raise never_taken_in("a variance would become negative")
@@ -55,9 +57,10 @@ def refuse_impossible_scatter(scatter: Array, rows: int, error: float) -> None:
 def refuse_other_rows(difference: Array, delta: Array, weight: float, error: float) -> None:
     """Raise where two sums over as many rows are not those of the same rows.
 
-    difference : (p, p) of the sums, the lower triangle valid.  delta : (p,) of the means.
+    difference : (p, p) of the sums, the lower triangle valid.  delta : (p,) of the means, beyond
+        their rounding.  weight : of the rows.  error : as for :func:`refuse_impossible_scatter`.
     """
-    lower = np.tril(difference)
+    lower, error = np.tril(difference), BEYOND * error
     apart = max(float(lower.max(initial=0.0)), -float(lower.min(initial=0.0)))
     if apart > error or np.max(weight * delta**2, initial=0.0) > error:
         raise never_taken_in("they are as many as there are, and have another mean or variance")

@@ -19,28 +19,34 @@ from streampca.accumulators.remaining import (
 )
 from streampca.errors import InvalidInputError
 from streampca.kernels import (
+    PROBES,
     Array,
     add_exactly,
+    lower_product,
+    norm_estimate,
+    probe_vectors,
+    probed_product,
     rank_k_update,
     rank_one_update,
     symmetrize,
     zeros,
 )
 
-
-def _rounding(dtype: np.dtype[Any]) -> float:
-    """Error of a span's sums relative to its largest variance: OPEN_BLOCKS for a drifting mean."""
-    return OPEN_BLOCKS * float(np.finfo(dtype).eps)
+SUM_LENGTH = 8  # rows that the sums of a tile add in its dtype (matrix.tiles)
+MEAN = 16.0 * float(np.finfo(np.float64).eps)  # of sums of tiles, added pairwise
+FOLDING = 4.0 * float(np.finfo(np.float64).eps)  # rounding of an entry when a part is folded in
+NARROW = 32  # columns up to which rows are summed in float64: reading them costs more
 
 
 class Scatter(Accumulator):
     """Scatter about the mean, of streamed samples; or X'X with ``center=False``.
 
     Within a span the rows are shifted by the mean of some rows of its first block, evenly spread,
-    and summed in the working dtype (float32 for float32 and small integers); spans are merged in
-    float64 about their means (Chan, Golub and LeVeque 1983). A drift of the mean inside a span
-    costs at most a factor OPEN_BLOCKS of the working precision, because the first block is a part
-    of the span.
+    and summed in the working dtype (float32 for float32 and small integers, float64 for up to
+    NARROW columns); spans are merged in float64 about their means (Chan, Golub and LeVeque 1983).
+    A drift of the mean inside a span costs at most a factor OPEN_BLOCKS of the working precision,
+    because the first block is a part of the span. What float32 sums lose is measured
+    (:mod:`streampca.kernels.probing`): :meth:`rounding`.
 
     missing : a column is either observed throughout or missing throughout; anything between
     raises. (:class:`MeanImputedScatter` puts means in place of holes.)
@@ -48,7 +54,8 @@ class Scatter(Accumulator):
 
     reuses = "_product"
     settings = ("center",)
-    fields = ("count", "weight", "mean", "mean_low", "missing", "s", "slack", "forgotten")
+    fields = ("count", "weight", "mean", "mean_low", "missing", "s", "slack", "forgotten",
+              "probed", "mean_error", "drift")  # fmt: skip
 
     def __init__(self, *, center: bool = True) -> None:
         self.center = center
@@ -60,6 +67,9 @@ class Scatter(Accumulator):
         self.s: Any = None  # (p, p) float64, lower triangle: sum w (x-mean)(x-mean)'
         self.slack = 0.0  # bound of the rounding error in any entry of s
         self.forgotten = 0.0  # the slack when rows were last removed: it was that of larger sums
+        self.probed: Any = None  # (p, PROBES) s H in short sums; None: of an older state
+        self.mean_error: Any = None  # (p,) bound of the error of the mean
+        self.drift: Any = None  # bound of what errors of means leave in s, a norm
         self._reopen()
 
     def _reopen(self) -> None:
@@ -69,12 +79,13 @@ class Scatter(Accumulator):
         self._fixed: Any = None  # (p,) columns whose shift is chosen
         self._total: Any = None  # (p,) sum w (x - shift)
         self._product: Any = None  # (p, p) lower: sum w (x-shift)(x-shift)'
+        self._probed: Any = None  # (p, PROBES) the same times H
 
     def update(self, block: Any) -> None:
         self._check(block)
         p = block.shape[1]
         self._check_width(self.mean if self.mean is not None else self._shift, p)
-        dtype = block.work_dtype
+        dtype = np.dtype(np.float64) if p <= NARROW else block.work_dtype
         full = self._blocks >= OPEN_BLOCKS  # settled late: a whole span stays float32 alone
         if full or (self._product is not None and self._product.dtype != dtype):
             self.settle()
@@ -82,14 +93,17 @@ class Scatter(Accumulator):
             self._shift, self._total = np.zeros(p, dtype), np.zeros(p)
             self._fixed = np.full(p, not self.center)
             self._product, self._spare = zeros((p, p), dtype, self._spare), None
+            self._probed = np.zeros((p, PROBES))
         if self.missing is None:
             self.missing = np.zeros(p, dtype=np.int64)
         if block.length == 0:
             return
         self._choose_shift(block, dtype)
         hole = np.zeros(p, dtype=np.int64)
+        h = probe_vectors(p)
         for tile in block.tiles(dtype, center=self._shift):
             rank_k_update(self._product, tile.values, rows=True)
+            self._probed += probed_product(tile.values, h, rows=True)
             self._total += tile.sums
             if tile.mask is not None:
                 hole += np.count_nonzero(tile.mask, axis=0)
@@ -110,11 +124,24 @@ class Scatter(Accumulator):
 
     def settle(self) -> None:
         if self._product is not None:
-            self._fold(self._open_weight, *self._mean_of_open(), self._product, self._total)
+            self._fold(
+                self._open_weight,
+                *self._mean_of_open(),
+                self._product,
+                self._probed,
+                self._mean_error_of_open(),
+                self._total,
+            )
         self._reopen()
 
     def _mean_of_open(self) -> tuple[Array, Array]:
         return add_exactly(self._shift.astype(np.float64), self._total / (self._open_weight or 1.0))
+
+    def _mean_error_of_open(self) -> Array:
+        """Tiles add SUM_LENGTH rows in the working dtype; sums of sizes are bounded by squares."""
+        unit = SUM_LENGTH * float(np.finfo(self._product.dtype).eps) / 2 + MEAN
+        squares = np.maximum(np.diagonal(self._product), 0.0).astype(np.float64)
+        return np.asarray(unit * np.sqrt(squares / (self._open_weight or 1.0)))
 
     def merge(self, other: Self) -> None:
         self.settle()
@@ -125,34 +152,80 @@ class Scatter(Accumulator):
         count = self.count + other.count
         missing = joint_missing(self.missing, other.missing, count)
         if other.mean is not None and other.s is not None:
-            self._fold(other.weight, other.mean, other.mean_low, other.s, None)
+            error = np.zeros(len(other.mean)) if other.mean_error is None else other.mean_error
+            self._fold(other.weight, other.mean, other.mean_low, other.s, other.probed, error)
         self.slack += other.slack
         self.forgotten += other.forgotten
+        self.drift = (self.drift or 0.0) + (other.drift or 0.0)
         if other._product is not None:
-            self._fold(other._open_weight, *other._mean_of_open(), other._product, other._total)
+            self._fold(
+                other._open_weight,
+                *other._mean_of_open(),
+                other._product,
+                other._probed,
+                other._mean_error_of_open(),
+                other._total,
+            )
         self.count, self.missing = count, missing
 
     def _fold(
-        self, weight: float, mean: Array, low: Array, product: Array, total: Array | None
+        self,
+        weight: float,
+        mean: Array,
+        low: Array,
+        product: Array,
+        probed: Array | None,
+        mean_error: Array,
+        total: Array | None = None,
     ) -> None:
-        """Add rows with this mean; product is about it once total total'/weight is taken off."""
+        """Add rows with this mean; product is about it once total total'/weight is taken off.
+
+        mean_error : (p,) bound of the error of the mean.
+        total : of a span that was summed in its working dtype.
+        """
+        self._add_probed(product, probed)
         if self.s is None:
             self.s = zeros(product.shape)
+        if self.mean_error is None:  # nothing yet, or a state that an earlier version saved
+            self.mean_error, self.drift = np.zeros(len(mean)), 0.0
         if self.weight == 0:
             self.mean, self.mean_low = mean.copy(), low.copy()
         self.s += product
-        if total is not None:  # a span, summed in its working dtype
-            self.slack += _rounding(product.dtype) * float(np.diagonal(product).max(initial=0.0))
+        if total is not None:
+            error = lower_product(product, probe_vectors(len(product))) - probed
+            self.slack += float(norm_estimate(error).max(initial=0.0))
         if weight <= 0:
             return
         delta = (mean - self.mean) + (low - self.mean_low)
         joint = self.weight + weight
+        link = self.weight * weight / joint
         if self.center:
             if total is not None:
-                rank_one_update(self.s, total, -1.0 / weight)
-            rank_one_update(self.s, delta, self.weight * weight / joint)
+                self._add_rank_one(total, -1.0 / weight)
+                self._add_drift(total / weight, mean_error, weight)
+            self._add_rank_one(delta, link)
+            self._add_drift(delta, self.mean_error + mean_error, link)
+        self.slack += FOLDING * float(np.diagonal(self.s).max(initial=0.0))
+        self.mean_error = (self.weight * self.mean_error + weight * mean_error) / joint
         self.mean, self.mean_low = add_exactly(self.mean, self.mean_low + delta * (weight / joint))
         self.weight = joint
+
+    def _add_drift(self, delta: Array, error: Array, weight: float) -> None:
+        """What an error of delta leaves where weight delta delta' is taken in, or off."""
+        self.slack += 2.0 * weight * float(np.abs(delta).max() * error.max(initial=0.0))
+        self.drift += 2.0 * weight * float(np.linalg.norm(delta) * np.linalg.norm(error))
+
+    def _add_probed(self, product: Array, probed: Array | None, sign: float = 1.0) -> None:
+        """Take in S H of more rows; of a part that has none, what its sum says."""
+        h = probe_vectors(len(product))
+        if self.probed is None:
+            self.probed = np.zeros(h.shape) if self.s is None else lower_product(self.s, h)
+        self.probed += sign * (lower_product(product, h) if probed is None else probed)
+
+    def _add_rank_one(self, x: Array, alpha: float) -> None:
+        rank_one_update(self.s, x, alpha)
+        if self.probed is not None:
+            self.probed += np.multiply.outer(alpha * x, x @ probe_vectors(len(x)))
 
     def forget(self, other: Scatter) -> float:
         """Remove rows that were taken in before; the inverse of ``merge``.
@@ -189,14 +262,19 @@ class Scatter(Accumulator):
         delta = (gone.mean - self.mean) + (gone.mean_low - self.mean_low)
         diagonal = np.diagonal(self.s)
         largest = float(diagonal.max(initial=0.0))
-        error = self.slack + gone.slack + _rounding(diagonal.dtype) * len(delta) * largest
+        mean_error = np.zeros(len(delta))
+        for one in (self, gone):
+            mean_error += 0.0 if one.mean_error is None else one.mean_error
+        error = self.slack + gone.slack + FOLDING * len(delta) * largest
         missing = self.missing - gone.missing
-        remaining = np.subtract(self.s, gone.s, out=gone.s)
         if rows == 0 and abs(left) <= nothing:
             refuse_impossible_missing(missing, rows)
-            refuse_other_rows(remaining, delta, self.weight, error)
-            self.count, self.weight, self.slack, self.forgotten = 0, 0.0, 0.0, 0.0
+            apart = np.maximum(np.abs(delta) - mean_error, 0.0)
+            refuse_other_rows(self.s - gone.s, apart, self.weight, error)
+            self.count, self.weight = 0, 0.0
+            self.slack = self.forgotten = 0.0
             self.mean = self.mean_low = self.missing = self.s = None
+            self.probed = self.mean_error = self.drift = None
             return 0.0
         if left <= nothing or rows == 0:
             raise InvalidInputError(
@@ -206,27 +284,35 @@ class Scatter(Accumulator):
         refuse_impossible_missing(missing, rows)
         # from the remaining mean to the one that goes it is delta weight / left
         link = gone.weight * self.weight / left if self.center else 0.0
-        rank_one_update(remaining, delta, -link)
+        error += 2.0 * link * float(np.abs(delta).max() * mean_error.max(initial=0.0))
+        mean_error *= self.weight / left
         step = self.mean_low - delta * (gone.weight / left)
         mean, mean_low = add_exactly(self.mean, step)
-        about_mean = remaining.copy()
+        remaining = self.s - gone.s
+        rank_one_update(remaining, delta, -link)
+        beside = 0.0
         if not self.center:
-            rank_one_update(about_mean, mean, -left)
-        refuse_impossible_scatter(about_mean, rows, error)
-        np.fill_diagonal(remaining, np.maximum(np.diagonal(remaining), 0.0))
-        self.s, self.mean, self.mean_low, self.missing = remaining, mean, mean_low, missing
+            rank_one_update(remaining, mean, -left)
+            beside = 2.0 * left * float(np.abs(mean).max() * mean_error.max(initial=0.0))
+        refuse_impossible_scatter(remaining, rows, error + beside)
+        self._add_probed(gone.s, gone.probed, -1.0)
+        self.s -= gone.s
+        self._add_rank_one(delta, -link)
+        np.fill_diagonal(self.s, np.maximum(np.diagonal(self.s), 0.0))
+        self.mean, self.mean_low, self.missing = mean, mean_low, missing
         self.weight, self.count, self.slack = left, rows, error
-        self.forgotten = error
+        self.forgotten, self.mean_error = error, mean_error
+        self.drift = (self.drift or 0.0) + (gone.drift or 0.0)
         after = float(np.max(np.diagonal(self.s), initial=0.0))
         return error / (after - error) if after > error else np.inf  # nothing is known of it
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         p = shape[1]
-        return p * p * 8 + 7 * p * 8
+        return p * p * 8 + (7 + 2 * PROBES) * p * 8
 
     def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         p = shape[1]
-        return p * p * itemsize + 6 * p * 8
+        return p * p * (8 if p <= NARROW else itemsize) + (6 + 2 * PROBES) * p * 8
 
     # -- results ----------------------------------------------------------------------------
 
@@ -236,6 +322,16 @@ class Scatter(Accumulator):
         if self.s is None:
             raise InvalidInputError("Scatter has seen no block")
         return self.s
+
+    def rounding(self) -> Array | None:
+        """(p, PROBES) float64 E H: the error E of the sums times the random vectors H.
+
+        None of a state that an earlier version saved, where it was not measured.
+        """
+        lower = self.lower()
+        if self.probed is None:
+            return None
+        return np.asarray(lower_product(lower, probe_vectors(len(lower))) - self.probed)
 
     def scatter(self) -> Array:
         """(p, p) float64 symmetric: sum w (x - mean)(x - mean)'."""

@@ -187,3 +187,19 @@ def mirror_lower(c: Array) -> None:
         c[i:j, j:] = c[j:, i:j].T
         corner = c[i:j, i:j]
         corner[...] = np.tril(corner) + np.tril(corner, -1).T
+
+
+def lower_product(c: Array, v: Array, step: int = 256) -> Array:
+    """(m, k) float64 c v for a symmetric c (m, m) given by its lower triangle, float32 or float64.
+
+    Sums are float64.
+    """
+    out = np.zeros((len(c), v.shape[1]))
+    v = np.asarray(v, dtype=np.float64)
+    for i in range(0, len(c), step):
+        j = min(i + step, len(c))
+        left = c[i:j, :i].astype(np.float64, copy=False)
+        corner = np.tril(c[i:j, i:j]).astype(np.float64, copy=False)
+        out[i:j] += left @ v[:i] + (corner + np.tril(corner, -1).T) @ v[i:j]
+        out[:i] += left.T @ v[i:j]
+    return out

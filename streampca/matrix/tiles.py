@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 TILE_NBYTES = 4 * 1024 * 1024  # one tile: large enough for BLAS, small enough to count little
 TILE_LENGTH = 512  # never fewer streamed rows than this in a tile, or the update of a large
 # symmetric accumulator costs more memory traffic than arithmetic
+SUM_LENGTH = 8  # rows whose column sums are added in the working dtype
 THIN_LENGTH = 64  # the same for products with a few columns, which are read again for every tile
 
 
@@ -177,19 +178,21 @@ def _holes_of_calls(block: Block, part: slice) -> Array | None:
 
 
 def _column_sums(z: Array, weights: Array | None) -> Array:
-    """Column sums of a piece. No float32 sum is longer than 128 rows: what is left is float64.
+    """Column sums of a piece. No float32 sum is longer than SUM_LENGTH rows: the rest is float64,
+    and NumPy adds neighbours pairwise.
 
     (A narrow piece has up to 65,536 rows; one float32 sum over them was wrong by 1e-4.)
     """
     if weights is not None:
         return weights @ z
     rows, cols = z.shape
-    runs = rows // 64
+    runs = rows // SUM_LENGTH
     if runs < 2:
         return np.add.reduce(z, axis=0)
-    whole = 64 * runs
-    partial = np.add.reduce(z[:whole].reshape(64, runs * cols), axis=0).reshape(runs, cols)
-    return np.add.reduce(partial, axis=0, dtype=np.float64) + np.add.reduce(z[whole:], axis=0)
+    whole = SUM_LENGTH * runs
+    partial = np.add.reduce(z[:whole].reshape(SUM_LENGTH, runs * cols), axis=0)
+    lines = np.ascontiguousarray(partial.reshape(runs, cols).T)
+    return np.add.reduce(lines, axis=1, dtype=np.float64) + np.add.reduce(z[whole:], axis=0)
 
 
 def _shifted(piece: slice, begin: int) -> slice:

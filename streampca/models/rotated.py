@@ -146,6 +146,7 @@ def _checked_count(result: Decomposition, k: int | None) -> int:
         raise InvalidInputError("this result is rotated already; rotate result.unrotated()")
     values = result.explained_variance
     vary = int(np.count_nonzero(values > np.finfo(np.float64).eps * values.max(initial=0.0)))
+    vary = min(vary, result.rank)  # those after it are rounding, of either sign
     count = vary if k is None else k
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
         raise InvalidInputError(f"k={k!r}; expected a number of components")

@@ -6,9 +6,11 @@ from streampca.solvers.certificate import (
     certify_ritz,
     coherent_rounding,
     product_floor,
+    rank_floor,
     residual_norms,
     rounding_floor,
     solver_floor,
+    sum_floor,
 )
 from streampca.solvers.components import (
     TRACY_WIDOM,
@@ -73,6 +75,7 @@ __all__ = [
     "orthonormal_columns",
     "product_floor",
     "promax",
+    "rank_floor",
     "relative_change",
     "residual_norms",
     "rotate_loadings",
@@ -84,6 +87,7 @@ __all__ = [
     "solve_columns",
     "solver_floor",
     "start_block",
+    "sum_floor",
     "svd_of_r",
     "tracy_widom_sf",
     "tracy_widom_test",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.kernels import Array
+from streampca.kernels import CONFIDENCE, Array, lower_product, sum_error
 from streampca.solvers.spectrum import Spectrum
 
 SAFETY = 3.0  # bounds of Ritz pairs, and the floor, come out about equal to the error: tripled
@@ -22,15 +22,17 @@ class Certificate:
 
     residual : (k,) ||C v - value v|| for the accumulated covariance C; where C v was taken for
         its vector, which is nearer, still that of v.
-    floor : what the arithmetic of the pass leaves uncertain in C (its spectral norm).
+    floor : what the arithmetic of the pass and of the solver leaves uncertain in C: about its
+        spectral norm.
     variance_bound : (k,) on the error of explained_variance: the residual, or its square over
-        the gap where that is smaller, and three times the floor.
+        the gap where that is smaller, and what rounding can add to it.
     gap : (k,) distance to the nearest other eigenvalue that is known.
     angle_bound : (k,) on the angle between the component and the true one; pi/2 where nothing
         can be said (a cluster of equal values).
 
-    An exact solver sees all directions, so nothing can be missed; the floor is a statistical
-    estimate of rounding (errors of many sums add up as their square root), not a worst case.
+    An exact solver sees all directions, so nothing can be missed. What rounding of the sums does
+    to each component is measured while they are made (:mod:`streampca.kernels.probing`), or
+    bounded by the longest sum (:func:`sum_floor`): neither depends on how a BLAS adds.
     Source: Parlett 1998, "The Symmetric Eigenvalue Problem", theorems 11.7.1 and 11.7.2.
     """
 
@@ -75,16 +77,20 @@ def certify(
     divisor: float,
     passes: int,
     rank: int,
-    relative: float = 0.0,
+    rounding: Array | None = None,
 ) -> Certificate:
-    """A certificate from residual norms and the floor, both in units of the spectrum.
+    """A certificate from residual norms and what rounding leaves, all in units of the spectrum.
 
+    floor : of the solver, the same for all.  rounding : (k,) bounds of |E v| for the error E of
+    the matrix that was solved; None where it is exact.
     divisor : n - ddof, which turns them into units of variance.
     rank : components after it are rounding, or filler: nothing is said about their direction.
-    relative : rounding of a value as a share of it (:func:`coherent_rounding`).
     """
     values = spectrum.values
-    error = residual + floor
+    rounding = np.zeros(len(values)) if rounding is None else rounding
+    own = residual + floor + rounding
+    beside = np.maximum(np.append(own[1:], own[-1:]), np.append(own[:1], own[:-1]))
+    error = np.maximum(own, beside)  # the neighbours move too
     below = np.append(values[1:], spectrum.next_value)
     above = np.concatenate([[np.inf], values[:-1]])
     gap = np.minimum(above - values, values - below)
@@ -92,9 +98,10 @@ def certify(
         angle = np.where(gap > 2 * error, np.arcsin(np.minimum(1.0, 2 * error / gap)), np.pi / 2)
         quadratic = np.where(gap > 2 * error, residual * (residual / gap), np.inf)
     angle[rank:] = np.pi / 2
-    bound = np.minimum(residual, quadratic) + SAFETY * floor + relative * values
+    bound = np.minimum(residual, quadratic) + SAFETY * floor + rounding
+    level = floor + float(rounding.max(initial=0.0)) / CONFIDENCE
     return Certificate(
-        residual / divisor, floor / divisor, bound / divisor, gap / divisor, angle, passes
+        residual / divisor, level / divisor, bound / divisor, gap / divisor, angle, passes
     )
 
 
@@ -192,21 +199,35 @@ def _shares(values: Array, residual: Array, i: int, less: float) -> float:
     return float(np.linalg.norm(np.delete(residual[: len(values)], i) / distance))
 
 
-def residual_norms(lower: Array, spectrum: Spectrum, step: int = 256) -> Array:
+def residual_norms(lower: Array, spectrum: Spectrum) -> Array:
     """(k,) ||S v - value v|| for a symmetric S given by its lower triangle, in float64."""
     v = spectrum.vectors
-    product = np.zeros_like(v)
-    for i in range(0, len(lower), step):
-        j = min(i + step, len(lower))
-        corner = np.tril(lower[i:j, i:j])
-        product[i:j] += lower[i:j, :i] @ v[:i] + (corner + np.tril(corner, -1).T) @ v[i:j]
-        product[:i] += lower[i:j, :i].T @ v[i:j]
-    return np.linalg.norm(product - v * spectrum.values, axis=0)
+    return np.linalg.norm(lower_product(lower, v) - v * spectrum.values, axis=0)
 
 
 def solver_floor(values: Array, m: int) -> float:
     """What small dense algebra in float64 leaves uncertain in values of vectors of length m."""
     return 4.0 * float(np.finfo(np.float64).eps) * np.sqrt(m) * float(values[:1].max(initial=0.0))
+
+
+def sum_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float:
+    """A bound of |E v| where no sum was measured: errors of entries are as large as sums of so
+    many equal terms can make them, and independent of each other.
+
+    terms : outer products added in ``work`` before they are folded into float64.
+    """
+    largest = float(spectrum.values[:1].max(initial=0.0))
+    return sum_error(work, terms) * float(np.sqrt(spectrum.total) * np.sqrt(largest))
+
+
+def rank_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int, rounding: Array) -> float:
+    """About the norm of what rounding of the sums left: values near it are rounding themselves.
+
+    rounding : (k,) bounds of |E v|. What sums of larger rows left, that were removed again, is not
+    counted: it is in the bounds.
+    """
+    level = float(rounding.max(initial=0.0)) / CONFIDENCE
+    return max(rounding_floor(work, spectrum, terms), min(level, sum_floor(work, spectrum, terms)))
 
 
 def coherent_rounding(work: np.dtype[Any]) -> float:

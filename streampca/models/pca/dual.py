@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from streampca.kernels import Array, ColumnStats
+from streampca.kernels import (
+    Array,
+    ColumnStats,
+    lower_product,
+    norm_estimate,
+    row_pieces,
+)
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.models.fitted import (
     Fitted,
@@ -23,15 +29,15 @@ from streampca.passes import single_threaded_blas
 from streampca.solvers import (
     Spectrum,
     certify,
-    coherent_rounding,
     numerical_rank,
+    rank_floor,
     residual_norms,
-    rounding_floor,
     signs,
     solver_floor,
 )
 from streampca.store import Sink
 
+SUM_LENGTH = 1 << 14  # features whose products are added in the working dtype, about
 LEAST_WEIGHT = 1e-4  # of the largest: rounding in the scores grows with the root of its inverse
 
 
@@ -48,6 +54,7 @@ class Dual:
     rank: int  # components after it are rounding; their loadings are completed
     orientation: Array
     floor: float
+    rounding: Array  # (k,) bounds of |E u| for the error E of the Gram matrix
 
     @property
     def u(self) -> Array:
@@ -65,10 +72,10 @@ def solve_dual(
     z_probe: Array,
     settings: dict[str, Any],
     matrix: ChunkedMatrix,
-    terms: int,
     used: int,
+    probed: Array,
 ) -> Dual:
-    """terms : products that were added in the working dtype before float64 took them.
+    """probed : (n, PROBES) the error of ``lower`` times the random vectors.
 
     used : features that vary; with none there is one component, of 0.
     """
@@ -78,13 +85,34 @@ def solve_dual(
     with single_threaded_blas():
         spectrum, values, everything = solve_symmetric(lower, settings, limit)
         residual = residual_norms(lower, spectrum)
-    floor = rounding_floor(work_dtype(matrix.dtype), spectrum, terms)
-    floor += solver_floor(spectrum.values, n)
-    rank = numerical_rank(values, n, floor)
+    work, floor = work_dtype(matrix.dtype), solver_floor(spectrum.values, n)
+    rounding = norm_estimate(spectrum.vectors.T @ probed)
+    level = rank_floor(work, spectrum, min(matrix.shape[1], SUM_LENGTH), rounding)
+    rank = numerical_rank(values, n, floor + level)
     count = n - given(settings).rank
     k, gap = count_components(settings, values, spectrum, count, limit, rank)
     orientation = signs(spectrum.vectors[:, :k].T @ z_probe)
-    return Dual(spectrum, values, everything, residual, k, gap, rank, orientation, floor)
+    return Dual(spectrum, values, everything, residual, k, gap, rank, orientation, floor, rounding)
+
+
+def remove_mean(lower: Array, z_probe: Array, sample_weight: Array | None = None) -> None:
+    """Turn the Gram matrix of samples into that of centred ones, J G J, in place.
+
+    Of features that were centred as they passed, this takes off what rounding of their means left,
+    which is large beside small deviations from large means.
+    lower : (n, n), only its lower triangle is valid.  z_probe : (n,) Z h of the same samples.
+    sample_weight : (n,); rows of Z hold their roots.
+    """
+    n = len(lower)
+    q = np.ones(n) if sample_weight is None else np.sqrt(sample_weight)
+    q = q / np.linalg.norm(q)
+    image = lower_product(lower, q[:, None])[:, 0]
+    a = image - 0.5 * (q @ image) * q
+    for rows in row_pieces(n, 16 * n):
+        part = lower[rows, : rows.stop]
+        part -= q[rows, None] * a[: rows.stop]
+        part -= a[rows, None] * q[: rows.stop]
+    z_probe -= (q @ z_probe) * q
 
 
 def dual_fitted(
@@ -117,7 +145,7 @@ def dual_fitted(
             divisor,
             passes,
             dual.rank,
-            coherent_rounding(work_dtype(matrix.dtype)),
+            dual.rounding[: dual.k],
         ),
         stats.m2 / divisor,
         dual.gap,

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import OPEN_BLOCKS, Accumulator, Gram, Moments, RowMissing
+from streampca.accumulators import Accumulator, Gram, Moments, RowMissing
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize, found
 from streampca.models.fitted import Cohort, Fitted, Runner, freedom, standardization
-from streampca.models.pca.dual import Dual, RowsSink, dual_fitted, solve_dual
+from streampca.models.given import given
+from streampca.models.pca.dual import Dual, RowsSink, dual_fitted, remove_mean, solve_dual
 from streampca.models.pca.gram_outputs import components_sink, finish_components, write_relationship
 from streampca.models.projection import FeatureLoadings, ScoresBesideFit
 from streampca.passes import Plan
@@ -46,8 +47,10 @@ def gram_by_features(
     if (relationship := settings.get("relationship")) is not None:
         samples = matrix.labels.samples
         written = write_relationship(relationship, gram.lower(), gram.n_used, samples)
-    terms = OPEN_BLOCKS * int(np.diff(plan.named("gram").edges).max())
-    dual = solve_dual(gram.lower(), gram.z_probe, settings, matrix, terms, gram.n_used)
+    probed = gram.rounding()
+    if settings["center"]:
+        remove_mean(gram.lower(), gram.z_probe, given(settings).sample_weight)
+    dual = solve_dual(gram.lower(), gram.z_probe, settings, matrix, gram.n_used, probed)
     del gram  # n x n, before the statistics of all columns are joined
     fitted = dual_fitted(dual, first["columns"].columns(), matrix, settings, 1)
     if sinks:

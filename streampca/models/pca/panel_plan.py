@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import Accumulator, CrossMoments, CrossProduct, Moments
+from streampca.kernels import PROBES
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted import standardization
 from streampca.models.given import given
@@ -67,7 +68,7 @@ def _panel_passes(
     n, p = matrix.shape
     itemsize = work_dtype(matrix.dtype).itemsize
     longest = int(np.diff(bounds).max())
-    held = longest * p * itemsize + n * n * 8 + 2 * longest**2 * 8 + 12 * p * 8
+    held = (longest + 3 * PROBES) * p * itemsize + n * n * 8 + 2 * longest**2 * 8 + 12 * p * 8
     specs = []
     for i, (start, stop) in enumerate(pairwise(bounds)):
         first, last = int(start), int(stop)
@@ -87,7 +88,7 @@ def _panel_passes(
                 f"below panel {i + 1}",
                 matrix,
                 0,
-                accumulators,
+                [*accumulators, CrossProduct(y="h", width=PROBES)],
                 kept_nbytes=held,
                 rows=(last, n),
                 flops=2.0 * (n - last) * (last - first) * p,

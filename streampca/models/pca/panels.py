@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from streampca.accumulators import Accumulator, CrossMoments, CrossProduct, Moments
 from streampca.accumulators.base import refuse_partly_missing
-from streampca.kernels import Array, ColumnStats, probe
+from streampca.kernels import (
+    PROBES,
+    Array,
+    ColumnStats,
+    lower_product,
+    probe,
+    probe_vectors,
+    reciprocal,
+)
 from streampca.matrix import ChunkedMatrix, weighted_divisors, work_dtype
 from streampca.models.fitted import Fitted, Resolution, Runner, standardization
 from streampca.models.given import given
-from streampca.models.pca.dual import RowsSink, count_missing, dual_fitted, solve_dual
+from streampca.models.pca.dual import RowsSink, count_missing, dual_fitted, remove_mean, solve_dual
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.pca.panel_plan import needs_moments
 from streampca.models.pca.removal import residual_stats
-from streampca.passes import Plan, single_threaded_blas
+from streampca.passes import PassResult, Plan, single_threaded_blas
 from streampca.store import MemorySink
 
 FEATURES_AT_ONCE = 16384  # products over this many are added in the working dtype
@@ -39,10 +47,10 @@ def gram_by_panels(
         edges = plan.named(f"panel {i}").edges
         work.add(i, int(edges[0]), int(edges[-1]))
     stats = work.stats()
-    if settings["center"] and not needs_moments(settings):
-        center_twice(work.gram, work.z_probe)
-    terms = min(matrix.shape[1], FEATURES_AT_ONCE)
-    dual = solve_dual(work.gram, work.z_probe, settings, matrix, terms, work.used(stats))
+    probed = lower_product(work.gram, work.probes) - work.probed
+    if settings["center"]:
+        remove_mean(work.gram, work.z_probe, given(settings).sample_weight)
+    dual = solve_dual(work.gram, work.z_probe, settings, matrix, work.used(stats), probed)
     holes, read, removed = work.holes, work.matrix, work.matrix.removed
     del work  # n x n
     fitted = dual_fitted(dual, stats, matrix, settings, len(plan.passes))
@@ -82,6 +90,7 @@ class _Panels:
         n = matrix.shape[0]
         self.matrix, self.settings, self.step = matrix, settings, step
         self.gram, self.z_probe = np.zeros((n, n)), np.zeros(n)
+        self.probes, self.probed = probe_vectors(n), np.zeros((n, PROBES))  # H, and G H
         self.center: Array | None = None
         self.scale: Array | None = None
         self.weights = given(settings).weights
@@ -140,7 +149,8 @@ class _Panels:
         n, p = self.matrix.shape
         gather = self.columns is None
         fresh = {"columns": Moments()} if gather else {}
-        panel = np.empty((last - first, p), work_dtype(self.matrix.dtype))
+        stacked = np.empty((last - first + PROBES, p), work_dtype(self.matrix.dtype))
+        panel, image = stacked[:-PROBES], stacked[-PROBES:]  # rows, and their part of H'Z
         loaded = self.step(
             f"panel {i}",
             matrix=self.matrix,
@@ -159,23 +169,43 @@ class _Panels:
         with single_threaded_blas():
             self.gram[first:last, first:last] = feature_products(panel, panel)
             self.z_probe[first:last] = panel @ probe(0, p).astype(panel.dtype)
+            image[...] = self.probes[first:last].T.astype(panel.dtype) @ panel
+            self.probed[first:last] += feature_products(panel, image)
         seen = [loaded]
         if last < n:
-            below = RowsSink(self.gram[last:, first:last], last)
-            seen.append(
-                self.step(
-                    f"below panel {i}",
-                    matrix=self.matrix,
-                    maps={"gram": AgainstPanel()},
-                    sinks={"gram": below},
-                    operands={**self._operands(), "panel": panel},
-                    accumulators=fresh,
-                )
-            )
+            seen.append(self._below(i, first, last, stacked, fresh))
         if gather:
             self.columns = Moments()
             for one in seen:
                 self.columns.merge(one["columns"])
+
+    def _below(
+        self, i: int, first: int, last: int, stacked: Array, fresh: dict[str, Moments]
+    ) -> PassResult:
+        """Products of the rows below a panel with it, and of both with H."""
+        known = self._operands()
+        scale = "scale" if "scale" in known else None
+        own = np.zeros((len(self.probed) - last, PROBES))
+        cross = CrossProduct(y="h", center="center", scale=scale, width=PROBES)
+        done = self.step(
+            f"below panel {i}",
+            matrix=self.matrix,
+            maps={"gram": AgainstPanel()},
+            sinks={"gram": _Below(self.gram[last:, first:last], last, own)},
+            operands={**known, "panel": stacked},
+            side_inputs={"h": self._unweighted_probes()},
+            accumulators={"image": cross, **fresh},
+        )
+        with single_threaded_blas():
+            rest = done["image"].cross_product().T.astype(stacked.dtype)
+            self.probed[first:last] += feature_products(stacked[:-PROBES], rest)
+        self.probed[last:] += own
+        return done
+
+    def _unweighted_probes(self) -> Array:
+        """H, but for the roots of the sample weights, which the rows have and CrossProduct too."""
+        weight = given(self.settings).sample_weight
+        return self.probes if weight is None else self.probes * reciprocal(np.sqrt(weight))[:, None]
 
     def _operands(self) -> dict[str, Any]:
         known = {"center": self.center, "scale": self.scale}
@@ -189,6 +219,17 @@ def standardized(block: Any) -> Array:
     for tile in block.tiles(block.work_dtype, center=center, scale=scale):
         out[tile.start - block.start : tile.stop - block.start] = tile.values
     return out
+
+
+@dataclass
+class _Below(RowsSink):
+    """Products with a panel go to the Gram matrix, those with its part of H'Z beside it."""
+
+    probed: Array
+
+    def write(self, start: int, values: Array) -> None:
+        super().write(start, values[:, :-PROBES])
+        self.probed[start - self.first : start - self.first + len(values)] = values[:, -PROBES:]
 
 
 class AgainstPanel:
@@ -211,17 +252,3 @@ def feature_products(a: Array, b: Array) -> Array:
     for i in range(0, a.shape[1], step):
         out += a[:, i : i + step] @ b[:, i : i + step].T
     return out
-
-
-def center_twice(lower: Array, z_probe: Array) -> None:
-    """Turn the Gram matrix of shifted samples into that of centred ones, J G J, in place.
-
-    lower : (n, n), only its lower triangle is valid.  z_probe : (n,) Z h of the same samples.
-    """
-    for i in range(len(lower)):
-        lower[i, i + 1 :] = 0.0
-    mean = (lower.sum(axis=1) + lower.sum(axis=0) - np.diagonal(lower)) / len(lower)
-    lower -= mean[:, None]
-    lower -= mean[None, :]
-    lower += mean.mean()
-    z_probe -= z_probe.mean()

@@ -69,7 +69,7 @@ def sketch(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Ru
             divisor,
             1,
             rank,
-            coherent_rounding(work_dtype(matrix.dtype)),
+            coherent_rounding(work_dtype(matrix.dtype)) * kept.values,
         ),
         stats.m2 / divisor,
         missing=stats.missing,

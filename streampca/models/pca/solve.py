@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import (
-    OPEN_BLOCKS,
     MeanImputedScatter,
     RFactor,
     Scatter,
     TruncatedFactor,
 )
-from streampca.kernels import Array, ColumnStats, reciprocal
+from streampca.kernels import Array, ColumnStats, norm_estimate, reciprocal
 from streampca.models.fitted import (
     Fitted,
     Resolution,
@@ -30,14 +29,16 @@ from streampca.passes import single_threaded_blas
 from streampca.solvers import (
     Spectrum,
     certify,
-    coherent_rounding,
     numerical_rank,
+    rank_floor,
     residual_norms,
-    rounding_floor,
     signs_of_components,
     solver_floor,
+    sum_floor,
     svd_of_r,
 )
+
+SPAN_ROWS = 16 * 8192  # that a span of float32 sums holds, about
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,11 @@ class _Solved:
     residual: Array
     floor: float
     rank: int
-    relative: float = 0.0  # rounding of values as a share of them
+    rounding: Array | None = None  # (k,) bounds of |E v| for the error E of what was solved
+
+    def bounds(self, k: int) -> Array | None:
+        """The first k of the bounds."""
+        return None if self.rounding is None else self.rounding[:k]
 
 
 def solve_accumulator(
@@ -100,7 +105,7 @@ def solve_accumulator(
         one.rank,
         dropped,
         np.setdiff1d(np.flatnonzero(constant), dropped),
-        certify(one.residual[:k], kept, one.floor, divisor, 1, one.rank, one.relative),
+        certify(one.residual[:k], kept, one.floor, divisor, 1, one.rank, one.bounds(k)),
         stats.m2 / divisor,
         gap,
         components,
@@ -171,21 +176,55 @@ def _solve_sums(
     explained: Array | None,
 ) -> _Solved:
     """From the scatter matrix."""
-    single = isinstance(accumulator, Scatter) and resolution.work == np.float32
     lower = _scaled_lower(accumulator.lower(), scale, live)
     with single_threaded_blas():
         spectrum, known, everything = solve_symmetric(lower, settings, limit)
         residual = residual_norms(lower, spectrum)
-    work = np.dtype(np.float32 if single else np.float64)
-    terms = min(accumulator.count, OPEN_BLOCKS * 8192) if single else 1
     summed = _with(spectrum, explained)
-    floor = rounding_floor(work, summed, terms) + solver_floor(summed.values, len(lower))
-    rank = min(numerical_rank(known, len(lower), floor), limit)
+    work, terms = _longest_sum(accumulator, resolution)
+    longest = sum_floor(work, summed, terms)
+    rounding = _rounding(accumulator, scale, live, spectrum.vectors, longest)
+    floor = solver_floor(summed.values, len(lower))
+    level = rank_floor(work, summed, terms, rounding)
+    rank = min(numerical_rank(known, len(lower), floor + level), limit)
     if isinstance(accumulator, Scatter):  # what removed rows left behind
-        least = 1.0 if scale is None else float(scale[live].min()) or 1.0
-        floor += accumulator.forgotten / least**2
-    relative = coherent_rounding(work)
-    return _Solved(spectrum, known, everything, residual, floor, rank, relative)
+        floor += accumulator.forgotten / _least(scale, live) ** 2
+    return _Solved(spectrum, known, everything, residual, floor, rank, rounding)
+
+
+def _least(scale: Array | None, live: Array) -> float:
+    return 1.0 if scale is None else float(scale[live].min()) or 1.0
+
+
+def _longest_sum(
+    accumulator: Scatter | MeanImputedScatter, resolution: Resolution
+) -> tuple[np.dtype[Any], int]:
+    """(the dtype of the sums, about how many rows are added in it)."""
+    if isinstance(accumulator, Scatter) and resolution.work == np.float32:
+        return np.dtype(np.float32), min(accumulator.count, SPAN_ROWS)
+    return np.dtype(np.float64), accumulator.count
+
+
+def _rounding(
+    accumulator: Scatter | MeanImputedScatter,
+    scale: Array | None,
+    live: Array,
+    vectors: Array,
+    longest: float,
+) -> Array:
+    """(k,) bounds of |E v|, E the error of the scaled scatter: measured, where it was.
+
+    longest : the bound by the longest sum.
+    Under a scale D the error is D E D, and D E D v is at most 1 / min(scale) times E D v: columns
+    of very different scales are better off with the bound by the longest sum.
+    """
+    bound = np.full(vectors.shape[1], longest)
+    if not isinstance(accumulator, Scatter) or (probed := accumulator.rounding()) is None:
+        return bound
+    turned = vectors if scale is None else vectors * reciprocal(scale[live])[:, None]
+    least = _least(scale, live)
+    measured = norm_estimate(turned.T @ probed[live]) / least + accumulator.drift / least**2
+    return np.asarray(measured if scale is None else np.minimum(measured, bound))
 
 
 def _solve_factor(

@@ -263,7 +263,11 @@ def test_what_a_truncated_state_cut_off_cannot_be_scaled(X):
 
 @pytest.mark.parametrize("coarse", ["f4", "i1", "i2"])
 def test_certificates_count_the_coarsest_batch(X, coarse, tmp_path):
-    """float32 rows, and integers that are summed in float32, decide over later float64 ones."""
+    """float32 rows, and integers that are summed in float32, decide over later float64 ones.
+
+    (Up to 32 columns are summed in float64 whatever they are.)
+    """
+    X = np.hstack([X, np.random.default_rng(6).standard_normal((len(X), 30))])
     first = np.clip(np.round(X[:900] - 50), -100, 100).astype(coarse)
     second = X[900:] - 50
     full = np.concatenate([first.astype("f8"), second])
