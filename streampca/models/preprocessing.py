@@ -253,13 +253,17 @@ class LogEntropy(Preprocessor):
 # -- at once ---------------------------------------------------------------------------------------
 
 
-def normalize_total(X: Any, target_sum: float | None = None, **running: Any) -> ChunkedMatrix:
+def normalize_total(
+    X: Any, target_sum: float | None = None, *, memory_limit: int | str | None = None,
+    scheduler: Any = None, progress: Any = None,
+) -> ChunkedMatrix:  # fmt: skip
     """X after :class:`NormalizeTotal`. A model fitted to it gives raw new rows the same total.
 
-    running : memory_limit, scheduler, progress, also below.
     Cost: one pass.
     """
-    return NormalizeTotal(target_sum, **running).fit_transform(X)
+    return NormalizeTotal(
+        target_sum, memory_limit=memory_limit, scheduler=scheduler, progress=progress
+    ).fit_transform(X)
 
 
 def log1p(X: Any, base: float | None = None) -> ChunkedMatrix:
@@ -268,18 +272,25 @@ def log1p(X: Any, base: float | None = None) -> ChunkedMatrix:
 
 
 def tf_idf(
-    X: Any, *, smooth: bool = True, norm: str | None = "l2", **running: Any
-) -> ChunkedMatrix:
+    X: Any, *, smooth: bool = True, norm: str | None = "l2",
+    memory_limit: int | str | None = None, scheduler: Any = None, progress: Any = None,
+) -> ChunkedMatrix:  # fmt: skip
     """X, (documents, terms), weighted by itself: see :class:`TfIdf`. Cost: two passes.
 
     Of new documents do not call this: a model fitted to the result weights raw ones as its own.
     """
-    return TfIdf(smooth=smooth, norm=norm, **running).fit_transform(X)
+    return TfIdf(
+        smooth=smooth, norm=norm, memory_limit=memory_limit, scheduler=scheduler, progress=progress
+    ).fit_transform(X)
 
 
-def log_entropy(X: Any, **running: Any) -> ChunkedMatrix:
+def log_entropy(
+    X: Any, *, memory_limit: int | str | None = None, scheduler: Any = None, progress: Any = None
+) -> ChunkedMatrix:
     """X, (documents, terms), weighted by itself: see :class:`LogEntropy`. Cost: two passes.
 
     Of new documents do not call this: a model fitted to the result weights raw ones as its own.
     """
-    return LogEntropy(**running).fit_transform(X)
+    return LogEntropy(
+        memory_limit=memory_limit, scheduler=scheduler, progress=progress
+    ).fit_transform(X)

@@ -111,20 +111,6 @@ def axis_names(path: str) -> tuple[Any, Any]:
     return _both_names(open_array(path), path)
 
 
-def variable_mask(target: Any, name: str) -> Any:
-    """(variables,) bool column ``name`` of var of an AnnData, by its path or in memory, or None."""
-    if not isinstance(target, (str, os.PathLike)):
-        frame = target.var
-        return np.asarray(frame[name]).astype(bool) if name in frame else None
-    path = os.fspath(target)
-    if os.path.isfile(path) and not path.endswith(".zip"):
-        with open_hdf5(path) as file:
-            found = annotation(file, "var", name)[0]
-    else:
-        found = annotation(open_array(path), "var", name)[0]
-    return None if found is None else np.asarray(found).astype(bool)
-
-
 def annotation(group: Any, dim: str, name: str) -> tuple[Any, list[str]]:
     """(column ``name`` of obs or var, or None; the names of all): numbers, or text."""
     frame = group.get(dim)

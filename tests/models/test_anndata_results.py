@@ -199,6 +199,9 @@ def test_an_object_in_memory() -> None:
     with pytest.raises(InvalidInputError, match="is there already with 0 features"):
         streampca.write_anndata(model, adata, X, key_added="other")
     assert "other" not in adata.obsm
+    adata.var["highly_variable"] = "text"
+    with pytest.raises(InvalidInputError, match="no booleans; use another mask_var="):
+        streampca.write_anndata(model, adata, X, overwrite=True)
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(target: str) -> None:
