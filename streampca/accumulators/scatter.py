@@ -250,15 +250,10 @@ class Scatter(Accumulator):
         gone.settle()
         if gone.s is None or gone.mean is None or gone.count == 0:
             return 0.0
-        if self.s is None or self.mean is None or gone.count > self.count:
-            raise InvalidInputError(f"cannot forget {gone.count} of {self.count} rows")
-        if gone.center != self.center:
-            raise InvalidInputError(
-                f"cannot forget sums with center={gone.center} from sums with center={self.center}"
-            )
-        self._check_width(self.mean, len(gone.mean))
         left, rows = self.weight - gone.weight, self.count - gone.count
         nothing = 1e-9 * self.weight  # weights were summed in another order
+        everything = rows == 0 and abs(left) <= nothing
+        self._refuse_more(gone, everything or (rows > 0 and left > nothing))
         delta = (gone.mean - self.mean) + (gone.mean_low - self.mean_low)
         diagonal = np.diagonal(self.s)
         largest = float(diagonal.max(initial=0.0))
@@ -266,29 +261,18 @@ class Scatter(Accumulator):
         for one in (self, gone):
             mean_error += 0.0 if one.mean_error is None else one.mean_error
         error = self.slack + gone.slack + FOLDING * len(delta) * largest
-        missing = self.missing - gone.missing
-        if rows == 0 and abs(left) <= nothing:
-            refuse_impossible_missing(missing, rows)
+        if everything:
             apart = np.maximum(np.abs(delta) - mean_error, 0.0)
             refuse_other_rows(self.s - gone.s, apart, self.weight, error)
-            self.count, self.weight = 0, 0.0
-            self.slack = self.forgotten = 0.0
-            self.mean = self.mean_low = self.missing = self.s = None
-            self.probed = self.mean_error = self.drift = None
+            self._clear()
             return 0.0
-        if left <= nothing or rows == 0:
-            raise InvalidInputError(
-                f"cannot forget {gone.count} rows of weight {gone.weight:.6g}: there are "
-                f"{self.count} of weight {self.weight:.6g}"
-            )
-        refuse_impossible_missing(missing, rows)
         # from the remaining mean to the one that goes it is delta weight / left
         link = gone.weight * self.weight / left if self.center else 0.0
         error += 2.0 * link * float(np.abs(delta).max() * mean_error.max(initial=0.0))
         mean_error *= self.weight / left
         step = self.mean_low - delta * (gone.weight / left)
         mean, mean_low = add_exactly(self.mean, step)
-        remaining = self.s - gone.s
+        remaining = self.s - gone.s  # about the remaining mean, whether that is taken off or not
         rank_one_update(remaining, delta, -link)
         beside = 0.0
         if not self.center:
@@ -299,12 +283,38 @@ class Scatter(Accumulator):
         self.s -= gone.s
         self._add_rank_one(delta, -link)
         np.fill_diagonal(self.s, np.maximum(np.diagonal(self.s), 0.0))
-        self.mean, self.mean_low, self.missing = mean, mean_low, missing
+        self.mean, self.mean_low, self.missing = mean, mean_low, self.missing - gone.missing
         self.weight, self.count, self.slack = left, rows, error
         self.forgotten, self.mean_error = error, mean_error
         self.drift = (self.drift or 0.0) + (gone.drift or 0.0)
         after = float(np.max(np.diagonal(self.s), initial=0.0))
         return error / (after - error) if after > error else np.inf  # nothing is known of it
+
+    def _refuse_more(self, gone: Scatter, possible: bool) -> None:
+        """Raise where rows, weight, columns or missing cells are to go that are not there.
+
+        possible : whether so many rows and so much weight are.
+        """
+        if self.s is None or self.mean is None or gone.count > self.count:
+            raise InvalidInputError(f"cannot forget {gone.count} of {self.count} rows")
+        if gone.center != self.center:
+            raise InvalidInputError(
+                f"cannot forget sums with center={gone.center} from sums with center={self.center}"
+            )
+        self._check_width(self.mean, len(gone.mean))
+        if not possible:
+            raise InvalidInputError(
+                f"cannot forget {gone.count} rows of weight {gone.weight:.6g}: there are "
+                f"{self.count} of weight {self.weight:.6g}"
+            )
+        refuse_impossible_missing(self.missing - gone.missing, self.count - gone.count)
+
+    def _clear(self) -> None:
+        """No rows any more."""
+        self.count, self.weight = 0, 0.0
+        self.slack = self.forgotten = 0.0
+        self.mean = self.mean_low = self.missing = self.s = None
+        self.probed = self.mean_error = self.drift = None
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         p = shape[1]
