@@ -53,7 +53,7 @@ def steps_left(
                 "were: weights that X gave itself are not those of the fit. Fit the model to what "
                 "streampca.preprocess gives, and pass raw rows",
                 PreprocessingWarning,
-                stacklevel=2,
+                stacklevel=5,  # whoever called transform
             )
         return RAW
     narrow = width == n_features and width != left.width
