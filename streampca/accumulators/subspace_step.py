@@ -9,7 +9,16 @@ import numpy as np
 
 from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, add_product, probe, reciprocal, zeros
+from streampca.kernels import (
+    PROBES,
+    Array,
+    add_product,
+    probe,
+    probe_vectors,
+    probed_product,
+    reciprocal,
+    zeros,
+)
 
 LINES = 4096  # of a sparse matrix, whose products are summed in the dtype of the operand
 
@@ -29,6 +38,9 @@ class SubspaceStep(Accumulator):
     images : keep the inner product too, Z'Q (p, width) or Z Q (n, width), in the working dtype.
     probe : of streamed features, sum Z h, with h of kernels.probe.
     standardize : of streamed features, in a first pass: center and scale are those of the block.
+    measure : sum S H of random vectors H too, in short sums (:mod:`streampca.kernels.probing`), by
+        which rounding of S Q is measured. Of dense blocks; not of small integers, whose products
+        are summed in registers, a panel at a time.
 
     Sums are float64; within a span they are made in the working dtype.
     Cost: 4 n p width flops.
@@ -36,8 +48,8 @@ class SubspaceStep(Accumulator):
     """
 
     reuses = "_open"
-    settings = ("streamed", "width", "images", "probe", "standardize")
-    fields = ("product", "sums", "center", "scale", "root", "z_probe", "starts", "table")
+    settings = ("streamed", "width", "images", "probe", "standardize", "measure")
+    fields = ("product", "sums", "center", "scale", "root", "z_probe", "probed", "starts", "table")
 
     def __init__(
         self,
@@ -47,10 +59,11 @@ class SubspaceStep(Accumulator):
         images: bool = False,
         probe: bool = False,
         standardize: Any = None,
+        measure: bool = False,
     ) -> None:
         self.axis = self.streamed = streamed  # type: ignore[misc]
         self.width, self.images, self.probe = width, images, probe
-        self.standardize = standardize
+        self.standardize, self.measure = standardize, measure
         self.product: Any = None  # (m, width) float64
         self._open: Any = None  # (m, width) working dtype, of the open span
         self._blocks = 0  # dense ones, or
@@ -60,6 +73,7 @@ class SubspaceStep(Accumulator):
         self.scale: Any = None  # (p,) their divisors,
         self.root: Any = None  # (n,) roots of the weights beside streamed features
         self.z_probe: Any = None  # (n,) float64
+        self.probed: Any = None  # (m, PROBES) float64
         self.parts: dict[int, Array] = {}  # first streamed entry -> its rows of the image
 
     def update(self, block: Any) -> None:
@@ -89,16 +103,20 @@ class SubspaceStep(Accumulator):
         m = len(q)
         self._open_for((m, self.width), block.work_dtype)
         image = np.empty((block.length if self.images else 0, self.width), block.work_dtype)
+        h = probe_vectors(m if self.measure else 0)
         for tile in block.tiles(block.work_dtype, center=center, scale=scale, thin=True):
             rows = tile.values.T if block.axis else tile.values
             inner = rows @ q
             add_product(self._open, rows.T, inner)
+            if self.measure:
+                mine = np.zeros((m, PROBES)) if self.probed is None else self.probed
+                self.probed = mine + probed_product(tile.values, h, rows=not block.axis)
             if self.images:
                 image[tile.start - block.start :][: len(inner)] = inner
             if self.probe:
-                h = probe(tile.start, tile.stop).astype(rows.dtype)
+                signs = probe(tile.start, tile.stop).astype(rows.dtype)
                 mine = np.zeros(m) if self.z_probe is None else self.z_probe
-                self.z_probe = mine + rows.T @ h
+                self.z_probe = mine + rows.T @ signs
         self._blocks += 1
         return image
 
@@ -172,10 +190,14 @@ class SubspaceStep(Accumulator):
             self.center, self.scale, self.root = other.center, other.scale, other.root
         if other.z_probe is not None:
             self.z_probe = _joined(self.z_probe, other.z_probe)
+        if other.probed is not None:
+            self.probed = _joined(self.probed, other.probed)
         self.parts.update(other.parts)
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        across = shape[1 - self.streamed] * (self.width + 2 * self.probe) * 8
+        across = (
+            shape[1 - self.streamed] * (self.width + 2 * self.probe + 2 * PROBES * self.measure) * 8
+        )
         return across + shape[self.streamed] * self.width * itemsize * self.images
 
     def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:

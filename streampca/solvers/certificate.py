@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from streampca.solvers.spectrum import Spectrum
 
 SAFETY = 3.0  # bounds of Ritz pairs, and the floor, come out about equal to the error: tripled
 FIRST_ORDER = 0.5  # the largest sine that is stated: beyond it second orders are not small
+ALIKE = 18.0  # eps: about what sums of equal terms are off
 MARGIN = 2.0  # residuals by which the largest value of the rest may exceed what is seen of it
 
 
@@ -70,6 +71,16 @@ class Certificate:
         )
 
 
+def of_products(certificate: Certificate, spectrum: Spectrum, work: np.dtype[Any]) -> Certificate:
+    """The certificate of components Z'u / s, products that are rounded in ``work``.
+
+    Each of their entries is a sum whose terms may round alike (:data:`ALIKE`).
+    """
+    values = np.maximum(spectrum.values[: len(certificate.angle_bound)], 1e-300)
+    share = ALIKE * float(np.finfo(work).eps) * np.sqrt(spectrum.total / values)
+    return replace(certificate, angle_bound=np.minimum(certificate.angle_bound + share, np.pi / 2))
+
+
 def certify(
     residual: Array,
     spectrum: Spectrum,
@@ -115,6 +126,7 @@ def certify_ritz(
     passes: int,
     relative: float = 0.0,
     multiplied: Array | None = None,
+    rounding: Array | None = None,
 ) -> Certificate:
     """A certificate for the k leading of d Ritz pairs (d,), from their residual norms.
 
@@ -132,11 +144,14 @@ def certify_ritz(
 
     total : trace of the whole matrix.  floor, divisor, passes, relative : as for :func:`certify`.
     multiplied : (k,) True where not Ritz vector x but S x / value is what the angle is of.
+    rounding : (d,) bounds of the error of S x: they add to the residuals.
     Source: Parlett 1998, "The Symmetric Eigenvalue Problem", theorems 11.7.1 and 11.8.1;
     Stewart and Sun 1990, "Matrix Perturbation Theory", theorem V.2.7.
     """
     unit = float(values.max(initial=0.0)) or 1.0  # squares of small numbers would vanish
-    values, residual = values / unit, residual / unit
+    rounding = np.zeros(len(values)) if rounding is None else rounding / unit
+    seen, values = residual, values / unit
+    residual = residual / unit + rounding
     total, floor, divisor = total / unit, floor / unit, divisor / unit
     left = max(total - float(np.sum(values)), 0.0)
     angle, bound, gap = np.full(k, np.pi / 2), np.full(k, left), np.zeros(k)
@@ -161,14 +176,17 @@ def certify_ritz(
                 share = _shares(values[:s], residual, i, coupling**2 / apart)
                 inside = 2.0 * residual[i] * share / apart
                 outside = (residual[i] * missed + coupling * inside) / apart
+                outside += rounding[i] / values[i]
             sine = SAFETY * (float(np.hypot(inside, outside)) + floor / min(near, apart))
             if sine < min(np.sin(angle[i]), FIRST_ORDER):
                 angle[i], gap[i] = np.arcsin(sine), min(near, apart)
             bound[i] = min(bound[i], residual[i] ** 2 / apart + shift**2 / room)
+    level = floor + float(rounding[:k].max(initial=0.0)) / CONFIDENCE
+    room = SAFETY * floor + rounding[:k] + relative * values[:k]
     return Certificate(
-        residual[:k] / divisor,
-        floor / divisor,
-        (np.minimum(SAFETY * bound, left) + SAFETY * floor + relative * values[:k]) / divisor,
+        seen[:k] / unit / divisor,
+        level / divisor,
+        (np.minimum(SAFETY * bound, left) + room) / divisor,
         gap / divisor,
         angle,
         passes,
@@ -237,7 +255,7 @@ def coherent_rounding(work: np.dtype[Any]) -> float:
     BLAS adds some 256 terms one after the other; where the sum only grows, each addition rounds
     by its size so far, and the walk of roundings reaches about 18 eps.
     """
-    return 18.0 * float(np.finfo(work).eps)
+    return ALIKE * float(np.finfo(work).eps)
 
 
 def product_floor(

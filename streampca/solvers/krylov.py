@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from streampca.kernels import Array, row_pieces
+from streampca.kernels import PROBES, Array, norm_estimate, probe_vectors, row_pieces
 
 PIECE_NBYTES = 8 << 20  # of float64 rows that are worked on at a time
 INDEPENDENT = 1e-10  # share of the largest eigenvalue of a Gram matrix that Cholesky's needs
@@ -20,11 +20,13 @@ class Ritz:
 
     values : (d,) descending.  rotation : (d, d), Ritz vectors are basis @ rotation.
     residual : (d,) ||S x - value x||, from the stored products: no data are read for it.
+    rounding : (d,) bounds of the error of S x, where it was measured.
     """
 
     values: Array
     rotation: Array
     residual: Array
+    rounding: Array | None = None
 
 
 class KrylovSpace:
@@ -46,6 +48,8 @@ class KrylovSpace:
         self.size = 0
         self._gram = np.zeros((0, 0))
         self._cross = np.zeros((0, 0))
+        self.probed: Array | None = None  # (m, PROBES) S H, in short sums
+        self._errors = np.zeros((0, PROBES))  # of the products, times H
 
     @property
     def capacity(self) -> int:
@@ -63,10 +67,21 @@ class KrylovSpace:
         self._basis[first:last] = block.T
         self._products[first:last] = product.T
         self.size = last
+        self._errors = np.vstack([self._errors, self._measured(slice(first, last))])
         self._gram = self._extended(self._gram, self._basis, first)
         self._cross = self._extended(self._cross, self._products, first)
         if image is not None:
             self.images.append(image)
+
+    def _measured(self, rows: slice) -> Array:
+        """(rows, PROBES) errors of products, times H."""
+        if self.probed is None:
+            return np.zeros((rows.stop - rows.start, PROBES))
+        h, out = probe_vectors(self.m), np.zeros((rows.stop - rows.start, PROBES))
+        for piece in self._pieces(2 * out.shape[0]):
+            out += self._products[rows, piece].astype(np.float64) @ h[piece]
+            out -= self._basis[rows, piece].astype(np.float64) @ self.probed[piece]
+        return out
 
     def _extended(self, old: Array, other: Array, first: int) -> Array:
         """basis' other over the columns so far; only the new rows and columns are computed."""
@@ -92,7 +107,8 @@ class KrylovSpace:
             rest = self._residual(rotation, values, piece)
             squares += np.einsum("ij,ij->j", rest, rest)
         residual = np.sqrt(squares) * _unit(values)
-        return Ritz(np.maximum(values, 0.0), rotation, residual)
+        rounding = None if self.probed is None else norm_estimate(rotation.T @ self._errors)
+        return Ritz(np.maximum(values, 0.0), rotation, residual, rounding)
 
     def _residual(self, rotation: Array, values: Array, piece: slice) -> Array:
         """(piece, columns) of S x - value x, in units of the largest value: squares of small
@@ -178,6 +194,8 @@ class KrylovSpace:
         for mine, theirs in ((self._basis, source._basis), (self._products, source._products)):
             for piece in self._pieces(d):
                 mine[: self.size, piece] = rotation.T @ theirs[:d, piece].astype(np.float64)
+        self.probed = source.probed
+        self._errors = self._measured(slice(0, self.size))
         if source.images:
             self.images = [source._image(rotation).astype(self.dtype)]
         self._gram = self._extended(np.zeros((0, 0)), self._basis, 0)

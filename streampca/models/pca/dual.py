@@ -30,6 +30,7 @@ from streampca.solvers import (
     Spectrum,
     certify,
     numerical_rank,
+    of_products,
     rank_floor,
     residual_norms,
     signs,
@@ -129,6 +130,17 @@ def dual_fitted(
     dropped = np.flatnonzero(stats.count == 0)
     kept = dual.spectrum.head(dual.k)
     divisor = freedom(weight, settings)
+    certificate = certify(
+        dual.residual[: dual.k],
+        kept,
+        dual.floor,
+        divisor,
+        passes,
+        dual.rank,
+        dual.rounding[: dual.k],
+    )
+    if settings["components"]:
+        certificate = of_products(certificate, kept, work_dtype(matrix.dtype))
     return Fitted(
         kept,
         dual.values if dual.everything else None,
@@ -138,15 +150,7 @@ def dual_fitted(
         dual.rank,
         dropped,
         np.setdiff1d(np.flatnonzero(scaling.constant), dropped),
-        certify(
-            dual.residual[: dual.k],
-            kept,
-            dual.floor,
-            divisor,
-            passes,
-            dual.rank,
-            dual.rounding[: dual.k],
-        ),
+        certificate,
         stats.m2 / divisor,
         dual.gap,
         None,

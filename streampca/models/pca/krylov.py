@@ -17,7 +17,7 @@ from streampca.accumulators import (
     SubspaceStep,
 )
 from streampca.accumulators.base import refuse_partly_missing
-from streampca.kernels import Array, ColumnStats
+from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
 from streampca.matrix import ChunkedMatrix, Scaling, found
 from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
 from streampca.models.given import given
@@ -35,6 +35,7 @@ from streampca.solvers import (
     Spectrum,
     known_count,
     numerical_rank,
+    of_products,
     signs,
     signs_of_components,
     start_block,
@@ -144,17 +145,41 @@ class _Iteration:
         self._begin()
         width = min(self.shape.width, self.dimensions)
         with single_threaded_blas():
-            directions = done["start"].directions() if not sparse else self._product(done["start"])
+            directions = (
+                self._product(done["start"], operands["q"])
+                if sparse
+                else done["start"].directions()
+            )
             block = start_block(
                 directions[:, : max(1, width - RANDOM)], width, self.live_vectors, self.rng
             )
-        self.block = block.astype(self.dtype)
+        self.block = self._centred(block).astype(self.dtype)
 
-    def _product(self, step: SubspaceStep) -> Array:
-        """(m, width) S times the block of a step."""
+    def _product(self, step: SubspaceStep, q: Array | None = None) -> Array:
+        """(m, width) S times the block of a step, q if it is not the present one."""
         product = step.finished(self.scaling.center, self.scaling.scale)
+        return self._corrected(product, self.block if q is None else q)
+
+    def _corrected(self, product: Array, q: Array) -> Array:
+        """S q without what rounding of the column means added, and 0 for what does not vary."""
+        product = self._centred(product)
         product[~self.live_vectors] = 0.0
-        return product
+        low = self.stats.mean_low
+        if self.shape.streamed or self.removed is not None or not np.any(low):
+            return product
+        if not self.settings["center"]:
+            return product
+        low = low if self.scaling.scale is None else low * reciprocal(self.scaling.scale)
+        return np.asarray(product - np.multiply.outer(self.weight * low, low @ q))
+
+    def _centred(self, columns: Array) -> Array:
+        """Columns over the samples without their weighted mean, where features are streamed."""
+        if not self.shape.streamed or not self.settings["center"]:
+            return columns
+        weight = self.given.sample_weight
+        unit = np.ones(self.shape.m) if weight is None else np.sqrt(weight)
+        unit /= np.linalg.norm(unit)
+        return columns - np.multiply.outer(unit, unit @ columns)
 
     def _remove(self, basis: Array, slopes: Array) -> None:
         """From here on samples are read without what the design explains."""
@@ -170,6 +195,8 @@ class _Iteration:
         if not self.live_vectors.any():
             self.live_vectors = np.arange(self.shape.m) == 0  # a component of 0
         self.dimensions = int(np.count_nonzero(self.live_vectors))
+        if self.shape.streamed and self.settings["center"]:  # samples without their mean
+            self.dimensions = max(1, self.dimensions - 1)
         self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype)
         self.judge = Judge(
             min(self.k, max(1, int(np.count_nonzero(live)))),
@@ -210,7 +237,7 @@ class _Iteration:
             center = np.zeros_like(center)  # residuals have no mean
         known = {"center": center, "scale": self.scaling.scale}
         standard = {name: value for name, value in known.items() if value is not None}
-        accumulator = self.shape.step(self.block.shape[1], probe=self.steps == 1)
+        accumulator = self.shape.step(self.block.shape[1], first=self.space.probed is None)
         one = self.step(
             "step",
             number=self.steps,
@@ -219,8 +246,10 @@ class _Iteration:
             operands={"q": self.block, **standard},
         )["step"]
         product = self._product(one)
-        if self.z_probe is None:
-            self.z_probe = one.z_probe
+        if self.z_probe is None and one.z_probe is not None:
+            self.z_probe = self._centred(one.z_probe[:, None])[:, 0]
+        if one.probed is not None:
+            self.space.probed = self._corrected(one.probed, probe_vectors(self.shape.m))
         with single_threaded_blas():
             self.space.add(self.block, product, one.image() if self.shape.images else None)
         return self.take_stock()
@@ -265,6 +294,7 @@ class _Iteration:
             return False
         width = min(self.shape.width, room)
         fresh = self.space.next_block(ritz, width, self.rng)
+        fresh = self._centred(fresh).astype(self.dtype)
         if self.space.size + width > self.space.capacity:
             self.space.restart(ritz, self.shape.keep)
         self.block = fresh
@@ -325,6 +355,7 @@ class _Iteration:
         fitted.scores = unweighted_rows(u * s, self.given.sample_weight)
         if self.settings["components"]:
             loadings = self._loadings(ritz, u, s, turn)
+            fitted.certificate = of_products(last.certificate, spectrum, self.dtype)
             fitted.components = finish_components(loadings, rank, fitted, self.settings["center"])
         return fitted
 

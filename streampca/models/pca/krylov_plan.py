@@ -70,13 +70,17 @@ class KrylovShape:
             "images": int(self.images),
         }
 
-    def step(self, width: int | None = None, probe: bool = True) -> SubspaceStep:
-        """The empty accumulator of a step of so many vectors."""
+    def step(self, width: int | None = None, first: bool = True) -> SubspaceStep:
+        """The empty accumulator of a step of so many vectors.
+
+        first : whether it sums what later steps need no more.
+        """
         return SubspaceStep(
             streamed=self.streamed,
             width=self.width if width is None else width,
             images=self.images,
-            probe=probe and self.streamed == 1,
+            probe=first and self.streamed == 1,
+            measure=first,
         )
 
     def look(self, settings: dict[str, Any], sparse: bool) -> LeadingDirections | SubspaceStep:

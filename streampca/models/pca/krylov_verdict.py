@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from streampca.kernels import Array
-from streampca.solvers import Certificate, Ritz, certify_ritz, coherent_rounding, product_floor
+from streampca.solvers import (
+    Certificate,
+    Ritz,
+    certify_ritz,
+    coherent_rounding,
+    product_floor,
+    solver_floor,
+)
 
 SMALL = 0.1  # residual over value: a product is taken instead of a vector that is good already
 
@@ -38,16 +45,18 @@ class Judge:
         floor = product_floor(self.dtype, ritz.values, self.total, self.shape, self.terms)
         multiplied = ritz.residual[:k] < SMALL * ritz.values[:k] * self.multiplies
         multiplied &= ritz.residual[:k] > floor  # else a product is no better, and rounded
+        measured = ritz.rounding is not None
         certificate = certify_ritz(
             ritz.values,
             ritz.residual,
             k,
             self.total,
-            floor,
+            solver_floor(ritz.values, max(self.shape)) if measured else floor,
             self.divisor,
             passes,
-            coherent_rounding(self.dtype),
+            0.0 if measured else coherent_rounding(self.dtype),
             multiplied,
+            ritz.rounding,
         )
         nothing = ritz.values[:k] <= 10.0 * floor
         certified = (certificate.angle_bound <= self.tol) | nothing
