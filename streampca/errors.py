@@ -120,6 +120,10 @@ class MemoryPlanWarning(UserWarning):
     """A fit that was given a ``memory_limit`` took more memory than its plan had announced."""
 
 
+class PreprocessingWarning(UserWarning):
+    """New rows carry weights of their own, and those of the fit are not known."""
+
+
 class NoGapWarning(UserWarning):
     """``n_components="gap"`` found no gap that stands above sampling error."""
 

@@ -34,6 +34,7 @@ def test_every_snippet_runs(desk: Path) -> None:
         "other": streampca.PCA(4).fit("new.zarr"),
         "new_rows": rng.normal(size=(3, 40)),
         "terms": rng.poisson(0.3, (150, 120)).astype(float),
+        "queries": rng.poisson(0.3, (4, 120)).astype(float),
         "X": np.where(rng.random((60, 20)) < 0.1, np.nan, rng.normal(size=(60, 20))),
     }
     snippets = [block for kind, block in BLOCK.findall(README) if kind == "python"]

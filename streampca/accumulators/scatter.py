@@ -12,6 +12,11 @@ from streampca.accumulators.base import (
     joint_missing,
     refuse_partly_missing,
 )
+from streampca.accumulators.remaining import (
+    refuse_impossible_missing,
+    refuse_impossible_scatter,
+    refuse_other_rows,
+)
 from streampca.errors import InvalidInputError
 from streampca.kernels import (
     PROBES,
@@ -228,54 +233,88 @@ class Scatter(Accumulator):
         Returns the loss: an upper estimate of the error that the subtraction leaves in any
         entry, relative to the largest remaining variance: the rounding of both sums, which was
         small beside them and is not beside what remains (inf: nothing that remains is known).
-        Raises InvalidInputError, and changes nothing, where more would be removed than is there.
+
+        Raises InvalidInputError, and changes nothing, where sums show that these rows are not
+        among those that were taken in: more rows, weight or missing cells than are there; all of
+        them with another mean or scatter; or a remainder that no rows have, beyond rounding: a
+        negative variance, of a feature or (up to 4096 features) of any direction, or (up to 2048)
+        more directions than rows. Sums do not show it where rows like these remain in large
+        enough number: a few rows that were never there, or were forgotten before, are then
+        subtracted from the others. Whoever calls this keeps account of that.
+
+        Cost: p^2 flops, and p^3 / 3 for the directions of up to 4096 features (4/3 p^3 for up to
+        2048, where no more rows than features remain).
         """
         self.settle()
         gone = other.copied()
         gone.settle()
         if gone.s is None or gone.mean is None or gone.count == 0:
             return 0.0
-        if self.s is None or self.mean is None or gone.count > self.count:
-            raise InvalidInputError(f"cannot forget {gone.count} of {self.count} rows")
-        self._check_width(self.mean, len(gone.mean))
-        left = self.weight - gone.weight
+        left, rows = self.weight - gone.weight, self.count - gone.count
         nothing = 1e-9 * self.weight  # weights were summed in another order
-        if gone.count == self.count and abs(left) <= nothing:
-            self.count, self.weight = 0, 0.0
-            self.slack = self.forgotten = 0.0
-            self.mean = self.mean_low = self.missing = self.s = None
-            self.probed = self.mean_error = self.drift = None
-            return 0.0
-        if left <= nothing or gone.count == self.count or np.any(gone.missing > self.missing):
-            raise InvalidInputError(
-                f"cannot forget {gone.count} rows of weight {gone.weight:.6g}: there are "
-                f"{self.count} of weight {self.weight:.6g}"
-            )
+        everything = rows == 0 and abs(left) <= nothing
+        self._refuse_more(gone, everything or (rows > 0 and left > nothing))
         delta = (gone.mean - self.mean) + (gone.mean_low - self.mean_low)
-        # from the remaining mean to the one that goes it is delta weight / left
-        link = gone.weight * self.weight / left if self.center else 0.0
         diagonal = np.diagonal(self.s)
         largest = float(diagonal.max(initial=0.0))
         mean_error = np.zeros(len(delta))
         for one in (self, gone):
             mean_error += 0.0 if one.mean_error is None else one.mean_error
         error = self.slack + gone.slack + FOLDING * len(delta) * largest
+        if everything:
+            apart = np.maximum(np.abs(delta) - mean_error, 0.0)
+            refuse_other_rows(self.s - gone.s, apart, self.weight, error)
+            self._clear()
+            return 0.0
+        # from the remaining mean to the one that goes it is delta weight / left
+        link = gone.weight * self.weight / left if self.center else 0.0
         error += 2.0 * link * float(np.abs(delta).max() * mean_error.max(initial=0.0))
-        if np.min(diagonal - np.diagonal(gone.s) - link * delta**2, initial=0.0) < -error:
-            raise InvalidInputError("these rows were never taken in: a variance became negative")
+        mean_error *= self.weight / left
+        step = self.mean_low - delta * (gone.weight / left)
+        mean, mean_low = add_exactly(self.mean, step)
+        remaining = self.s - gone.s  # about the remaining mean, whether that is taken off or not
+        rank_one_update(remaining, delta, -link)
+        beside = 0.0
+        if not self.center:
+            rank_one_update(remaining, mean, -left)
+            beside = 2.0 * left * float(np.abs(mean).max() * mean_error.max(initial=0.0))
+        refuse_impossible_scatter(remaining, rows, error + beside)
         self._add_probed(gone.s, gone.probed, -1.0)
         self.s -= gone.s
         self._add_rank_one(delta, -link)
         np.fill_diagonal(self.s, np.maximum(np.diagonal(self.s), 0.0))
-        step = self.mean_low - delta * (gone.weight / left)
-        self.mean, self.mean_low = add_exactly(self.mean, step)
-        self.weight, self.count, self.slack = left, self.count - gone.count, error
-        self.missing = self.missing - gone.missing
-        self.forgotten = error
-        self.mean_error = mean_error * (self.weight / left)
+        self.mean, self.mean_low, self.missing = mean, mean_low, self.missing - gone.missing
+        self.weight, self.count, self.slack = left, rows, error
+        self.forgotten, self.mean_error = error, mean_error
         self.drift = (self.drift or 0.0) + (gone.drift or 0.0)
         after = float(np.max(np.diagonal(self.s), initial=0.0))
         return error / (after - error) if after > error else np.inf  # nothing is known of it
+
+    def _refuse_more(self, gone: Scatter, possible: bool) -> None:
+        """Raise where rows, weight, columns or missing cells are to go that are not there.
+
+        possible : whether so many rows and so much weight are.
+        """
+        if self.s is None or self.mean is None or gone.count > self.count:
+            raise InvalidInputError(f"cannot forget {gone.count} of {self.count} rows")
+        if gone.center != self.center:
+            raise InvalidInputError(
+                f"cannot forget sums with center={gone.center} from sums with center={self.center}"
+            )
+        self._check_width(self.mean, len(gone.mean))
+        if not possible:
+            raise InvalidInputError(
+                f"cannot forget {gone.count} rows of weight {gone.weight:.6g}: there are "
+                f"{self.count} of weight {self.weight:.6g}"
+            )
+        refuse_impossible_missing(self.missing - gone.missing, self.count - gone.count)
+
+    def _clear(self) -> None:
+        """No rows any more."""
+        self.count, self.weight = 0, 0.0
+        self.slack = self.forgotten = 0.0
+        self.mean = self.mean_low = self.missing = self.s = None
+        self.probed = self.mean_error = self.drift = None
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         p = shape[1]

@@ -107,6 +107,8 @@ def describe(result: Any) -> str:
     lines.append(
         f"settings   {json.dumps({k: v for k, v in result.settings.items() if v is not None})}"
     )
+    if result.preprocessing:
+        lines.append(f"before it  {result.preprocessing}; raw new rows get the same")
     lines += genotype_lines(result)
     if result.method != "GenotypePCA" and (len(result.dropped) or len(result.constant)):
         lines.append(
@@ -127,6 +129,7 @@ def summary(model: Any) -> dict[str, Any]:
         "samples": result.n_samples,
         "features": result.n_features,
         "components": result.n_components,
+        "preprocessing": [str(one) for one in result.preprocessing.steps],
         "solver": result.plan.get("solver"),
         "explained_variance": result.explained_variance.tolist(),
         "explained_variance_ratio": result.explained_variance_ratio.tolist(),

@@ -5,8 +5,9 @@ from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_ed
 from streampca.matrix.columns import Column
 from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels, component_axis
+from streampca.matrix.preprocessing import RAW, Preprocessing
 from streampca.matrix.residual import found, residual_block
-from streampca.matrix.select import select
+from streampca.matrix.select import ChosenFeatures, select
 from streampca.matrix.standardize import (
     ALLELE_SCALES,
     SCALES,
@@ -15,17 +16,25 @@ from streampca.matrix.standardize import (
     constant_columns,
     weighted_divisors,
 )
+from streampca.matrix.steps import FeatureWeights, Logarithm, RowLengths, RowTotals
 from streampca.matrix.tiles import Tile
 
 __all__ = [
     "ALLELE_SCALES",
+    "RAW",
     "SCALES",
     "AxisLabels",
     "Block",
+    "ChosenFeatures",
     "ChunkedMatrix",
     "Column",
+    "FeatureWeights",
     "Labels",
+    "Logarithm",
+    "Preprocessing",
     "ReadCount",
+    "RowLengths",
+    "RowTotals",
     "Scaling",
     "Standardize",
     "Tile",

@@ -12,6 +12,7 @@ import numpy as np
 
 from streampca.matrix.block import Block, work_dtype
 from streampca.matrix.labels import Labels
+from streampca.matrix.preprocessing import Preprocessing
 
 
 @dataclass
@@ -167,6 +168,11 @@ class ChunkedMatrix(ABC):
         laid = copy.copy(self)
         laid.sparse = False
         return laid
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What made the values from raw ones: none for what a source holds."""
+        return self.labels.preprocessing
 
     @property
     def n_blocks(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -15,6 +15,8 @@ import scipy.sparse
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
 from streampca.matrix.labels import AxisLabels, Labels
+from streampca.matrix.preprocessing import RAW, Preprocessing, RowSums, Step
+from streampca.matrix.select import select
 
 
 class JoinedMatrix(ChunkedMatrix):
@@ -64,10 +66,11 @@ class JoinedMatrix(ChunkedMatrix):
         else:
             joint = AxisLabels.concat(axes)
         kept = parts[0].labels.axis(other)
-        self.labels = Labels(kept, joint) if joined else Labels(joint, kept)
+        labels = Labels(kept, joint) if joined else _one_kind(parts).with_axes(joint, kept)
         if variables:
             told = {name: part.labels.attrs for name, part in zip(variables, parts, strict=True)}
-            self.labels = replace(self.labels, attrs=told)
+            labels = replace(labels, attrs=told)
+        self.labels = replace(labels, preprocessing=_joint_preprocessing(parts, joined))
 
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
         if axis != self.joined:
@@ -187,6 +190,64 @@ class JoinedMatrix(ChunkedMatrix):
     def restart_counts(self) -> None:
         for part in self.parts:
             part.restart_counts()
+
+
+@dataclass(frozen=True)
+class PartsBeside(Step, kind="parts side by side"):
+    """Steps of their own for the features of each of several parts.
+
+    parts : what is done to each.  ends : where the raw features of each end.
+    """
+
+    parts: tuple[Preprocessing, ...]
+    ends: np.ndarray[Any, Any]
+
+    @property
+    def width(self) -> int:
+        return int(self.ends[-1])
+
+    @property
+    def fitted(self) -> bool:
+        return any(part.fitted for part in self.parts)
+
+    def __str__(self) -> str:
+        return " | ".join(map(str, self.parts))
+
+    def apply(self, matrix: ChunkedMatrix, row_sums: RowSums) -> ChunkedMatrix:
+        variables: tuple[str, ...] = ()
+        if isinstance(matrix, JoinedMatrix) and np.array_equal(matrix.offsets[1:], self.ends):
+            raw, variables = matrix.parts, tuple(matrix.labels.features.parts)
+        else:
+            places = np.split(np.arange(self.width), self.ends[:-1])
+            raw = tuple(select(matrix, features=one) for one in places)
+        made = [one.apply(part, row_sums) for one, part in zip(self.parts, raw, strict=True)]
+        return concat_features(*made, variables=variables)
+
+
+def _one_kind(parts: Sequence[ChunkedMatrix]) -> Labels:
+    """Labels with the name and the attributes that all parts share."""
+    first = parts[0].labels
+    told = {(part.labels.name, repr(part.labels.attrs)) for part in parts}
+    return first if len(told) == 1 else Labels(first.samples, first.features)
+
+
+def _joint_preprocessing(parts: Sequence[ChunkedMatrix], joined: int) -> Preprocessing:
+    """That of the whole. Raises InvalidInputError where samples were not prepared alike."""
+    every = [part.preprocessing for part in parts]
+    if joined == 0:
+        for one in every[1:]:
+            if (left := one.after(every[0])) is None or left:
+                raise InvalidInputError(
+                    f"samples that were not preprocessed alike cannot be joined ({every[0]}; "
+                    f"{one}): join the raw matrices and preprocess the result, or fit once and "
+                    "apply that to each: weighting = LogEntropy().fit(X); weighting.transform(Y)"
+                )
+        return every[0]
+    if not any(every):
+        return RAW
+    widths = [part.shape[1] if one.width is None else one.width
+              for one, part in zip(every, parts, strict=True)]  # fmt: skip
+    return Preprocessing((PartsBeside(tuple(every), np.cumsum(widths)),))
 
 
 def _shared_code(parts: Sequence[ChunkedMatrix]) -> float | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from streampca.matrix.columns import Column, join
+from streampca.matrix.preprocessing import RAW, Preprocessing
 
 
 @dataclass(frozen=True)
@@ -153,12 +154,17 @@ def _picked(values: Any, entries: slice | np.ndarray[Any, Any]) -> Any:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of both axes."""
+    """The labels of both axes, and what the values are.
+
+    name : of what was measured.  attrs : its units and others; of several variables, by variable.
+    preprocessing : what made the values from raw ones.
+    """
 
     samples: AxisLabels
     features: AxisLabels
-    name: str | None = None  # of what was measured
-    attrs: Mapping[str, Any] = field(default_factory=dict)  # its units, ...; by variable
+    name: str | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    preprocessing: Preprocessing = RAW
 
     @classmethod
     def plain(
@@ -172,6 +178,13 @@ class Labels:
             AxisLabels.plain("sample", shape[0], samples),
             AxisLabels.plain("feature", shape[1], features),
         )
+
+    def with_axes(self, samples: AxisLabels, features: AxisLabels) -> Labels:
+        """Other rows and columns of the same values. Attributes of several variables stay only
+        where the columns are those variables still."""
+        if self.features.parts and not features.parts:
+            return Labels(samples, features, preprocessing=self.preprocessing)
+        return replace(self, samples=samples, features=features)
 
     def attrs_of(self, variable: str) -> Mapping[str, Any]:
         """Attributes of what was measured, or of one of several variables."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix.chunked_matrix import ChunkedMatrix, regular_edges
-from streampca.matrix.labels import Labels
+from streampca.matrix.preprocessing import RowSums, Step
 from streampca.matrix.view import MatrixView
 
 PIECE = 1024  # entries of a source without chunks that are read at once
@@ -22,12 +23,19 @@ class SelectedMatrix(MatrixView):
 
     samples, features : increasing numbers, or None for all.  Chunks without a selected entry
     are not read.
+    chosen_by : what chose the features. The choice then is a step of preprocessing, as it always
+        is where the base has been preprocessed: a model of this matrix makes it in raw rows too.
     """
 
     def __init__(
-        self, base: ChunkedMatrix, samples: Array | None = None, features: Array | None = None
+        self,
+        base: ChunkedMatrix,
+        samples: Array | None = None,
+        features: Array | None = None,
+        *,
+        chosen_by: str = "",
     ) -> None:
-        self.base = base
+        self.base, self.chosen_by = base, chosen_by
         self.chosen = tuple(
             None if one is None else _increasing(one, base.shape[axis], axis)
             for axis, one in enumerate((samples, features))
@@ -47,7 +55,10 @@ class SelectedMatrix(MatrixView):
             base.labels.axis(axis) if one is None else base.labels.axis(axis).pick(one)
             for axis, one in enumerate(self.chosen)
         )
-        self.labels = Labels(rows, columns)
+        self.labels = base.labels.with_axes(rows, columns)
+        if columns_of is not None and (chosen_by or base.preprocessing):
+            done = base.preprocessing.then(ChosenFeatures(columns_of, base.shape[1], chosen_by))
+            self.labels = replace(self.labels, preprocessing=done)
 
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
         across = self.chosen[1 - axis]
@@ -159,11 +170,45 @@ def _take(values: Any, numbers: Array, axis: int) -> Any:
     return values[:, numbers] if axis else values[numbers]
 
 
+@dataclass(frozen=True)
+class ChosenFeatures(Step, kind="chosen features"):
+    """Some of the features.
+
+    numbers : (k,) increasing, of ``n_features``.  by : what chose them.
+    """
+
+    numbers: Array
+    n_features: int
+    by: str = ""
+
+    @property
+    def width(self) -> int:
+        return self.n_features
+
+    def same(self, other: Step) -> bool:
+        return (
+            isinstance(other, ChosenFeatures)
+            and self.n_features == other.n_features
+            and np.array_equal(self.numbers, other.numbers)
+        )
+
+    def __str__(self) -> str:
+        return f"{len(self.numbers)} {self.by or 'chosen'} of {self.n_features} features"
+
+    def apply(self, matrix: ChunkedMatrix, row_sums: RowSums) -> ChunkedMatrix:
+        return select(matrix, features=self.numbers, chosen_by=self.by or "a fit")
+
+
 def select(
-    matrix: ChunkedMatrix, samples: Array | None = None, features: Array | None = None
+    matrix: ChunkedMatrix,
+    samples: Array | None = None,
+    features: Array | None = None,
+    *,
+    chosen_by: str = "",
 ) -> ChunkedMatrix:
     """Some samples and features, by boolean mask or increasing numbers. Read lazily.
 
+    chosen_by : as :class:`SelectedMatrix`.
     Raises InvalidInputError where nothing is left, or numbers lie outside or out of order.
     """
     chosen = []
@@ -179,8 +224,8 @@ def select(
         return matrix
     if isinstance(matrix, SelectedMatrix):
         chosen = [_compose(old, new) for old, new in zip(matrix.chosen, chosen, strict=True)]
-        matrix = matrix.base
-    return SelectedMatrix(matrix, chosen[0], chosen[1])
+        chosen_by, matrix = chosen_by or matrix.chosen_by, matrix.base
+    return SelectedMatrix(matrix, chosen[0], chosen[1], chosen_by=chosen_by)
 
 
 def _compose(old: Array | None, new: Array | None) -> Array | None:

@@ -9,18 +9,21 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Labels
+from streampca.matrix import AxisLabels, ChosenFeatures, Labels
 from streampca.models.decomposition import Decomposition
+from streampca.models.highly_variable import CHOSEN_BY
 from streampca.models.linear import LinearModel
 from streampca.sources.anndata import axis_names, axis_names_in_memory
+from streampca.sources.anndata_mask import variable_mask
 from streampca.store.anndata import opened_for_writing, refuse_elements, write_elements
 
 ELEMENTS = ("obsm/X_pca", "varm/PCs", "uns/pca")
+AUTO, HIGHLY_VARIABLE = "auto", "highly_variable"
 
 
 def write_anndata(
     model: LinearModel, target: Any, X: Any = None, *, scores: Any = None,
-    key_added: str | None = None, overwrite: bool = False,
+    key_added: str | None = None, mask_var: str | None = AUTO, overwrite: bool = False,
 ) -> None:  # fmt: skip
     """Put scores into obsm["X_pca"], components into varm["PCs"], variances into uns["pca"].
 
@@ -29,40 +32,91 @@ def write_anndata(
     X : what the scores are of, where the fit has none (it streamed samples): one pass.
     scores : (n, k) the scores themselves, where they are at hand.
     key_added : one name in obsm, varm and uns instead of those three, as in scanpy.
+    mask_var : the column of var that says which features the components are made from, where they
+        are not all of them; None leaves it out. "auto" is "highly_variable" where
+        ``highly_variable(...).of(X)`` chose them, else None.
     overwrite : replace what is there.
 
-    A model of some of the features (``highly_variable(...).of(X)``) has rows of 0 for the others,
-    found by name. The names of samples, where both know them, must be the same.
+    A model of some of the features has rows of 0 for the others, as scanpy writes them; features
+    are found by name, or, without names, by the numbers of ``highly_variable``. The names of
+    samples, where both know them, must be the same. uns["pca"]["params"] has scanpy's
+    ``zero_center``, ``use_highly_variable`` and ``mask_var`` (absent for None).
 
     Cost: a pass if X is given; memory of the scores and of the components.
     Raises InvalidInputError where shapes or names do not fit, before anything is written.
     """
     result = model._fitted()
     scores = _scores(model, result, X) if scores is None else np.asarray(scores)
-    on_disk = isinstance(target, (str, os.PathLike))
     names = _names_of(target)
     _check_shape(len(scores), len(names[0]))
     _check_samples(result.labels.samples, names[0])
-    rows = _places(result.labels.features, result.n_features, names[1])
+    rows = _places(result, names[1])
     components = np.zeros((len(names[1]), result.n_components))
     components[rows] = result.require_components().T
+    column = _mask_column(result, mask_var, len(names[1]))
+    found = _told(model, result, column)
     obsm, varm, uns = (key_added,) * 3 if key_added else ("X_pca", "PCs", "pca")
-    found = {
-        "params": {
-            "zero_center": bool(result.settings.get("center", True)),
-            "use_highly_variable": False,
-            "solver": str(result.plan.get("solver", "")),
-        },
+    masks = {} if column is None else _new_mask(target, column, rows, len(names[1]), overwrite)
+    if not isinstance(target, (str, os.PathLike)):
+        _refuse_present(target, obsm, varm, uns, overwrite)
+        target.obsm[obsm], target.varm[varm], target.uns[uns] = scores, components, found
+        for name, mask in masks.items():
+            target.var[name] = mask
+        return
+    elements = {f"obsm/{obsm}": scores, f"varm/{varm}": components, f"uns/{uns}": found}
+    elements |= {f"var/{name}": mask for name, mask in masks.items()}
+    with opened_for_writing(target) as root:
+        write_elements(root, elements, overwrite)
+
+
+def _told(model: LinearModel, result: Decomposition, column: str | None) -> dict[str, Any]:
+    """What uns["pca"] holds."""
+    params: dict[str, Any] = {
+        "zero_center": bool(result.settings.get("center", True)),
+        "use_highly_variable": column == HIGHLY_VARIABLE,
+        "solver": str(result.plan.get("solver", "")),
+    }
+    return {
+        "params": params if column is None else params | {"mask_var": column},
         "variance": np.array(model.explained_variance_),
         "variance_ratio": np.array(model.explained_variance_ratio_),
     }
-    if not on_disk:
-        _refuse_present(target, obsm, varm, uns, overwrite)
-        target.obsm[obsm], target.varm[varm], target.uns[uns] = scores, components, found
-        return
-    elements = {f"obsm/{obsm}": scores, f"varm/{varm}": components, f"uns/{uns}": found}
-    with opened_for_writing(target) as root:
-        write_elements(root, elements, overwrite)
+
+
+def _choice(result: Decomposition) -> ChosenFeatures | None:
+    """How the features of the fit were chosen among others, where the fit knows."""
+    steps = result.preprocessing.steps
+    return next((one for one in steps[::-1] if isinstance(one, ChosenFeatures)), None)
+
+
+def _mask_column(result: Decomposition, mask_var: str | None, n_features: int) -> str | None:
+    """The column that says which features were used; None where that are all, or is left out."""
+    if result.n_features == n_features:
+        return None
+    if mask_var != AUTO:
+        return mask_var
+    choice = _choice(result)
+    return HIGHLY_VARIABLE if choice is not None and choice.by == CHOSEN_BY else None
+
+
+def _new_mask(
+    target: Any, column: str, rows: Array, n_features: int, overwrite: bool
+) -> dict[str, Array]:
+    """The column, by its name, unless it is there already. Raises InvalidInputError."""
+    mask = np.zeros(n_features, bool)
+    mask[rows] = True
+    there = variable_mask(target, column)
+    if there is None:
+        return {column: mask}
+    if np.array_equal(there, mask):
+        return {}
+    if not overwrite:
+        raise InvalidInputError(
+            f"var[{column!r}] is there already with {np.count_nonzero(there)} features, and the "
+            f"fit used {len(rows)}, not the same; use overwrite=True, another mask_var=, or "
+            "mask_var=None to leave the column as it is"
+        )
+    return {column: mask}
 
 
 def check_target(
@@ -73,7 +127,7 @@ def check_target(
     names = _names_of(target)
     _check_shape(shape[0], len(names[0]))
     _check_samples(labels.samples, names[0])
-    _places(labels.features, shape[1], names[1])
+    _named_places(labels.features, shape[1], names[1])
     with opened_for_writing(target) as root:
         refuse_elements(root, ELEMENTS, overwrite)
 
@@ -125,7 +179,15 @@ def _check_samples(fitted: AxisLabels, names: Array) -> None:
         )
 
 
-def _places(fitted: AxisLabels, p: int, names: Array) -> Array:
+def _places(result: Decomposition, names: Array) -> Array:
+    """Rows of ``varm`` for the features of the fit: by name, or as they were chosen."""
+    features, choice = result.labels.features, _choice(result)
+    if not features.named and choice is not None and choice.n_features == len(names):
+        return choice.numbers
+    return _named_places(features, result.n_features, names)
+
+
+def _named_places(fitted: AxisLabels, p: int, names: Array) -> Array:
     """Rows of ``varm`` for the features of the fit."""
     own = fitted.coords.get(fitted.dims[0]) if len(fitted) == p and len(fitted.dims) == 1 else None
     if own is None:

@@ -13,7 +13,14 @@ import numpy as np
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Column, Labels, component_axis, weighted_divisors
+from streampca.matrix import (
+    AxisLabels,
+    Column,
+    Labels,
+    Preprocessing,
+    component_axis,
+    weighted_divisors,
+)
 from streampca.models.design import Design
 from streampca.models.eof_views import EofViews
 from streampca.models.pca.gram_outputs import read_components
@@ -122,6 +129,11 @@ class Decomposition:
     def eof(self) -> EofViews:
         """EOFs, PCs, correlation and covariance maps, sampling errors: views for climate data."""
         return EofViews(self)
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What made the rows of the fit from raw ones, and makes new rows; often nothing."""
+        return self.labels.preprocessing
 
     @property
     def component_axis(self) -> AxisLabels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
+from streampca.models.value_attributes import HOW, of_correlation, of_covariance, of_map, of_series
 
 if TYPE_CHECKING:
     from streampca.models.decomposition import Decomposition
@@ -25,6 +27,10 @@ class EofViews:
     Scaling 0 leaves a component as it is, 1 divides by the square root of its eigenvalue (PCs:
     unit variance), 2 multiplies by it. Components count from 1. Features without any observation
     are NaN.
+    Attributes: ``long_name``; ``units``, where those of the variable tell them (EOFs: 1, those of
+    the variable to the power -1, or those of the variable; of standardised data always 1); with
+    weights a ``comment`` that values are of the weighted variable, whose unit is given; and all
+    that the variable said of itself as ``variable``, ``variable_units``, ``variable_long_name``...
     Source: Dawson 2016, "eofs: A Library for EOF Analysis ...", J. Open Res. Software 4(1), e14.
     """
 
@@ -33,7 +39,10 @@ class EofViews:
     def eofs(self, scaling: int = 0) -> Any:
         """(component, features): unit vectors (0), divided (1) or multiplied (2) by the root."""
         factor = scaling_factor(self.result.explained_variance, scaling)
-        return self._maps("eofs", self.result.require_components() * factor[:, None])
+        maps = self.result.require_components() * factor[:, None]
+        what = f"EOFs ({HOW[scaling]}) of"
+        told = partial(of_map, self.result, what=what, power=(0, -1, 1)[scaling])
+        return self._maps("eofs", maps, told)
 
     def pcs(self, scaling: int = 0, scores: Any = None) -> Any:
         """(samples, component): projections (0), with unit variance (1), times the root (2).
@@ -48,7 +57,8 @@ class EofViews:
                 "pca.project(X, scaling=1)"
             )
         scaled = scores * scaling_factor(self.result.explained_variance, scaling)
-        return self._wrap("pcs", scaled, [self.result.labels.samples, self._component()])
+        told = of_series(self.result, f"PCs ({HOW[scaling]}) of", (1, 0, 2)[scaling])
+        return self._wrap("pcs", scaled, [self.result.labels.samples, self._component()], told)
 
     def as_correlation(self) -> Any:
         """(component, features): correlation of every PC with the data of every feature.
@@ -60,7 +70,7 @@ class EofViews:
         deviation[self.result.constant] = 0.0  # else rounding divided by rounding
         undefined = np.full_like(covariance, np.nan)
         correlation = np.divide(covariance, deviation, out=undefined, where=deviation > 0)
-        return self._maps("eofs_as_correlation", correlation)
+        return self._maps("eofs_as_correlation", correlation, partial(of_correlation, self.result))
 
     def as_covariance(self, scaling: int = 1) -> Any:
         """(component, features): covariance of every PC with the data, in the data's units.
@@ -71,15 +81,19 @@ class EofViews:
         factor = {0: np.sqrt(variance), 1: np.ones(len(variance)), 2: variance}[
             check_scaling(scaling)
         ]
-        return self._maps("eofs_as_covariance", self._covariance() * factor[:, None])
+        told = partial(of_covariance, self.result, scaling=scaling)
+        return self._maps("eofs_as_covariance", self._covariance() * factor[:, None], told)
 
     def eigenvalues(self) -> Any:
         """(component,) variance of every PC."""
-        return self._values("eigenvalues", self.result.explained_variance)
+        return self._values(
+            "eigenvalues", self.result.explained_variance, "variances of the PCs of", 2
+        )
 
     def variance_fraction(self) -> Any:
         """(component,) share of the total variance."""
-        return self._values("variance_fraction", self.result.explained_variance_ratio)
+        shares = self.result.explained_variance_ratio
+        return self._values("variance_fraction", shares, "shares of the total variance of", 0)
 
     def north_errors(self, scaled: bool = False) -> Any:
         """(component,) sampling error of every eigenvalue: lambda sqrt(2 / N).
@@ -98,7 +112,9 @@ class EofViews:
                 "PCA.from_covariance(S, n=...)"
             )
         values = self.result.explained_variance_ratio if scaled else self.result.explained_variance
-        return self._values("north_errors", values * np.sqrt(2.0 / self.result.n_samples))
+        errors = values * np.sqrt(2.0 / self.result.n_samples)
+        what = "sampling errors of the variances of the PCs of"
+        return self._values("north_errors", errors, what, 0 if scaled else 2)
 
     def dataset(self, scaling: int = 0, pc_scaling: int = 0, *, scores: Any = None) -> Any:
         """eofs, pcs, eigenvalues, variance_fraction, north_errors as one Dataset.
@@ -148,20 +164,21 @@ class EofViews:
     def _component(self) -> AxisLabels:
         return self.result.component_axis
 
-    def _values(self, name: str, values: Array) -> Any:
-        return self._wrap(name, values, [self._component()])
+    def _values(self, name: str, values: Array, what: str, power: int) -> Any:
+        return self._wrap(name, values, [self._component()], of_series(self.result, what, power))
 
-    def _maps(self, name: str, maps: Array) -> Any:
+    def _maps(self, name: str, maps: Array, told: Any) -> Any:
+        """told : the attributes of the maps of a variable."""
         maps[:, self.result.dropped] = np.nan
-        return self._wrap(name, maps, [self._component(), self.result.labels.features])
+        return self._wrap(name, maps, [self._component(), self.result.labels.features], told)
 
-    def _wrap(self, name: str, values: Any, axes: list[AxisLabels]) -> Any:
+    def _wrap(self, name: str, values: Any, axes: list[AxisLabels], told: Any) -> Any:
         """Labelled, where the data had names for their dimensions."""
         if not self.result.labels.dims_named:
             return values
         from streampca.sources.labelled_results import to_dataarray
 
-        return to_dataarray(values, axes, name, {"method": self.result.method})
+        return to_dataarray(values, axes, name, told)
 
 
 def scaling_factor(variance: Array, scaling: int) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, Self
 
 import numpy as np
@@ -12,42 +11,15 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features, variants_hint
+from streampca.models.parameters import Parameters
 
 
-class Estimator:
-    """Parameters stored untouched, ``get_params``, ``set_params``, feature names, output type."""
+class Estimator(Parameters):
+    """A model as scikit-learn knows them: tags, feature names, the type of what it returns."""
 
     _estimator_type = "transformer"
     result_: Decomposition
     n_features_in_: int
-
-    @classmethod
-    def _parameters(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {name: getattr(self, name) for name in self._parameters()}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change constructor arguments; takes effect at the next fit."""
-        for name, value in params.items():
-            if name not in self._parameters():
-                raise InvalidInputError(
-                    f"Invalid parameter {name!r} for estimator {type(self).__name__}(). Valid "
-                    f"parameters are: {self._parameters()!r}."
-                )
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self).__init__).parameters
-        changed = [
-            f"{name}={value!r}"
-            for name, value in self.get_params().items()
-            if repr(value) != repr(defaults[name].default)
-        ]
-        return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
@@ -104,7 +76,7 @@ class Estimator:
                 f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting {p} "
                 f"features as input{variants_hint(matrix.labels.features, fitted)}"
             )
-        if (names := _frame_columns(X)) is not None:
+        if matrix.shape[1] == _width(X) and (names := _frame_columns(X)) is not None:
             known = getattr(self, "feature_names_in_", None)
             if known is not None and not np.array_equal(names, known):
                 raise InvalidInputError(_names_message(list(names), list(known)))
@@ -116,6 +88,12 @@ class Estimator:
         labels = result.labels.features
         p = result.n_features
         return labels if len(labels) == p else AxisLabels.plain("feature", p)
+
+
+def _width(X: Any) -> int | None:
+    """Columns of a table; features may have been chosen among them."""
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    return int(shape[1]) if len(shape) == 2 else None
 
 
 def _frame_columns(X: Any) -> Array | None:

@@ -11,11 +11,12 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, select
 from streampca.matrix.derived import DerivedMatrix, Function
-from streampca.models.preprocessing import column_stats
+from streampca.models.line_sums import column_stats
 from streampca.sources import as_matrix
 
 FLAVORS = ("seurat", "cell_ranger")
 MAD_OF_NORMAL = 0.6744897501960817  # median absolute deviation of a standard normal
+CHOSEN_BY = "highly variable"  # what a matrix of these features says of the choice
 NOTHING = 1e-12  # the mean of a feature of zeros, so that the dispersion is 0
 
 
@@ -38,8 +39,12 @@ class HighlyVariable:
         return f"<HighlyVariable: {chosen} of {features} features>"
 
     def of(self, X: Any) -> ChunkedMatrix:
-        """The chosen features of a matrix, read lazily."""
-        return select(as_matrix(X), features=self.highly_variable)
+        """The chosen features of a matrix, read lazily; the matrix remembers the choice.
+
+        X : the rows of the fit or others: never choose features anew for rows that a model of
+            these is to score. The model chooses them itself in rows that have all features.
+        """
+        return select(as_matrix(X), features=self.highly_variable, chosen_by=CHOSEN_BY)
 
 
 def highly_variable(
@@ -47,7 +52,7 @@ def highly_variable(
     min_mean: float = 0.0125, max_mean: float = 3.0, min_disp: float = 0.5,
     max_disp: float = np.inf, **running: Any,
 ) -> HighlyVariable:  # fmt: skip
-    """Choose features by their normalised dispersion.
+    """Choose features by their normalised dispersion, which depends on all rows of X.
 
     X : log1p of normalised counts, samples x features.
     n_top : how many; None takes those within the limits of mean and normalised dispersion.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streampca.errors import InvalidInputError
@@ -14,6 +15,7 @@ from streampca.models.decomposition import Decomposition
 from streampca.models.eof_views import scaling_factor
 from streampca.models.mapped_rows import WRITTEN_NBYTES, MappedRows
 from streampca.models.projection import BackProjection, score_dtype
+from streampca.models.value_attributes import HOW, of_series, of_values
 from streampca.passes.lazy import beside, is_dask_array, lazy_rows, map_rows, rows_like
 from streampca.sources import as_matrix, open
 
@@ -32,6 +34,9 @@ def project_scaled(model: LinearModel, X: Any, scaling: int, dim: Any, remove: A
     if one:
         X = X.expand_dims(dims)  # a date that it carries stays: what was removed follows from it
     scores = model.transform(X, dim=dim, remove=remove) * factor
+    if is_xarray(scores):
+        told = of_series(result, f"PCs ({HOW[scaling]}) of", (1, 0, 2)[scaling])
+        scores = scores.assign_attrs(told)
     return scores.isel(dict.fromkeys(dims, 0)) if one else scores
 
 
@@ -105,10 +110,8 @@ def _wrapped(result: Decomposition, scores: Any, samples: AxisLabels, rows: Any)
     features = labels.features
     if len(features) != rows.shape[1]:
         features = AxisLabels.plain("feature", rows.shape[1])
-    made = to_dataarray(rows, [samples, features], labels.name or "reconstruction")
-    for variable in made.data_vars.values() if features.parts else [made]:
-        variable.attrs.update(labels.attrs_of(str(variable.name)))
-    return made
+    name, told = labels.name or "reconstruction", partial(of_values, labels)
+    return to_dataarray(rows, [samples, features], name, told)
 
 
 def completed_like(X: Any, matrix: ChunkedMatrix, features: AxisLabels, rows: Array) -> Any:
@@ -116,7 +119,8 @@ def completed_like(X: Any, matrix: ChunkedMatrix, features: AxisLabels, rows: Ar
     if is_xarray(X):
         from streampca.sources.labelled_results import to_dataarray
 
-        return to_dataarray(rows, [matrix.labels.samples, features], matrix.labels.name or "filled")
+        axes, told = [matrix.labels.samples, features], partial(of_values, matrix.labels)
+        return to_dataarray(rows, axes, matrix.labels.name or "filled", told)
     if is_dask_array(X) and X.ndim == 2:
         return rows_like(X, rows)
     if hasattr(X, "to_numpy") and hasattr(X, "columns"):

@@ -12,7 +12,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import RAW, ChunkedMatrix
 from streampca.models.decomposition import Decomposition
 from streampca.models.eof_views import mode_indices
 from streampca.models.labelled_rows import (
@@ -23,8 +23,10 @@ from streampca.models.labelled_rows import (
     variables_of,
 )
 from streampca.models.model_covariance import covariance_of, precision_of
+from streampca.models.new_rows import OfPrepared, prepared, steps_left
 from streampca.models.projection import score_dtype, whitening
 from streampca.models.row_passes import RowPasses
+from streampca.models.value_attributes import of_series
 from streampca.passes.lazy import is_dask_array, map_rows, rows_like
 from streampca.sources import as_matrix
 
@@ -70,7 +72,10 @@ class LinearModel(RowPasses):
     ) -> Any:
         """Scores of rows on the components, (n, k).
 
-        X : anything that ``fit`` takes. A 2-D Dask array gives a lazy Dask array, xarray gives
+        X : anything that ``fit`` takes: raw rows, where the fit was of a matrix that
+            ``streampca.preprocess`` gave, for its steps are applied to them with the numbers of
+            the fit; or rows that have had these steps, as that room gives them. An array in memory
+            counts as raw. A 2-D Dask array gives a lazy Dask array, xarray gives
             labelled xarray; anything else is computed.
         dim : the sample dimension(s). Default: those of the fit for xarray, paths and
             N-dimensional arrays; the first of two.
@@ -78,18 +83,17 @@ class LinearModel(RowPasses):
         remove : after a fit that removed arrays, those of these rows; cycles and trends follow
             from their coordinate. False: the rows are anomalies, and nothing is removed.
 
-        Cost: one pass; memory of a few blocks, and of the scores where they are returned.
+        Cost: one pass, and one for each step of the preprocessing that scales rows by their sums;
+        memory of a few blocks, and of the scores where they are returned.
         """
         result = self._fitted()
         k = result.n_components
         lazy = out is None and (result.design is None or remove is False)
         if lazy and is_dask_array(X) and X.ndim == 2 and dim in (None, 0):
             projection = self._projection()
-            self._check_width(X.shape)
-            dtype = score_dtype(X.dtype)
             code = self._missing_code(X.dtype)
             scores_of = partial(projection.apply, missing_value=code)
-            return map_rows(X, scores_of, k, dtype)
+            return map_rows(X, self._of_raw(X, scores_of, code), k, score_dtype(X.dtype))
         matrix = self._matrix(X, dim, remove)
         projection = self._projection(matrix.design is None)
         if out is not None:
@@ -103,7 +107,8 @@ class LinearModel(RowPasses):
             from streampca.sources.labelled_results import to_dataarray
 
             axes = [matrix.labels.samples, self._fitted().component_axis]
-            return to_dataarray(scores, axes, "scores", {})
+            told = of_series(self._fitted(), "scores of", 0 if self.whiten else 1)
+            return to_dataarray(scores, axes, "scores", told)
         if is_dask_array(X) and X.ndim == 2 and X.shape[0] == len(scores):
             return rows_like(X, scores)
         if getattr(self, "_output", "default") == "pandas":
@@ -239,8 +244,15 @@ class LinearModel(RowPasses):
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _check_width(self, shape: tuple[int, ...]) -> None:
-        p = self._fitted().n_features
+    def _of_raw(self, X: Any, function: Any, missing_value: float | None) -> Any:
+        """A function of blocks of the Dask array X, after the preprocessing of the fit."""
+        result = self._fitted()
+        steps = steps_left(RAW, result.preprocessing, X.shape[-1], result.n_features)
+        self._check_width(X.shape, steps.width)
+        return OfPrepared(function, steps, missing_value) if steps else function
+
+    def _check_width(self, shape: tuple[int, ...], raw: int | None = None) -> None:
+        p = self._fitted().n_features if raw is None else raw
         if len(shape) != 2 or shape[1] != p:
             raise InvalidInputError(
                 f"X has {shape[-1]} features, but {type(self).__name__} is expecting {p} features "
@@ -250,7 +262,8 @@ class LinearModel(RowPasses):
     def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
         """New data as samples x features, the features checked against those of the fit.
 
-        What the fit removed is removed from them too: see ``transform``.
+        They are preprocessed as the rows of the fit were, and what the fit removed is removed from
+        them too: see ``transform``.
         """
         dim = self._dim_for(X) if dim is None else dim
         if is_xarray(X):
@@ -258,8 +271,10 @@ class LinearModel(RowPasses):
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         if matrix.missing_value is None and (code := self._missing_code(matrix.dtype)) is not None:
             matrix = as_matrix(matrix, missing_value=code)
-        self._check_features(X, matrix)
         result = self._fitted()
+        limits = {name: getattr(self, name) for name in ("memory_limit", "scheduler", "progress")}
+        matrix = prepared(matrix, result.preprocessing, result.n_features, **limits)
+        self._check_features(X, matrix)
         basis = result.design_rows(matrix.labels.samples, remove)
         if basis is None:
             return matrix

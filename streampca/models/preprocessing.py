@@ -1,174 +1,296 @@
 """Count matrices made ready: total counts, logarithms, term weights. Lazy, block by block.
 
-Each function takes what ``streampca.open`` takes and returns a matrix that every method takes;
-sparse stays sparse. What must be known of all rows or columns first costs the passes that its
-docstring says; the result reads the source again when it is used.
+Each class is fitted to some rows and then applied to these or others; sparse stays sparse. What it
+gives is a matrix that every method takes, and that remembers the fitted steps: a model fitted to it
+keeps them, saves them, and applies them to raw new rows. The functions fit and apply at once.
 """
 
 from __future__ import annotations
 
 import numbers
-from dataclasses import dataclass
-from typing import Any
+import os
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streampca.accumulators import FeatureProjection, Moments
-from streampca.errors import InvalidInputError
-from streampca.kernels import Array, ColumnStats
-from streampca.matrix import Block, ChunkedMatrix
-from streampca.matrix.derived import DerivedMatrix, Function, Scale
-from streampca.passes import Candidate, Execution, PassSpec, make_plan, pass_spec, run
+from streampca.errors import InvalidInputError, SourceError, not_fitted
+from streampca.kernels import Array
+from streampca.matrix import (
+    ChunkedMatrix,
+    FeatureWeights,
+    Logarithm,
+    Preprocessing,
+    RowLengths,
+    RowTotals,
+)
+from streampca.matrix.derived import DerivedMatrix, Function
+from streampca.matrix.preprocessing import RowSums
+from streampca.models.line_sums import column_stats, totals
+from streampca.models.new_rows import SumsByPass, prepared
+from streampca.models.parameters import Parameters
 from streampca.sources import as_matrix
-from streampca.store import MemorySink
+from streampca.store import read_bundle, write_bundle
 
 
-def normalize_total(X: Any, target_sum: float | None = None, **running: Any) -> ChunkedMatrix:
+class Preprocessor(Parameters):
+    """What is fitted to some rows and applied to any: ``fit``, ``transform``, ``save``, ``load``.
+
+    memory_limit, scheduler, progress : of the passes, as :class:`streampca.PCA` takes them.
+
+    After ``fit`` ``preprocessing_`` holds the steps, those of X before it included. In a
+    scikit-learn pipeline it stands before the model.
+    """
+
+    memory_limit: int | str | None
+    scheduler: Any
+    progress: Any
+    preprocessing_: Preprocessing
+    n_features_in_: int
+    classes: ClassVar[dict[str, type[Preprocessor]]] = {}
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.classes[cls.__name__] = cls
+
+    @abstractmethod
+    def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
+        """The steps that these rows give."""
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find the numbers in X, (n, p): anything that ``streampca.open`` takes."""
+        self._fit(as_matrix(X), SumsByPass(self._running()))
+        return self
+
+    def _fit(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
+        """Fit to these rows; the steps that they lack."""
+        steps = self._steps(matrix, row_sums)
+        self.n_features_in_ = matrix.shape[1]
+        self.preprocessing_ = matrix.preprocessing.then(*steps.steps)
+        return steps
+
+    def transform(self, X: Any) -> ChunkedMatrix:
+        """X with the fitted numbers, lazily: X may be other rows than those of the fit.
+
+        Raises InvalidInputError where X has other features, or was preprocessed otherwise.
+        """
+        if not self.__sklearn_is_fitted__():
+            raise not_fitted(type(self).__name__)
+        return prepared(as_matrix(X), self.preprocessing_, **self._running())
+
+    def fit_transform(self, X: Any, y: Any = None) -> ChunkedMatrix:
+        """Fit to X, and X with what was found, lazily; no sum of its rows is made twice."""
+        matrix, row_sums = as_matrix(X), SumsByPass(self._running())
+        return self._fit(matrix, row_sums).apply(matrix, row_sums)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write parameters and fitted numbers to a directory, checksummed."""
+        if not self.__sklearn_is_fitted__():
+            raise not_fitted(type(self).__name__)
+        arrays, steps = self.preprocessing_.to_saved()
+        kept = {name: v for name, v in self.get_params().items() if name not in self._running()}
+        document = {"kind": "preprocessor", "class": type(self).__name__, "params": kept}
+        return write_bundle(path, arrays, document | {"steps": steps, "p": self.n_features_in_})
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Preprocessor:
+        """The fitted preprocessor that ``save`` wrote. Raises SourceError."""
+        arrays, document = read_bundle(path)
+        found = Preprocessor.classes.get(str(document.get("class")))
+        if document.get("kind") != "preprocessor" or found is None:
+            raise SourceError(f"{path} is not a saved preprocessor")
+        made = found(**document["params"])
+        made.preprocessing_ = Preprocessing.from_saved(document["steps"], arrays)
+        made.n_features_in_ = document["p"]
+        return made
+
+    def _running(self) -> dict[str, Any]:
+        names = ("memory_limit", "scheduler", "progress")
+        return {name: getattr(self, name) for name in names}
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "preprocessing_")
+
+    @property
+    def _weights(self) -> Array:
+        if not self.__sklearn_is_fitted__():
+            raise not_fitted(type(self).__name__)
+        return next(
+            one.weights for one in self.preprocessing_.steps[::-1]
+            if isinstance(one, FeatureWeights)
+        )  # fmt: skip
+
+
+class NormalizeTotal(Preprocessor):
     """Every row times target_sum / its sum, as scanpy's ``normalize_total``. Rows of zeros stay.
 
-    target_sum : None takes the median of the sums that are not 0.
-    running : memory_limit, scheduler, progress of the pass.
+    target_sum : None takes the median of the sums that are not 0. That depends on the rows of the
+        fit: new rows get the same total. A number depends on none, and ``fit`` then reads nothing.
 
-    Cost: one pass for the sums of the rows.
+    Cost: one pass for the sums of the rows in ``transform`` and ``fit_transform``; in ``fit`` one
+    where target_sum is None.
     """
-    number = isinstance(target_sum, numbers.Real) and not isinstance(target_sum, bool)
-    if target_sum is not None and not (number and 0 < float(target_sum) < np.inf):
-        raise InvalidInputError(f"target_sum={target_sum!r}; expected a positive number, or None")
-    matrix = as_matrix(X)
-    sums = row_sums(matrix, **running)
-    if target_sum is None:
+
+    def __init__(
+        self, target_sum: float | None = None, *, memory_limit: int | str | None = None,
+        scheduler: Any = None, progress: Any = None,
+    ) -> None:  # fmt: skip
+        self.target_sum = target_sum
+        self.memory_limit = memory_limit
+        self.scheduler = scheduler
+        self.progress = progress
+
+    def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
+        target = self.target_sum
+        number = isinstance(target, numbers.Real) and not isinstance(target, bool)
+        if target is not None and not (number and 0 < float(target) < np.inf):
+            raise InvalidInputError(f"target_sum={target!r}; expected a positive number, or None")
+        if target is not None:
+            return Preprocessing((RowTotals(float(target)),))
+        sums = row_sums(matrix, False)
         counted = sums[sums > 0]
-        target_sum = float(np.median(counted)) if counted.size else 1.0
-    return DerivedMatrix(matrix, Scale(target_sum / np.where(sums == 0, target_sum, sums), 0))
+        median = float(np.median(counted)) if counted.size else 1.0
+        return Preprocessing((RowTotals(median, from_rows=True),))
 
 
-def log1p(X: Any, base: float | None = None) -> ChunkedMatrix:
-    """log(1 + x) of every cell, to that base (e).
+class Log1p(Preprocessor):
+    """log(1 + x) of every cell, to that base (e). It depends on no row.
 
     Cost: no pass. Raises InvalidInputError when a block with a value below 0 is read.
     """
-    if base is not None and not (base > 0 and base != 1):
-        raise InvalidInputError(f"base={base!r}; expected a positive number, or None for e")
-    factor = 1.0 if base is None else 1.0 / float(np.log(base))
-    return DerivedMatrix(as_matrix(X), Function("log1p", factor))
+
+    def __init__(
+        self, base: float | None = None, *, memory_limit: int | str | None = None,
+        scheduler: Any = None, progress: Any = None,
+    ) -> None:  # fmt: skip
+        self.base = base
+        self.memory_limit = memory_limit
+        self.scheduler = scheduler
+        self.progress = progress
+
+    def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
+        if self.base is not None and not (self.base > 0 and self.base != 1):
+            raise InvalidInputError(
+                f"base={self.base!r}; expected a positive number, or None for e"
+            )
+        return Preprocessing(
+            (Logarithm(1.0 if self.base is None else 1.0 / float(np.log(self.base))),)
+        )
+
+
+class TfIdf(Preprocessor):
+    """Counts of terms times log inverse document frequency, as scikit-learn's TfidfTransformer.
+
+    idf_ : (p,) log((1 + n) / (1 + df)) + 1 of the documents of the fit; without ``smooth`` no 1 is
+        added to the counts.  norm : "l2" gives documents length 1, which depends on no other
+        document; None leaves them.
+
+    Cost: one pass in ``fit`` for the document frequencies, one in ``transform`` for the lengths.
+    """
+
+    def __init__(
+        self, *, smooth: bool = True, norm: str | None = "l2",
+        memory_limit: int | str | None = None, scheduler: Any = None, progress: Any = None,
+    ) -> None:  # fmt: skip
+        self.smooth = smooth
+        self.norm = norm
+        self.memory_limit = memory_limit
+        self.scheduler = scheduler
+        self.progress = progress
+
+    @property
+    def idf_(self) -> Array:
+        """(p,) weights of the terms."""
+        return self._weights
+
+    def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
+        if self.norm not in ("l2", None):
+            raise InvalidInputError(f"norm={self.norm!r}; expected 'l2' or None")
+        presence = DerivedMatrix(matrix, Function("sign"))
+        stats = column_stats(presence, "document frequencies", **self._running())
+        documents, n = np.rint(totals(stats)), matrix.shape[0]
+        with np.errstate(divide="ignore"):
+            weight = np.log((n + self.smooth) / (documents + self.smooth)) + 1.0
+        weights = FeatureWeights(np.where(np.isfinite(weight), weight, 0.0), "tf-idf")
+        return Preprocessing((weights,) if self.norm is None else (weights, RowLengths()))
+
+
+class LogEntropy(Preprocessor):
+    """log(1 + count) times the term's 1 + sum_i p_i log p_i / log n, p_i = count / its total.
+
+    weights_ : (p,) of the terms, from the documents of the fit. Queries and later documents are
+        weighted by these: weights of their own would not be comparable.
+
+    Cost: two passes in ``fit``, none in ``transform``. Source: Dumais 1991, "Improving the
+    retrieval of information from external sources", eq. 1 (entropy).
+    """
+
+    def __init__(
+        self, *, memory_limit: int | str | None = None, scheduler: Any = None, progress: Any = None
+    ) -> None:
+        self.memory_limit = memory_limit
+        self.scheduler = scheduler
+        self.progress = progress
+
+    @property
+    def weights_(self) -> Array:
+        """(p,) global weights of the terms, 0 for one of no document."""
+        return self._weights
+
+    def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
+        if matrix.shape[0] < 2:
+            raise InvalidInputError("log_entropy needs two documents or more: log n is its divisor")
+        total = totals(column_stats(matrix, "term totals", **self._running()))
+        information = DerivedMatrix(matrix, Function("x log x"))
+        logs = totals(column_stats(information, "term entropies", **self._running()))
+        safe = np.where(total > 0, total, 1.0)
+        weight = 1.0 + (logs / safe - np.log(safe)) / np.log(matrix.shape[0])
+        weights = np.where(total > 0, weight, 0.0)
+        return Preprocessing((Logarithm(), FeatureWeights(weights, "log-entropy")))
+
+
+# -- at once ---------------------------------------------------------------------------------------
+
+
+def normalize_total(
+    X: Any, target_sum: float | None = None, *, memory_limit: int | str | None = None,
+    scheduler: Any = None, progress: Any = None,
+) -> ChunkedMatrix:  # fmt: skip
+    """X after :class:`NormalizeTotal`. A model fitted to it gives raw new rows the same total.
+
+    Cost: one pass.
+    """
+    return NormalizeTotal(
+        target_sum, memory_limit=memory_limit, scheduler=scheduler, progress=progress
+    ).fit_transform(X)
+
+
+def log1p(X: Any, base: float | None = None) -> ChunkedMatrix:
+    """X after :class:`Log1p`. Cost: no pass."""
+    return Log1p(base).fit_transform(X)
 
 
 def tf_idf(
-    X: Any, *, smooth: bool = True, norm: str | None = "l2", **running: Any
+    X: Any, *, smooth: bool = True, norm: str | None = "l2",
+    memory_limit: int | str | None = None, scheduler: Any = None, progress: Any = None,
+) -> ChunkedMatrix:  # fmt: skip
+    """X, (documents, terms), weighted by itself: see :class:`TfIdf`. Cost: two passes.
+
+    Of new documents do not call this: a model fitted to the result weights raw ones as its own.
+    """
+    return TfIdf(
+        smooth=smooth, norm=norm, memory_limit=memory_limit, scheduler=scheduler, progress=progress
+    ).fit_transform(X)
+
+
+def log_entropy(
+    X: Any, *, memory_limit: int | str | None = None, scheduler: Any = None, progress: Any = None
 ) -> ChunkedMatrix:
-    """Counts of terms times log inverse document frequency, as scikit-learn's TfidfTransformer.
+    """X, (documents, terms), weighted by itself: see :class:`LogEntropy`. Cost: two passes.
 
-    X : documents x terms.  idf = log((1 + n) / (1 + df)) + 1; without ``smooth`` no 1 is added to
-    the counts.  norm : "l2" gives documents length 1; None leaves them.
-
-    Cost: one pass for the document frequencies, one for the lengths of the documents.
+    Of new documents do not call this: a model fitted to the result weights raw ones as its own.
     """
-    if norm not in ("l2", None):
-        raise InvalidInputError(f"norm={norm!r}; expected 'l2' or None")
-    matrix = as_matrix(X)
-    presence = DerivedMatrix(matrix, Function("sign"))
-    documents = np.rint(_totals(column_stats(presence, "document frequencies", **running)))
-    n = matrix.shape[0]
-    with np.errstate(divide="ignore"):
-        weight = np.log((n + smooth) / (documents + smooth)) + 1.0
-    weighted = DerivedMatrix(matrix, Scale(np.where(np.isfinite(weight), weight, 0.0), 1))
-    if norm is None:
-        return weighted
-    lengths = np.sqrt(row_sums(weighted, squares=True, **running))
-    return DerivedMatrix(weighted, Scale(1.0 / np.where(lengths > 0, lengths, 1.0), 0))
-
-
-def log_entropy(X: Any, **running: Any) -> ChunkedMatrix:
-    """log(1 + count) times the term's 1 + sum_i p_i log p_i / log n, p_i = count / its total.
-
-    X : documents x terms.
-
-    Cost: two passes. Source: Dumais 1991, "Improving the retrieval of information from external
-    sources", eq. 1 (entropy).
-    """
-    matrix = as_matrix(X)
-    if matrix.shape[0] < 2:
-        raise InvalidInputError("log_entropy needs two documents or more: log n is its divisor")
-    total = _totals(column_stats(matrix, "term totals", **running))
-    information = DerivedMatrix(matrix, Function("x log x"))
-    logs = _totals(column_stats(information, "term entropies", **running))
-    safe = np.where(total > 0, total, 1.0)
-    weight = 1.0 + (logs / safe - np.log(safe)) / np.log(matrix.shape[0])
-    local = DerivedMatrix(matrix, Function("log1p"))
-    return DerivedMatrix(local, Scale(np.where(total > 0, weight, 0.0), 1))
-
-
-# -- the passes -----------------------------------------------------------------------------------
-
-
-def column_stats(
-    matrix: ChunkedMatrix, name: str = "columns", *, memory_limit: int | str | None = None,
-    scheduler: Any = None, progress: Any = None,
-) -> ColumnStats:  # fmt: skip
-    """Statistics of all columns: one pass along the axis that takes the least memory."""
-    specs = [pass_spec(name, matrix, axis, [Moments()], stored=True) for axis in (0, 1)]
-    plan, execution = _planned(matrix, name, specs, memory_limit, scheduler, progress)
-    done = run(plan.passes[0], matrix, accumulators={"columns": Moments()}, execution=execution)
-    stats: ColumnStats = done["columns"].columns()
-    return stats
-
-
-def row_sums(
-    matrix: ChunkedMatrix, *, squares: bool = False, memory_limit: int | str | None = None,
-    scheduler: Any = None, progress: Any = None,
-) -> Array:  # fmt: skip
-    """(n,) sums of the observed cells of every row, or of their squares: one pass."""
-    name, (n, p) = "row sums", matrix.shape
-    ones = np.ones((1, p))
-    by_features = FeatureProjection(components="ones", center=None, width=1)
-    sink, total = MemorySink(n, 1), RowTotal(squares)
-    specs = [
-        PassSpec(name, 0, 0, 0, scratch=lambda length: 32 * length, kept_nbytes=8 * n, stored=True),
-        pass_spec(name, matrix, 1, [by_features], kept_nbytes=8 * p, stored=True),
-    ]
-    plan, execution = _planned(matrix, name, specs, memory_limit, scheduler, progress)
-    one = plan.passes[0]
-    if one.axis == 0:
-        run(one, matrix, maps={"sums": total}, sinks={"sums": sink}, execution=execution)
-        return sink.values[:, 0]
-    done = run(one, matrix, accumulators={"sums": by_features}, operands={"ones": ones},
-               execution=execution)["sums"]  # fmt: skip
-    return np.array(done.norms if squares else done.projected()[:, 0])
-
-
-def _planned(
-    matrix: ChunkedMatrix, name: str, specs: list[PassSpec], memory_limit: Any, scheduler: Any,
-    progress: Any,
-) -> tuple[Any, Execution]:  # fmt: skip
-    """The plan of one pass, along the axis that fits better, and how to run it."""
-    plans = [make_plan(matrix, name, [Candidate(name, "", (spec,))]) for spec in specs]
-    best = 0 if plans[0].peak_nbytes <= 1.5 * plans[1].peak_nbytes else 1
-    plan = make_plan(matrix, name, [Candidate(name, "", (specs[best],))], memory_limit)
-    plan.check_machine()
-    return plan, Execution.of(plan, scheduler, progress)
-
-
-def _totals(stats: ColumnStats) -> Array:
-    return np.asarray((stats.mean + stats.mean_low) * stats.weight)
-
-
-@dataclass(frozen=True)
-class RowTotal:
-    """Sums of the rows of a block of samples, or of their squares, as a map."""
-
-    squares: bool
-
-    def __call__(self, block: Block) -> Array:
-        p = block.shape[1]
-        if block.sparse:
-            entries = block.entries
-            return (
-                entries.row_norms()[:, None] if self.squares else entries.product(np.ones((p, 1)))
-            )
-        out = np.empty((block.length, 1))
-        for tile in block.tiles(block.work_dtype):
-            z = tile.values
-            part = slice(tile.start - block.start, tile.stop - block.start)
-            total = np.einsum("ij,ij->i", z, z, dtype=np.float64) if self.squares else None
-            out[part, 0] = z.sum(axis=1, dtype=np.float64) if total is None else total
-        return out
+    return LogEntropy(
+        memory_limit=memory_limit, scheduler=scheduler, progress=progress
+    ).fit_transform(X)

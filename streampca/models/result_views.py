@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.models.genotypes.numbers import genotype_tables
+from streampca.models.value_attributes import of_map, of_series, of_values
 
 if TYPE_CHECKING:
     from streampca.models.decomposition import Decomposition
@@ -55,12 +57,15 @@ def dataset_of(result: Decomposition) -> Any:
     for name in ("row_mean", "row_scale"):
         if (values := getattr(result, name)) is not None:
             tables[name] = (values, [result.labels.samples])
+    told: dict[str, Any] = {
+        "mean": partial(of_values, result.labels),
+        "components": partial(of_map, result, what="components (as they are) of", power=0),
+        "scores": of_series(result, "scores of", 1),
+        "explained_variance": of_series(result, "variances of the scores of", 2),
+        "explained_variance_ratio": of_series(result, "shares of the total variance of", 0),
+    }
     attributes = {"method": result.method, "n_samples": result.n_samples}
     if result.method == "GenotypePCA":
         tables |= genotype_tables(result, component)
         attributes["n_features_used"] = result.n_features_used
-    dataset = to_dataset(tables, attributes)
-    for name in {"mean", "mean_", *(f"mean_{v}" for v in features.parts)}:
-        if name in dataset.data_vars:
-            dataset[name].attrs.update(result.labels.attrs_of(name.removeprefix("mean_")))
-    return dataset
+    return to_dataset(tables, attributes, told)

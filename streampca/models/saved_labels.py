@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Labels
+from streampca.matrix import AxisLabels, Labels, Preprocessing
 from streampca.matrix.columns import textual
 
 DATES = "microseconds since 2000-01-01"
@@ -23,13 +23,17 @@ def labels_to_saved(labels: Labels) -> tuple[dict[str, Array], dict[str, Any]]:
     for name in ("samples", "features"):
         columns, saved[name] = axis_to_saved(getattr(labels, name), name)
         arrays |= columns
+    if labels.preprocessing:
+        columns, saved["preprocessing"] = labels.preprocessing.to_saved()
+        arrays |= columns
     return arrays, saved
 
 
 def labels_from_saved(saved: Mapping[str, Any], arrays: dict[str, Array]) -> Labels:
     """The inverse of ``labels_to_saved``; takes its arrays out of ``arrays``."""
     samples, features = (axis_from_saved(saved[n], n, arrays) for n in ("samples", "features"))
-    return Labels(samples, features, saved.get("name"), saved.get("attrs", {}))
+    steps = Preprocessing.from_saved(saved.get("preprocessing", []), arrays)
+    return Labels(samples, features, saved.get("name"), saved.get("attrs", {}), steps)
 
 
 def axis_to_saved(axis: AxisLabels, name: str) -> tuple[dict[str, Array], dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ import xarray
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels
 
+Attributes = Mapping[str, Any] | Callable[[str | None], Mapping[str, Any]]
+
 LEVELS = "streampca_levels"  # attribute of a stacked dimension: names of its MultiIndex
 
 
@@ -18,7 +20,7 @@ def to_dataarray(
     values: Any,
     axes: Sequence[AxisLabels | tuple[str, Any]],
     name: str | None = None,
-    attrs: Mapping[str, Any] | None = None,
+    attrs: Attributes | None = None,
 ) -> xarray.DataArray | xarray.Dataset:
     """A result with its labels back: stacked dimensions are unstacked again.
 
@@ -26,6 +28,8 @@ def to_dataarray(
     axes : AxisLabels give their dimensions, coordinates and attributes; a pair (name, coord)
         gives one dimension, with the coordinate where that is not None. An axis of several
         variables gives a Dataset of them.
+    attrs : of the array, or a function that has those of each of several variables by its name
+        (None: there is but one).
     """
     for number, axis in enumerate(axes):
         if isinstance(axis, AxisLabels) and axis.parts:
@@ -33,22 +37,26 @@ def to_dataarray(
             for variable, where in axis.slices.items():
                 index = (slice(None),) * number + (where,)
                 own = [*axes[:number], axis.parts[variable], *axes[number + 1 :]]
-                arrays[variable] = to_dataarray(values[index], own, variable, attrs)
+                told = attrs(variable) if callable(attrs) else attrs
+                arrays[variable] = to_dataarray(values[index], own, variable, told)
             return xarray.Dataset(arrays, attrs={"name": name} if name else {})
-    return _unstacked(values, axes, name, dict(attrs or {}))
+    told = attrs(None) if callable(attrs) else attrs
+    return _unstacked(values, axes, name, dict(told or {}))
 
 
 def to_dataset(
     tables: Mapping[str, tuple[np.ndarray[Any, Any], Sequence[AxisLabels]]],
     attrs: Mapping[str, Any],
+    told: Mapping[str, Attributes] | None = None,
 ) -> xarray.Dataset:
     """Several labelled arrays (values and the labels of their axes, by name) as one Dataset.
 
+    told : attributes of the arrays, as :func:`to_dataarray` takes them.
     Along an axis of several variables there is one for each of them: ``components_sst``.
     """
     arrays: dict[str, xarray.DataArray] = {}
     for name, (values, axes) in tables.items():
-        made = to_dataarray(values, axes, name)
+        made = to_dataarray(values, axes, name, (told or {}).get(name))
         if isinstance(made, xarray.Dataset):
             arrays |= {f"{name}_{variable}": one for variable, one in made.data_vars.items()}
         else:

@@ -65,6 +65,8 @@ def write_elements(root: Any, elements: Mapping[str, Any], overwrite: bool) -> N
                 parent.create_group(folder).attrs.update(DICT)
             parent = parent[folder]
         _write(parent, name, value)
+        if parent.attrs.get("encoding-type") == "dataframe":
+            _note_column(parent, name)
 
 
 def refuse_elements(root: Any, paths: Iterable[str], overwrite: bool) -> list[str]:
@@ -106,6 +108,15 @@ def _write(group: Any, name: str, value: Any) -> None:
     else:
         made = group.create_dataset(name, data=value if kind == "string" else array)
     made.attrs.update({"encoding-type": kind, "encoding-version": VERSION})
+
+
+def _note_column(frame: Any, name: str) -> None:
+    """Enter a new column of a data frame into the order of its columns."""
+    known = [str(one) for one in frame.attrs.get("column-order", ())]
+    if name in known:
+        return
+    order: Any = [*known, name]
+    frame.attrs["column-order"] = order if isinstance(frame, zarr.Group) else np.array(order, "O")
 
 
 def _chunks(array: np.ndarray[Any, Any]) -> tuple[int, ...]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import zarr
@@ -103,6 +106,75 @@ def test_chosen_features_find_their_rows(target: str) -> None:
     assert not pcs[np.arange(12) % 3 != 1].any()
 
 
+@contextmanager
+def reading(path: str) -> Iterator[Any]:
+    """The root, closed afterwards, so that it can be written to."""
+    root = opened(path)
+    yield root
+    if path.endswith(".h5ad"):
+        root.close()
+
+
+def column(root: Any, name: str) -> Any:
+    """A column of var with what anndata needs to read it."""
+    order = [str(one) for one in root["var"].attrs["column-order"]]
+    assert name in order
+    assert root[f"var/{name}"].attrs["encoding-type"] == "array"
+    assert root[f"var/{name}"].dtype == np.bool_
+    return root[f"var/{name}"][...]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_highly_variable_genes_are_written_as_scanpy_writes_them(target: str, named: bool) -> None:
+    counts = streampca.open(target) if named else scipy.sparse.csr_array(X)
+    logs = streampca.preprocess.log1p(streampca.preprocess.normalize_total(counts))
+    genes = streampca.preprocess.highly_variable(logs, n_top=5, n_bins=2)
+    used = genes.highly_variable
+    model = streampca.PCA(2).fit(genes.of(logs))
+    streampca.write_anndata(model, target, target)  # raw counts: prepared as in the fit
+    root = opened(target)
+    np.testing.assert_array_equal(column(root, "highly_variable"), used)
+    pcs = root["varm/PCs"][...]
+    np.testing.assert_array_equal(pcs[used], model.components_.T)
+    assert pcs.shape == (12, 2)
+    assert not pcs[~used].any()
+    params = root["uns/pca/params"]
+    assert bool(params["use_highly_variable"][()]) is True
+    assert np.asarray(params["mask_var"]).item() in ("highly_variable", b"highly_variable")
+    np.testing.assert_allclose(root["obsm/X_pca"][...], model.transform(genes.of(logs)), atol=1e-6)
+    np.testing.assert_array_equal(streampca.open(target).read(0, 0, 40), X)
+    assert list(streampca.open(target).labels.features.names()) == VAR.tolist()
+
+
+def test_the_column_of_genes_is_kept_replaced_or_left_out(target: str) -> None:
+    matrix = streampca.open(target)
+    genes = streampca.preprocess.highly_variable(streampca.preprocess.log1p(matrix), n_top=5)
+    model = streampca.PCA(2).fit(genes.of(matrix))
+    streampca.write_anndata(model, target, matrix, mask_var=None)
+    with reading(target) as root:
+        assert "highly_variable" not in root["var"]
+        assert bool(root["uns/pca/params/use_highly_variable"][()]) is False
+        assert "mask_var" not in root["uns/pca/params"]
+    streampca.write_anndata(model, target, matrix, key_added="first")
+    streampca.write_anndata(model, target, matrix, key_added="again")  # the same column: kept
+    four = streampca.matrix.select(matrix, features=np.arange(12) < 4)
+    fewer = streampca.PCA(2).fit(four)
+    with pytest.raises(InvalidInputError, match="5 features, and the fit used 4, not the same"):
+        streampca.write_anndata(fewer, target, four, key_added="no", mask_var="highly_variable")
+    streampca.write_anndata(fewer, target, four, key_added="plain")
+    streampca.write_anndata(fewer, target, four, key_added="panel", mask_var="panel")
+    with reading(target) as root:
+        assert "no" not in root["obsm"]
+        np.testing.assert_array_equal(column(root, "panel"), np.arange(12) < 4)
+        np.testing.assert_array_equal(column(root, "highly_variable"), genes.highly_variable)
+        for name in ("plain", "panel"):
+            assert bool(root[f"uns/{name}/params/use_highly_variable"][()]) is False
+    streampca.write_anndata(fewer, target, four, mask_var="highly_variable", overwrite=True)
+    with reading(target) as root:
+        np.testing.assert_array_equal(column(root, "highly_variable"), np.arange(12) < 4)
+        assert bool(root["uns/pca/params/use_highly_variable"][()]) is True
+
+
 def memory() -> Any:
     return SimpleNamespace(obs_names=OBS, var_names=VAR, obsm={}, varm={}, uns={})
 
@@ -116,6 +188,20 @@ def test_an_object_in_memory() -> None:
     np.testing.assert_array_equal(adata.uns["pca"]["variance"], model.explained_variance_)
     with pytest.raises(InvalidInputError, match="X_pca, PCs, pca is there already"):
         streampca.write_anndata(model, adata, X)
+    adata.var = pd.DataFrame(index=VAR)
+    genes = streampca.preprocess.highly_variable(np.log1p(X), n_top=5)
+    model = streampca.PCA(2).fit(genes.of(X))
+    streampca.write_anndata(model, adata, X, overwrite=True)
+    assert adata.uns["pca"]["params"]["use_highly_variable"] is True
+    np.testing.assert_array_equal(adata.var["highly_variable"], genes.highly_variable)
+    np.testing.assert_array_equal(adata.varm["PCs"][genes.highly_variable], model.components_.T)
+    adata.var["highly_variable"] = False
+    with pytest.raises(InvalidInputError, match="is there already with 0 features"):
+        streampca.write_anndata(model, adata, X, key_added="other")
+    assert "other" not in adata.obsm
+    adata.var["highly_variable"] = "text"
+    with pytest.raises(InvalidInputError, match="no booleans; use another mask_var="):
+        streampca.write_anndata(model, adata, X, overwrite=True)
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(target: str) -> None:

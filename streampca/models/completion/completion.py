@@ -150,10 +150,9 @@ class Completion(LinearModel):
         solve = self._solver_of_rows()
         k = len(solve.roots)
         if out is None and is_dask_array(X) and X.ndim == 2 and dim in (None, 0):
-            self._check_width(X.shape)
-            absent = self.absent == "missing"
-            apply = partial(solve.apply, missing_value=self.missing_value, absent=absent)
-            return map_rows(X, apply, k, score_dtype(X.dtype))
+            absent, code = self.absent == "missing", self.missing_value
+            apply = partial(solve.apply, missing_value=code, absent=absent)
+            return map_rows(X, self._of_raw(X, apply, code), k, score_dtype(X.dtype))
         matrix = self._observed(self._matrix(X, dim, remove))
         rows, dtype = self._mapped("transform", matrix, solve), score_dtype(matrix.dtype)
         if out is not None:

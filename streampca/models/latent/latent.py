@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from streampca.models.latent.rows import BARTLETT, FactorScores, LatentLikelihoo
 from streampca.models.linear import LinearModel
 from streampca.models.mapped_rows import plan_one_pass
 from streampca.models.projection import BackProjection
+from streampca.models.value_attributes import of_values
 from streampca.passes import PassCost, easier_axis, pass_spec, run
 from streampca.sources import counted
 
@@ -224,4 +226,9 @@ class LatentModel(LinearModel):
             return rows
         from streampca.sources.labelled_results import to_dataarray
 
-        return to_dataarray(rows, [AxisLabels.plain("sample", count), features], "sample")
+        return to_dataarray(
+            rows,
+            [AxisLabels.plain("sample", count), features],
+            "sample",
+            partial(of_values, result.labels),
+        )

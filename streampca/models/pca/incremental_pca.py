@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,13 +12,14 @@ import numpy as np
 from streampca.accumulators import Scatter, TruncatedFactor
 from streampca.errors import InvalidInputError, SourceError, not_fitted
 from streampca.kernels import Array, reciprocal
-from streampca.matrix import AxisLabels, Labels
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features
 from streampca.models.fitted import Resolution, freedom
 from streampca.models.given import resolve_given
 from streampca.models.linear import LinearModel
+from streampca.models.new_rows import prepared
 from streampca.models.pca.append_plan import plan_append
 from streampca.models.pca.incremental_state import (
     blank_state,
@@ -26,13 +28,14 @@ from streampca.models.pca.incremental_state import (
     state_kind,
 )
 from streampca.models.pca.solve import solve_accumulator
-from streampca.models.saved_labels import axis_from_saved, axis_to_saved
+from streampca.models.saved_labels import axis_to_saved, labels_from_saved, labels_to_saved
 from streampca.passes import PassCost, check_workers, find_client, run
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted
 from streampca.store import read_bundle, write_bundle
 
 NOT_KEPT = ("scheduler", "progress", "checkpoint")
+NO_SAMPLES = AxisLabels.plain("sample", 0)
 
 
 class IncrementalPCA(LinearModel):
@@ -124,6 +127,7 @@ class IncrementalPCA(LinearModel):
         where = self._dim_for(X) if seen and dim is None else dim
         X = counted(X)
         matrix = as_matrix(X, dim=where, missing_value=self.missing_value)
+        matrix = self._prepared_batch(matrix) if seen else matrix
         check_appending(self.get_params(), matrix.shape)
         weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
         blank = self._blank()
@@ -150,8 +154,9 @@ class IncrementalPCA(LinearModel):
         else:
             self.n_features_in_ = matrix.shape[1]
             self._accumulator, self._resolution, self.dim_ = done, resolution, dim
-            samples = matrix.labels.samples  # their dimensions only: batches have rows of their own
-            self._labels = Labels(AxisLabels(samples.dims, samples.sizes), matrix.labels.features)
+            labels = matrix.labels  # dimensions of samples only: batches have rows of their own
+            samples = AxisLabels(labels.samples.dims, labels.samples.sizes)
+            self._labels = replace(labels, samples=samples)
             self.cost_: list[PassCost] = []
         self.cost_ += execution.costs
         self._solved = None
@@ -175,17 +180,19 @@ class IncrementalPCA(LinearModel):
 
         Returns the certified loss: a bound on the error that the subtraction leaves in any
         variance, relative to the largest variance that remains. Forgetting all rows leaves an
-        unfitted model. Needs state="scatter" and missing="raise". Raises InvalidInputError where
-        those rows cannot have been taken in.
+        unfitted model. Needs state="scatter" and missing="raise".
+
+        Raises InvalidInputError, and changes nothing, where count, sums or squares show that those
+        rows are not among the ones taken in, or were forgotten before. They cannot show it where
+        enough rows like those remain: see ``Scatter.forget``. Keep account of what was forgotten.
         """
         mine, theirs = self._require_state(), other._require_state()
         if not isinstance(mine, Scatter) or not isinstance(theirs, Scatter):
             raise InvalidInputError("forget needs IncrementalPCA(state='scatter', missing='raise')")
         self._check_names(other)
-        kept = mine.copied()
-        loss = kept.forget(theirs)
-        self._accumulator, self._solved = kept, None
-        if kept.count == 0:
+        loss = mine.forget(theirs)  # all of it, or nothing
+        self._solved = None
+        if mine.count == 0:
             self._reset()
         self.forget_loss_ = loss
         return loss
@@ -270,7 +277,7 @@ class IncrementalPCA(LinearModel):
     def state_to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """(arrays, JSON-ready document) of the state, for a bundle."""
         arrays = {f"state-{k}": v for k, v in self._require_state().state().items()}
-        columns, features = axis_to_saved(self._labels.features, "features")
+        columns, labels = labels_to_saved(replace(self._labels, samples=NO_SAMPLES))
         settings = {k: v for k, v in self.get_params().items() if k not in NOT_KEPT}
         document = {
             "kind": "incremental state",
@@ -278,7 +285,8 @@ class IncrementalPCA(LinearModel):
             "eps": self._resolution.eps,
             "work_dtype": str(self._resolution.work),
             "sample_dims": list(self._sample_dims()),
-            "features": features,
+            "features": labels.pop("features"),
+            "values": {name: told for name, told in labels.items() if name != "samples"},
         }
         return arrays | columns, document
 
@@ -294,12 +302,7 @@ class IncrementalPCA(LinearModel):
         model._accumulator = model._blank().from_state(state)
         p = len(model._accumulator.mean)
         dims = tuple(document.get("sample_dims", ["sample"]))
-        if "features" in document:
-            features = axis_from_saved(document["features"], "features", arrays)
-        else:  # as versions before kept them
-            names = list(arrays["features"]) if "features" in arrays else None
-            features = AxisLabels.plain("feature", p, names)
-        model._labels = Labels(AxisLabels(dims, (0,) * len(dims)), features)
+        model._labels = _labels_of(document, arrays, p, AxisLabels(dims, (0,) * len(dims)))
         if "dtype" in document:  # as version 0.1.0 wrote it
             model._resolution = Resolution.of(np.dtype(document["dtype"]))
         else:
@@ -341,6 +344,35 @@ class IncrementalPCA(LinearModel):
         if len(mine) != len(theirs):
             raise InvalidInputError(f"{len(theirs)} features cannot join {len(mine)}")
         check_same_features(theirs, mine)
+        here, there = self._labels.preprocessing, other._labels.preprocessing
+        if (left := here.after(there)) is None or left:
+            raise InvalidInputError(
+                f"the rows of the two were not preprocessed alike ({here}; {there}). Fit one "
+                "preprocessor, and give both models what it makes: weighting.transform(X)"
+            )
+
+    def _prepared_batch(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
+        """A further batch, preprocessed as the first one was."""
+        steps = self._labels.preprocessing
+        if matrix.preprocessing and not steps:
+            raise InvalidInputError(
+                f"this batch was preprocessed ({matrix.preprocessing}), those before were not. "
+                "Give all of them what one fitted preprocessor makes: weighting.transform(X)"
+            )
+        limits = {name: getattr(self, name) for name in ("memory_limit", "scheduler", "progress")}
+        return prepared(matrix, steps, self.n_features_in_, **limits)
 
     def _feature_labels(self) -> AxisLabels:
         return self._labels.features
+
+
+def _labels_of(
+    document: dict[str, Any], arrays: dict[str, Array], p: int, samples: AxisLabels
+) -> Labels:
+    """Labels of a saved state; takes their arrays out of ``arrays``."""
+    if "features" not in document:  # as versions before kept them
+        names = list(arrays["features"]) if "features" in arrays else None
+        return Labels(samples, AxisLabels.plain("feature", p, names))
+    saved = {"samples": axis_to_saved(NO_SAMPLES, "samples")[1], "features": document["features"]}
+    labels = labels_from_saved(saved | document.get("values", {}), arrays)
+    return replace(labels, samples=samples)

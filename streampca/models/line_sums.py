@@ -1,0 +1,95 @@
+"""Statistics of all columns and sums of all rows of a matrix, each by one planned pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import FeatureProjection, Moments
+from streampca.kernels import Array, ColumnStats
+from streampca.matrix import Block, ChunkedMatrix
+from streampca.passes import Candidate, Execution, PassSpec, make_plan, pass_spec, run
+from streampca.store import MemorySink
+
+
+def column_stats(
+    matrix: ChunkedMatrix, name: str = "columns", *, memory_limit: int | str | None = None,
+    scheduler: Any = None, progress: Any = None,
+) -> ColumnStats:  # fmt: skip
+    """Statistics of all columns: one pass along the axis that takes the least memory."""
+    specs = [pass_spec(name, matrix, axis, [Moments()], stored=True) for axis in (0, 1)]
+    plan, execution = _planned(matrix, name, specs, memory_limit, scheduler, progress)
+    done = run(plan.passes[0], matrix, accumulators={"columns": Moments()}, execution=execution)
+    stats: ColumnStats = done["columns"].columns()
+    return stats
+
+
+def row_sums(
+    matrix: ChunkedMatrix, *, squares: bool = False, memory_limit: int | str | None = None,
+    scheduler: Any = None, progress: Any = None,
+) -> Array:  # fmt: skip
+    """(n,) sums of the observed cells of every row, or of their squares: one pass."""
+    name, (n, p) = "row sums", matrix.shape
+    ones = np.ones((1, p))
+    by_features = FeatureProjection(components="ones", center=None, width=1)
+    sink, total = MemorySink(n, 1), RowTotal(squares)
+    specs = [
+        PassSpec(name, 0, 0, 0, scratch=lambda length: 32 * length, kept_nbytes=8 * n, stored=True),
+        pass_spec(name, matrix, 1, [by_features], kept_nbytes=8 * p, stored=True),
+    ]
+    plan, execution = _planned(matrix, name, specs, memory_limit, scheduler, progress)
+    one = plan.passes[0]
+    if one.axis == 0:
+        run(one, matrix, maps={"sums": total}, sinks={"sums": sink}, execution=execution)
+        return sink.values[:, 0]
+    done = run(one, matrix, accumulators={"sums": by_features}, operands={"ones": ones},
+               execution=execution)["sums"]  # fmt: skip
+    return np.array(done.norms if squares else done.projected()[:, 0])
+
+
+def _planned(
+    matrix: ChunkedMatrix, name: str, specs: list[PassSpec], memory_limit: Any, scheduler: Any,
+    progress: Any,
+) -> tuple[Any, Execution]:  # fmt: skip
+    """The plan of one pass, along the axis that fits better, and how to run it."""
+    plans = [make_plan(matrix, name, [Candidate(name, "", (spec,))]) for spec in specs]
+    best = 0 if plans[0].peak_nbytes <= 1.5 * plans[1].peak_nbytes else 1
+    plan = make_plan(matrix, name, [Candidate(name, "", (specs[best],))], memory_limit)
+    plan.check_machine()
+    return plan, Execution.of(plan, scheduler, progress)
+
+
+def totals(stats: ColumnStats) -> Array:
+    """(p,) sums of the observed cells."""
+    return np.asarray((stats.mean + stats.mean_low) * stats.weight)
+
+
+def row_sums_in_memory(matrix: ChunkedMatrix, squares: bool) -> Array:
+    """(n,) as :func:`row_sums`, of rows that lie in memory: no pass."""
+    n = matrix.shape[0]
+    block = Block(matrix.read(0, 0, n), 0, 0, n, missing_value=matrix.missing_value)
+    return RowTotal(squares)(block)[:, 0]
+
+
+@dataclass(frozen=True)
+class RowTotal:
+    """Sums of the rows of a block of samples, or of their squares, as a map."""
+
+    squares: bool
+
+    def __call__(self, block: Block) -> Array:
+        p = block.shape[1]
+        if block.sparse:
+            entries = block.entries
+            return (
+                entries.row_norms()[:, None] if self.squares else entries.product(np.ones((p, 1)))
+            )
+        out = np.empty((block.length, 1))
+        for tile in block.tiles(block.work_dtype):
+            z = tile.values
+            part = slice(tile.start - block.start, tile.stop - block.start)
+            total = np.einsum("ij,ij->i", z, z, dtype=np.float64) if self.squares else None
+            out[part, 0] = z.sum(axis=1, dtype=np.float64) if total is None else total
+        return out
