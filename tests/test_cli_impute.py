@@ -45,13 +45,14 @@ def test_completes_saves_and_reports(tmp_path: Path, ratings: Any, capsys: Any) 
     completed = zarr.open_array(out["full.zarr"])[...]
     seen = ~np.isnan(x)
     np.testing.assert_array_equal(completed[seen], x[seen])
-    np.testing.assert_allclose(completed, whole, atol=0.5)
+    np.testing.assert_allclose(completed, np.clip(whole, *model.bounds_), atol=0.1)
     np.testing.assert_array_equal(completed, model.impute(x))
     assert zarr.open_array(out["scores.zarr"]).shape == (120, model.best_rank_)
     assert main(command) == 65  # the outputs exist already
     assert main([*command, "--overwrite", "--json", "--init", out["model"]]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert [one["rank"] for one in said["candidates"]] == [1, 2, 3]
+    assert [one["rank"] for one in said["candidates"]] == [0] + 5 * [1] + 5 * [2] + 5 * [3]
+    assert said["bounds"] == [np.nanmin(x), np.nanmax(x)]
     assert main(["info", out["model"]]) == 0
     picture = tmp_path / "curve.png"
     assert main(["plot", out["model"], "--kind", "validation", "-o", str(picture)]) == 0
@@ -65,11 +66,35 @@ def test_ratings_by_a_config_file(tmp_path: Path, ratings: Any, capsys: Any) -> 
     assert main(["impute", "--config", str(tmp_path / "impute.yaml"), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["method"] == "SoftImpute"
-    assert len(said["candidates"]) == 4
+    assert [(one["rank"], one["penalty"]) for one in said["candidates"]] == [
+        (0, 0.0), (2, 0.1), (2, 2.0), (3, 0.1), (3, 2.0),
+    ]  # fmt: skip
     assert main(["impute", str(tmp_path / "x.mtx"), "--plan", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["solver"] == "als"
     assert main(["impute", str(tmp_path / "x.mtx"), "--ridge", "1", "--lambda", "1"]) == 65
     assert "choose one" in capsys.readouterr().err
+
+
+def test_bounds_and_centres(tmp_path: Path, ratings: Any, capsys: Any) -> None:
+    x, _ = ratings
+    hole = np.isnan(x)
+    for given, low, high in ((["-0.5", "2"], -0.5, 2.0), (["observed"], x[~hole].min(),
+                                                          x[~hole].max())):  # fmt: skip
+        out = str(tmp_path / f"{given[0]}.zarr")
+        command = ["impute", str(tmp_path / "x.zarr"), "--rank", "2", "--completed", out]
+        assert main([*command, "--bounds", *given, "-q"]) == 0
+        filled = zarr.open_array(out)[...][hole]
+        assert low <= filled.min()
+        assert filled.max() <= high
+    assert (filled.min() == low) | (filled.max() == high)
+    assert main(["impute", str(tmp_path / "x.zarr"), "--bounds", "none", "--json", "--lambda",
+                 "auto", "--center", "biases", "-r", "0"]) == 0  # fmt: skip
+    said = json.loads(capsys.readouterr().out)
+    assert (said["bounds"], said["rank"], said["method"]) == (None, 0, "SoftImpute")
+    for wrong in (["1"], ["5", "1"], ["low", "high"]):
+        assert main(["impute", str(tmp_path / "x.zarr"), "--bounds", *wrong]) == 65
+        assert "bounds" in capsys.readouterr().err
+    assert main(["impute", str(tmp_path / "x.zarr"), "--no-center", "--center", "biases"]) == 65
 
 
 def test_the_config_file_that_comes_with_it_is_understood(tmp_path: Path, capsys: Any) -> None:

@@ -117,6 +117,14 @@ def test_ratings_are_never_made_dense(tmp_path: Path, more: dict[str, Any]) -> N
     assert found["passes"] == 6
 
 
+def test_candidates_and_biases_stay_under_their_plan(tmp_path: Path) -> None:
+    tiny = ratings(tmp_path / "t.npz", 300, 20, 2000)
+    for path in (ratings(tmp_path / "x.npz", 60_000, 5_000, 1_000_000),
+                 dense(tmp_path / "x.zarr", 24_000, 400)):  # fmt: skip
+        found = measured(path, tiny, rank=[2, 4, 8], ridge="auto", more={"validation": 0.05})
+        assert found["passes"] == 6
+
+
 def test_factors_that_do_not_fit_go_to_a_scratch_store(tmp_path: Path) -> None:
     path, tiny = dense(tmp_path / "x.zarr", 300_000, 24, 10_000), dense(tmp_path / "t.zarr", 300, 9)
     found = measured(path, tiny, solver="impute", limit="200MiB", rank=20)

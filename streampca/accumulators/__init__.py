@@ -17,6 +17,7 @@ from streampca.accumulators.r_factor import RFactor
 from streampca.accumulators.reconstruction import Reconstruction
 from streampca.accumulators.row_information import RowInformation
 from streampca.accumulators.row_missing import RowMissing
+from streampca.accumulators.row_spread import RowSpread
 from streampca.accumulators.scatter import Scatter
 from streampca.accumulators.scatter_imputed import MeanImputedScatter
 from streampca.accumulators.subspace_step import SubspaceStep
@@ -43,6 +44,7 @@ __all__ = [
     "Reconstruction",
     "RowInformation",
     "RowMissing",
+    "RowSpread",
     "Scatter",
     "SubspaceStep",
     "TruncatedFactor",

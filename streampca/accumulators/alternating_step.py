@@ -35,6 +35,10 @@ class AlternatingStep(Accumulator):
     block's lines, for a sink.
 
     ranks, ridges : of the candidates, which share the reading.
+    biases : of every candidate the ridge of its biases of lines, or None: it has none. With biases
+        z_ij = u_i'v_j + a_i + b_j; factors are wider by two: those of a line are (u_i, a_i, 1),
+        those across (v_j, 1, b_j). The 1 of a line is fixed, and so is the 1 across; the equations
+        are those of (v_j, b_j). Samples are the lines; "row_scale" multiplies the 1 as with means.
     means : the equations are those of V and a mean m_j beside it, z_j = U v_j + m_j: the factors of
         every line are followed by a 1, or where "row_scale" stands beside samples by what that has
         made of it.
@@ -47,9 +51,10 @@ class AlternatingStep(Accumulator):
     alternating least squares", section 2, with each factor solved for exactly.
     """
 
-    settings = ("streamed", "ranks", "ridges", "means")
+    settings = ("streamed", "ranks", "ridges", "means", "biases")
     fields = (
-        "left", "right", "gram", "sums", "squares", "cells", "lines", "residual", "singular",
+        "left", "right", "gram", "sums", "squares", "cells", "lines", "seen", "residual",
+        "singular",
     )  # fmt: skip
     makes = ("u",)
 
@@ -60,15 +65,19 @@ class AlternatingStep(Accumulator):
         ranks: tuple[int, ...],
         ridges: tuple[float, ...],
         means: bool = False,
+        biases: tuple[float, ...] | None = None,
     ) -> None:
         self.axis = self.streamed = streamed  # type: ignore[misc]
         self.ranks, self.ridges, self.means = tuple(ranks), tuple(ridges), means
+        self.biases = None if biases is None else tuple(biases)
+        self.widths = tuple(r + 2 * (biases is not None) for r in self.ranks)
         self._left, self._right = OpenSum(), OpenSum()
         self.gram: Any = None  # (R, R) U'U
         self.sums: Any = None  # (R,) U'1, and as in all below with means h for 1
         self.squares = 0.0  # sum of z^2 over the observed cells
         self.cells = 0
         self.lines = 0.0  # h'h
+        self.seen = 0.0  # h'h over the lines that observe anything; with biases alone
         self.residual: Any = None  # (candidates,) |W (Z - U V')|^2
         self.singular: Any = None  # (candidates,) lines of fewer independent observations than r
 
@@ -97,7 +106,7 @@ class AlternatingStep(Accumulator):
 
     def update(self, block: Any) -> None:
         self._check(block)
-        v, total = block["v"], sum(self.ranks)
+        v, total = block["v"], sum(self.widths)
         m = block.shape[1 - block.axis]
         if v.shape != (m, total):
             raise InvalidInputError(f"the operand v is {v.shape}; this block needs {(m, total)}")
@@ -107,7 +116,7 @@ class AlternatingStep(Accumulator):
 
     def _begin(self) -> None:
         if self.gram is None:
-            total = sum(self.ranks)
+            total = sum(self.widths)
             self.gram, self.sums = np.zeros((total, total)), np.zeros(total)
             self.residual = np.zeros(len(self.ranks))
             self.singular = np.zeros(len(self.ranks), np.int64)
@@ -122,9 +131,10 @@ class AlternatingStep(Accumulator):
         out, buffer = np.empty((block.length, v.shape[1]), dtype), None
         for tile in observed_tiles(block):
             x = np.empty((v.shape[1], len(tile.z)))
+            ones = self._ones(block, tile.start, len(tile.z))
             for c, part in enumerate(self.parts):
-                x[part] = self._solve(c, v[:, part], products[c], tile)
-            u, ones = x.astype(dtype), self._ones(block, tile.start, len(tile.z))
+                x[part] = self._solve_tile(c, v[:, part], products[c], tile, ones)
+            u = x.astype(dtype)
             self._add_grams(u.astype(np.float64), ones)
             self.squares += tile.squares
             self.cells += tile.cells
@@ -135,17 +145,32 @@ class AlternatingStep(Accumulator):
             out[tile.start - block.start :][: len(tile.z)] = u.T
         return out
 
-    def _solve(self, c: int, v: Array, products: Array, tile: Any) -> Array:
-        """(r, lines) the factors of the lines of a tile for candidate c."""
+    def _solve_tile(self, c: int, v: Array, products: Array, tile: Any, ones: Array) -> Array:
+        """(width, lines) the factors of the lines of a tile for candidate c."""
         if tile.w is None:
             lines = len(tile.z)
             left = np.broadcast_to(packed_gram(v), (packed_length(v.shape[1]), lines))
         else:
             left = products @ tile.w.T
         right = v.T @ tile.z.T
-        x, singular = solve_packed(left, right, self.ridges[c], resolution(v.dtype))
+        return self._solve(c, left, right, ones, floor=resolution(v.dtype))
+
+    def _solve(self, c: int, left: Array, right: Array, ones: Array, **how: Any) -> Array:
+        """(width, lines) the factors of some lines, from the equations of all of v."""
+        if self.biases is None:
+            x, singular = solve_packed(left, right, self.ridges[c], **how)
+            self.singular[c] += len(singular)
+            return x
+        free = self.ranks[c] + 1
+        fixed = left[packed_length(free) :][:free]
+        ridge = np.append(np.full(free - 1, self.ridges[c]), self.biases[c])
+        left = left[: packed_length(free)]
+        x, singular = solve_packed(left, right[:free] - fixed * ones, ridge, **how)
         self.singular[c] += len(singular)
-        return x
+        if c == 0:
+            observing = left[-1] > 0
+            self.seen += float(ones[observing] @ ones[observing])
+        return np.vstack([x, ones])
 
     def _add_right(
         self, into: Array, u: Array, v: Array, tile: Any, ones: Array, buffer: Array
@@ -188,13 +213,12 @@ class AlternatingStep(Accumulator):
         x, ones = np.empty((v.shape[1], lines)), self._ones(block, block.start, lines)
         first = 0
         for c, (part, wide) in enumerate(zip(self.parts, side_by_side(self.across), strict=True)):
-            factors, ridge = np.ascontiguousarray(v[:, part], np.float64), self.ridges[c]
+            factors = np.ascontiguousarray(v[:, part], np.float64)
             for start in range(0, lines, LINES):
                 some = observed.indptr[start : start + LINES + 1]
                 left, right = line_equations(z, observed.indices, some, factors)
-                found, singular = solve_packed(left, right, ridge, compiled=True)
-                x[part, start : start + LINES] = found
-                self.singular[c] += len(singular)
+                here = ones[start : start + LINES]
+                x[part, start : start + LINES] = self._solve(c, left, right, here, compiled=True)
             last = first + packed_length(self.across[c])
             rest = residuals(z, *places, factors, x[part])
             self.residual[c] += float(rest @ rest)
@@ -213,24 +237,27 @@ class AlternatingStep(Accumulator):
 
     def _ones(self, block: Any, start: int, lines: int) -> Array:
         """(lines,) by what the mean of a column is multiplied in these lines."""
-        spread = block.arrays.get("row_scale") if self.means else None
+        alike = self.means or self.biases is not None
+        spread = block.arrays.get("row_scale") if alike else None
         if spread is None:
             return np.ones(lines)
         return np.asarray(1.0 / spread[start - block.start :][:lines])
 
     def _with_one(self, u: Array, ones: Array) -> Array:
-        """Factors (r, lines), with ones below them where means are solved for too."""
+        """Factors (r, lines), with ones below them where means or biases are solved for too."""
+        if self.biases is not None:
+            return np.vstack([u[:-2], u[-1:]])
         return np.vstack([u, ones.astype(u.dtype)]) if self.means else u
 
     @property
     def parts(self) -> list[slice]:
         """Where each candidate's factors lie."""
-        return side_by_side(self.ranks)
+        return side_by_side(self.widths)
 
     @property
     def across(self) -> tuple[int, ...]:
         """Unknowns of one equation across the lines, by candidate."""
-        return tuple(r + self.means for r in self.ranks)
+        return tuple(r + (self.means or self.biases is not None) for r in self.ranks)
 
     @property
     def _packed(self) -> int:
@@ -252,13 +279,14 @@ class AlternatingStep(Accumulator):
         self.gram += other.gram
         self.sums += other.sums
         self.lines += other.lines
+        self.seen += other.seen
         self.squares += other.squares
         self.cells += other.cells
         self.residual += other.residual
         self.singular += other.singular
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        m, total = shape[1 - self.streamed], sum(self.ranks)
+        m, total = shape[1 - self.streamed], sum(self.widths)
         return (self._height() * m + total * total) * 8
 
     def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
@@ -269,7 +297,7 @@ class AlternatingStep(Accumulator):
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         m, tall = shape[1 - self.streamed], self._height()
         tile = min(block_length, max(LINES, TILE_NBYTES // max(4 * m, 1)))
-        factors = 4 * sum(self.ranks) * block_length
+        factors = 4 * sum(self.widths) * block_length
         return 8 * (tall * (m + tile) + factors) + 2 * max(TILE_NBYTES, 8 * m)
 
     def _height(self) -> int:

@@ -14,6 +14,7 @@ from streampca.errors import InvalidInputError
 from streampca.models.completion.task import SOLVERS
 from streampca.store import ZarrSink
 
+CENTERS = {"auto": "auto", "columns": True, "both": "both", "biases": "biases"}
 WORDS = "complete a matrix with holes by a low-rank model; NaN, a code, or what is not stored"
 
 
@@ -31,22 +32,39 @@ def add_commands(commands: Any) -> None:
         nargs="+",
         default=[1],
         metavar="R",
-        help="of the model; several are fitted in the same passes, and held-out cells choose",
+        help="of the model; several are fitted in the same passes, and held-out cells choose; "
+        "with --validation the model without components is always one of them",
     )
     one.add_argument(
-        "--ridge", type=float, nargs="+", metavar="X", help="penalty on the factors (Hard-Impute)"
+        "--ridge",
+        type=_penalty,
+        nargs="+",
+        metavar="X",
+        help="penalty on the factors (Hard-Impute), or auto: with --validation several are tried, "
+        "else none",
     )
     one.add_argument(
         "--lambda",
-        type=float,
+        type=_penalty,
         nargs="+",
         metavar="X",
-        help="lower singular values by this instead: Soft-Impute",
+        help="lower singular values by this instead, or auto: Soft-Impute",
     )
     one.add_argument("--solver", default="auto", choices=SOLVERS)
     one.add_argument("--no-center", action="store_true", help="do not subtract column means")
     one.add_argument(
-        "--center", choices=("columns", "both"), default="columns", help="both: rows too, by turns"
+        "--center",
+        choices=tuple(CENTERS),
+        default="auto",
+        help="columns: their means; biases: of rows and columns, with the factors; both: means of "
+        "both, by turns; auto: biases with --validation, else columns",
+    )
+    one.add_argument(
+        "--bounds",
+        nargs="+",
+        default=["observed"],
+        metavar="X",
+        help="of what is filled in: observed (the least and the largest cell), none, or LOW HIGH",
     )
     one.add_argument("--scale", choices=("none", "std", "both"), default="none")
     one.add_argument(
@@ -121,16 +139,43 @@ def model_of(arguments: argparse.Namespace) -> streampca.HardImpute | streampca.
                      "random_state", "missing_value", "memory_limit", "scheduler", "checkpoint",
                      "scratch")
     }  # fmt: skip
-    if arguments.no_center and arguments.center == "both":
-        raise InvalidInputError("--no-center and --center both contradict each other; choose one")
-    shared["center"] = "both" if arguments.center == "both" else not arguments.no_center
+    if arguments.no_center and arguments.center != "auto":
+        raise InvalidInputError(
+            f"--no-center and --center {arguments.center} contradict each other; choose one"
+        )
+    shared["center"] = False if arguments.no_center else CENTERS[arguments.center]
+    shared["bounds"] = _bounds(arguments.bounds)
     shared["scale"] = None if arguments.scale == "none" else arguments.scale
     shared["progress"] = progress_of(arguments)
     if arguments.init is not None:
         shared["init"] = streampca.load(arguments.init)
     if penalty is not None:
-        return streampca.SoftImpute(arguments.rank, penalty, **shared)
-    return streampca.HardImpute(arguments.rank, ridge=arguments.ridge or 0.0, **shared)
+        return streampca.SoftImpute(arguments.rank, _one_or_list(penalty), **shared)
+    ridge = "auto" if arguments.ridge is None else _one_or_list(arguments.ridge)
+    return streampca.HardImpute(arguments.rank, ridge=ridge, **shared)
+
+
+def _penalty(text: str) -> float | str:
+    """A number, or "auto"."""
+    return text if text == "auto" else float(text)
+
+
+def _one_or_list(penalties: list[float | str]) -> Any:
+    return "auto" if penalties == ["auto"] else penalties
+
+
+def _bounds(given: list[Any]) -> Any:
+    """The parameter: "observed", None, or (low, high). Raises InvalidInputError."""
+    if len(given) == 1 and str(given[0]).lower() in ("observed", "none"):
+        return None if str(given[0]).lower() == "none" else "observed"
+    try:
+        low, high = map(float, given)
+    except ValueError:
+        raise InvalidInputError(
+            f"--bounds {' '.join(map(str, given))}; expected observed, none, or two numbers such "
+            "as --bounds 1 5"
+        ) from None
+    return low, high
 
 
 def _write_scores(model: Any, matrix: Any, arguments: argparse.Namespace) -> None:
@@ -155,7 +200,8 @@ def summary(model: Any) -> dict[str, Any]:
         "passes": last.passes,
         "sweeps": model.n_iter_,
         "turns": model.turns_,
-        "change": max(last.change),
+        "change": last.change[last.chosen],
+        "bounds": model.bounds_,
         "singular_values": result.singular_values.tolist(),
         "candidates": model.validation_,
         "seconds": result.provenance["seconds"],
@@ -166,6 +212,7 @@ def summary(model: Any) -> dict[str, Any]:
 def words(model: Any) -> str:
     """The same, for people."""
     told = summary(model)
+    low_high = "none" if told["bounds"] is None else "{:g} to {:g}".format(*told["bounds"])
     lines = [f"{'rank':>5} {'penalty':>9} {'objective':>12} {'held-out RMSE':>14}"]
     for one in told["candidates"]:
         chosen = (one["rank"], one["penalty"]) == (told["rank"], told["penalty"])
@@ -174,6 +221,7 @@ def words(model: Any) -> str:
             f"{one['rank']:>5} {one['penalty']:>9.4g} {one['objective']:>12.6g} {held:>14}"
             + ("  <" if chosen and len(told["candidates"]) > 1 else "")
         )
+    lines.append(f"predictions are kept within the bounds: {low_high}")
     if told["turns"]:
         lines.append(
             f"{len(told['turns'])} turns for rows and columns; the last one moved their means and "

@@ -52,11 +52,15 @@ def resolution(dtype: np.dtype[np.generic] | type) -> float:
 
 
 def solve_packed(
-    left: Array, right: Array, ridge: float = 0.0, floor: float = 1e-11, compiled: bool = False
+    left: Array,
+    right: Array,
+    ridge: float | Array = 0.0,
+    floor: float = 1e-11,
+    compiled: bool = False,
 ) -> tuple[Array, Array]:
     """(x (r, lines), numbers of the lines whose equations are singular), float64.
 
-    left : (r (r + 1) / 2, lines).  right : (r, lines).
+    left : (r (r + 1) / 2, lines).  right : (r, lines).  ridge : of all unknowns, or (r,) of each.
     floor : pivots below this share of their diagonal count as 0; see :func:`resolution`.
     compiled : factorise by a kernel of Numba, where that is loaded anyhow.
 
@@ -69,7 +73,7 @@ def solve_packed(
     if compiled:
         from streampca.kernels.completion import cholesky_solve as solve
     r, lines = right.shape
-    x = np.empty((r, lines))
+    x, ridge = np.empty((r, lines)), np.reshape(ridge, (-1, 1))
     singular, diagonal = [], [packed_length(i) - 1 for i in range(1, r + 1)]
     for start in range(0, lines, LINES):
         part = slice(start, start + LINES)

@@ -21,8 +21,8 @@ from scipy.special import ndtri
 from streampca.kernels.blas import Array
 from streampca.kernels.splitmix import GOLDEN, mixed
 
-PROBES = 4  # columns of H
-CONFIDENCE = 5.0  # |E v| exceeds so many root mean squares of PROBES values in 3 cases of 1000
+PROBES = 8  # columns of H
+CONFIDENCE = 6.0  # |E v| exceeds so many root mean squares of PROBES values in 6 of a million cases
 SHORT = 32  # terms that are added one after the other
 CHAIN = 512  # those that a BLAS kernel adds one after the other, at most
 PANEL = 128  # terms between two roundings of its result to memory, at least

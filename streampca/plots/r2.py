@@ -59,7 +59,7 @@ def r2(curve: Any, ax: Axes | None = None) -> Axes:
     if lowest < 0:
         drawn.axhline(0.0, color=MUTED, linewidth=0.8)
     drawn.set_ylim(1.05 * lowest if lowest < 0 else 0.0, 1.0)
-    drawn.set_xlim(0, last)
+    drawn.set_xlim(0, max(last, 1))
     drawn.set_xticks(counting_ticks(0, last))
     drawn.set_xlabel("Number of components")
     drawn.set_ylabel("R² (share of variance carried)")

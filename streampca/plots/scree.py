@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streampca.errors import InvalidInputError
 from streampca.plots.canvas import (
     FAINT,
     INK,
@@ -41,6 +42,11 @@ def scree(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
     found = result_of(result)
     count = at_most(SHOWN if n is None else n, found.n_components, "components")
     checked_axes(ax)
+    if not count:
+        raise InvalidInputError(
+            "the result has no components to show; fit with n_components=1 or more. Why a "
+            "completion keeps none, plots.validation shows"
+        )
     shares = found.explained_variance_ratio[:count]
     numbers = np.arange(1, count + 1)
 

@@ -12,6 +12,7 @@ from law_data import Data, Values
 from law_oracles import (
     RIDGES,
     oracle_alternating,
+    oracle_biased,
     oracle_cross,
     oracle_cross_moments,
     oracle_directions,
@@ -23,11 +24,13 @@ from law_oracles import (
     oracle_projection,
     oracle_reconstruction,
     oracle_row_information,
+    oracle_row_spread,
     oracle_scatter,
     oracle_step,
     oracle_truncated,
     oracle_two_way,
     read_alternating,
+    read_biased,
     read_cross_moments,
     read_directions,
     read_feature_posterior,
@@ -60,6 +63,7 @@ from streampca.accumulators import (
     RFactor,
     RowInformation,
     RowMissing,
+    RowSpread,
     Scatter,
     SubspaceStep,
     TruncatedFactor,
@@ -280,6 +284,19 @@ CASES = [
             axis=axis,
         )
         for axis in (0, 1)
+    ),
+    Case(
+        "AlternatingStep-biases",
+        lambda: AlternatingStep(streamed=0, ranks=(0,), ridges=(0.0,), biases=RIDGES[:1]),
+        read_biased,
+        oracle_biased,
+    ),
+    Case(
+        "RowSpread",
+        RowSpread,
+        lambda a: a.sums()._asdict(),
+        oracle_row_spread,
+        by_row=("rows", "cells", "cells_squared", "mean", "between"),
     ),
     *(
         Case(

@@ -358,6 +358,50 @@ def oracle_alternating(axis: int, d: Data) -> Values:
     }
 
 
+def read_biased(a: AlternatingStep) -> dict[str, Any]:
+    values = read_alternating(a)
+    return values | {"seen": a.state()["seen"]}
+
+
+def oracle_biased(d: Data) -> Values:
+    """Without components: a_i given the second column of q, across, and then b_j's equations."""
+    z, seen, q = lines_of(d, 0)
+    along, fixed = q.T
+    over = seen @ along**2 + RIDGES[0]
+    a = (z @ along - seen @ (along * fixed)) / over
+    most = (abs(z) @ abs(along) + seen @ abs(along * fixed)) / over
+    rest = seen * (z - np.outer(a, along) - fixed)
+    size = seen * (abs(z) + np.outer(most, abs(along)) + abs(fixed))
+    u = np.column_stack([a, np.ones(len(a))])
+    greatest = np.column_stack([most, np.ones(len(a))])
+    return {
+        "left": (seen.sum(axis=0)[None], 0),
+        "right": (rest.sum(axis=0)[None], 1.0 + size.sum(axis=0)[None]),
+        "gram": (u.T @ u, 1.0 + greatest.T @ greatest),
+        "sums": (u.sum(axis=0), 1.0 + greatest.sum(axis=0)),
+        "squares": (np.sum(z**2), 1.0 + np.sum(z**2)),
+        "cells": (seen.sum(), 0),
+        "residual": ([np.sum(rest**2)], 1.0 + np.sum(size**2)),
+        "seen": (np.count_nonzero(seen.any(axis=1)), 0),
+    }
+
+
+def oracle_row_spread(d: Data) -> Values:
+    x, seen, _ = lines_of(dataclasses.replace(d, weights=np.ones(len(d.x))), 0)
+    count = seen.sum(axis=1)
+    each = d.weights * count
+    means = x.sum(axis=1) / np.maximum(count, 1)
+    mean = float(each @ means / each.sum()) if each.any() else 0.0
+    largest = 1.0 + np.abs(x).max(initial=0.0)
+    return {
+        "rows": (d.weights[count > 0].sum(), d.weights.sum()),
+        "cells": (each.sum(), each.sum()),
+        "cells_squared": (each @ count, each @ count),
+        "mean": (mean, largest),
+        "between": (each @ (means - mean) ** 2, largest**2 * (1.0 + each.sum())),
+    }
+
+
 def read_filled(a: FilledStep) -> dict[str, Any]:
     names = ("gram", "cross", "old_gram", "squares", "cells", "residual")
     if a.whole:

@@ -41,7 +41,7 @@ class AlternatingSweeps:
     def begin(self, directions: Array) -> None:
         """Begin with the leading ones of these orthonormal directions (m, most)."""
         for part, rank in zip(self.task.parts, self.task.ranks, strict=True):
-            self.v[:, part] = self._rounded(directions[:, :rank])
+            self.v[:, part.start : part.start + rank] = self._rounded(directions[:, :rank])
 
     def begin_with(self, lines: Array | None, across: Array | None) -> Array | None:
         """Begin with an estimate; the factors of the lines do not matter."""
@@ -81,20 +81,25 @@ class AlternatingSweeps:
     def _rounded(self, v: Array) -> Array:
         return v.astype(self.dtype).astype(np.float64)
 
-    def _stepped(self, left: Array, right: Array, v: Array, ridge: float) -> tuple[Array, float]:
+    def _stepped(
+        self, left: Array, right: Array, v: Array, ridge: float | Array, toward: float | Array = 0.0
+    ) -> tuple[Array, float]:
         """(the next V, (r, m), and what it gains) from the equations of the step from v (m, r).
 
+        ridge : of all unknowns, or (r,) of each.  toward : where it pulls them to.
         A singular one has its V of least norm, not the step of least norm. Means begin at 0.
         """
-        old = np.zeros_like(right)
+        old, ridge = np.zeros_like(right), np.reshape(ridge, (-1, 1))
+        pull = ridge * toward
         old[: v.shape[1]] = v.T
-        step, bad = solve_packed(left, right - ridge * old, ridge, compiled=self.compiled)
+        step, bad = solve_packed(left, right - ridge * old + pull, ridge, compiled=self.compiled)
         if len(bad):
             some, before = left[:, bad], old[:, bad]
             whole = right[:, bad] + np.einsum("nij,jn->in", unpacked(some), before)
+            whole = whole + np.broadcast_to(pull, right.shape)[:, bad]
             step[:, bad] = solve_packed(some, whole, ridge)[0] - before
         new = old + step
-        gain = float(np.sum(step * right)) + ridge * float(np.sum(step * new))
+        gain = float(np.sum(step * right)) + float(np.sum(ridge * step * (new - toward)))
         return new, gain
 
     def _take_means(self, step: AlternatingStep, means: Array, v: Array) -> None:
@@ -103,6 +108,14 @@ class AlternatingSweeps:
         self.offset = step.sums / lines
         self.gram -= lines * np.outer(self.offset, self.offset)
         self.shift = self.shift + means + v @ self.offset
+
+    def factors(self, c: int) -> slice:
+        """Where U and V of a candidate lie."""
+        return self.task.parts[c]
+
+    def added(self, c: int) -> Array | float:
+        """What biases add to the centres of the columns: nothing."""
+        return 0.0
 
     def estimate(self, c: int) -> tuple[Array, Array]:
         """(U'U, V) of a candidate, U as the last pass wrote it."""

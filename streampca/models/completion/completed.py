@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streampca.kernels import Array, ColumnStats, reciprocal
+from streampca.kernels import Array, ColumnStats, reciprocal, row_pieces
 from streampca.matrix import Scaling
 from streampca.models.completion.line_factors import LineFactors
+from streampca.models.completion.task import Task
 from streampca.models.completion.trace import Sweep
 from streampca.models.completion.two_way import TwoWay
+
+PIECE_NBYTES = 1 << 20  # of the factors of lines that are looked at together
 
 
 @dataclass
@@ -19,7 +22,7 @@ class Completed:
 
     chosen : number of the best candidate.  values (r,), vectors (m, r), turn (r, r) : its singular
     form; the factors of the lines are ``factors`` less ``offset``, times ``turn``.
-    center : (p,) means of the columns.
+    center : (p,) means of the columns.  task : with the penalties that the look has found.
     """
 
     chosen: int
@@ -35,8 +38,27 @@ class Completed:
     trace: list[Sweep]
     converged: bool
     axis: int
+    task: Task
     effects: TwoWay | None = None
-    weights: Array | None = None
+
+    @property
+    def weights(self) -> Array | None:
+        """(n,) of the samples, or None."""
+        return self.task.weights
+
+    @property
+    def row_mean(self) -> Array | None:
+        """(n,) what rows have beside the means of the columns; None where nothing was asked."""
+        if self.effects is not None:
+            return self.effects.row_center
+        if not self.task.biases:
+            return None
+        at, length = slice(self.part.stop, self.part.stop + 1), self.factors.length
+        found = np.empty(length)
+        for lines in row_pieces(length, 8 * self.factors.width, PIECE_NBYTES):
+            biases = self.factors.rows(at, lines.start, lines.stop)
+            found[lines] = self.unweighted(biases, lines.start, lines.stop)[:, 0]
+        return found
 
     def line_factors(self) -> Array:
         """(lines, r) of the chosen candidate, float64, orthogonal columns; in memory."""

@@ -17,7 +17,7 @@ from streampca.models.completion.line_factors import scratch_folder
 from streampca.models.completion.plan import plan_completion
 from streampca.models.completion.result import curve, result_of, turns_of
 from streampca.models.completion.row_solve import FillHoles, ObservedErrors, RowSolve
-from streampca.models.completion.task import Task, make_task
+from streampca.models.completion.task import Task, bounds_of, make_task
 from streampca.models.completion.telling import tell
 from streampca.models.completion.trace import Sweep
 from streampca.models.labelled_rows import completed_like
@@ -39,6 +39,7 @@ class Completion(LinearModel):
     _soft = False
     rank: Any
     center: bool | str
+    bounds: Any
     absent: str
     checkpoint: str | None
     scratch: str | None
@@ -83,6 +84,7 @@ class Completion(LinearModel):
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         self.n_features_in_ = matrix.shape[1]
         self.trace_, self.n_iter_ = done.trace, len(done.trace)
+        task = done.task  # with the penalties that the look has found
         self.best_rank_, self.best_penalty_ = task.ranks[done.chosen], task.ridges[done.chosen]
         self.validation_ = curve(task, done.trace)
         self.result_, self._scores = result_of(
@@ -122,11 +124,15 @@ class Completion(LinearModel):
         self.turns_ = turns_of(self.result_)
 
     @property
+    def bounds_(self) -> tuple[float, float] | None:
+        """(low, high) of what is predicted, by ``bounds`` and the cells of the fit; or None."""
+        return bounds_of(self.bounds, self._fitted().provenance.get("observed"))
+
+    @property
     def lambda_max_(self) -> float:
         """The smallest penalty for which the first component of this estimate would be 0."""
-        return float(self._fitted().singular_values[0]) + (
-            self.best_penalty_ if self._soft else 0.0
-        )
+        largest = float(self._fitted().singular_values.max(initial=0.0))
+        return largest + (self.best_penalty_ if self._soft else 0.0)
 
     # -- rows -----------------------------------------------------------------------------------
 
@@ -169,6 +175,8 @@ class Completion(LinearModel):
     ) -> Any:
         """X with its holes filled, (n, p); what is observed stays as it is. Never a NaN.
 
+        What is filled in keeps within ``bounds_``, by default the least and the largest cell of the
+        fit; a row that observes more than these may be filled with as much as it observes.
         X : the data of the fit, or new rows.  out : path of a new Zarr array, written block by
             block; without it the result is in memory, as the kind of X.
 
@@ -187,7 +195,8 @@ class Completion(LinearModel):
         """X with its holes filled, or all of its cells by the model."""
         matrix = self._observed(self._matrix(X, dim))
         p, dtype = matrix.shape[1], score_dtype(matrix.dtype)
-        fill = FillHoles(self._solver_of_rows(), np.dtype(dtype), everywhere)
+        widened = isinstance(self.bounds, str)
+        fill = FillHoles(self._solver_of_rows(), np.dtype(dtype), everywhere, self.bounds_, widened)
         rows = self._mapped("impute", matrix, fill, stored=False)
         if out is not None:
             return rows.written(out, p, dtype, dims=("sample", "feature"), overwrite=overwrite)
@@ -196,15 +205,19 @@ class Completion(LinearModel):
     def predict(self, rows: Any, columns: Any = None) -> Any:
         """(cells,) values of the model at these cells of the data of the fit, observed or not.
 
+        They keep within ``bounds_``, as those of ``impute``.
+
         rows, columns : numbers from 0, of the same length; or, instead of both, X: then all cells
             of these rows by the model, (n, p), where ``impute`` keeps what is observed.
         Cost: 2 r flops per cell; nothing is read, but for factors in a scratch store.
         """
         result = self._fitted()
-        if columns is None and result.row_mean is not None:
-            return self._filled(rows, everywhere=True)
+        bounds = self.bounds_
+        if columns is None and is_dask_array(rows) and result.row_mean is None:
+            lazy = self.inverse_transform(self.transform(rows))
+            return lazy if bounds is None else lazy.clip(*bounds)
         if columns is None:
-            return self.inverse_transform(self.transform(rows))
+            return self._filled(rows, everywhere=True)
         rows, columns = np.atleast_1d(rows), np.atleast_1d(columns)
         n, p = result.n_samples, result.n_features
         if rows.shape != columns.shape or rows.ndim != 1:
@@ -220,12 +233,14 @@ class Completion(LinearModel):
             values = values * result.row_scale[rows]
         if result.row_mean is not None:
             values = values + result.row_mean[rows]
-        return np.asarray(values + result.mean[columns])
+        values = values + result.mean[columns]
+        return np.asarray(values if bounds is None else np.clip(values, *bounds))
 
     def _back_projection(self, again: bool) -> BackProjection:
         if self._fitted().row_mean is not None:
             raise InvalidInputError(
-                "scores alone do not hold the mean of a row; after center='both' use predict(X), "
+                "scores alone do not hold the mean of a row; after "
+                f"center={self.result_.settings.get('center')!r} use predict(X), "
                 "predict(rows, columns) or impute(X)"
             )
         return super()._back_projection(again)

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streampca.kernels import Array, row_pieces
-from streampca.models.completion.completed import Completed
-
-PIECE_NBYTES = 1 << 20  # of the factors of lines that are looked at together
+from streampca.models.completion.completed import PIECE_NBYTES, Completed
 
 
 @dataclass(frozen=True)
@@ -62,4 +60,6 @@ def _reach(done: Completed) -> float:
     stats, scale = done.stats, done.scaling.scale
     seen = stats.count > 0 if scale is None else (stats.count > 0) & (scale > 0)
     ends: Array = np.maximum(stats.maximum - done.center, done.center - stats.minimum)[seen]
-    return float((ends if scale is None else ends / scale[seen]).max(initial=0.0))
+    reach = float((ends if scale is None else ends / scale[seen]).max(initial=0.0))
+    rows = done.row_mean
+    return reach if rows is None else reach + float(np.abs(rows).max(initial=0.0))

@@ -86,6 +86,8 @@ class FilledSweeps:
     def _leading(self, step: FilledStep, c: int) -> tuple[Array, Array]:
         """(values (r,), vectors (m, r)) of Y: its leading ones, or one step towards them."""
         rank = self.task.ranks[c]
+        if not rank:
+            return np.zeros(0), np.zeros((self.m, 0))
         if self.task.solver == "exact":
             found = eigh_lower(step.lower(c), rank)
             return np.sqrt(found.values), found.vectors
@@ -110,6 +112,14 @@ class FilledSweeps:
             penalised.append(float(step.residual[c]) + penalty)
         return {"objective": np.array(step.residual), "penalised": penalised, "change": change,
                 "singular": np.zeros(len(self.task.ranks), int)}  # fmt: skip
+
+    def factors(self, c: int) -> slice:
+        """Where U and V of a candidate lie."""
+        return self.task.parts[c]
+
+    def added(self, c: int) -> Array | float:
+        """What biases add to the centres of the columns: nothing."""
+        return 0.0
 
     def estimate(self, c: int) -> tuple[Array, Array]:
         """(U'U, V) of a candidate, U as the last pass wrote it."""

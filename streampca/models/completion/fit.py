@@ -11,17 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Accumulator, Moments
+from streampca.accumulators import Accumulator, HeldOutError, Moments, RowSpread
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, Scaling, stored_eps
 from streampca.models.completion.als import AlternatingSweeps
+from streampca.models.completion.biased import BiasedSweeps
 from streampca.models.completion.completed import Completed
 from streampca.models.completion.filled import FilledSweeps
 from streampca.models.completion.line_factors import LineFactors
+from streampca.models.completion.penalties import with_penalties
 from streampca.models.completion.plan import judge_of, look_of, step_of
 from streampca.models.completion.state import SavedSweeps
-from streampca.models.completion.task import Task
-from streampca.models.completion.trace import FLOOR, Sweep, converged, stops_early
+from streampca.models.completion.task import Task, bounds_of
+from streampca.models.completion.trace import FLOOR, Sweep, settled, stops_early
 from streampca.models.completion.two_way import TwoWay
 from streampca.models.completion.withheld import Withhold
 from streampca.passes import Execution, PassResult, Plan, run, single_threaded_blas
@@ -62,9 +65,9 @@ class _Fit:
             lines, task.total, dtype, one.edges, folder if in_scratch(plan) else None
         )
         self.sweeps: AlternatingSweeps | FilledSweeps
-        self.sweeps = (FilledSweeps if task.filled else AlternatingSweeps)(
-            task, m, matrix.absent, np.dtype(plan.work_dtype)
-        )
+        kind: Any = FilledSweeps if task.filled else AlternatingSweeps
+        kind = BiasedSweeps if task.biases else kind
+        self.sweeps = kind(task, m, matrix.absent, np.dtype(plan.work_dtype))
         self.withhold = Withhold.of(task.validation, task.seed, matrix.shape, self.axis)
         self.effects = None
         if task.both:
@@ -99,9 +102,14 @@ class _Fit:
         rng = np.random.default_rng(self.task.seed)
         if self.matrix.absent:
             operands["q"] = rng.standard_normal((m, start.width))  # type: ignore[attr-defined]
-        looking = {"columns": Moments(), "start": start}
+        looking: dict[str, Accumulator] = {"columns": Moments(), "start": start}
+        if self.task.biases:
+            looking["rows"] = RowSpread()
         done = self._look_about(looking, operands)
-        self._take_stats(done["columns"].columns())
+        stats = done["columns"].columns()
+        rows = done["rows"] if self.task.biases else None
+        self._take_task(with_penalties(self.task, stats, rows))
+        self._take_stats(stats)
         self.start = np.ascontiguousarray(done["start"].directions())
         if not self.task.both:
             self._begin()
@@ -147,16 +155,26 @@ class _Fit:
     def _begin(self) -> None:
         """Begin the sweeps."""
         m, rng = self.matrix.shape[1 - self.axis], np.random.default_rng((self.task.seed, 1))
+        if isinstance(self.sweeps, BiasedSweeps):
+            self.sweeps.begin_about(self.scaling.center, mean_of_all(self.stats))
         with single_threaded_blas():
             self.sweeps.begin(_directions(self.start, m, max(self.task.ranks), rng))
             if self.task.init is not None:
                 self._begin_with(*self.task.init)
         self.start = None
 
+    def _take_task(self, task: Task) -> None:
+        """The task with the penalties that the look has found."""
+        self.task = self.sweeps.task = task
+
     def _take_stats(self, stats: ColumnStats) -> None:
         self.stats = stats
         if (effects := self.effects) is None:
-            self.scaling = self.task.standardize.resolve(stats, stored_eps(self.matrix.dtype))
+            scaling = self.task.standardize.resolve(stats, stored_eps(self.matrix.dtype))
+            if self.task.standardize.center:  # of columns without observations, that of all cells
+                center = np.where(stats.count > 0, scaling.center, mean_of_all(stats))
+                scaling = replace(scaling, center=center)
+            self.scaling = scaling
             return
         scale = effects.scale if effects.scaled else None
         nothing = np.zeros_like(effects.still)
@@ -181,7 +199,7 @@ class _Fit:
         accumulators: dict[str, Accumulator] = {"step": step_of(self.task, self.axis)}
         judged = self.withhold is not None and self.sweeps.judged
         if judged:
-            accumulators["held"] = judge_of(self.task, self.axis)
+            accumulators["held"] = judge_of(self.task, self.axis, self._bounds())
         reads = self.task.filled
         sides: dict[str, Any] = {"u_old": self.factors.values} if reads else {}
         beside, along = self._rows()
@@ -194,8 +212,7 @@ class _Fit:
         with single_threaded_blas():
             told = self.sweeps.take(done["step"])
         if told is not None:
-            nothing = np.full(len(self.task.ranks), np.nan)
-            held = done["held"].rmse() if judged else nothing
+            held = done["held"] if judged else judge_of(self.task, self.axis)
             self._record(told, held, done.cost.seconds)
         self._save()
         return not self._finished(done["step"].squares)
@@ -217,10 +234,19 @@ class _Fit:
         shift = self.sweeps.shift if scale is None else self.sweeps.shift * scale
         return np.asarray(self.scaling.center + shift)
 
-    def _record(self, told: dict[str, Any], held: Array, seconds: float) -> None:
+    def _bounds(self) -> tuple[float, float] | None:
+        return bounds_of(self.task.bounds, observed_range(self.stats))
+
+    def _record(self, told: dict[str, Any], held: HeldOutError, seconds: float) -> None:
+        if self.withhold is not None and not held.cells:
+            raise InvalidInputError(
+                "validation holds out no observed cell, so that nothing can be judged; expected a "
+                "larger share, for example validation=0.2, or other cells"
+            )
         numbers = {name: tuple(np.asarray(value).tolist()) for name, value in told.items()}
-        one = Sweep(len(self.trace) + 1, self.turns + self.number, held_out=tuple(held.tolist()),
-                    seconds=seconds, **numbers)  # fmt: skip
+        one = Sweep(len(self.trace) + 1, self.turns + self.number,
+                    held_out=tuple(held.rmse().tolist()), seconds=seconds,
+                    chosen=held.best(self.task.simplest), **numbers)  # fmt: skip
         self.trace.append(one)
 
     def _finished(self, squares: float) -> bool:
@@ -228,10 +254,10 @@ class _Fit:
         if not self.trace:
             return False
         floor = FLOOR[self.plan.work_dtype] * squares
-        self.stopped = converged(self.trace, self.task.tol, floor)
-        if self.task.early_stop and stops_early(self.trace):
-            self.stopped = True
-        return self.stopped or self.number >= self.most
+        done = settled(self.trace, self.task.tol, floor, self.most - self.number)
+        early = self.task.early_stop and stops_early(self.trace, self.task.ranks)
+        self.stopped = early or bool(done[self.trace[-1].chosen])
+        return early or bool(done.all()) or self.number >= self.most
 
     # -- at rest ----------------------------------------------------------------------------
 
@@ -240,6 +266,8 @@ class _Fit:
         if self.saved is not None:
             held = self.factors if self.task.filled else None
             state = self.sweeps.state() if self.start is None else {"start": self.start}
+            state = state | {"ridges": np.array(self.task.ridges)}
+            state |= {"bias ridges": np.array(self.task.bias_ridges)}
             self.saved.write(self.number, self.stats, state, self.trace, held, self.effects)
 
     def resume(self) -> bool:
@@ -247,6 +275,9 @@ class _Fit:
         if self.saved is None or (found := self.saved.read(self.factors, self.effects)) is None:
             return False
         self.number, stats, state, self.trace = found
+        ridges = tuple(state.pop("ridges").tolist())
+        biases = tuple(state.pop("bias ridges").tolist())
+        self._take_task(replace(self.task, ridges=ridges, bias_ridges=biases, relative=False))
         self._take_stats(stats)
         self.start = state.pop("start", None)
         if self.start is None:
@@ -255,26 +286,38 @@ class _Fit:
 
     def completed(self) -> Completed:
         """The best candidate in its singular form."""
-        last = np.array(self.trace[-1].held_out)
-        c = 0 if np.isnan(last).all() else int(np.nanargmin(last))
+        c = self.trace[-1].chosen
         gram, v = self.sweeps.estimate(c)
         with single_threaded_blas():
             values, vectors, turn = singular_form(gram, v)
         if self.saved is not None:
             self.saved.clear()
         self.execution.finished()
-        part = self.task.parts[c]
+        part = self.sweeps.factors(c)
         return Completed(
-            c, values, vectors, turn, self.sweeps.offset[part], self.center(), self.factors, part,
-            self.stats, self.scaling, self.trace, self.stopped, self.axis, self.effects,
-            self.task.weights,
+            c, values, vectors, turn, self.sweeps.offset[part],
+            self.center() + self.sweeps.added(c), self.factors, part, self.stats, self.scaling,
+            self.trace, self.stopped, self.axis, self.task, self.effects,
         )  # fmt: skip
 
 
 def columns_outside(stats: ColumnStats, scaling: Scaling, task: Task) -> Array:
     """(p,) True for columns without loadings: never observed, or such as the means say entirely."""
-    still = scaling.still & (task.standardize.center and not task.means)
+    alone = task.standardize.center and not task.means and not task.biases
+    still = scaling.still & alone
     return np.asarray(still | (stats.count == 0))
+
+
+def mean_of_all(stats: ColumnStats) -> float:
+    """Of all observed cells; 0 where there are none."""
+    return float(np.average(stats.mean, weights=stats.weight)) if stats.weight.any() else 0.0
+
+
+def observed_range(stats: ColumnStats) -> list[float] | None:
+    """The least and the largest cell that the fit has seen; None where it has seen none."""
+    if not (stats.count > 0).any():
+        return None
+    return [float(stats.minimum.min()), float(stats.maximum.max())]
 
 
 def in_scratch(plan: Plan) -> bool:

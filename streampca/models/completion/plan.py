@@ -15,6 +15,7 @@ from streampca.accumulators import (
     LeadingDirections,
     Moments,
     ObservedPower,
+    RowSpread,
     TwoWayStep,
 )
 from streampca.kernels.least_squares import packed_length
@@ -28,6 +29,7 @@ BESIDE = 5  # directions beyond the rank that a first look at dense data keeps
 ENTRY = 6.0  # bytes beside each stored one: values in float64, and their other order
 HOLES = 3.0  # bytes for each cell of a dense block: where it is missing
 STORE_NBYTES = 32 << 20  # what writing and reading a store of factors takes, 27 MiB measured
+EVEN, CROWDED = 1.5, 6.0  # times the mean share of held-out cells, in a block
 LIKELY = 8  # sweeps, for predictions of time
 
 
@@ -35,7 +37,7 @@ def plan_completion(matrix: ChunkedMatrix, method: str, task: Task) -> Plan:
     """The plan of this task. Raises MemoryLimitError where nothing fits the limit."""
     n, p = matrix.shape
     axes: tuple[int, ...] = (0, 1) if n >= p or matrix.sparse else (1, 0)
-    if task.means:
+    if task.means or task.biases:
         axes = (0,)
     candidates = [_candidate(matrix, task, axis, scratch=False) for axis in axes]
     candidates.append(_candidate(matrix, task, 0, scratch=True))
@@ -58,13 +60,42 @@ def step_of(task: Task, axis: int) -> AlternatingStep | FilledStep:
     """The empty accumulator of one sweep."""
     if task.filled:
         return FilledStep(streamed=axis, ranks=task.ranks, whole=task.solver == "exact")
-    return AlternatingStep(streamed=axis, ranks=task.ranks, ridges=task.ridges, means=task.means)
+    biases = None
+    if task.biases:
+        biases = (task.bias_ridges[0],) * len(task.ranks)
+    return AlternatingStep(
+        streamed=axis, ranks=task.ranks, ridges=task.ridges, means=task.means, biases=biases
+    )
 
 
-def judge_of(task: Task, axis: int) -> HeldOutError:
-    """The empty accumulator of held-out errors."""
-    factors = "new" if task.filled else "v"
-    return HeldOutError(streamed=axis, ranks=task.ranks, factors=factors)
+def judge_of(
+    task: Task, axis: int, bounds: tuple[float, float] | None = None, share: float = 0.1
+) -> HeldOutError:
+    """The empty accumulator of held-out errors, of predictions within these bounds.
+
+    share : of the cells of a block that are held out, at most.
+    """
+    factors, bounds = "new" if task.filled else "v", bounds or (-np.inf, np.inf)
+    return HeldOutError(
+        streamed=axis, ranks=task.widths, factors=factors, bounds=bounds, share=share
+    )
+
+
+def _held_share(task: Task, matrix: ChunkedMatrix, cells: float) -> float:
+    """The share of cells that are held out in the block that has most of them.
+
+    cells : that are stored. Chosen by a hash they are spread evenly over these; ``CROWDED`` allows
+    for rows with more stored cells than others, and for cells that the user has chosen.
+    """
+    n, p = matrix.shape
+    every = max(float(n) * p, 1.0)
+    if isinstance(task.validation, (int, float, np.number)):
+        share, even = float(task.validation) * cells / every, not matrix.absent
+    else:
+        rows = task.validation[0] if isinstance(task.validation, tuple) else None
+        count = np.count_nonzero(task.validation) if rows is None else len(rows)
+        share, even = count / every, False
+    return min(share * (EVEN if even else CROWDED), 1.0)
 
 
 def factor_dtype(matrix: ChunkedMatrix) -> np.dtype[Any]:
@@ -80,7 +111,7 @@ def _with_holes(spec: PassSpec, row_nbytes: float) -> PassSpec:
 
 def _candidate(matrix: ChunkedMatrix, task: Task, axis: int, scratch: bool) -> Candidate:
     (lines, m), p = (matrix.shape[axis], matrix.shape[1 - axis]), matrix.shape[1]
-    total, tall = task.total, sum(map(packed_length, task.ranks))
+    total, tall = task.total, sum(map(packed_length, task.widths))
     cells = float(lines) * m
     stored = matrix.absent
     if stored:
@@ -94,9 +125,11 @@ def _candidate(matrix: ChunkedMatrix, task: Task, axis: int, scratch: bool) -> C
     if task.both:
         turning.append(TwoWayStep(streamed=axis, scaled=task.both_scaled))
     looking: list[Accumulator] = [Moments(), look_of(matrix, task, axis), *turning]
+    if task.biases:
+        looking.append(RowSpread())
     sweeping: list[Accumulator] = [step_of(task, axis)]
     if task.validation is not None:
-        sweeping.append(judge_of(task, axis))
+        sweeping.append(judge_of(task, axis, share=_held_share(task, matrix, cells)))
     look = pass_spec("look", matrix, axis, looking, flops=6.0 * cells * max(task.ranks),
                      kept_nbytes=kept, work="skinny", stored=stored, thin=True)  # fmt: skip
     if task.solver == "exact":
@@ -119,6 +152,7 @@ def _candidate(matrix: ChunkedMatrix, task: Task, axis: int, scratch: bool) -> C
                          likely=min(task.turns - 1, LIKELY))  # fmt: skip
         passes.insert(1, turn)
     about = "; rows and columns centred by turns" if task.both else ""
+    about = "; biases of rows and columns in every sweep" if task.biases else about
     where = "in a scratch store" if scratch else "in memory"
     reason = (
         f"{REASONS[task.solver]}; {('samples', 'features')[axis]} streamed, their factors {where}"

@@ -11,8 +11,8 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import provenance
 from streampca.models.completion.completed import Completed
-from streampca.models.completion.fit import columns_outside
-from streampca.models.completion.task import Task
+from streampca.models.completion.fit import columns_outside, observed_range
+from streampca.models.completion.task import AUTO, BIASES, Task
 from streampca.models.completion.trace import Sweep
 from streampca.models.decomposition import Decomposition
 from streampca.passes import Execution, Plan
@@ -46,7 +46,7 @@ def result_of(
     freedom = max(weight - ddof, 1e-300)
     left = done.trace[-1].objective[done.chosen]  # beside the estimate, at its fixed point
     dropped = np.flatnonzero(stats.count == 0)
-    effects = done.effects
+    effects, row_mean = done.effects, done.row_mean
     result = Decomposition(
         method=method,
         explained_variance=values**2 / freedom,
@@ -67,7 +67,7 @@ def result_of(
         plan=plan.to_dict(),
         weight=weight,
         feature_variance=stats.m2 / np.maximum(stats.weight - 1.0, 1.0),
-        row_mean=None if effects is None else effects.row_center,
+        row_mean=row_mean,
         row_scale=effects.row_scale if effects is not None and effects.scaled else None,
     )
     return result, stored
@@ -103,14 +103,20 @@ def _kept(settings: dict[str, Any], task: Task, chosen: int) -> dict[str, Any]:
     """The parameters, with the rank and penalty of the best candidate."""
     known = {name: value for name, value in settings.items() if name not in NOT_KEPT}
     penalty = "lambda_" if task.soft else "ridge"
-    return known | {"rank": task.ranks[chosen], penalty: task.ridges[chosen]}
+    known |= {"rank": task.ranks[chosen], penalty: task.ridges[chosen]}
+    if known["center"] == AUTO:
+        known["center"] = BIASES if task.biases else True
+    return known
 
 
 def _told(
     done: Completed, matrix: ChunkedMatrix, task: Task, execution: Execution
 ) -> dict[str, Any]:
-    """Where the result came from: passes, trace, turns, held-out curve."""
+    """Where the result came from: passes, trace, turns, held-out curve, range of the data."""
     told = provenance(execution.costs, matrix.fingerprint(), execution.memory)
+    told["observed"] = observed_range(done.stats)
+    if task.biases:
+        told["bias_ridges"] = list(task.bias_ridges)
     told["trace"] = [one.to_dict() for one in done.trace]
     told["validation"] = curve(task, done.trace)
     if done.effects is not None:

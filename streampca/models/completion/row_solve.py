@@ -30,15 +30,19 @@ class RowSolve:
 
     The penalty is that of the fit: with s = sqrt(values) u it is ridge |u|^2. Rows of fewer
     observations than components have the solution of least |u|, rows of none 0.
+
+    bias : None, or the ridge of a bias a of the row, which is solved for with its scores:
+        |w (z - V s - a)|^2 + bias a^2.
     """
 
-    balanced: Array  # (p, r) V sqrt(values)
+    balanced: Array  # (p, r) V sqrt(values); with a bias (p, r + 1), 1 at the end
     roots: Array  # (r,) sqrt(values), a little more where that is next to 0
     center: Array
     scale: Array | None
     ridge: float
     about_rows: bool = False
     rows_scaled: bool = False
+    bias: float | None = None
 
     @classmethod
     def of(cls, result: Decomposition, ridge: float) -> RowSolve:
@@ -48,9 +52,14 @@ class RowSolve:
             roots = np.sqrt(np.maximum(values, 1e-6 * float(values[0])))
         else:  # an estimate of 0 has scores of 0
             roots = np.zeros(len(values))
-        v = result.require_components().T * roots
+        v, bias = result.require_components().T * roots, _bias_ridge(result)
+        about_rows = result.row_mean is not None and bias is None
+        if bias is not None:
+            inside = np.ones((len(v), 1))
+            inside[result.dropped] = 0.0
+            v = np.hstack([v, inside])
         return cls(np.ascontiguousarray(v), roots, result.mean, result.divisors, ridge,
-                   result.row_mean is not None, result.row_scale is not None)  # fmt: skip
+                   about_rows, result.row_scale is not None, bias)  # fmt: skip
 
     def standing(self, block: Block) -> None:
         """Lay beside the block how its columns are standardised, and its rows by what they hold."""
@@ -61,23 +70,27 @@ class RowSolve:
 
     def __call__(self, block: Block) -> Array:
         """(rows, r) scores."""
+        return self.factors(block)[:, : len(self.roots)]
+
+    def factors(self, block: Block) -> Array:
+        """(rows, r) scores; with a bias (rows, r + 1), the bias at the end."""
         self.standing(block)
-        out = np.empty((block.length, len(self.roots)), block.work_dtype)
         if block.absent:
-            return self._of_observed(block).astype(out.dtype)
+            return self._of_observed(block).astype(block.work_dtype)
+        out = np.empty((block.length, self.balanced.shape[1]), block.work_dtype)
         for tile in observed_tiles(block):
             out[tile.start - block.start :][: len(tile.z)] = self.solve(tile)
         return out
 
     def solve(self, tile: ObservedTile) -> Array:
-        """(lines, r) of a tile."""
+        """(lines, factors) of a tile."""
         v = self.balanced.astype(tile.z.dtype)
         if tile.w is None:
             left = np.broadcast_to(packed_gram(v), (packed_length(v.shape[1]), len(tile.z)))
         else:
             left = packed_products(v) @ tile.w.T
-        x, _ = solve_packed(left, v.T @ tile.z.T, self.ridge, resolution(v.dtype))
-        return np.asarray(x.T * self.roots)
+        x, _ = solve_packed(left, v.T @ tile.z.T, self._ridges, resolution(v.dtype))
+        return np.asarray(x.T * self._along)
 
     def _of_observed(self, block: Block) -> Array:
         from streampca.kernels.completion import line_equations
@@ -85,13 +98,23 @@ class RowSolve:
         seen = block.observed
         z = observed_values(block)
         equations = line_equations(z, seen.indices, seen.indptr, self.balanced)
-        return np.asarray(solve_packed(*equations, self.ridge, compiled=True)[0].T * self.roots)
+        return np.asarray(solve_packed(*equations, self._ridges, compiled=True)[0].T * self._along)
+
+    @property
+    def _along(self) -> Array:
+        """(factors,) what turns solutions into factors: roots, and 1 for a bias."""
+        return self.roots if self.bias is None else np.append(self.roots, 1.0)
+
+    @property
+    def _ridges(self) -> Array:
+        ridges = np.full(len(self.roots), self.ridge)
+        return ridges if self.bias is None else np.append(ridges, self.bias)
 
     @property
     def components(self) -> Array:
-        """(p, r) V."""
-        safe = np.where(self.roots > 0, self.roots, 1.0)
-        return np.asarray(self.balanced / safe)
+        """(p, factors) by which factors are multiplied: V, and 1 where a bias counts."""
+        along = self._along
+        return np.asarray(self.balanced / np.where(along > 0, along, 1.0))
 
     def apply(self, values: Any, missing_value: float | None = None, absent: bool = False) -> Array:
         """(rows, r) scores of rows in memory.  absent : of sparse ones, what is not stored."""
@@ -105,7 +128,7 @@ class RowSolve:
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
         """Bytes beside blocks and tiles: products of loadings, equations, a tile of holes."""
         p, r = self.balanced.shape
-        height = packed_length(r) + r
+        height = packed_length(r) + r  # r: of factors
         tile = min(1 << 20, 4096 * p)
         return lambda length: 8 * (height * (p + 4 * min(length, 4096)) + 2 * tile + length * r)
 
@@ -118,7 +141,7 @@ class ObservedErrors:
 
     def __call__(self, block: Block) -> Array:
         one = self.solve
-        scores, v = one(block), one.components
+        scores, v = one.factors(block), one.components
         out = np.zeros((block.length, 1))
         if block.absent:
             seen = block.observed
@@ -150,34 +173,58 @@ class FillHoles:
     """Rows with their holes filled by the model, what is observed as it was. A map, (rows, p).
 
     everywhere : all cells by the model.
+    bounds : (low, high) of what is filled in, or None. Where a row observes more than that, it may
+        be filled with as much.
     """
 
     solve: RowSolve
     dtype: Any
     everywhere: bool = False
+    bounds: tuple[float, float] | None = None
+    widened: bool = True
 
     def __call__(self, block: Block) -> Array:
-        one = self.solve
+        one, r = self.solve, len(self.solve.roots)
         values = block.dense()
         out = np.array(values, dtype=self.dtype)
-        scores = one(block)
-        v = one.components.astype(out.dtype)
+        factors = one.factors(block).astype(out.dtype)
         mask = block.mask
         if mask is None and not self.everywhere:
             return out
-        predicted = scores.astype(out.dtype) @ v.T
+        predicted = factors[:, :r] @ one.components[:, :r].T.astype(out.dtype)
         if one.scale is not None:
             predicted *= one.scale.astype(out.dtype)
+        if one.bias is not None:
+            predicted += factors[:, r:]
         if one.about_rows:
             predicted *= block["row_scale"][:, None].astype(out.dtype)
             predicted += block["row_center"][:, None].astype(out.dtype)
         predicted += one.center.astype(out.dtype)
+        if self.bounds is not None:
+            np.clip(predicted, *self._bounds_of(out, mask), out=predicted)
         if self.everywhere or mask is None:
             return predicted
         np.copyto(out, predicted, where=mask)
         return out
 
+    def _bounds_of(self, values: Array, mask: Array | None) -> Any:
+        """(low, high) of these rows, each (rows, 1) or a number."""
+        assert self.bounds is not None
+        low, high = (np.asarray(one, values.dtype) for one in self.bounds)
+        if not self.widened:
+            return low, high
+        seen: Any = True if mask is None else ~mask
+        least = values.min(axis=1, initial=np.inf, where=seen, keepdims=True)
+        most = values.max(axis=1, initial=-np.inf, where=seen, keepdims=True)
+        return np.minimum(low, least), np.maximum(high, most)
+
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
         """Beside that of the solution: the rows, and what is predicted of them."""
         p, base = len(self.solve.balanced), self.solve.scratch_nbytes(matrix)
         return lambda length: base(length) + 4 * p * length * 8
+
+
+def _bias_ridge(result: Decomposition) -> float | None:
+    """The ridge of the biases of rows, where the fit had them."""
+    ridges = result.provenance.get("bias_ridges")
+    return None if ridges is None else float(ridges[0])

@@ -15,10 +15,12 @@ class SoftImpute(Completion):
     rank : the most components; where the penalty leaves fewer, it does not matter.
     lambda_ : every singular value of the filled matrix is lowered by it. Lists of ranks or
         penalties are fitted in the same passes, and the one with the least error in the held-out
-        cells is kept.
-    solver, center, scale, tol, max_passes, validation, early_stop, random_state, init, absent,
-    missing_value, memory_limit, scheduler, progress, checkpoint, scratch : as :class:`HardImpute`;
-        "als" puts lambda (|U|^2 + |V|^2) / 2 on the factors, which has the same minimum.
+        cells is kept. "auto": 0; with ``validation`` 1/128, 1/16, 1/4, 1/2 and 1 times the noise
+        level, as ``ridge`` of :class:`HardImpute`.
+    solver, center, scale, tol, max_passes, validation, early_stop, random_state, init, bounds,
+    absent, missing_value, memory_limit, scheduler, progress, checkpoint, scratch : as
+        :class:`HardImpute`; "als" puts lambda (|U|^2 + |V|^2) / 2 on the factors, which has the
+        same minimum.
 
     Attributes: as :class:`HardImpute`.
 
@@ -37,10 +39,10 @@ class SoftImpute(Completion):
     def __init__(
         self,
         rank: Any = 1,
-        lambda_: Any = 0.0,
+        lambda_: Any = "auto",
         *,
         solver: str = "auto",
-        center: bool | str = True,
+        center: bool | str = "auto",
         scale: str | None = None,
         tol: float = 1e-5,
         max_passes: int = 100,
@@ -48,6 +50,7 @@ class SoftImpute(Completion):
         early_stop: bool = False,
         random_state: Any = 0,
         init: Any = None,
+        bounds: Any = "observed",
         absent: str = "missing",
         missing_value: float | None = None,
         memory_limit: int | str | None = None,
@@ -67,6 +70,7 @@ class SoftImpute(Completion):
         self.early_stop = early_stop
         self.random_state = random_state
         self.init = init
+        self.bounds = bounds
         self.absent = absent
         self.missing_value = missing_value
         self.memory_limit = memory_limit

@@ -16,9 +16,12 @@ from streampca.models.by_name import weights_along
 from streampca.models.iteration import seed_of
 
 SOLVERS = ("auto", "als", "impute", "exact")
+AUTO = "auto"
 FITTED = "fitted"  # means of the columns that belong to the model
-BOTH = "both"  # rows and columns
-MEANS_ALONE = " (the means alone are PCA(0, missing='mean'))"
+BOTH = "both"  # rows and columns, before the sweeps
+BIASES = "biases"  # of rows and columns, with the factors
+OBSERVED = "observed"
+LADDER = (1 / 128, 1 / 16, 1 / 4, 1 / 2, 1.0)  # penalties to choose from, by the noise level
 TURNS = 3  # share of the passes that their means and scales may take: a third
 REASONS = {
     "als": "rows and columns solved exactly in turn: the fewest passes, and no old factors needed",
@@ -32,6 +35,10 @@ class Task:
     """A completion, checked.
 
     ranks, ridges : of the candidates, all fitted in the same passes.
+    relative : the ridges are multiples of the noise level, which the look finds.
+    biases : rows and columns have biases beside the factors.  bias_ridges : (of rows, of columns),
+        which the look finds too.
+    bounds : of predictions: "observed", None, or (low, high).
     soft : singular values are lowered by the ridge; else they are cut off at the rank.
     means : those of the columns are fitted too, so that the completed matrix has them.
     weights : (n,) of the samples, or None.
@@ -55,6 +62,10 @@ class Task:
     both: bool = False
     both_scaled: bool = False
     weights: Array | None = None
+    relative: bool = False
+    biases: bool = False
+    bias_ridges: tuple[float, float] = (0.0, 0.0)
+    bounds: Any = OBSERVED
 
     @property
     def roots(self) -> Array | None:
@@ -67,14 +78,24 @@ class Task:
         return self.max_passes // TURNS if self.both else 0
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        """Columns of the factors of each candidate: with biases (u, a, 1), else its rank."""
+        return tuple(rank + 2 * self.biases for rank in self.ranks)
+
+    @property
     def total(self) -> int:
         """R, columns of the factors of all candidates side by side."""
-        return sum(self.ranks)
+        return sum(self.widths)
 
     @property
     def parts(self) -> list[slice]:
         """Where each candidate's factors lie."""
-        return side_by_side(self.ranks)
+        return side_by_side(self.widths)
+
+    @property
+    def simplest(self) -> int | None:
+        """Number of the candidate without components, or None."""
+        return self.ranks.index(0) if 0 in self.ranks else None
 
     @property
     def filled(self) -> bool:
@@ -87,38 +108,37 @@ def make_task(
 ) -> Task:
     """The task of an estimator's parameters for this matrix. Raises InvalidInputError."""
     n, p = matrix.shape
-    ranks = _several(settings["rank"], "rank", Integral, 1, MEANS_ALONE)
-    name = "lambda_" if soft else "ridge"
-    ridges = _several(settings[name], name, Real, 0)
+    solver = settings["solver"]
+    if solver not in SOLVERS:
+        raise InvalidInputError(f"solver={solver!r}; expected one of {SOLVERS}")
+    solver = "als" if solver == AUTO else solver
+    _check_limits(settings, solver)
+    held_out, center = settings["validation"] is not None, settings["center"]
+    if center == AUTO:
+        able = held_out and solver == "als" and settings["scale"] is None
+        center = BIASES if able else True
+    chooses = held_out and center != FITTED
+    ranks = _several(settings["rank"], "rank", Integral)
     for rank in ranks:
         if rank > min(n, p):
             raise InvalidInputError(
                 f"rank={rank} for a matrix of {n} x {p}; expected at most {min(n, p)}, and less "
                 "where anything is to be completed"
             )
-    several = len(ranks) * len(ridges) > 1
-    if several and settings["validation"] is None:
-        raise InvalidInputError(
-            f"{len(ranks) * len(ridges)} candidates and no cells to judge them by; add "
-            "validation=0.05, a share of the observed cells that is held out"
-        )
-    if not several and settings["early_stop"] and settings["validation"] is None:
-        raise InvalidInputError("early_stop=True needs cells to judge by; add validation=0.05")
-    solver = settings["solver"]
-    if solver not in SOLVERS:
-        raise InvalidInputError(f"solver={solver!r}; expected one of {SOLVERS}")
-    solver = "als" if solver == "auto" else solver
+    name = "lambda_" if soft else "ridge"
+    relative = isinstance(settings[name], str) and settings[name] == AUTO
+    if relative:
+        relative = chooses and (soft or solver == "als")
+        ridges = LADDER if relative else (0.0,)
+    else:
+        ridges = _several(settings[name], name, Real, "'auto', ")
     if not soft and solver != "als" and any(ridges):
         raise InvalidInputError(
             f"ridge={settings['ridge']!r} with solver={solver!r}: only solver='als' has a ridge; "
             "SoftImpute(lambda_=) shrinks with every solver"
         )
-    _check_limits(settings)
-    pairs, center = list(product(ranks, ridges)), settings["center"]
-    if center == FITTED and (solver != "als" or several or any(ridges)):
-        raise InvalidInputError(
-            f"center={FITTED!r} takes solver='als', one rank and no penalty; else center=True"
-        )
+    pairs = _candidates(ranks, ridges, chooses)
+    _check_candidates(settings, pairs, center, held_out)
     return Task(
         tuple(int(rank) for rank, _ in pairs),
         tuple(float(ridge) for _, ridge in pairs),
@@ -136,7 +156,60 @@ def make_task(
         center == BOTH,
         settings["scale"] == BOTH,
         _weights(sample_weight, matrix),
+        relative,
+        center == BIASES,
+        bounds=_bounds(settings["bounds"]),
     )
+
+
+def _candidates(
+    ranks: tuple[int, ...], ridges: tuple[float, ...], chooses: bool
+) -> list[tuple[int, float]]:
+    """(rank, ridge) of all; no components need no ridge, and stand first where cells choose."""
+    pairs = [(rank, ridge) for rank, ridge in product(ranks, ridges) if rank]
+    return [(0, 0.0), *pairs] if chooses or 0 in ranks else pairs
+
+
+def _check_candidates(
+    settings: dict[str, Any], pairs: list[tuple[int, float]], center: Any, held_out: bool
+) -> None:
+    if len(pairs) > 1 and not held_out:
+        raise InvalidInputError(
+            f"{len(pairs)} candidates and no cells to judge them by; add "
+            "validation=0.05, a share of the observed cells that is held out"
+        )
+    if settings["early_stop"] and not held_out:
+        raise InvalidInputError("early_stop=True needs cells to judge by; add validation=0.05")
+    alone = settings["solver"] in (AUTO, "als") and len(pairs) == 1 and not pairs[0][1]
+    if center == FITTED and not alone:
+        raise InvalidInputError(
+            f"center={FITTED!r} takes solver='als', one rank and no penalty; else center=True"
+        )
+
+
+def _bounds(wanted: Any) -> Any:
+    """The parameter, checked: "observed", None, or (low, high) as floats."""
+    if wanted is None or (isinstance(wanted, str) and wanted == OBSERVED):
+        return wanted
+    pair = tuple(wanted) if isinstance(wanted, (tuple, list, np.ndarray)) else ()
+    if len(pair) == 2 and all(isinstance(one, Real) and one == one for one in pair):
+        low, high = float(pair[0]), float(pair[1])
+        if low <= high:
+            return low, high
+    raise InvalidInputError(
+        f"bounds={wanted!r}; expected 'observed', None, or (low, high) such as (1, 5)"
+    )
+
+
+def bounds_of(wanted: Any, observed: Any) -> tuple[float, float] | None:
+    """(low, high) of predictions; None where there are none. Raises InvalidInputError.
+
+    observed : the least and the largest cell of the fit, or None where that is not known.
+    """
+    wanted = _bounds(wanted)
+    if isinstance(wanted, str):
+        return None if observed is None else (float(observed[0]), float(observed[1]))
+    return wanted
 
 
 def _weights(sample_weight: Any, matrix: ChunkedMatrix) -> Array | None:
@@ -145,20 +218,22 @@ def _weights(sample_weight: Any, matrix: ChunkedMatrix) -> Array | None:
     return weights_along(sample_weight, matrix.labels.samples, "sample_weight")
 
 
-def _several(value: Any, name: str, kind: type, least: float, hint: str = "") -> tuple[Any, ...]:
-    """A number or a list of numbers as a tuple."""
+def _several(value: Any, name: str, kind: type, choice: str = "") -> tuple[Any, ...]:
+    """A number from 0 or a list of such as a tuple.  choice : what else might have come."""
     several = tuple(value) if isinstance(value, (list, tuple, np.ndarray)) else (value,)
     for one in several:
         wrong = isinstance(one, bool) or not isinstance(one, kind)
-        if wrong or not least <= one < np.inf:
-            words = "a number from 1" if kind is Integral else "a number from 0"
-            raise InvalidInputError(f"{name}={value!r}; expected {words}, or a list of such{hint}")
+        if wrong or not 0 <= one < np.inf:
+            words = "a whole number from 0" if kind is Integral else "a number from 0"
+            raise InvalidInputError(
+                f"{name}={value!r}; expected {choice}{words}, or a list of such"
+            )
     if not several:
         raise InvalidInputError(f"{name}={value!r}; expected one or more")
     return several
 
 
-def _check_limits(settings: dict[str, Any]) -> None:
+def _check_limits(settings: dict[str, Any], solver: str) -> None:
     tol, most = settings["tol"], settings["max_passes"]
     if isinstance(tol, bool) or not isinstance(tol, (int, float, np.number)) or not 0 <= tol < 1:
         raise InvalidInputError(f"tol={tol!r}; expected a relative change, 0 <= tol < 1")
@@ -167,8 +242,15 @@ def _check_limits(settings: dict[str, Any]) -> None:
     center, scale = settings["center"], settings["scale"]
     if scale not in (None, "std", BOTH):
         raise InvalidInputError(f"scale={scale!r}; expected None, 'std' or {BOTH!r}")
-    if center not in (True, False, FITTED, BOTH):
-        raise InvalidInputError(f"center={center!r}; expected True, False, {FITTED!r} or {BOTH!r}")
+    if center not in (True, False, AUTO, BIASES, FITTED, BOTH):
+        raise InvalidInputError(
+            f"center={center!r}; expected True, False, {AUTO!r}, {BIASES!r}, {FITTED!r} or {BOTH!r}"
+        )
+    if center == BIASES and (solver != "als" or scale is not None):
+        raise InvalidInputError(
+            f"center={BIASES!r} takes solver='als' and scale=None; with solver={solver!r}, "
+            f"scale={scale!r} use center=True or center={BOTH!r}"
+        )
     if (scale == BOTH) > (center == BOTH) or (center == BOTH and scale == "std"):
         raise InvalidInputError(
             f"scale={scale!r} with center={center!r}: deviations of rows and columns are about "

@@ -23,17 +23,19 @@ LEVEL = 3  # of the stack: the caller of fit
 def tell(done: Completed, matrix: ChunkedMatrix, task: Task) -> None:
     """Warn of columns without observations, of what has not converged, and of far estimates."""
     if len(dropped := np.flatnonzero(done.stats.count == 0)):
+        value = "the mean of all cells" if task.standardize.center else "0"
         names = matrix.labels.features.names(dropped[:4].tolist())
         words = (
             f"{len(dropped)} of {matrix.shape[1]} features have no observation: their loadings "
-            f"are 0, and they are predicted by 0: {shorten(names, len(dropped))}"
+            f"are 0, and they are predicted by {value}: {shorten(names, len(dropped))}"
         )
         warnings.warn(words, DroppedFeaturesWarning, stacklevel=LEVEL)
     if not done.converged:
+        change = done.trace[-1].change[done.chosen]
         words = (
             f"not converged after max_passes={task.max_passes}: the last sweep changed the "
-            f"estimate by {max(done.trace[-1].change):.2g} of its norm (tol={task.tol:g}). Go on "
-            "with init=<this model>, or allow more passes."
+            f"estimate by {change:.2g} of its norm (tol={task.tol:g}). Go on with "
+            "init=<this model>, or allow more passes."
         )
         warnings.warn(words, ConvergenceWarning, stacklevel=LEVEL)
     if done.effects is not None and done.effects.changes[-1] > task.tol:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from streampca.kernels import Array
+
 FLOOR = {"float32": 1e-7, "float64": 1e-14}  # of the squares of the data: an objective of rounding
 
 
@@ -19,7 +21,9 @@ class Sweep:
     penalised : the objective with its penalty, which every sweep lowers.
     change : of the estimate, |Xhat - Xhat_before| / |Xhat|; by "als", of the step of the factors
         across the lines, with those of the lines held.
-    held_out : root mean square error in the held-out cells, in the units of the data; NaN without.
+    held_out : root mean square error in the held-out cells, in the units of the data, of what would
+        be predicted there; NaN without.
+    chosen : number of the candidate that is kept, by these errors.
     """
 
     number: int
@@ -30,6 +34,7 @@ class Sweep:
     held_out: tuple[float, ...]
     singular: tuple[int, ...]
     seconds: float
+    chosen: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
@@ -44,21 +49,34 @@ class Sweep:
         return cls(**known)
 
 
-def converged(trace: list[Sweep], tol: float, floor: float) -> bool:
-    """Whether estimate and objective of every candidate have stopped changing.
+def settled(trace: list[Sweep], tol: float, floor: float, left: int = 0) -> Array:
+    """(candidates,) whether each has stopped changing, or cannot be the best one any more.
 
+    It has stopped when a sweep changes neither its estimate nor its objective by more than ``tol``,
+    or two sweeps its held-out error. It cannot be the best one where its held-out error would stay
+    above the least if it fell in each of the ``left`` sweeps as much as in the last one.
     floor : an objective below this is rounding, and cannot fall any further.
     """
-    last = trace[-1]
-    if max(last.change) > tol:
-        return False
+    now = trace[-1]
+    change = np.array(now.change)
     if len(trace) == 1:
-        return max(last.change) == 0.0
-    before, now = np.array(trace[-2].penalised), np.array(last.penalised)
-    return bool(np.all((np.abs(before - now) <= tol * now) | (now <= floor)))
+        return np.asarray(change == 0.0)
+    before, after = np.array(trace[-2].penalised), np.array(now.penalised)
+    done = (change <= tol) & ((np.abs(before - after) <= tol * after) | (after <= floor))
+    held = np.array([one.held_out for one in trace[-3:]])
+    if not np.isnan(held).any():
+        falls, last = -np.diff(held, axis=0), held[-1]
+        if len(falls) == 2:
+            done |= np.all(np.abs(falls) <= tol * last, axis=0)
+        done |= last - left * np.maximum(falls[-1], 0.0) > last.min()
+    return np.asarray(done)
 
 
-def stops_early(trace: list[Sweep], patience: int = 2) -> bool:
-    """Whether the best held-out error of all candidates was reached more than ``patience`` ago."""
-    best = [min(one.held_out) for one in trace]
+def stops_early(trace: list[Sweep], ranks: tuple[int, ...], patience: int = 2) -> bool:
+    """Whether the best held-out error was reached more than ``patience`` sweeps ago.
+
+    Of candidates with components: without, the first sweeps may have the least error of all.
+    """
+    some = [c for c, rank in enumerate(ranks) if rank or not any(ranks)]
+    best = [min(one.held_out[c] for c in some) for one in trace]
     return len(best) > patience and int(np.argmin(best)) < len(best) - patience

@@ -253,7 +253,11 @@ class PCA(LinearModel):
         out: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
     ) -> Any:
-        """X with its holes filled, after a fit with ``missing="impute"``: see ``HardImpute``."""
+        """X with its holes filled, after a fit with ``missing="impute"``: see ``HardImpute``.
+
+        What is filled in keeps within the least and the largest cell of the fit; without bounds:
+        ``HardImpute(k, center="fitted", bounds=None)``.
+        """
         if self.missing != IMPUTE:
             raise InvalidInputError(
                 f"impute() after missing={self.missing!r}; fit with PCA(missing='impute')"

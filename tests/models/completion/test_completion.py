@@ -91,20 +91,22 @@ def held_cells(shape: tuple[int, int], share: float, seed: int = 0) -> np.ndarra
 @pytest.mark.parametrize("shape", [(80, 25), (25, 80)])
 def test_several_ranks_in_the_same_passes(solver: str, shape: tuple[int, int]) -> None:
     x, _ = with_holes(*shape, 3, share=0.2, noise=0.5)
-    model = HardImpute([1, 2, 3, 5], solver=solver, validation=0.1, max_passes=12, tol=0).fit(x)
+    more: Any = {"solver": solver, "center": True, "ridge": 0.0, "tol": 0, "max_passes": 12}
+    model = HardImpute([1, 2, 3, 5], validation=0.1, **more).fit(x)
     assert len(model.cost_) == 12
+    assert [one["rank"] for one in model.validation_] == [0, 1, 2, 3, 5]
     held = held_cells(shape, 0.1) & ~np.isnan(x)
     given = np.where(held, np.nan, x)
     # other solvers begin with what the look finds for the largest rank
     close = 1e-6 if solver == "exact" else 0.02
     for one in model.validation_:
-        alone = HardImpute(one["rank"], solver=solver, max_passes=12, tol=0).fit(given)
+        alone = HardImpute(one["rank"], **more).fit(given)
         assert one["objective"] == pytest.approx(alone.trace_[-1].objective[0], rel=close)
         rows, columns = np.nonzero(held)
         error = alone.predict(rows, columns) - x[held]
         assert one["held_out"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=close)
     assert model.best_rank_ == 3 == len(model.components_)
-    best = estimate_of(HardImpute(3, solver=solver, max_passes=12, tol=0).fit(given))
+    best = estimate_of(HardImpute(3, **more).fit(given))
     np.testing.assert_allclose(estimate_of(model), best, atol=1e-6 if solver == "exact" else 0.5)
 
 
@@ -113,12 +115,14 @@ def test_ways_to_name_held_out_cells() -> None:
     seen = ~np.isnan(x)
     stored = scipy.sparse.coo_matrix((x[seen], np.nonzero(seen)), x.shape)
     mask = held_cells(x.shape, 0.1)
-    expected = HardImpute(2, validation=0.1, max_passes=6).fit(x).trace_[-1]
+    more: Any = {"center": True, "ridge": 0.0, "max_passes": 6}
+    expected = HardImpute(2, validation=0.1, **more).fit(x).trace_[-1]
     for source in (x, stored.tocsr(), stored.tocsc()):
         for validation in (0.1, mask, np.nonzero(mask)):
-            one = HardImpute(2, validation=validation, max_passes=6).fit(source).trace_[-1]
-            assert one.held_out[0] == pytest.approx(expected.held_out[0], rel=0.05)
-    for wrong in (1.5, mask[:3], ([1, 2], [3]), ([1], [99])):
+            one = HardImpute(2, validation=validation, **more).fit(source).trace_[-1]
+            assert one.held_out[0] == pytest.approx(expected.held_out[0], rel=1e-12)
+            assert one.held_out[1] == pytest.approx(expected.held_out[1], rel=0.05)
+    for wrong in (1.5, True, "some", mask[:3], ([1, 2], [3]), ([1], [99])):
         with pytest.raises(InvalidInputError, match="validation"):
             HardImpute(2, validation=wrong).fit(x)
 
@@ -127,8 +131,9 @@ def test_penalties_are_chosen_and_the_fit_stops_early() -> None:
     x, _ = with_holes(60, 30, 2, share=0.6, noise=1.0)
     model = SoftImpute(10, [0.0, 3.0, 100.0], validation=0.1, max_passes=40).fit(x)
     assert model.best_penalty_ == 3.0
+    early = HardImpute(10, center="fitted", validation=0.1, early_stop=True, max_passes=40)
     with pytest.warns(AccuracyWarning, match="estimated beyond"):
-        early = HardImpute(10, validation=0.1, early_stop=True, max_passes=40).fit(x)
+        early.fit(x)
     assert len(early.trace_) < 40
     errors = [one.held_out[0] for one in early.trace_]
     assert int(np.argmin(errors)) == len(errors) - 3

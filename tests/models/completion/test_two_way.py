@@ -54,7 +54,7 @@ def sources(x: np.ndarray, folder: Any) -> list[Any]:
 
 
 def both(rank: Any, scaled: bool = False, kind: Any = HardImpute, **more: Any) -> Any:
-    more = {"tol": 1e-9, "max_passes": 120, **more}
+    more = {"tol": 1e-9, "max_passes": 120, "bounds": None, **more}  # the model's own values
     return kind(rank, center="both", scale="both" if scaled else None, **more)
 
 
