@@ -73,16 +73,15 @@ def model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tol",
         type=float,
-        default=1e-4,
         metavar="RADIANS",
-        help="angle to which --solver randomized certifies every component",
+        help="iterate until the angle of every component is certified to this (default 1e-4 "
+        "where iterating is the cheaper way)",
     )
     parser.add_argument(
         "--max-passes",
         type=int,
-        default=8,
         metavar="N",
-        help="reads of the data that --solver randomized may take",
+        help="reads of the data that an iteration may take (default 8), and iterate",
     )
     parser.add_argument(
         "--rates", metavar="FILE", help="speeds of this machine, from 'streampca calibrate'"

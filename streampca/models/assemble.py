@@ -71,9 +71,12 @@ def assemble(
     )
 
 
+PLAN_ONLY = ("scheduler", "progress", "given", "iterate", "may_go_over")  # of this process
+
+
 def _kept(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that are stored: no objects of this process, no arrays beside the matrix."""
-    kept = {k: v for k, v in settings.items() if k not in ("scheduler", "progress", "given")}
+    kept = {k: v for k, v in settings.items() if k not in PLAN_ONLY}
     for name in ("weights", "remove"):  # words; of arrays the result has what they made
         value = kept.get(name)
         words = [value] if isinstance(value, str) else value

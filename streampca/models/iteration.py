@@ -9,14 +9,20 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 
+TOL = 1e-4  # radians
+MAX_PASSES = 8
+
 
 def iteration_limits(settings: dict[str, Any]) -> dict[str, Any]:
-    """``settings`` with ``max_passes`` as ``iterated_power`` wants it.
+    """``settings`` with ``tol`` and ``max_passes`` where they are None, as ``iterated_power`` says.
 
     q steps of a power method multiply q + 1 times by X'X: a look and q + 1 steps here.
     Raises InvalidInputError for what no iteration can do: a look and one step are the least.
     """
-    tol, most = settings.get("tol", 1e-4), settings.get("max_passes", 2)
+    defaults = {"tol": TOL, "max_passes": MAX_PASSES}
+    missing = {name: value for name, value in defaults.items() if settings.get(name, 0) is None}
+    settings = settings | missing
+    tol, most = settings.get("tol", TOL), settings.get("max_passes", MAX_PASSES)
     if isinstance(tol, bool) or not isinstance(tol, (int, float, np.number)) or not 0 < tol < 1:
         raise InvalidInputError(f"tol={tol!r}; expected an angle in radians between 0 and 1")
     if not _is_count(most) or most < 2:

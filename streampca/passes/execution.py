@@ -45,7 +45,7 @@ class Execution:
         "threads", an address, or a Client.
     checkpoint : directory for span checkpoints, or None.  every : seconds between them.
     pass_number, n_passes : told by the fit before each pass. After the last one the checkpoints
-        of all are dropped.
+        of all are dropped.  first_pass : passes that another solver made before.
     keeps : False where a fit saves what its passes give itself: a finished one leaves nothing.
     plan : of the whole fit, if there is one: it knows what a worker needs.
     memory : of this process, from when this was made.
@@ -59,6 +59,7 @@ class Execution:
     checkpoint: str | None = None
     every: float = field(default_factory=lambda: float(setting("checkpoint-interval")))
     pass_number: int = 1
+    first_pass: int = 0
     n_passes: int = 1
     keeps: bool = True
     plan: Plan | None = None

@@ -53,12 +53,15 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
         if candidate.seconds:
             considered.setdefault(candidate.solver, float(f"{candidate.seconds:.3g}"))
     smallest: Plan | None = None
-    for _, alike in groupby(candidates, key=lambda one: (one.solver, one.seconds)):
+    for _, alike in groupby(candidates, key=_family):
         group = list(alike)
         least: dict[int, Plan] = {}
         for (lanes, ahead, share), (i, candidate) in product(SCHEDULES, enumerate(group)):
             plan = _schedule(matrix, method, candidate, lanes, ahead, share, limit, tuple(rejected))
             plan = replace(plan, considered=tuple(considered.items()))
+            if candidate.then is not None:
+                then = _schedule(matrix, method, candidate.then, lanes, ahead, share, limit, ())
+                plan = replace(plan, then=then)
             if plan.peak_nbytes <= budget:
                 return replace(plan, passed_over=tuple(passed_over))
             passed_over.append(plan.peak_nbytes)
@@ -84,6 +87,12 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
         + ")."
         + _advice(matrix, candidates)
     )
+
+
+def _family(candidate: Candidate) -> tuple[Any, ...]:
+    """Candidates among which the schedule decides."""
+    then = candidate.then
+    return candidate.solver, candidate.seconds, then and (then.solver, then.seconds)
 
 
 def _in_memory(matrix: ChunkedMatrix) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import html
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,7 @@ class Candidate:
     solve_nbytes : of the solver phase, by what they are: arrays that live at the same time.
     sizes : numbers by which the method knows this candidate again when it runs the plan.
     seconds : predicted, for ordering; 0 where it was not asked.
+    then : what the fit goes over to where this one cannot certify its answer.
     """
 
     solver: str
@@ -74,6 +75,7 @@ class Candidate:
     solve_flops: float = 0.0
     sizes: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+    then: Candidate | None = None
 
 
 @dataclass(frozen=True)
@@ -157,32 +159,42 @@ class Plan:
     considered: tuple[tuple[str, float], ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     note: str = ""  # of the source
+    then: Plan | None = None  # what the fit goes over to where it cannot certify its answer
     passed_over: tuple[int, ...] = ()
 
     @property
     def peak_nbytes(self) -> int:
-        """Projected peak of the process."""
-        return peak_of(self.memory)
+        """Projected peak of the process, whichever way the fit goes."""
+        own = peak_of(self.memory)
+        return own if self.then is None else max(own, self.then.peak_nbytes)
 
     @property
     def reads(self) -> int:
         """Stored chunks read, all passes together; of repeated ones the most."""
-        return sum(p.times * p.reads for p in self.passes) + self.prepare_reads
+        own = sum(p.times * p.reads for p in self.passes) + self.prepare_reads
+        return own if self.then is None else own + self.then.reads
 
     @property
     def n_passes(self) -> int:
         """How many passes there are at most."""
+        return self.own_passes + (0 if self.then is None else self.then.n_passes)
+
+    @property
+    def own_passes(self) -> int:
+        """How many there are at most before it goes over to another solver."""
         return sum(p.times for p in self.passes)
 
     @property
     def nbytes(self) -> int:
         """Decoded bytes read, all passes together."""
-        return sum(p.times * p.nbytes for p in self.passes) + self.prepare_nbytes
+        own = sum(p.times * p.nbytes for p in self.passes) + self.prepare_nbytes
+        return own if self.then is None else own + self.then.nbytes
 
     @property
     def flops(self) -> float:
         """Estimated arithmetic, passes and solver."""
-        return sum(p.times * p.flops for p in self.passes) + self.solve_flops
+        own = sum(p.times * p.flops for p in self.passes) + self.solve_flops
+        return own if self.then is None else own + self.then.flops
 
     def named(self, name: str) -> PassPlan:
         """The pass of that name."""
@@ -201,7 +213,11 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
-        fields = asdict(self)
+        fields = asdict(replace(self, then=None))
+        if self.then is None:
+            del fields["then"]
+        else:
+            fields["then"] = self.then.to_dict()
         fields["passes"] = [p.to_dict() for p in self.passes]
         fields["shape"] = list(self.shape)
         fields["rejected"], fields["passed_over"] = list(self.rejected), list(self.passed_over)
@@ -237,6 +253,11 @@ class Plan:
                 f"pass {number}/{self.n_passes}  {one.name}: {one.n_blocks} blocks of "
                 f"{what['block_length']} {what['streamed_axis']}, {one.reads} chunk reads, "
                 f"{size(one.nbytes)}, {one.flops:.2g} flop"
+            )
+        if self.then is not None:
+            lines.append(
+                f"then      {self.then.solver}, where a component is not certified: at most "
+                f"{self.then.n_passes} passes more, {self.then.reads} chunk reads"
             )
         limit = "none" if self.memory_limit is None else size(self.memory_limit)
         lanes = max((min(self.lanes, len(one.spans)) for one in self.passes), default=1)

@@ -20,7 +20,7 @@ from streampca.models.genotypes.filters import Names, VariantFilter, filter_geno
 from streampca.models.genotypes.fit_warnings import warn_of_children, warn_of_local_components
 from streampca.models.genotypes.numbers import eigenvalues, eigenvectors, frequencies
 from streampca.models.genotypes.scores_and_holes import ScoresAndHoles
-from streampca.models.iteration import seed_of
+from streampca.models.iteration import iteration_limits, seed_of
 from streampca.models.linear import LinearModel
 from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.gram_outputs import COMPONENTS
@@ -115,8 +115,8 @@ class GenotypePCA(LinearModel):
         loadings: str | os.PathLike[str] | None = None,
         relationship: str | os.PathLike[str] | None = None,
         svd_solver: str = "auto",
-        tol: float = 1e-4,
-        max_passes: int = 8,
+        tol: float | None = None,
+        max_passes: int | None = None,
         random_state: Any = 0,
         rates: Any = None,
         memory_limit: int | str | None = None,
@@ -233,7 +233,7 @@ class GenotypePCA(LinearModel):
         settings = {**shared, **self.get_params()}
         for name in OUTPUTS:
             settings[name] = None if settings[name] is None else os.fspath(settings[name])
-        return settings
+        return iteration_limits(settings)
 
     def _genotypes(self, X: Any, dim: Any = None) -> ChunkedMatrix:
         """The samples and variants to use, before any call is read."""

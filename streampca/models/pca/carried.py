@@ -16,7 +16,7 @@ from streampca.store import MemorySink
 
 FREE = ("n_components", "tol", "max_passes", "iterated_power", "components", "whiten", "scheduler",
         "progress", "checkpoint", "memory_limit", "rates", "warm_start", "random_state",
-        "given")  # fmt: skip
+        "given", "iterate", "may_go_over")  # fmt: skip
 
 
 class Carried:

@@ -40,7 +40,23 @@ def fit_pca(
     carried : what an earlier fit of the same matrix left, and this one leaves.
     """
     execution.n_passes = plan.n_passes
+    fitted = _run(plan, matrix, settings, execution, cohort, carried)
+    if fitted.uncertain and plan.then is not None:
+        execution.first_pass = len(execution.costs)
+        execution.n_passes = execution.first_pass + plan.then.n_passes
+        return _run(plan.then, matrix, settings, execution, cohort, carried)
+    return fitted
 
+
+def _run(
+    plan: Plan,
+    matrix: ChunkedMatrix,
+    settings: dict[str, Any],
+    execution: Execution,
+    cohort: Cohort | None,
+    carried: Carried | None,
+) -> Fitted:
+    """The passes of one solver, and what is made of them."""
     beside = given(settings)
     if plan.solver == "gram" and beside.basis is not None:
         matrix = matrix.without(beside.basis)
@@ -49,7 +65,7 @@ def fit_pca(
         """One pass of the plan; weights of samples, and of streamed features, come with it."""
         one = plan.named(name)
         before = sum(p.times for p in plan.passes[: plan.passes.index(one)])
-        execution.pass_number = before + number
+        execution.pass_number = execution.first_pass + before + number
         if one.times > 1:
             one = replace(one, name=f"{name} {number}")
         if one.axis == 1 and beside.weights is not None:

@@ -18,6 +18,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.models.completion.hard_impute import HardImpute
 from streampca.models.decomposition import Decomposition
+from streampca.models.iteration import iteration_limits
 from streampca.models.linear import attach
 from streampca.passes import Plan
 
@@ -41,6 +42,7 @@ def completion_of(settings: Mapping[str, Any]) -> HardImpute:
         raise InvalidInputError("missing='impute' needs svd_solver='auto' and center=True")
     shared = ("scale", "tol", "random_state", "missing_value", "memory_limit", "scheduler",
               "progress", "checkpoint")  # fmt: skip
+    settings = iteration_limits(dict(settings))
     most = max(LEAST_PASSES, int(settings["max_passes"]))
     return HardImpute(k, center="fitted", max_passes=most, **{n: settings[n] for n in shared})
 

@@ -24,7 +24,7 @@ from streampca.models.given import given
 from streampca.models.pca.carried import Carried
 from streampca.models.pca.dual import RowsSink, count_missing, unweighted_rows
 from streampca.models.pca.gram_outputs import finish_components
-from streampca.models.pca.krylov_plan import RANDOM, KrylovShape, space_dtype
+from streampca.models.pca.krylov_plan import RANDOM, STEPS, KrylovShape, space_dtype
 from streampca.models.pca.krylov_verdict import Judge, Verdict
 from streampca.models.pca.removal import residual_stats
 from streampca.models.projection import FeatureLoadings
@@ -289,7 +289,7 @@ class _Iteration:
             self.stopped = f"max_passes={self.settings['max_passes']}"
         elif last.stuck.all():
             self.stopped = f"{self.dtype} arithmetic resolves no more"
-        elif (needed := last.passes_needed(before)) > most - self.steps:
+        elif (needed := last.passes_needed(before)) > self._worth():
             self.stopped = f"the next one would need about {needed} more passes"
         if self.stopped:
             return False
@@ -300,6 +300,15 @@ class _Iteration:
             self.space.restart(ritz, self.shape.keep)
         self.block = fresh
         return True
+
+    def _worth(self) -> int:
+        """How many more passes are worth making: as long as an exact solver would not be faster."""
+        left = self.plan.named("step").times - self.steps
+        predicted = dict(self.plan.considered)
+        if self.plan.then is None or not predicted.get("krylov"):
+            return left
+        one = predicted["krylov"] / (1 + STEPS)
+        return min(left, int(predicted.get(self.plan.then.solver, np.inf) / one))
 
     # -- the result -------------------------------------------------------------------------
 

@@ -99,11 +99,12 @@ class Verdict:
         return math.ceil(float(needed.min(initial=np.inf)) / 2)  # Krylov steps speed up
 
     def uncertain(self, stopped: str, exact: str = "") -> str:
-        """Which components are not certified, and how far they may be off; "" where all are.
+        """Which components are not as certain as the arithmetic allows, and how far they may be
+        off; "" where all are. (What it cannot resolve is in the certificate, and no failure.)
 
         exact : what would be certain, a sentence.
         """
-        bad = np.flatnonzero(~self.certified)
+        bad = np.flatnonzero(~self.stuck)
         if not bad.size:
             return ""
         bound = self.certificate.angle_bound

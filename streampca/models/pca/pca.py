@@ -13,7 +13,7 @@ from streampca.models.assemble import assemble
 from streampca.models.completion.hard_impute import HardImpute
 from streampca.models.fitted import freedom
 from streampca.models.given import resolve_given
-from streampca.models.iteration import seed_of
+from streampca.models.iteration import iteration_limits, seed_of
 from streampca.models.linear import LinearModel
 from streampca.models.pca.carried import Carried
 from streampca.models.pca.fit import fit_pca
@@ -42,7 +42,11 @@ class PCA(LinearModel):
         passes, and a certificate that says how far each component can be off) or "sketch" (one
         look at samples that cannot be read again, approximate, with a bound of its error).
         scikit-learn's "covariance_eigh", "full" and "arpack" mean "scatter", "tsqr" and
-        "randomized". ``plan(X)`` shows which one "auto" takes, and why.
+        "randomized". "auto" takes an exact solver that is predicted to take 10 s or 1.25 times the
+        iterative one (``models.pca.plan.AFFORDABLE``), else it iterates, and goes over to an
+        exact solver where a component cannot be certified and that is predicted to take 2 minutes
+        or 4 times the iterative one (``GO_OVER``). ``tol``, ``max_passes`` or ``iterated_power``
+        mean "iterate", and the latter two that it ends there. ``plan(X)`` shows what is taken.
     center : subtract column means.
     scale : None, or "std": divide columns by their standard deviation; constant ones become 0.
     ddof : variances divide by n - ddof.
@@ -55,8 +59,10 @@ class PCA(LinearModel):
         named, under each.
     missing_value : a number that means "missing", beside NaN.
     components : False saves the second pass of a wide fit; it then has scores and spectrum only.
-    tol : radians; "randomized" stops when the angle of every component is certified to it.
-    max_passes : reads of the data that "randomized" may take, then it warns of what is uncertain.
+    tol : radians, 1e-4 where None; "randomized" stops when the angle of every component is
+        certified to it.
+    max_passes : reads of the data that "randomized" may take, 8 where None; then it warns of what
+        is uncertain.
     iterated_power : scikit-learn's name for that limit: q means max_passes = q + 2; "auto" leaves
         it to max_passes.
     random_state : seed of the random part of its first vectors; a numpy.random.Generator or
@@ -114,8 +120,8 @@ class PCA(LinearModel):
         missing: str = "raise",
         missing_value: float | None = None,
         components: bool = True,
-        tol: float = 1e-4,
-        max_passes: int = 8,
+        tol: float | None = None,
+        max_passes: int | None = None,
         iterated_power: int | str = "auto",
         random_state: Any = 0,
         rates: Any = None,
@@ -171,7 +177,9 @@ class PCA(LinearModel):
         settings = check_settings(self.get_params(), matrix.shape, 0 if self.center else 1)
         beside = resolve_given(settings, matrix.labels, sample_weight)
         freedom(beside.count(matrix.shape[0]), settings)
-        return settings | {"given": beside}
+        bounded = self.max_passes is not None or self.iterated_power != "auto"
+        choice = {"iterate": bounded or self.tol is not None, "may_go_over": not bounded}
+        return settings | choice | {"given": beside}
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X.
@@ -224,7 +232,8 @@ class PCA(LinearModel):
         self.n_features_in_ = model.n_features_in_
         self.plan_, self.cost_, self.dim_ = replace(model.plan_, method="PCA"), model.cost_, dim
         self.trace_, self.gap_ = model.trace_, None
-        settings = self.get_params() | {"random_state": seed_of(self.random_state)}
+        settings = iteration_limits(self.get_params())
+        settings |= {"random_state": seed_of(self.random_state)}
         self.result_ = as_pca(model.result_, settings)
         return self
 

@@ -29,8 +29,8 @@ from streampca.passes import Candidate, PassSpec, Plan, Rates, larger, make_plan
 
 SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized", "sketch")
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "randomized"}  # scikit-learn's
-ITERATIVE = 1.1  # an exact solver is taken where it is not slower than by this
-AFFORDABLE = 0.5  # seconds: one that is predicted to take no longer is taken in any case
+AFFORDABLE = (10.0, 1.25)  # seconds, or times the iterative solver: exact is taken up to this
+GO_OVER = (120.0, 4.0)  # the same for an exact solver to which an iteration goes over
 
 
 def plan_pca(
@@ -104,18 +104,32 @@ def _needs_gram(settings: dict[str, Any], everyone: ChunkedMatrix | None) -> str
 def _ordered(
     matrix: ChunkedMatrix, settings: dict[str, Any], candidates: list[Candidate]
 ) -> list[Candidate]:
-    """By predicted time, but an affordable exact one first; of equal ones the more generous."""
+    """Exact solvers that are affordable, then the iterative one, then the other exact ones.
+
+    Each by predicted time; of equal ones the more generous. An iteration that may go over to an
+    exact solver comes before one that may not.
+    """
     rates = Rates.of(settings.get("rates"))
     timed = [replace(c, seconds=rates.seconds(matrix, c)) for c in candidates]
-    exact_first = settings.get("exact_first", False)
+    timed.sort(key=lambda one: one.seconds)
+    exact = [one for one in timed if one.solver != "krylov"]
+    iterative = [one for one in timed if one.solver == "krylov"]
+    if not exact or not iterative or settings.get("exact_first", False):
+        return exact + iterative
+    quickest = iterative[0].seconds
+    last_resorts = [one for one in exact if one.seconds <= _at_most(GO_OVER, quickest)]
+    if not settings.get("may_go_over", True):
+        last_resorts = []
+    iterative = [replace(one, then=then) for then in (*last_resorts, None) for one in iterative]
+    if settings.get("iterate", False):
+        return iterative + exact
+    first = [one for one in exact if one.seconds <= _at_most(AFFORDABLE, quickest)]
+    return first + iterative + [one for one in exact if one not in first]
 
-    def key(candidate: Candidate) -> tuple[bool, bool, float]:
-        iterative = candidate.solver == "krylov"
-        seconds = candidate.seconds * (ITERATIVE if iterative else 1.0)
-        affordable = not iterative and seconds <= AFFORDABLE
-        return not affordable, exact_first and iterative, seconds
 
-    return sorted(timed, key=key)
+def _at_most(rule: tuple[float, float], quickest: float) -> float:
+    seconds, times = rule
+    return max(seconds, times * quickest)
 
 
 def _scatter(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
