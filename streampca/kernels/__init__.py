@@ -20,6 +20,7 @@ from streampca.kernels.columns import (
     reciprocal,
     row_pieces,
     side_by_side,
+    sums_at,
 )
 from streampca.kernels.pages import pages, zeros
 
@@ -40,6 +41,7 @@ __all__ = [
     "reciprocal",
     "row_pieces",
     "side_by_side",
+    "sums_at",
     "symmetrize",
     "triangular_factor",
     "zeros",
