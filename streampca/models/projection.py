@@ -22,10 +22,13 @@ def score_dtype(dtype: Any) -> Any:
 
 
 def whitening(result: Decomposition) -> Array:
-    """(k,) divisors of the scores, not 0."""
+    """(k,) divisors of the scores, not 0, in float32 either; 1 where nothing varies."""
     deviation = np.sqrt(result.explained_variance)
-    floor = np.finfo(np.float64).eps * max(deviation.max(initial=0.0), 1e-300)
-    return np.maximum(deviation, floor)
+    largest = float(deviation.max(initial=0.0))
+    if not largest > 0.0:
+        return np.ones_like(deviation)
+    floor = np.finfo(np.float64).eps * largest
+    return np.maximum(deviation, max(floor, float(np.finfo(np.float32).tiny)))
 
 
 @dataclass(frozen=True)
@@ -250,7 +253,7 @@ class Likelihood:
     def of(cls, result: Decomposition, missing: str, centre: bool = True) -> Likelihood:
         """The likelihood of a fitted result.  centre : as ``Projection.of``."""
         used = result.n_dimensions
-        smallest = np.finfo(np.float64).eps * max(float(result.total_variance), 1e-300)
+        smallest = max(float(np.finfo(np.float64).eps) * float(result.total_variance), 1e-300)
         noise = max(result.noise_variance, smallest)
         variance = np.maximum(result.explained_variance, smallest)
         logdet = float(np.sum(np.log(variance))) + max(used - len(variance), 0) * np.log(noise)

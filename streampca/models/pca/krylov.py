@@ -170,7 +170,7 @@ class _Iteration:
         if not self.live_vectors.any():
             self.live_vectors = np.arange(self.shape.m) == 0  # a component of 0
         self.dimensions = int(np.count_nonzero(self.live_vectors))
-        self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype)
+        self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype, self.live_vectors)
         self.judge = Judge(
             min(self.k, max(1, int(np.count_nonzero(live)))),
             self.settings["tol"],
