@@ -14,6 +14,7 @@ import scipy.sparse
 
 from streampca.errors import InvalidInputError
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
+from streampca.matrix.exact import refuse_inexact
 from streampca.matrix.labels import AxisLabels, Labels
 
 
@@ -88,6 +89,8 @@ class JoinedMatrix(ChunkedMatrix):
 
     def _read_part(self, part: ChunkedMatrix, axis: int, start: int, stop: int) -> Any:
         values = part.read(axis, start, stop)
+        if self.dtype.kind == "f":
+            refuse_inexact(values, part.missing_value, "a matrix that is joined with floats")
         if part.missing_value == self.missing_value:
             return values
         decoded = values.astype(self.dtype)
