@@ -68,8 +68,9 @@ class Block:
             self.hidden = mask if self.hidden is None else self.hidden | mask
             self.values = self.values.filled(0)
         if (large := inexact(self.values, self.missing_value)) is not None:
-            columns = np.flatnonzero(large.any(axis=0)) if large.ndim == 2 else []
-            named = f", {self.name_columns(columns)}," if len(columns) else ""
+            named = ""
+            if large.ndim == 2:
+                named = f", {self.name_columns(np.flatnonzero(large.any(axis=0)))},"
             refuse_inexact(self.values, self.missing_value, self.describe() + named)
 
     @property

@@ -52,6 +52,7 @@ def along(values: Any, axis: AxisLabels, name: str) -> Array:
         return np.concatenate([_of_part(each[part], one, name) for part, one in axis.parts.items()])
     if by_dims(values):
         return _broadcast(values, axis, name)
+    refuse_masked(values, name)
     array = np.asarray(values)
     if array.shape not in ((len(axis),), axis.sizes):
         raise InvalidInputError(
@@ -59,6 +60,15 @@ def along(values: Any, axis: AxisLabels, name: str) -> Array:
             f"({' x '.join(axis.dims)})"
         )
     return array.reshape(-1)
+
+
+def refuse_masked(values: Any, name: str) -> None:
+    """Raise where a masked array hides something: a value is needed everywhere."""
+    if np.ma.is_masked(values):
+        raise InvalidInputError(
+            f"{name} is a masked array with {int(np.ma.count_masked(values))} masked entries; "
+            f"expected a value everywhere: {name}.filled(...)"
+        )
 
 
 def _of_part(values: Any, axis: AxisLabels, name: str) -> Array:

@@ -11,6 +11,7 @@ from streampca.accumulators import MeanImputedScatter, Scatter
 from streampca.errors import InvalidInputError, NoGapWarning
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import Decomposition
 from streampca.models.fitted import check_ddof, count_components, freedom
 from streampca.models.given import resolve_given
@@ -175,6 +176,8 @@ def checked_covariance(S: Any, mean: Any, names: Any) -> tuple[Array, Array, Any
     Raises InvalidInputError for what is no covariance matrix, as far as its entries tell.
     """
     names = _names(S) if names is None else names
+    for name, one in (("S", S), ("mean", mean)):
+        refuse_masked(one, name)
     matrix = np.array(S, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         raise InvalidInputError(f"S has shape {matrix.shape}; expected a square matrix")

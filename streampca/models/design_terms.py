@@ -11,7 +11,7 @@ import numpy as np
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.models.by_name import along, by_dims, coordinate, match
+from streampca.models.by_name import along, by_dims, coordinate, match, refuse_masked
 from streampca.sources.dimensions import TIME
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -219,10 +219,11 @@ def _named_columns(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
         return _of_dataarray(given, samples)
     if hasattr(given, "columns") and hasattr(given, "index"):
         order = _in_order(given.index, samples, len(given))
-        return [(str(name), np.asarray(given[name])[order]) for name in given.columns]
+        return [(str(name), _whole(given[name], str(name))[order]) for name in given.columns]
     if hasattr(given, "index") and hasattr(given, "to_numpy"):
         order = _in_order(given.index, samples, len(given))
-        return [(str(given.name or "x0"), np.asarray(given)[order])]
+        return [(str(given.name or "x0"), _whole(given, str(given.name or "x0"))[order])]
+    refuse_masked(given, "remove")
     array = np.asarray(given)
     array = array[:, None] if array.ndim == 1 else array
     n = len(samples)
@@ -232,6 +233,18 @@ def _named_columns(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
             "every sample"
         )
     return [(f"x{j}", array[:, j]) for j in range(array.shape[1])]
+
+
+def _whole(column: Any, name: str) -> Array:
+    """(n,) a column of a data frame. Refuses one with missing values, which are no level."""
+    gaps = np.asarray(column.isna()) if hasattr(column, "isna") else np.zeros(len(column), np.bool_)
+    if gaps.any():
+        raise InvalidInputError(
+            f"remove is missing in column {name!r} for {int(gaps.sum())} samples, the first at "
+            f"place {int(np.argmax(gaps))}; expected a value for every one: NaN and None are no "
+            "level. Leave those samples out, or use .fillna(...)"
+        )
+    return np.asarray(column)
 
 
 def _of_dataarray(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:

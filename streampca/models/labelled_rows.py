@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
+from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import Decomposition
 from streampca.models.eof_views import scaling_factor
 from streampca.models.mapped_rows import WRITTEN_NBYTES, MappedRows
@@ -49,6 +50,7 @@ def rows_of_scores(
 
     mapped : of a matrix, a function of its blocks and side inputs, the rows that a pass makes.
     """
+    refuse_masked(scores, "X")
     p = result.n_features
     if out is None and is_dask_array(scores) and back.removed is None:
         return map_rows(scores, back.apply, p, score_dtype(scores.dtype))
@@ -68,6 +70,7 @@ def lazy_rows_of_scores(
     result: Decomposition, scores: Any, back: BackProjection, remove: Any = None
 ) -> Any:
     """(n, p) rows as a Dask array, inside xarray where the scores are."""
+    refuse_masked(scores, "scores")
     dims = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
     matrix = as_matrix(scores, dim=dims)
     _check_width(matrix.shape, result)

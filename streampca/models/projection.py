@@ -13,6 +13,7 @@ from streampca.accumulators.base import refuse_holes, refuse_sparse_holes
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Tile, work_dtype
 from streampca.matrix.tiles import tile_length
+from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import Decomposition
 
 
@@ -157,7 +158,8 @@ class BackProjection:
         return lambda length: 8 * p * (k + 3 * length)
 
     def apply(self, scores: Array) -> Array:
-        """(rows, p) of scores in memory; float32 stays float32."""
+        """(rows, p) of scores in memory; float32 stays float32. Refuses masked ones."""
+        refuse_masked(scores, "X")
         dtype = score_dtype(scores.dtype)
         z = np.asarray(scores, dtype=dtype)
         if self.whiten is not None:

@@ -12,7 +12,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, side_by_side
 from streampca.matrix import ChunkedMatrix, Standardize
-from streampca.models.by_name import weights_along
+from streampca.models.by_name import refuse_masked, weights_along
 from streampca.models.iteration import seed_of
 
 SOLVERS = ("auto", "als", "impute", "exact")
@@ -190,6 +190,8 @@ def _initial(init: Any, shape: tuple[int, int]) -> tuple[Array | None, Array | N
     if hasattr(result, "require_components"):
         scores, loadings = result.scores, result.require_components().T
     elif isinstance(init, tuple) and len(init) == 2:
+        for one in init:
+            refuse_masked(one, "init")
         scores, loadings = (np.asarray(one, np.float64) for one in init)
     else:
         raise InvalidInputError(
