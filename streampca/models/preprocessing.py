@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numbers
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -23,14 +23,26 @@ from streampca.sources import as_matrix
 from streampca.store import MemorySink
 
 
-def normalize_total(X: Any, target_sum: float | None = None, **running: Any) -> ChunkedMatrix:
+class _Running(TypedDict):
+    """How a pass is run; no result depends on it."""
+
+    memory_limit: int | str | None
+    scheduler: Any
+    progress: Any
+
+
+def normalize_total(
+    X: Any, target_sum: float | None = None, *,
+    memory_limit: int | str | None = None, scheduler: Any = None, progress: Any = None,
+) -> ChunkedMatrix:  # fmt: skip
     """Every row times target_sum / its sum, as scanpy's ``normalize_total``. Rows of zeros stay.
 
     target_sum : None takes the median of the sums that are not 0.
-    running : memory_limit, scheduler, progress of the pass.
+    memory_limit, scheduler, progress : of the pass, as :class:`PCA`.
 
     Cost: one pass for the sums of the rows.
     """
+    running = _Running(memory_limit=memory_limit, scheduler=scheduler, progress=progress)
     number = isinstance(target_sum, numbers.Real) and not isinstance(target_sum, bool)
     if target_sum is not None and not (number and 0 < float(target_sum) < np.inf):
         raise InvalidInputError(f"target_sum={target_sum!r}; expected a positive number, or None")
@@ -54,15 +66,18 @@ def log1p(X: Any, base: float | None = None) -> ChunkedMatrix:
 
 
 def tf_idf(
-    X: Any, *, smooth: bool = True, norm: str | None = "l2", **running: Any
-) -> ChunkedMatrix:
+    X: Any, *, smooth: bool = True, norm: str | None = "l2",
+    memory_limit: int | str | None = None, scheduler: Any = None, progress: Any = None,
+) -> ChunkedMatrix:  # fmt: skip
     """Counts of terms times log inverse document frequency, as scikit-learn's TfidfTransformer.
 
     X : documents x terms.  idf = log((1 + n) / (1 + df)) + 1; without ``smooth`` no 1 is added to
     the counts.  norm : "l2" gives documents length 1; None leaves them.
+    memory_limit, scheduler, progress : of the passes, as :class:`PCA`.
 
     Cost: one pass for the document frequencies, one for the lengths of the documents.
     """
+    running = _Running(memory_limit=memory_limit, scheduler=scheduler, progress=progress)
     if norm not in ("l2", None):
         raise InvalidInputError(f"norm={norm!r}; expected 'l2' or None")
     matrix = as_matrix(X)
@@ -78,14 +93,18 @@ def tf_idf(
     return DerivedMatrix(weighted, Scale(1.0 / np.where(lengths > 0, lengths, 1.0), 0))
 
 
-def log_entropy(X: Any, **running: Any) -> ChunkedMatrix:
+def log_entropy(
+    X: Any, *,
+    memory_limit: int | str | None = None, scheduler: Any = None, progress: Any = None,
+) -> ChunkedMatrix:  # fmt: skip
     """log(1 + count) times the term's 1 + sum_i p_i log p_i / log n, p_i = count / its total.
 
-    X : documents x terms.
+    X : documents x terms.  memory_limit, scheduler, progress : of the passes, as :class:`PCA`.
 
     Cost: two passes. Source: Dumais 1991, "Improving the retrieval of information from external
     sources", eq. 1 (entropy).
     """
+    running = _Running(memory_limit=memory_limit, scheduler=scheduler, progress=progress)
     matrix = as_matrix(X)
     if matrix.shape[0] < 2:
         raise InvalidInputError("log_entropy needs two documents or more: log n is its divisor")
