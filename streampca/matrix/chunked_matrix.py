@@ -55,6 +55,7 @@ class ChunkedMatrix(ABC):
     sparse: bool = False  # whether blocks come as scipy.sparse
     absent: bool = False  # then: whether what is not stored is missing (ratings), and not 0
     resident_nbytes: int = 0  # of what the source itself holds while it is read (indptr)
+    beside: Any = None  # columns by name in its source: has ``column`` and ``names``, both by axis
     note: str = ""  # what a plan should say of the source
     streamed_axis: int = 0
     edges: np.ndarray[Any, Any]
@@ -166,6 +167,21 @@ class ChunkedMatrix(ABC):
         laid = copy.copy(self)
         laid.sparse = False
         return laid
+
+    def column(self, axis: int, name: str) -> Any:
+        """What is called so along an axis: a coordinate, or a column that lies in the source.
+
+        (length of the axis,) values, or a DataArray over some of its dimensions; None where there
+        is none. Workers have no access to columns of the source.
+        """
+        found = self.labels.axis(axis).coordinate(name)
+        return found if found is not None or self.beside is None else self.beside.column(axis, name)
+
+    def column_names(self, axis: int) -> list[str]:
+        """The names that :meth:`column` knows."""
+        labels = self.labels.axis(axis)
+        own = [*labels.coords, *labels.extra, *labels.grids]
+        return own + ([] if self.beside is None else self.beside.names(axis))
 
     @property
     def n_blocks(self) -> int:

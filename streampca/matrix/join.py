@@ -82,6 +82,21 @@ class JoinedMatrix(ChunkedMatrix):
             return stack(pieces, format="csc" if axis else "csr", dtype=self.dtype)
         return np.concatenate(pieces, axis=self.joined, dtype=self.dtype)
 
+    def column(self, axis: int, name: str) -> Any:
+        if (found := super().column(axis, name)) is not None:
+            return found
+        every = [part.column(axis, name) for part in self.parts]
+        if axis != self.joined:
+            return next((one for one in every if one is not None), None)
+        together = all(isinstance(one, np.ndarray) for one in every)
+        return np.concatenate(every) if together else None
+
+    def column_names(self, axis: int) -> list[str]:
+        own, parts = super().column_names(axis), [part.column_names(axis) for part in self.parts]
+        if axis == self.joined:
+            parts = [[name for name in parts[0] if all(name in one for one in parts)]]
+        return list(dict.fromkeys([*own, *(name for one in parts for name in one)]))
+
     def _in_place(self, part: ChunkedMatrix) -> bool:
         """Whether a part's values need no decoding and can be put into a caller's buffer."""
         same_code = part.missing_value == self.missing_value

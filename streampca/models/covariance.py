@@ -59,7 +59,7 @@ def covariance(
     """
     check_ddof(ddof)
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
-    weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
+    weights = resolve_given({}, matrix, sample_weight).sample_weight
     freedom(matrix.shape[0] if weights is None else float(weights.sum()), {"ddof": ddof})
     scatter = _scatter(matrix, missing, memory_limit, scheduler, progress, weights)
     values = scatter.covariance(ddof)
@@ -82,7 +82,7 @@ def correlation(
     Parameters, cost and source as :func:`covariance`.
     """
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
-    weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
+    weights = resolve_given({}, matrix, sample_weight).sample_weight
     values = _scatter(matrix, missing, memory_limit, scheduler, progress, weights).scatter()
     deviation = np.sqrt(np.diagonal(values))
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -57,7 +57,7 @@ def rows_of_scores(
     dim = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
     matrix = (as_matrix if result.n_components else open)(scores, dim=dim)
     _check_width(matrix.shape, result)
-    basis = None if back.removed is None else result.design_rows(matrix.labels.samples, remove)
+    basis = None if back.removed is None else result.design_rows(matrix, remove)
     sides = None if basis is None else {"design": basis}
     dtype = score_dtype(matrix.dtype)
     rows = mapped(matrix, back, sides)
@@ -81,7 +81,7 @@ def lazy_rows_of_scores(
     dtype = score_dtype(rows.dtype)
     function: Any = back.apply
     if back.removed is not None:
-        basis = result.design_rows(samples, remove)
+        basis = result.design_rows(matrix, remove)
         rows, function = beside(rows, basis), back.apply_beside
     made = map_rows(rows, function, result.n_features, dtype)
     return _wrapped(result, scores, samples, made)

@@ -76,7 +76,7 @@ class LinearModel(RowPasses):
             N-dimensional arrays; the first of two.
         out : path of a new Zarr array to write block by block; it is returned, opened.
         remove : after a fit that removed arrays, those of these rows; cycles and trends follow
-            from their coordinate. False: the rows are anomalies, and nothing is removed.
+            from their coordinate, named columns from those of the same name. False: the rows are anomalies, and nothing is removed.
 
         Cost: one pass; memory of a few blocks, and of the scores where they are returned.
         """
@@ -260,7 +260,7 @@ class LinearModel(RowPasses):
             matrix = as_matrix(matrix, missing_value=code)
         self._check_features(X, matrix)
         result = self._fitted()
-        basis = result.design_rows(matrix.labels.samples, remove)
+        basis = result.design_rows(matrix, remove)
         if basis is None:
             return matrix
         return matrix.without(basis, np.vstack([result.mean, np.asarray(result.removed)]))

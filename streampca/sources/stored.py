@@ -19,6 +19,7 @@ from streampca.sources.anndata import (
     open_sparse_group,
 )
 from streampca.sources.cf import plain_code
+from streampca.sources.columns import GroupColumns
 from streampca.sources.dimensions import Dim
 from streampca.sources.hints import how_to_convert, instead_of
 from streampca.sources.matrix_market import open_matrix_market
@@ -107,4 +108,6 @@ def from_zarr(
     matrix.missing_value = code
     if names is not None and isinstance(node, zarr.Group):
         matrix.labels = group_labels(node, array, tuple(names), matrix.dims)
+    if isinstance(node, zarr.Group):
+        matrix.beside = GroupColumns(node)
     return matrix

@@ -12,7 +12,8 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, side_by_side
 from streampca.matrix import ChunkedMatrix, Standardize
-from streampca.models.by_name import refuse_masked, weights_along
+from streampca.models.by_name import refuse_masked
+from streampca.models.given import sample_weights
 from streampca.models.iteration import seed_of
 
 SOLVERS = ("auto", "als", "impute", "exact")
@@ -135,14 +136,8 @@ def make_task(
         settings["memory_limit"],
         center == BOTH,
         settings["scale"] == BOTH,
-        _weights(sample_weight, matrix),
+        sample_weights(sample_weight, matrix),
     )
-
-
-def _weights(sample_weight: Any, matrix: ChunkedMatrix) -> Array | None:
-    if sample_weight is None:
-        return None
-    return weights_along(sample_weight, matrix.labels.samples, "sample_weight")
 
 
 def _several(value: Any, name: str, kind: type, least: float, hint: str = "") -> tuple[Any, ...]:

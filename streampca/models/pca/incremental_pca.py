@@ -125,7 +125,7 @@ class IncrementalPCA(LinearModel):
         X = counted(X)
         matrix = as_matrix(X, dim=where, missing_value=self.missing_value)
         check_appending(self.get_params(), matrix.shape)
-        weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
+        weights = resolve_given({}, matrix, sample_weight).sample_weight
         blank = self._blank()
         if seen:
             self._check_features(X, matrix)
