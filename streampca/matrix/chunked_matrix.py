@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streampca.matrix.block import Block, work_dtype
-from streampca.matrix.labels import Labels
+from streampca.matrix.labels import AxisLabels, Labels
 
 
 @dataclass
@@ -182,6 +182,13 @@ class ChunkedMatrix(ABC):
         labels = self.labels.axis(axis)
         own = [*labels.coords, *labels.extra, *labels.grids]
         return own + ([] if self.beside is None else self.beside.names(axis))
+
+    def arranged(self, features: AxisLabels) -> ChunkedMatrix:
+        """The same matrix, its features stacked in the order that these dimensions have.
+
+        Itself where its dimensions have other names, no names, or that order already.
+        """
+        return self
 
     @property
     def n_blocks(self) -> int:

@@ -82,6 +82,18 @@ class JoinedMatrix(ChunkedMatrix):
             return stack(pieces, format="csc" if axis else "csr", dtype=self.dtype)
         return np.concatenate(pieces, axis=self.joined, dtype=self.dtype)
 
+    def arranged(self, features: AxisLabels) -> ChunkedMatrix:
+        names = list(self.labels.features.parts) if self.joined else []
+        if self.joined and (not names or names != list(features.parts)):
+            return self
+        wanted = [features.parts[name] for name in names] or [features] * len(self.parts)
+        parts = [part.arranged(one) for part, one in zip(self.parts, wanted, strict=True)]
+        if all(new is old for new, old in zip(parts, self.parts, strict=True)):
+            return self
+        turned = JoinedMatrix(parts, self.joined, names)
+        turned.beside = self.beside
+        return turned
+
     def column(self, axis: int, name: str) -> Any:
         if (found := super().column(axis, name)) is not None:
             return found

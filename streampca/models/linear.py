@@ -71,12 +71,13 @@ class LinearModel(RowPasses):
         """Scores of rows on the components, (n, k).
 
         X : anything that ``fit`` takes. A 2-D Dask array gives a lazy Dask array, xarray gives
-            labelled xarray; anything else is computed.
+            labelled xarray; anything else is computed. Named dimensions may come in any order.
         dim : the sample dimension(s). Default: those of the fit for xarray, paths and
             N-dimensional arrays; the first of two.
         out : path of a new Zarr array to write block by block; it is returned, opened.
         remove : after a fit that removed arrays, those of these rows; cycles and trends follow
-            from their coordinate, named columns from those of the same name. False: the rows are anomalies, and nothing is removed.
+            from their coordinate, named columns from those of the same name. False: the rows are
+            anomalies, and nothing is removed.
 
         Cost: one pass; memory of a few blocks, and of the scores where they are returned.
         """
@@ -258,7 +259,7 @@ class LinearModel(RowPasses):
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         if matrix.missing_value is None and (code := self._missing_code(matrix.dtype)) is not None:
             matrix = as_matrix(matrix, missing_value=code)
-        self._check_features(X, matrix)
+        matrix = self._checked_features(X, matrix)
         result = self._fitted()
         basis = result.design_rows(matrix, remove)
         if basis is None:

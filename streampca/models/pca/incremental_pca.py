@@ -128,7 +128,7 @@ class IncrementalPCA(LinearModel):
         weights = resolve_given({}, matrix, sample_weight).sample_weight
         blank = self._blank()
         if seen:
-            self._check_features(X, matrix)
+            matrix = self._checked_features(X, matrix)
         settings = {**self.get_params(), "state": state_kind(self.get_params())}
         plan = plan_append(matrix, settings, blank, held=seen)
         plan.check_machine()

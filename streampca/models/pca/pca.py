@@ -71,16 +71,16 @@ class PCA(LinearModel):
     weights : (p,) multiply the centred and scaled features (an array, or a DataArray over some of
         their dimensions, or the name of a column of the features: var of an AnnData, a coordinate,
         a variable of the Dataset), or "coslat": sqrt(cos(latitude)), so that the cells of a grid
-        count by their area. ``components_`` are those of the weighted data; ``inverse_transform`` divides
-        by the weights again. A feature of weight 0 is left out: its loadings are 0, and its
-        reconstruction is its mean. NaN and negative weights are refused.
+        count by their area. ``components_`` are those of the weighted data;
+        ``inverse_transform`` divides by the weights again. A feature of weight 0 is left out: its
+        loadings are 0, and its reconstruction is its mean. NaN and negative weights are refused.
     remove : what is projected out of the samples beside the mean, in the same pass: "month" or
         "season" (the cycle in the dates of the samples), "trend" (a straight line in their
-        coordinate), an (n,) or (n, c) array, data frame or DataArray of covariates or batches
-        (text makes one column for each level), the name of a column of the samples (obs of an
-        AnnData, a coordinate, a variable beside X), or a list of such. The components, ``scale="std"``
-        and the shares of variance are those of the residuals; variances still divide by n - ddof,
-        as for anomalies made beforehand. Columns that repeat each other count once. A hole
+        coordinate), an (n,) or (n, c) array, data frame or DataArray of covariates or batches (text
+        makes one column for each level), the name of a column of the samples (obs of an AnnData, a
+        coordinate, a variable beside X), or a list of such. The components, ``scale="std"`` and the
+        shares of variance are those of the residuals; variances still divide by n - ddof, as for
+        anomalies made beforehand. Columns that repeat each other count once. A hole
         (missing="mean") holds what the observed samples of its feature say; that takes
         svd_solver="gram". ``transform`` needs the arrays of new rows, not their cycles and trends;
         columns that were named are those of the same name.
@@ -183,10 +183,10 @@ class PCA(LinearModel):
             ``streampca.open`` returned; (n, p). A Dask array that does not know its chunk sizes is
             computed once more, to count them, with a warning.
         dim : for xarray and N-dimensional arrays, the sample dimension(s).
-        sample_weight : (n,) how often each sample counts, finite and not negative (a sequence, or
-            a DataArray over sample dimensions, or the name of a column of the samples): means are sum w x / sum w, variances divide by
-            sum w - ddof, and whole numbers give what repeated rows give. A sample of weight 0
-            adds nothing; ``transform`` still scores it.
+        sample_weight : (n,) how often each sample counts, finite and not negative (a sequence, or a
+            DataArray over sample dimensions, or the name of a column of the samples): means are sum
+            w x / sum w, variances divide by sum w - ddof, and whole numbers give what repeated rows
+            give. A sample of weight 0 adds nothing; ``transform`` still scores it.
 
         Raises InvalidInputError, InvalidTypeError, MemoryLimitError before reading;
         NonFiniteError while reading.
