@@ -232,7 +232,8 @@ def product_floor(
     growth = 1.0 + np.sqrt(max(terms, 1) / 256.0) / 4.0
     largest = float(values[:1].max(initial=0.0))
     spread = np.sqrt(total * largest / max(min(shape), 1))
-    return float(eps * growth * (largest + spread) + solver_floor(values, max(shape)))
+    rounding = float(eps * growth * (largest + spread) + solver_floor(values, max(shape)))
+    return rounding + _underflow(work, *shape)
 
 
 def rounding_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float:

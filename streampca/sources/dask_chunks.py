@@ -12,6 +12,7 @@ import scipy.sparse
 from dask.sizeof import sizeof
 
 from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.matrix.exact import refuse_inexact
 from streampca.sources.dask_sharing import MiB
 
 
@@ -53,6 +54,8 @@ class Place:
                 f"a chunk of this Dask array computed to dtype {values.dtype}, declared as "
                 f"{self.out.dtype}. State it: X.map_blocks(..., dtype={str(values.dtype)!r})."
             )
+        if self.out.dtype.kind == "f":
+            refuse_inexact(values, where="a chunk of this Dask array, which is declared as floats,")
         self.out[self.into] = values[self.part]
 
 

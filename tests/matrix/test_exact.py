@@ -103,3 +103,10 @@ def test_the_limit_itself_is_exact(dtype: str) -> None:
     assert inexact(np.array([[-(2**53)]])) is None
     assert inexact(np.array([[-(2**53) - 1]])) is not None
     assert inexact(np.array([[2**30]], "i4")) is None
+
+
+def test_a_chunk_that_was_declared_as_floats() -> None:
+    whole = dask.array.from_array(np.zeros(FAR.shape), chunks=(20, 5))
+    late = whole.map_blocks(lambda block: FAR[: len(block)], dtype="f8", meta=np.empty((0, 0)))
+    with pytest.raises(InvalidTypeError, match=r"declared as floats.*2\*\*53"):
+        streampca.PCA(2).fit(late)

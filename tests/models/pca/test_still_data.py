@@ -96,3 +96,14 @@ def test_components_of_a_completion_beyond_its_rank_are_no_longer_than_one() -> 
     model: Any = streampca.HardImpute(16, max_passes=5).fit(x)
     assert np.linalg.norm(model.components_, axis=1).max() < 1.0 + 1e-9
     assert np.isfinite(model.transform(x)).all()
+
+
+@pytest.mark.parametrize("solver", ["scatter", "gram", "randomized", "sketch"])
+@pytest.mark.parametrize("size", [1e-21, 1e-22, 1e-23, 1e-30])
+def test_bounds_cover_what_underflows(size: float, solver: str) -> None:
+    rng = np.random.default_rng(0)
+    x = (size * rng.standard_normal((300, 12)) * np.linspace(1, 3, 12)).astype("f4")
+    found = streampca.PCA(2, svd_solver=solver).fit(x)
+    exact = streampca.PCA(2).fit(x.astype("f8")).explained_variance_
+    error = np.abs(found.explained_variance_ - exact)
+    assert np.all(error <= found.certificate_.variance_bound)
