@@ -24,6 +24,7 @@ from streampca.models.labelled_rows import (
 )
 from streampca.models.model_covariance import covariance_of, precision_of
 from streampca.models.projection import score_dtype, whitening
+from streampca.models.restacked import restacked
 from streampca.models.row_passes import RowPasses
 from streampca.passes.lazy import is_dask_array, map_rows, rows_like
 from streampca.sources import as_matrix
@@ -255,7 +256,7 @@ class LinearModel(RowPasses):
         """
         dim = self._dim_for(X) if dim is None else dim
         if is_xarray(X):
-            X = variables_of(X, self._feature_labels())
+            X = restacked(variables_of(X, self._feature_labels()), self._feature_labels())
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         if matrix.missing_value is None and (code := self._missing_code(matrix.dtype)) is not None:
             matrix = as_matrix(matrix, missing_value=code)

@@ -73,6 +73,9 @@ def test_later_batches() -> None:
     parts = streampca.IncrementalPCA(2).fit(FIELD[:15], dim="time")
     parts.partial_fit(FIELD[15:].transpose("lon", "lat", "time"))
     np.testing.assert_allclose(parts.explained_variance_, whole.explained_variance_)
+    parts = streampca.IncrementalPCA(2).fit(FIELD[:15], dim="time")
+    parts.partial_fit(FIELD[15:].stack(space=("lon", "lat")))
+    np.testing.assert_allclose(parts.explained_variance_, whole.explained_variance_)
 
 
 def test_several_sample_dimensions() -> None:
@@ -106,3 +109,26 @@ def test_other_names_or_coordinates_are_refused(model: Any) -> None:
         model.transform(TURNED.assign_coords(lat=np.arange(4.0) + 1))
     with pytest.raises(InvalidInputError):
         model.transform(TURNED.rename(lat="y"))
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_stacked_features_and_grids(model: Any, chunked: bool, tmp_path: Path) -> None:
+    new = FIELD.chunk(time=10) if chunked else FIELD
+    stacked = FIELD.stack(space=("lat", "lon"))
+    flat = streampca.PCA(3).fit(stacked, dim="time")
+    expected = flat.transform(stacked)
+    flat.save(tmp_path / "flat")
+    backwards = new.stack(space=("lat", "lon"))[:, ::-1]
+    grids = (new, new.transpose("lon", "time", "lat"), new.stack(space=("lon", "lat")), backwards)
+    for one in (flat, streampca.load(tmp_path / "flat")):
+        for source in grids:
+            np.testing.assert_allclose(one.transform(source), expected)
+    for source in (stacked, new.stack(space=("lon", "lat"))):
+        np.testing.assert_allclose(model.transform(source), model.transform(FIELD))
+    both = xr.Dataset({"a": FIELD, "b": FIELD**2})
+    fitted = streampca.PCA(3).fit(both, dim="time")
+    np.testing.assert_allclose(
+        fitted.transform(both.stack(space=("lon", "lat"))), fitted.transform(both)
+    )
+    with pytest.raises(InvalidInputError, match="expecting 20 features"):
+        flat.transform(new[:, :3])
