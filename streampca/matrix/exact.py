@@ -37,6 +37,6 @@ def refuse_inexact(values: Any, missing_value: float | None = None, where: str =
     example = int(data[large][0])
     raise InvalidTypeError(
         f"{where} holds the {values.dtype} {example}; expected integers up to 2**53 in size, since "
-        "float64 rounds larger ones. Subtract the smallest of each column first, X - X.min(axis=0); "
-        "or, where rounding does not matter, X.astype('float64')"
+        "float64 rounds larger ones. Subtract the smallest of each column first, "
+        "X - X.min(axis=0); or, where rounding does not matter, X.astype('float64')"
     )

@@ -103,7 +103,7 @@ def _observed_ends(array: Array, mask: Array) -> tuple[int, int]:
 
 def unmasked(values: Any) -> tuple[Array, Array | None]:
     """(the data of an array, its mask or None where it hides nothing)."""
-    if not isinstance(values, np.ma.MaskedArray):
+    if not isinstance(values, np.ma.MaskedArray) or values.dtype.names:
         return np.asarray(values), None
     return values.data, np.ma.getmaskarray(values) if np.ma.is_masked(values) else None
 

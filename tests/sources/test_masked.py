@@ -127,6 +127,16 @@ def test_blocks_of_either_axis_and_parts_of_them() -> None:
             np.testing.assert_array_equal(read, holes[index if axis == 0 else index[::-1]])
 
 
+def test_what_no_mask_makes_a_matrix_is_refused() -> None:
+    with pytest.raises(InvalidTypeError, match="expected real numbers"):
+        streampca.PCA(1).fit(np.ma.zeros((3, 2), dtype=[("a", "f8"), ("b", "f8")]))
+    with pytest.raises(InvalidTypeError, match="Complex"):
+        streampca.PCA(1).fit(np.ma.masked_array(np.ones((3, 2)) * 1j, np.eye(3, 2)))
+    constant = [[1.0, 2.0], [np.ma.masked, 3.0], [4.0, 1.0]]
+    found = streampca.PCA(1, missing="mean").fit(constant)
+    np.testing.assert_array_equal(found.result_.missing, [1, 0])
+
+
 def test_a_mask_tells_sources_apart() -> None:
     x, _ = masked("f8")
     other = np.ma.masked_array(x.data, ~x.mask)
