@@ -10,7 +10,7 @@ from streampca.errors import InvalidTypeError
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.sources.dimensions import Dim
 from streampca.sources.frames import frame_values, is_frame, refuse_rounded_objects
-from streampca.sources.masked import MaskedReader, holds_masked, unmasked
+from streampca.sources.masked import MaskedReader, holds_masked, joined, unmasked
 from streampca.sources.memory import ArrayReader
 from streampca.sources.stacked import check_dtype, stack
 
@@ -31,7 +31,7 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
         samples = [str(i) for i in index] if index is not None and index.dtype == object else None
         values = frame_values(array)
     else:
-        values, mask = unmasked(np.ma.array(array) if holds_masked(array) else array)
+        values, mask = unmasked(joined(array) if holds_masked(array) else array)
     if values.dtype.kind == "O":
         values = _numbers(values, mask)
     check_dtype(values.dtype)

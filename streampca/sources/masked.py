@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from typing import Any, cast
 
 import numpy as np
@@ -106,6 +107,13 @@ def unmasked(values: Any) -> tuple[Array, Array | None]:
     if not isinstance(values, np.ma.MaskedArray) or values.dtype.names:
         return np.asarray(values), None
     return values.data, np.ma.getmaskarray(values) if np.ma.is_masked(values) else None
+
+
+def joined(rows: Any) -> Any:
+    """A list of masked arrays, or with the masked constant in it, as one masked array."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Warning: converting a masked element to nan")
+        return np.ma.array(rows)
 
 
 def holds_masked(values: Any) -> bool:
