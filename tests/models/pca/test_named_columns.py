@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import types
 from pathlib import Path
@@ -190,3 +191,11 @@ def test_texts_for_every_sample_are_levels() -> None:
     np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_)
     with pytest.raises(InvalidInputError, match="remove='a'"):
         PCA(2, remove=["a", "b"]).fit(X)
+
+
+def test_columns_stay_behind_when_a_matrix_travels(cells: Any) -> None:
+    matrix = streampca.open(cells, variable="counts" if isinstance(cells, xr.Dataset) else None)
+    assert {"batch", "depth"} <= set(matrix.column_names(0))
+    travelled = pickle.loads(pickle.dumps(matrix))
+    np.testing.assert_array_equal(travelled.read(0, 0, N), matrix.read(0, 0, N))
+    assert travelled.beside is None
