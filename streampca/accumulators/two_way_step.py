@@ -17,7 +17,7 @@ from streampca.accumulators.base import Accumulator
 from streampca.accumulators.observed_tiles import observed_tiles, observed_values
 from streampca.accumulators.open_sum import TILE_NBYTES
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, reciprocal
+from streampca.kernels import Array, reciprocal, sums_at
 
 NOISE = 8.0  # spreads below this many roundings of what was subtracted are none
 
@@ -69,8 +69,8 @@ class TwoWayStep(Accumulator):
         if isinstance(w, _Entries):
             over, each = t[w.lines], weights[w.lines]
             sums = (each, each * over, each * over**2, each * z, each * over * z, each * z * z)
-            for row, values in enumerate((*sums, None)):
-                self.table[row] += np.bincount(w.across, values, minlength=m)
+            for row, values in enumerate((*sums, np.ones_like(each))):
+                self.table[row] += sums_at(w.across, values, m)
             self.squares += float(sums[5].sum())
             self.largest = max(self.largest, float(np.abs(z).max(initial=0.0)))
             return
@@ -216,7 +216,7 @@ class _Lines:
         over, each = self.over[seen.indices], self.across[seen.indices]
 
         def summed(values: Array) -> Array:
-            return np.bincount(lines, values, minlength=length)
+            return sums_at(lines, values, length)
 
         count, mass = summed(np.sign(over)), summed(np.sign(over) * each)
         step = self._centred(part, count, summed(each * z), summed(each * over))

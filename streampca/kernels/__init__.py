@@ -21,6 +21,7 @@ from streampca.kernels.columns import (
     reciprocal,
     row_pieces,
     side_by_side,
+    sums_at,
 )
 from streampca.kernels.pages import give_back, pages, zeros
 from streampca.kernels.probing import (
@@ -57,6 +58,7 @@ __all__ = [
     "row_pieces",
     "side_by_side",
     "sum_error",
+    "sums_at",
     "symmetrize",
     "triangular_factor",
     "zeros",

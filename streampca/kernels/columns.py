@@ -32,6 +32,11 @@ def pieces(
     ]
 
 
+def sums_at(places: Array, values: Array, length: int) -> Array:
+    """(length,) float64 sums of the values at each place. (``bincount`` of nothing is integers.)"""
+    return np.bincount(places, values, minlength=length).astype(np.float64, copy=False)
+
+
 def side_by_side(lengths: Sequence[int]) -> list[slice]:
     """Where pieces of these lengths lie, one after the other."""
     ends = np.cumsum(lengths)

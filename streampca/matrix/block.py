@@ -18,6 +18,7 @@ from streampca.kernels import (
     provisional_mean,
 )
 from streampca.matrix.entries import Entries
+from streampca.matrix.exact import inexact, refuse_inexact
 from streampca.matrix.labels import Labels
 from streampca.matrix.observed import Observed
 from streampca.matrix.tiles import Tile, compiled_tiles, plain_tiles, tile_length
@@ -59,6 +60,18 @@ class Block:
     buffer: Any = None  # what the values lie in, used again when the block is done
     scratch: dict[Any, Any] | None = None  # arrays that the blocks of one lane share
     absent: bool = False  # of a sparse block: what is not stored is missing, and not 0
+
+    def __post_init__(self) -> None:
+        """The mask of a masked array joins the hidden cells; integers are exact in float64."""
+        if isinstance(self.values, np.ma.MaskedArray):
+            mask = np.ma.getmaskarray(self.values)
+            self.hidden = mask if self.hidden is None else self.hidden | mask
+            self.values = self.values.filled(0)
+        if (large := inexact(self.values, self.missing_value)) is not None:
+            named = ""
+            if large.ndim == 2:
+                named = f", {self.name_columns(np.flatnonzero(large.any(axis=0)))},"
+            refuse_inexact(self.values, self.missing_value, self.describe() + named)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streampca.matrix.block import Block, work_dtype
-from streampca.matrix.labels import Labels
+from streampca.matrix.labels import AxisLabels, Labels
 from streampca.matrix.preprocessing import Preprocessing
 
 
@@ -57,6 +57,7 @@ class ChunkedMatrix(ABC):
     absent: bool = False  # then: whether what is not stored is missing (ratings), and not 0
     resident_nbytes: int = 0  # of what the source itself holds while it is read (indptr)
     given_nbytes: int = 0  # of X, where whoever passed it holds it in memory
+    beside: Any = None  # columns by name in its source: has ``column`` and ``names``, both by axis
     note: str = ""  # what a plan should say of the source
     streamed_axis: int = 0
     edges: np.ndarray[Any, Any]
@@ -168,6 +169,28 @@ class ChunkedMatrix(ABC):
         laid = copy.copy(self)
         laid.sparse = False
         return laid
+
+    def column(self, axis: int, name: str) -> Any:
+        """What is called so along an axis: a coordinate, or a column that lies in the source.
+
+        (length of the axis,) values, or a DataArray over some of its dimensions; None where there
+        is none. Workers have no access to columns of the source.
+        """
+        found = self.labels.axis(axis).coordinate(name)
+        return found if found is not None or self.beside is None else self.beside.column(axis, name)
+
+    def column_names(self, axis: int) -> list[str]:
+        """The names that :meth:`column` knows."""
+        labels = self.labels.axis(axis)
+        own = [*labels.coords, *labels.extra, *labels.grids]
+        return own + ([] if self.beside is None else self.beside.names(axis))
+
+    def arranged(self, features: AxisLabels) -> ChunkedMatrix:
+        """The same matrix, its features stacked in the order that these dimensions have.
+
+        Itself where its dimensions have other names, no names, or that order already.
+        """
+        return self
 
     @property
     def preprocessing(self) -> Preprocessing:

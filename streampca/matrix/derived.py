@@ -14,6 +14,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix.block import work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, regular_edges
+from streampca.matrix.exact import refuse_inexact
 from streampca.matrix.view import MatrixView
 
 
@@ -116,6 +117,7 @@ class DerivedMatrix(MatrixView):
 
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
         values = self.base.read(axis, start, stop)
+        refuse_inexact(values, self.base.missing_value)
         part = slice(start, stop)
         every = (slice(0, self.shape[0]), part) if axis else (part, slice(0, self.shape[1]))
         if isinstance(values, np.ndarray):

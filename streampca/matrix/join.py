@@ -14,6 +14,7 @@ import scipy.sparse
 
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
+from streampca.matrix.exact import refuse_inexact
 from streampca.matrix.labels import AxisLabels, Labels
 from streampca.matrix.preprocessing import RAW, Preprocessing, RowSums, Step
 from streampca.matrix.select import select
@@ -92,6 +93,33 @@ class JoinedMatrix(ChunkedMatrix):
             return stack(pieces, format="csc" if axis else "csr", dtype=self.dtype)
         return np.concatenate(pieces, axis=self.joined, dtype=self.dtype)
 
+    def arranged(self, features: AxisLabels) -> ChunkedMatrix:
+        names = list(self.labels.features.parts) if self.joined else []
+        if self.joined and (not names or names != list(features.parts)):
+            return self
+        wanted = [features.parts[name] for name in names] or [features] * len(self.parts)
+        parts = [part.arranged(one) for part, one in zip(self.parts, wanted, strict=True)]
+        if all(new is old for new, old in zip(parts, self.parts, strict=True)):
+            return self
+        turned = JoinedMatrix(parts, self.joined, names)
+        turned.beside = self.beside
+        return turned
+
+    def column(self, axis: int, name: str) -> Any:
+        if (found := super().column(axis, name)) is not None:
+            return found
+        every = [part.column(axis, name) for part in self.parts]
+        if axis != self.joined:
+            return next((one for one in every if one is not None), None)
+        together = all(isinstance(one, np.ndarray) for one in every)
+        return np.concatenate(every) if together else None
+
+    def column_names(self, axis: int) -> list[str]:
+        own, parts = super().column_names(axis), [part.column_names(axis) for part in self.parts]
+        if axis == self.joined:
+            parts = [[name for name in parts[0] if all(name in one for one in parts)]]
+        return list(dict.fromkeys([*own, *(name for one in parts for name in one)]))
+
     def _in_place(self, part: ChunkedMatrix) -> bool:
         """Whether a part's values need no decoding and can be put into a caller's buffer."""
         same_code = part.missing_value == self.missing_value
@@ -99,6 +127,8 @@ class JoinedMatrix(ChunkedMatrix):
 
     def _read_part(self, part: ChunkedMatrix, axis: int, start: int, stop: int) -> Any:
         values = part.read(axis, start, stop)
+        if self.dtype.kind == "f":
+            refuse_inexact(values, part.missing_value, "a matrix that is joined with floats")
         if part.missing_value == self.missing_value:
             return values
         decoded = values.astype(self.dtype)

@@ -92,6 +92,26 @@ class AxisLabels:
             return [str(name) for name in chosen]
         return [self.name(int(i)) for i in (range(len(self)) if entries is None else entries)]
 
+    def coordinate(self, name: str) -> np.ndarray[Any, Any] | None:
+        """(len,) a coordinate at every entry: along one stacked dimension, several, or none."""
+        if name in self.extra:
+            return np.asarray(self.extra[name])
+        if name in self.grids:
+            dims, values = self.grids[name]
+            return self.spread(np.asarray(values), dims)
+        if name not in self.coords:
+            return None
+        return self.spread(np.asarray(self.coords[name]), (name,))
+
+    def spread(self, values: np.ndarray[Any, Any], dims: Sequence[str]) -> np.ndarray[Any, Any]:
+        """(len,) values over these of the stacked dimensions, repeated along the others."""
+        numbers = [self.dims.index(dim) for dim in dims]
+        shape = [1] * len(self.dims)
+        for d in numbers:
+            shape[d] = self.sizes[d]
+        ordered = np.transpose(values, np.argsort(numbers)).reshape(shape)
+        return np.broadcast_to(ordered, self.sizes).reshape(-1)
+
     def columns(self, dim: str) -> dict[str, np.ndarray[Any, Any]]:
         """All that is known about the entries, by the name of the array that holds it.
 

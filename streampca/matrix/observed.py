@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.kernels import Array, ColumnStats, reciprocal
+from streampca.kernels import Array, ColumnStats, reciprocal, sums_at
 from streampca.matrix.entries import Entries, canonical
 
 
@@ -84,11 +84,11 @@ class Observed:
         x = self.data.astype(np.float64)
         count = np.bincount(columns, minlength=p)
         each = None if weights is None else weights[self.rows]
-        total = count if each is None else np.bincount(columns, each, minlength=p)
+        total = count if each is None else sums_at(columns, each, p)
         safe = np.where(total > 0, total, 1)
 
         def summed(values: Array) -> Array:
-            return np.bincount(columns, values if each is None else values * each, minlength=p)
+            return sums_at(columns, values if each is None else values * each, p)
 
         mean = summed(x) / safe
         mean += summed(x - mean[columns]) / safe

@@ -84,6 +84,13 @@ class SelectedMatrix(MatrixView):
             return np.concatenate([piece.T for piece in pieces]).T
         return np.concatenate(pieces, axis=axis)
 
+    def column(self, axis: int, name: str) -> Any:
+        chosen, found = self.chosen[axis], self.base.column(axis, name)
+        if chosen is None or found is None:
+            return found
+        flat = isinstance(found, np.ndarray)
+        return found[chosen] if flat else self.labels.axis(axis).coordinate(name)
+
     def _runs(self, axis: int, start: int, stop: int) -> list[tuple[int, int, Array | None]]:
         """(first, last, which of them or None for all) of the base that hold [start, stop)."""
         chosen = self.chosen[axis]

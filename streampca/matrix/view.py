@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
 
@@ -20,6 +21,12 @@ class MatrixView(ChunkedMatrix):
 
     def prepared(self) -> ReadCount:
         return self.base.prepared()
+
+    def column(self, axis: int, name: str) -> Any:
+        return self.base.column(axis, name)
+
+    def column_names(self, axis: int) -> list[str]:
+        return self.base.column_names(axis)
 
     def paths(self) -> tuple[str, ...]:
         return self.base.paths()

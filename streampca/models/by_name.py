@@ -52,6 +52,7 @@ def along(values: Any, axis: AxisLabels, name: str) -> Array:
         return np.concatenate([_of_part(each[part], one, name) for part, one in axis.parts.items()])
     if by_dims(values):
         return _broadcast(values, axis, name)
+    refuse_masked(values, name)
     array = np.asarray(values)
     if array.shape not in ((len(axis),), axis.sizes):
         raise InvalidInputError(
@@ -59,6 +60,15 @@ def along(values: Any, axis: AxisLabels, name: str) -> Array:
             f"({' x '.join(axis.dims)})"
         )
     return array.reshape(-1)
+
+
+def refuse_masked(values: Any, name: str) -> None:
+    """Raise where a masked array hides something: a value is needed everywhere."""
+    if np.ma.is_masked(values):
+        raise InvalidInputError(
+            f"{name} is a masked array with {int(np.ma.count_masked(values))} masked entries; "
+            f"expected a value everywhere: {name}.filled(...)"
+        )
 
 
 def _of_part(values: Any, axis: AxisLabels, name: str) -> Array:
@@ -73,18 +83,6 @@ def by_dims(values: Any) -> bool:
     )
 
 
-def coordinate(axis: AxisLabels, dim: str) -> Array | None:
-    """(len(axis),) a coordinate at every entry: along one stacked dimension, several, or none."""
-    if dim in axis.extra:
-        return np.asarray(axis.extra[dim])
-    if dim in axis.grids:
-        dims, values = axis.grids[dim]
-        return _spread(np.asarray(values), tuple(axis.dims.index(d) for d in dims), axis)
-    if dim not in axis.coords:
-        return None
-    return _spread(np.asarray(axis.coords[dim]), (axis.dims.index(dim),), axis)
-
-
 def root_cosine_of_latitude(axis: AxisLabels) -> Array:
     """(len(axis),) sqrt(cos(latitude)): cells of a regular grid count by their area.
 
@@ -95,7 +93,7 @@ def root_cosine_of_latitude(axis: AxisLabels) -> Array:
     if axis.parts:
         return np.concatenate([root_cosine_of_latitude(part) for part in axis.parts.values()])
     dim = _latitude(axis)
-    degrees = None if dim is None else coordinate(axis, dim)
+    degrees = None if dim is None else axis.coordinate(dim)
     if dim is None or degrees is None:
         raise InvalidInputError(
             f"weights='coslat' found no latitude among the features ({', '.join(axis.dims)}): "
@@ -124,16 +122,6 @@ def _latitude(axis: AxisLabels) -> str | None:
     return named[0] if named else None
 
 
-def _spread(values: Array, numbers: tuple[int, ...], axis: AxisLabels) -> Array:
-    """Values over the stacked dimensions with these numbers, in that order, repeated, flat."""
-    order = np.argsort(numbers)
-    shape = [1] * len(axis.dims)
-    for d in numbers:
-        shape[d] = axis.sizes[d]
-    ordered = np.transpose(values, order).reshape(shape)
-    return np.broadcast_to(ordered, axis.sizes).reshape(-1)
-
-
 def _broadcast(values: Any, axis: AxisLabels, name: str) -> Array:
     """A DataArray over some of the dimensions of an axis."""
     dims = tuple(str(d) for d in values.dims)
@@ -147,7 +135,7 @@ def _broadcast(values: Any, axis: AxisLabels, name: str) -> Array:
         known = values.coords[dim].values if dim in values.coords else None
         size = axis.sizes[axis.dims.index(dim)]
         array = np.take(array, _matched(axis.coords.get(dim), known, size, dim, name, array, d), d)
-    return _spread(array, tuple(axis.dims.index(dim) for dim in dims), axis)
+    return axis.spread(array, dims)
 
 
 def _matched(

@@ -11,6 +11,7 @@ from streampca.accumulators import MeanImputedScatter, Scatter
 from streampca.errors import InvalidInputError, NoGapWarning
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import Decomposition
 from streampca.models.fitted import check_ddof, count_components, freedom
 from streampca.models.given import resolve_given
@@ -58,7 +59,7 @@ def covariance(
     """
     check_ddof(ddof)
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
-    weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
+    weights = resolve_given({}, matrix, sample_weight).sample_weight
     freedom(matrix.shape[0] if weights is None else float(weights.sum()), {"ddof": ddof})
     scatter = _scatter(matrix, missing, memory_limit, scheduler, progress, weights)
     values = scatter.covariance(ddof)
@@ -81,7 +82,7 @@ def correlation(
     Parameters, cost and source as :func:`covariance`.
     """
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
-    weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
+    weights = resolve_given({}, matrix, sample_weight).sample_weight
     values = _scatter(matrix, missing, memory_limit, scheduler, progress, weights).scatter()
     deviation = np.sqrt(np.diagonal(values))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -175,6 +176,8 @@ def checked_covariance(S: Any, mean: Any, names: Any) -> tuple[Array, Array, Any
     Raises InvalidInputError for what is no covariance matrix, as far as its entries tell.
     """
     names = _names(S) if names is None else names
+    for name, one in (("S", S), ("mean", mean)):
+        refuse_masked(one, name)
     matrix = np.array(S, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         raise InvalidInputError(f"S has shape {matrix.shape}; expected a square matrix")

@@ -15,6 +15,7 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
 from streampca.matrix import (
     AxisLabels,
+    ChunkedMatrix,
     Column,
     Labels,
     Preprocessing,
@@ -23,6 +24,7 @@ from streampca.matrix import (
 )
 from streampca.models.design import Design
 from streampca.models.eof_views import EofViews
+from streampca.models.named_columns import removable
 from streampca.models.pca.gram_outputs import read_components
 from streampca.models.result_views import dataset_of, spectrum_table
 from streampca.models.saved_labels import labels_from_saved, labels_to_saved, plain
@@ -161,15 +163,16 @@ class Decomposition:
         divisors[self.dropped] = 0.0
         return divisors
 
-    def design_rows(self, samples: AxisLabels, remove: Any = None) -> Array | None:
-        """(n, r) the basis of what was removed, at these samples; None where nothing is to be.
+    def design_rows(self, matrix: ChunkedMatrix, remove: Any = None) -> Array | None:
+        """(n, r) the basis of what was removed, at the samples of a matrix; None where nothing is.
 
-        remove : the arrays among it, or False. Raises InvalidInputError.
+        remove : the arrays among it, or False; columns that the fit had by name are those of the
+            same name. Raises InvalidInputError.
         """
         if remove is False:
             return None
         if self.design is not None:
-            return self.design.rows(samples, remove)
+            return self.design.rows(matrix.labels.samples, remove, removable(matrix))
         if remove is None:
             return None
         raise InvalidInputError(

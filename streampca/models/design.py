@@ -12,6 +12,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.models.design_terms import Term, arrays_among, columns_of, terms_of
+from streampca.models.named_columns import Find, with_columns
 
 COLLINEAR = 1e-10  # of the largest singular value of the scaled columns
 ESTIMABLE = 1e-6  # of the length of a row
@@ -66,14 +67,17 @@ class Design:
         """(c,) what the columns are called."""
         return tuple(name for term in self.terms for name in term.names)
 
-    def rows(self, samples: AxisLabels, remove: Any = None) -> Array:
+    def rows(self, samples: AxisLabels, remove: Any = None, find: Find | None = None) -> Array:
         """(n, r) the basis at other samples.
 
         remove : the arrays among the terms, at those samples; cycles and trends follow from the
             coordinate. Raises InvalidInputError where an array is absent, or where a row cannot
             be told from the samples of the fit (a month that had none).
+        find : columns of those samples by name, for those that had one in the fit.
         """
-        columns = columns_of(self.terms, samples, arrays_among(remove))
+        if find is not None:
+            remove = with_columns(remove, find, len(samples))
+        columns = columns_of(self.terms, samples, arrays_among(remove), find)
         deviations = columns - self.mean
         safe = np.where(self.norm > 0, self.norm, 1.0)
         unit = deviations / safe

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.models.by_name import along, by_dims, coordinate, match
+from streampca.models.by_name import along, by_dims, match, refuse_masked
+from streampca.models.named_columns import WORDS, Find, Named
 from streampca.sources.dimensions import TIME
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -25,20 +26,23 @@ class Term:
 
     kind : "month", "season", "trend" (of the coordinate ``dim``), "columns" or "levels" (arrays).
     names : of the columns; of levels, the levels.
+    source : name of the column of the samples that an array was; "" of others.
     """
 
     kind: str
     dim: str = ""
     names: tuple[str, ...] = ()
+    source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
-        return {"kind": self.kind, "dim": self.dim, "names": list(self.names)}
+        found = {"kind": self.kind, "dim": self.dim, "names": list(self.names)}
+        return found | ({"source": self.source} if self.source else {})
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
         """The inverse of ``to_dict``."""
-        return cls(saved["kind"], saved["dim"], tuple(saved["names"]))
+        return cls(saved["kind"], saved["dim"], tuple(saved["names"]), saved.get("source", ""))
 
 
 def terms_of(remove: Any, samples: AxisLabels) -> tuple[tuple[Term, ...], Array]:
@@ -56,13 +60,18 @@ def terms_of(remove: Any, samples: AxisLabels) -> tuple[tuple[Term, ...], Array]
     return tuple(terms), np.concatenate(columns, axis=1)
 
 
-def columns_of(terms: Sequence[Term], samples: AxisLabels, arrays: Sequence[Any]) -> Array:
+def columns_of(
+    terms: Sequence[Term], samples: AxisLabels, arrays: Sequence[Any], find: Find | None = None
+) -> Array:
     """(n, c) the columns of known terms at other samples; ``arrays`` stand for those that need one.
 
     An array may have made several terms (a data frame of numbers and levels).
+    find : columns of these samples by name, for terms that had one where no array came for them.
     """
     given = [made for one in arrays for made in _of_array(one, samples)]
     wanted = [term for term in terms if term.kind in ("columns", "levels")]
+    if find is not None and len(given) != len(wanted):
+        wanted = [term for term in wanted if not term.source]
     if len(given) != len(wanted):
         what = ", ".join(shorten(list(term.names), len(term.names)) for term in wanted)
         raise InvalidInputError(
@@ -74,6 +83,9 @@ def columns_of(terms: Sequence[Term], samples: AxisLabels, arrays: Sequence[Any]
     for term in terms:
         if term in wanted:
             found, values = given.pop(0)
+            columns.append(_as_in_fit(term, found, values))
+        elif term.source and find is not None:
+            ((found, values),) = _of_array(Named(term.source, find(term.source)), samples)
             columns.append(_as_in_fit(term, found, values))
         else:
             columns.append(_of_word(term.kind, samples, term.dim)[1])
@@ -91,7 +103,7 @@ def _items(remove: Any) -> list[Any]:
         isinstance(one, str) or getattr(one, "ndim", 0) for one in remove
     ):
         words = all(isinstance(one, str) for one in remove)
-        known = words and set(remove) <= {"month", "season", "trend", "linear"}
+        known = words and set(remove) <= set(WORDS)
         return list(remove) if known or not words else [np.asarray(remove)]
     return [remove]
 
@@ -123,7 +135,7 @@ def _coordinate_for(word: str, samples: AxisLabels, dim: str, read: Any) -> tupl
     """
     known: dict[str, Array] = {}
     for one in [dim] if dim else [*samples.coords, *samples.extra, *samples.grids]:
-        if (values := coordinate(samples, one)) is not None:
+        if (values := samples.coordinate(one)) is not None:
             known[one] = values
     dates = [one for one, values in known.items() if _is_date(values)]
     numbers = [one for one in known if known[one].dtype.kind in "iuf"] if read is _numbers else []
@@ -191,6 +203,8 @@ def _days(date: Any) -> float:
 
 def _of_array(given: Any, samples: AxisLabels) -> list[tuple[Term, Array]]:
     """Terms of an array, data frame or DataArray: its numbers together, then columns of levels."""
+    if isinstance(given, Named):
+        return [_of_named(given, samples)]
     numbers: list[tuple[str, Array]] = []
     levels: list[tuple[Term, Array]] = []
     for name, values in _named_columns(given, samples):
@@ -213,16 +227,27 @@ def _of_array(given: Any, samples: AxisLabels) -> list[tuple[Term, Array]]:
     return made + levels
 
 
+def _of_named(given: Named, samples: AxisLabels) -> tuple[Term, Array]:
+    """The one term of a column that was asked for by its name."""
+    name = given.name
+    values = along(given.values, samples, f"remove={name!r}")
+    ((term, columns),) = _of_array(values, samples)
+    if term.kind == "columns":
+        return replace(term, names=(name,), source=name), columns
+    return replace(term, dim=name, source=name), columns
+
+
 def _named_columns(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
     """The columns of what was given, each (n,), in the order of the samples."""
     if by_dims(given):
         return _of_dataarray(given, samples)
     if hasattr(given, "columns") and hasattr(given, "index"):
         order = _in_order(given.index, samples, len(given))
-        return [(str(name), np.asarray(given[name])[order]) for name in given.columns]
+        return [(str(name), _whole(given[name], str(name))[order]) for name in given.columns]
     if hasattr(given, "index") and hasattr(given, "to_numpy"):
         order = _in_order(given.index, samples, len(given))
-        return [(str(given.name or "x0"), np.asarray(given)[order])]
+        return [(str(given.name or "x0"), _whole(given, str(given.name or "x0"))[order])]
+    refuse_masked(given, "remove")
     array = np.asarray(given)
     array = array[:, None] if array.ndim == 1 else array
     n = len(samples)
@@ -232,6 +257,18 @@ def _named_columns(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
             "every sample"
         )
     return [(f"x{j}", array[:, j]) for j in range(array.shape[1])]
+
+
+def _whole(column: Any, name: str) -> Array:
+    """(n,) a column of a data frame. Refuses one with missing values, which are no level."""
+    gaps = np.asarray(column.isna()) if hasattr(column, "isna") else np.zeros(len(column), np.bool_)
+    if gaps.any():
+        raise InvalidInputError(
+            f"remove is missing in column {name!r} for {int(gaps.sum())} samples, the first at "
+            f"place {int(np.argmax(gaps))}; expected a value for every one: NaN and None are no "
+            "level. Leave those samples out, or use .fillna(...)"
+        )
+    return np.asarray(column)
 
 
 def _of_dataarray(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:

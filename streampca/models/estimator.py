@@ -67,9 +67,10 @@ class Estimator(Parameters):
             raise AttributeError(f"the features of this {type(self).__name__} have no names")
         return np.asarray([str(name) for name in names], dtype=object)
 
-    def _check_features(self, X: Any, matrix: ChunkedMatrix) -> None:
-        """Refuse new data whose features differ from those of the fit."""
+    def _checked_features(self, X: Any, matrix: ChunkedMatrix) -> ChunkedMatrix:
+        """New data with their features stacked as in the fit; refuses other features."""
         fitted = self._feature_labels()
+        matrix = matrix.arranged(fitted)
         p = len(fitted)
         if matrix.shape[1] != p:
             raise InvalidInputError(
@@ -81,6 +82,7 @@ class Estimator(Parameters):
             if known is not None and not np.array_equal(names, known):
                 raise InvalidInputError(_names_message(list(names), list(known)))
         check_same_features(matrix.labels.features, fitted)
+        return matrix
 
     def _feature_labels(self) -> AxisLabels:
         """The features of the fit; new data must have the same."""

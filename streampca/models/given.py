@@ -10,9 +10,10 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Labels
+from streampca.matrix import ChunkedMatrix
 from streampca.models.by_name import root_cosine_of_latitude, weights_along
 from streampca.models.design import Design
+from streampca.models.named_columns import named_column, removable, with_columns
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,20 @@ def given(settings: Mapping[str, Any]) -> Given:
     return found
 
 
-def resolve_given(settings: Mapping[str, Any], labels: Labels, sample_weight: Any = None) -> Given:
-    """The arrays that these settings and ``sample_weight`` mean for a matrix with these labels."""
-    weights = feature_weights(settings.get("weights"), labels.features)
-    samples = None
-    if sample_weight is not None:
-        samples = weights_along(sample_weight, labels.samples, "sample_weight")
+def resolve_given(
+    settings: Mapping[str, Any], matrix: ChunkedMatrix, sample_weight: Any = None
+) -> Given:
+    """The arrays that these settings and ``sample_weight`` mean for a matrix.
+
+    Text names a column of its samples or features. Cost: those columns are read.
+    """
+    labels = matrix.labels
+    weights = feature_weights(settings.get("weights"), matrix)
+    samples = sample_weights(sample_weight, matrix)
     if settings.get("remove") is None:
         return Given(weights, samples)
-    design, basis = Design.fit(settings["remove"], labels.samples, samples)
+    remove = with_columns(settings["remove"], removable(matrix), len(labels.samples))
+    design, basis = Design.fit(remove, labels.samples, samples)
     if not design.rank:  # one month alone: nothing but the mean
         return Given(weights, samples)
     n = len(labels.samples) if samples is None else int(np.count_nonzero(samples))
@@ -70,12 +76,25 @@ def resolve_given(settings: Mapping[str, Any], labels: Labels, sample_weight: An
     return Given(weights, samples, design, basis)
 
 
-def feature_weights(weights: Any, features: AxisLabels) -> Array | None:
-    """(p,) from "coslat", an array, or a DataArray over some of the feature dimensions."""
+def feature_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
+    """(p,) from "coslat", an array, a DataArray over feature dimensions, or a column's name."""
     if weights is None:
         return None
-    if isinstance(weights, str):
-        if weights != "coslat":
-            raise InvalidInputError(f"weights={weights!r}; expected 'coslat' or an array")
+    features = matrix.labels.features
+    if not isinstance(weights, str):
+        return weights_along(weights, features, "weights")
+    if weights == "coslat":
         return root_cosine_of_latitude(features)
-    return weights_along(weights, features, "weights")
+    values = named_column(matrix, 1, "weights", "'coslat' or an array", weights)
+    return weights_along(values, features, f"weights={weights!r}")
+
+
+def sample_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
+    """(n,) from an array, a DataArray over sample dimensions, or the name of a column."""
+    if weights is None:
+        return None
+    samples = matrix.labels.samples
+    if not isinstance(weights, str):
+        return weights_along(weights, samples, "sample_weight")
+    values = named_column(matrix, 0, "sample_weight", "an array of (n_samples,)", weights)
+    return weights_along(values, samples, f"sample_weight={weights!r}")

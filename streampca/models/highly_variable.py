@@ -50,7 +50,8 @@ class HighlyVariable:
 def highly_variable(
     X: Any, *, n_top: int | None = None, flavor: str = "seurat", n_bins: int = 20,
     min_mean: float = 0.0125, max_mean: float = 3.0, min_disp: float = 0.5,
-    max_disp: float = np.inf, **running: Any,
+    max_disp: float = np.inf, memory_limit: int | str | None = None, scheduler: Any = None,
+    progress: Any = None,
 ) -> HighlyVariable:  # fmt: skip
     """Choose features by their normalised dispersion, which depends on all rows of X.
 
@@ -58,7 +59,7 @@ def highly_variable(
     n_top : how many; None takes those within the limits of mean and normalised dispersion.
     flavor : "seurat" (dispersions of the counts, z-scores in ``n_bins`` bins of the mean) or
         "cell_ranger" (of the logarithms; medians in bins of percentiles).
-    running : memory_limit, scheduler, progress of the pass.
+    memory_limit, scheduler, progress : of the pass, as :class:`PCA`.
 
     Cost: one pass. Numbers equal scanpy's ``pp.highly_variable_genes`` to rounding.
     Source: Satija et al. 2015, Nat. Biotechnol. 33:495; Zheng et al. 2017, Nat. Commun. 8:14049.
@@ -70,7 +71,13 @@ def highly_variable(
         raise InvalidInputError(f"n_top={n_top!r}; expected 1 to {matrix.shape[1]}")
     if flavor == "seurat":
         matrix = DerivedMatrix(matrix, Function("expm1"))
-    stats = column_stats(matrix, "highly variable", **running)
+    stats = column_stats(
+        matrix,
+        "highly variable",
+        memory_limit=memory_limit,
+        scheduler=scheduler,
+        progress=progress,
+    )
     freedom = stats.weight - 1
     variance = stats.m2 / np.where(freedom > 0, freedom, 1.0)
     mean = np.where(stats.mean == 0, NOTHING, stats.mean)

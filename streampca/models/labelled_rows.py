@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
+from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import Decomposition
 from streampca.models.eof_views import scaling_factor
 from streampca.models.mapped_rows import WRITTEN_NBYTES, MappedRows
@@ -54,13 +55,14 @@ def rows_of_scores(
 
     mapped : of a matrix, a function of its blocks and side inputs, the rows that a pass makes.
     """
+    refuse_masked(scores, "X")
     p = result.n_features
     if out is None and is_dask_array(scores) and back.removed is None:
         return map_rows(scores, back.apply, p, score_dtype(scores.dtype))
     dim = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
     matrix = (as_matrix if result.n_components else open)(scores, dim=dim)
     _check_width(matrix.shape, result)
-    basis = None if back.removed is None else result.design_rows(matrix.labels.samples, remove)
+    basis = None if back.removed is None else result.design_rows(matrix, remove)
     sides = None if basis is None else {"design": basis}
     dtype = score_dtype(matrix.dtype)
     rows = mapped(matrix, back, sides)
@@ -73,6 +75,7 @@ def lazy_rows_of_scores(
     result: Decomposition, scores: Any, back: BackProjection, remove: Any = None
 ) -> Any:
     """(n, p) rows as a Dask array, inside xarray where the scores are."""
+    refuse_masked(scores, "scores")
     dims = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
     matrix = as_matrix(scores, dim=dims)
     _check_width(matrix.shape, result)
@@ -83,7 +86,7 @@ def lazy_rows_of_scores(
     dtype = score_dtype(rows.dtype)
     function: Any = back.apply
     if back.removed is not None:
-        basis = result.design_rows(samples, remove)
+        basis = result.design_rows(matrix, remove)
         rows, function = beside(rows, basis), back.apply_beside
     made = map_rows(rows, function, result.n_features, dtype)
     return _wrapped(result, scores, samples, made)

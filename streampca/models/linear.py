@@ -25,6 +25,7 @@ from streampca.models.labelled_rows import (
 from streampca.models.model_covariance import covariance_of, precision_of
 from streampca.models.new_rows import OfPrepared, prepared, steps_left
 from streampca.models.projection import score_dtype, whitening
+from streampca.models.restacked import restacked
 from streampca.models.row_passes import RowPasses
 from streampca.models.value_attributes import of_series
 from streampca.passes.lazy import is_dask_array, map_rows, rows_like
@@ -76,12 +77,13 @@ class LinearModel(RowPasses):
             ``streampca.preprocess`` gave, for its steps are applied to them with the numbers of
             the fit; or rows that have had these steps, as that room gives them. An array in memory
             counts as raw. A 2-D Dask array gives a lazy Dask array, xarray gives
-            labelled xarray; anything else is computed.
+            labelled xarray; anything else is computed. Named dimensions may come in any order.
         dim : the sample dimension(s). Default: those of the fit for xarray, paths and
             N-dimensional arrays; the first of two.
         out : path of a new Zarr array to write block by block; it is returned, opened.
         remove : after a fit that removed arrays, those of these rows; cycles and trends follow
-            from their coordinate. False: the rows are anomalies, and nothing is removed.
+            from their coordinate, named columns from those of the same name. False: the rows are
+            anomalies, and nothing is removed.
 
         Cost: one pass, and one for each step of the preprocessing that scales rows by their sums;
         memory of a few blocks, and of the scores where they are returned.
@@ -267,15 +269,15 @@ class LinearModel(RowPasses):
         """
         dim = self._dim_for(X) if dim is None else dim
         if is_xarray(X):
-            X = variables_of(X, self._feature_labels())
+            X = restacked(variables_of(X, self._feature_labels()), self._feature_labels())
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         if matrix.missing_value is None and (code := self._missing_code(matrix.dtype)) is not None:
             matrix = as_matrix(matrix, missing_value=code)
         result = self._fitted()
         limits = {name: getattr(self, name) for name in ("memory_limit", "scheduler", "progress")}
         matrix = prepared(matrix, result.preprocessing, result.n_features, **limits)
-        self._check_features(X, matrix)
-        basis = result.design_rows(matrix.labels.samples, remove)
+        matrix = self._checked_features(X, matrix)
+        basis = result.design_rows(matrix, remove)
         if basis is None:
             return matrix
         return matrix.without(basis, np.vstack([result.mean, np.asarray(result.removed)]))

@@ -13,6 +13,7 @@ from streampca.accumulators.base import refuse_holes, refuse_sparse_holes
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Tile, work_dtype
 from streampca.matrix.tiles import tile_length
+from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import Decomposition
 
 
@@ -22,10 +23,13 @@ def score_dtype(dtype: Any) -> Any:
 
 
 def whitening(result: Decomposition) -> Array:
-    """(k,) divisors of the scores, not 0."""
+    """(k,) divisors of the scores, not 0, in float32 either; 1 where nothing varies."""
     deviation = np.sqrt(result.explained_variance)
-    floor = np.finfo(np.float64).eps * max(deviation.max(initial=0.0), 1e-300)
-    return np.maximum(deviation, floor)
+    largest = float(deviation.max(initial=0.0))
+    if not largest > 0.0:
+        return np.ones_like(deviation)
+    floor = np.finfo(np.float64).eps * largest
+    return np.maximum(deviation, max(floor, float(np.finfo(np.float32).tiny)))
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,8 @@ class BackProjection:
         return lambda length: 8 * p * (k + 3 * length)
 
     def apply(self, scores: Array) -> Array:
-        """(rows, p) of scores in memory; float32 stays float32."""
+        """(rows, p) of scores in memory; float32 stays float32. Refuses masked ones."""
+        refuse_masked(scores, "X")
         dtype = score_dtype(scores.dtype)
         z = np.asarray(scores, dtype=dtype)
         if self.whiten is not None:
@@ -251,7 +256,7 @@ class Likelihood:
     def of(cls, result: Decomposition, missing: str, centre: bool = True) -> Likelihood:
         """The likelihood of a fitted result.  centre : as ``Projection.of``."""
         used = result.n_dimensions
-        smallest = np.finfo(np.float64).eps * max(float(result.total_variance), 1e-300)
+        smallest = max(float(np.finfo(np.float64).eps) * float(result.total_variance), 1e-300)
         noise = max(result.noise_variance, smallest)
         variance = np.maximum(result.explained_variance, smallest)
         logdet = float(np.sum(np.log(variance))) + max(used - len(variance), 0) * np.log(noise)

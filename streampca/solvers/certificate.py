@@ -277,7 +277,8 @@ def product_floor(
     growth = 1.0 + np.sqrt(max(terms, 1) / 256.0) / 4.0
     largest = float(values[:1].max(initial=0.0))
     spread = np.sqrt(total * largest / max(min(shape), 1))
-    return float(eps * growth * (largest + spread) + solver_floor(values, max(shape)))
+    rounding = float(eps * growth * (largest + spread) + solver_floor(values, max(shape)))
+    return rounding + _underflow(work, *shape)
 
 
 def rounding_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float:
@@ -290,6 +291,12 @@ def rounding_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float
     """
     eps = float(np.finfo(work).eps)
     growth = 1.0 + np.sqrt(max(terms, 1) / 256.0) / 4.0
-    return (
-        eps * growth * float(np.sqrt(spectrum.total) * np.sqrt(spectrum.values[:1].max(initial=0)))
-    )
+    largest = np.sqrt(spectrum.values[:1].max(initial=0.0))
+    spread = float(np.sqrt(max(spectrum.total, 0.0)) * largest)
+    return eps * growth * spread + _underflow(work, terms, len(spectrum.vectors))
+
+
+def _underflow(work: np.dtype[Any], terms: int, size: int) -> float:
+    """Spectral norm of what products lose that are too small for ``work``: each half the smallest
+    number. (Float32 squares of values below 1e-19.)"""
+    return 0.5 * float(np.finfo(work).smallest_subnormal) * max(terms, 1) * size

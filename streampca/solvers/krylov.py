@@ -35,13 +35,15 @@ class KrylovSpace:
     Everything long, (m, capacity), is held in ``dtype``, that of the products' arithmetic; sums
     over m are float64. B need not be orthonormal beyond ``dtype``: its Gram matrix is taken into
     account. With every product the Ritz vectors and their residuals are known without reading.
+    live : (m,) False where S has zeros alone and nothing is searched; None: everywhere.
     Source: Parlett 1998, "The Symmetric Eigenvalue Problem", sections 11.3 and 13.10; Musco and
     Musco 2015, "Randomized block Krylov methods for stronger and faster approximate singular
     value decomposition", algorithm 2.
     """
 
-    def __init__(self, m: int, capacity: int, dtype: Any) -> None:
+    def __init__(self, m: int, capacity: int, dtype: Any, live: Array | None = None) -> None:
         self.dtype = np.dtype(dtype)
+        self.live = live
         self._basis = np.empty((capacity, m), self.dtype)  # rows, so that a few are contiguous
         self._products = np.empty((capacity, m), self.dtype)
         self.images: list[Array] = []  # (length, width) of each block, where they are kept
@@ -163,7 +165,8 @@ class KrylovSpace:
         norms = np.linalg.norm(out[:, : len(leading)], axis=0)
         out[:, : len(leading)] /= np.where(norms > 0, norms, 1.0)
         if width > len(leading):
-            out[:, len(leading) :] = rng.standard_normal((self.m, width - len(leading)))
+            fresh = rng.standard_normal((self.m, width - len(leading)))
+            out[:, len(leading) :] = fresh if self.live is None else fresh * self.live[:, None]
         return self.orthonormal(out)
 
     def orthonormal(self, block: Array) -> Array:
@@ -176,7 +179,7 @@ class KrylovSpace:
             inner = np.linalg.solve(self._gram, inner) if d else inner
             for piece in self._pieces(d):
                 block[piece] -= self._basis[:d, piece].T.astype(np.float64) @ inner
-            block = orthonormalised(block)
+            block = orthonormalised(block, self.live)
         return block.astype(self.dtype)
 
     def restart(self, ritz: Ritz, keep: int) -> None:
@@ -213,11 +216,12 @@ def _unit(values: Array) -> float:
     return float(values.max(initial=0.0)) or 1.0
 
 
-def orthonormalised(block: Array) -> Array:
+def orthonormalised(block: Array, live: Array | None = None) -> Array:
     """(m, w) orthonormal columns with the span of ``block``, which is worked on in place.
 
     Twice by the Cholesky factor of its Gram matrix; where its columns are too near to each other
-    for that, by reflections, and dependent ones are replaced.
+    for that, by reflections, and dependent ones are replaced by random ones.
+    live : (m,) False where those are to be 0; at least w are True.
     Source: Yamamoto, Nakatsukasa, Yanagisawa and Fukaya 2015, "Roundoff error analysis of the
     CholeskyQR2 algorithm", section 3.
     """
@@ -230,19 +234,20 @@ def orthonormalised(block: Array) -> Array:
             block[piece] = block[piece] @ turn
             gram += block[piece].T @ block[piece]
         values = np.linalg.eigvalsh(gram)
-        if not values.size or values[0] < INDEPENDENT * values[-1]:
-            return _by_reflections(block)
+        if not values.size or not values[0] > INDEPENDENT * values[-1]:
+            return _by_reflections(block, live)
         turn = np.linalg.inv(np.linalg.cholesky(gram)).T
     return block
 
 
-def _by_reflections(block: Array) -> Array:
+def _by_reflections(block: Array, live: Array | None) -> Array:
     q, r = np.linalg.qr(block)
     size = np.abs(np.diagonal(r))
     weak = np.flatnonzero(size <= 1e-10 * max(size.max(initial=0.0), 1e-300))
     if weak.size:
         rng = np.random.default_rng(len(block))
-        q[:, weak] = rng.standard_normal((len(block), weak.size))
+        fresh = rng.standard_normal((len(block), weak.size))
+        q[:, weak] = fresh if live is None else fresh * live[:, None]
         for _ in range(2):
             others = np.delete(q, weak, axis=1)
             q[:, weak] -= others @ (others.T @ q[:, weak])
@@ -260,6 +265,6 @@ def start_block(directions: Array, width: int, live: Array, rng: np.random.Gener
     block[:, : known.shape[1]] = known
     block[:, known.shape[1] :] = rng.standard_normal((len(known), width - known.shape[1]))
     block[~live] = 0.0
-    block = orthonormalised(block)
+    block = orthonormalised(block, live)
     block[~live] = 0.0  # QR leaves rounding
     return block

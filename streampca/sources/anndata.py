@@ -15,6 +15,7 @@ import zarr
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.sources.columns import AnnDataColumns, as_strings, is_group
 from streampca.sources.compressed import CompressedMatrix
 from streampca.sources.hdf5 import HDF5Reader, open_hdf5
 from streampca.sources.stacked import Reader, StackedMatrix
@@ -28,7 +29,7 @@ INDEX_COLUMNS = ("index", "_index")  # of data frames written as one table (befo
 
 def is_anndata(node: Any) -> bool:
     """Whether a group is an AnnData: it says so, or holds X, obs and var."""
-    if not _is_group(node):
+    if not is_group(node):
         return False
     return node.attrs.get("encoding-type") == "anndata" or all(
         n in node for n in ("X", "obs", "var")
@@ -37,7 +38,7 @@ def is_anndata(node: Any) -> bool:
 
 def is_sparse_group(node: Any) -> bool:
     """Whether a group is one compressed matrix."""
-    return _is_group(node) and _format(node) is not None
+    return is_group(node) and _format(node) is not None
 
 
 def open_h5ad(path: str, variable: str | None) -> ChunkedMatrix:
@@ -46,7 +47,9 @@ def open_h5ad(path: str, variable: str | None) -> ChunkedMatrix:
         if "matrix" in file and "barcodes" in file["matrix"]:
             return _open_10x(file["matrix"], path)
         if is_anndata(file):
-            return open_anndata(file, variable, path)
+            matrix = open_anndata(file, variable, path)
+            matrix.beside = AnnDataColumns(path, var_of(variable))
+            return matrix
         if is_sparse_group(file):
             return _element(file, path, None)
         raise SourceError(
@@ -68,10 +71,17 @@ def open_anndata(
             f"{source} has no {name!r}; it has {', '.join(one for one in known if one in group)}. "
             f"Use streampca.open({source!r}, variable=...)."
         )
-    raw = name.split("/X")[0].split(".X")[0] if name.startswith("raw") else ""
-    variables = group.get("raw.var" if "." in name else "raw/var" if raw else "var")
+    variables = group.get(var_of(name))
     labels = [_names(group.get("obs"), "obs"), _names(variables, "var")]
-    return _element(node, f"{source}/{name}", labels, missing_chunks)
+    matrix = _element(node, f"{source}/{name}", labels, missing_chunks)
+    matrix.beside = AnnDataColumns(group, var_of(name))
+    return matrix
+
+
+def var_of(variable: str | None) -> str:
+    """The data frame of the variables of an element: that of raw/X has its own."""
+    name = variable or "X"
+    return "var" if not name.startswith("raw") else "raw.var" if "." in name else "raw/var"
 
 
 def open_sparse_group(node: Any, source: str, missing_chunks: str = "error") -> ChunkedMatrix:
@@ -85,7 +95,7 @@ def from_anndata(adata: Any, variable: str | None) -> ChunkedMatrix:
 
     if getattr(adata, "isbacked", False):
         return open_h5ad(str(adata.filename), variable)
-    name = variable or "X"
+    name, obs = variable or "X", getattr(adata, "obs", None)
     if name.startswith("layers/"):
         values = adata.layers[name.removeprefix("layers/")]
     elif name == "raw/X":
@@ -100,6 +110,8 @@ def from_anndata(adata: Any, variable: str | None) -> ChunkedMatrix:
         for dim, names in zip(("obs", "var"), axis_names_in_memory(adata), strict=True)
     )
     matrix.labels = Labels(rows, columns)
+    if obs is not None:
+        matrix.beside = AnnDataColumns({"obs": obs, "var": adata.var})
     return matrix
 
 
@@ -111,46 +123,15 @@ def axis_names(path: str) -> tuple[Any, Any]:
     return _both_names(open_array(path), path)
 
 
-def annotation(group: Any, dim: str, name: str) -> tuple[Any, list[str]]:
-    """(column ``name`` of obs or var, or None; the names of all): numbers, or text."""
-    frame = group.get(dim)
-    if frame is None or not _is_group(frame):
-        fields = () if frame is None else frame.dtype.names or ()
-        return (frame[...][name] if name in fields else None), list(fields)
-    column = frame.get(name)
-    if column is None:
-        return None, [one for one in frame if not one.startswith("_")]
-    if not _is_group(column):
-        values = whole(column)
-        return values if values.dtype.kind in "biuf" else _text(values), []
-    if "codes" in column:
-        codes, names = whole(column["codes"]), _text(whole(column["categories"]))
-        if codes.size and codes.min() < 0:
-            raise InvalidInputError(
-                f"{dim}[{name!r}] is missing at {dim} {int(np.argmin(codes))}; expected a value "
-                "for every one"
-            )
-        return names[codes], []
-    return _filled(column, f"{dim}[{name!r}]"), []
-
-
-def _filled(column: Any, what: str) -> Any:
-    """Values of a nullable column without holes."""
-    if "values" not in column:
-        raise InvalidInputError(f"{what} is of a kind that is not read; expected numbers or text")
-    if whole(column["mask"]).any():
-        raise InvalidInputError(f"{what} has missing values; expected a value for every one")
-    values = whole(column["values"])
-    return values if values.dtype.kind in "biuf" else _text(values)
-
-
 def axis_names_in_memory(adata: Any) -> tuple[Any, Any]:
     """The same of an AnnData object."""
     if not hasattr(adata, "obs_names"):
         raise InvalidInputError(
             f"expected an AnnData, or the path of one, got {type(adata).__name__}"
         )
-    return _text(np.asarray(adata.obs_names, object)), _text(np.asarray(adata.var_names, object))
+    return as_strings(np.asarray(adata.obs_names, object)), as_strings(
+        np.asarray(adata.var_names, object)
+    )
 
 
 def _both_names(group: Any, path: str) -> tuple[Any, Any]:
@@ -166,7 +147,7 @@ def _open_10x(group: Any, path: str) -> ChunkedMatrix:
     """A 10x count matrix: features x barcodes by barcodes, presented as cells x features."""
     features, cells = (int(n) for n in group["shape"][...])
     names = group["features"]["id"] if "features" in group else group["genes"]
-    labels = [_text(whole(group["barcodes"])), _text(whole(names))]
+    labels = [as_strings(whole(group["barcodes"])), as_strings(whole(names))]
     return _compressed(group, path, 0, (cells, features), labels)
 
 
@@ -174,7 +155,7 @@ def _element(
     node: Any, source: str, names: Sequence[Any] | None, missing_chunks: str = "error"
 ) -> ChunkedMatrix:
     """A dense array or a compressed group as a matrix."""
-    if _is_group(node):
+    if is_group(node):
         kind = _format(node)
         if kind not in FORMATS:
             raise InvalidInputError(
@@ -219,10 +200,6 @@ def _reader(node: Any, missing_chunks: str) -> Reader:
     return HDF5Reader(node)
 
 
-def _is_group(node: Any) -> bool:
-    return hasattr(node, "attrs") and not hasattr(node, "shape")
-
-
 def _format(node: Any) -> str | None:
     kind = node.attrs.get("encoding-type", node.attrs.get("h5sparse_format"))
     kind = kind.decode() if isinstance(kind, bytes) else kind
@@ -233,17 +210,17 @@ def _names(frame: Any, what: str) -> Any:
     """The index of a data frame as text; None where there is none to read."""
     if frame is None:
         return None
-    if _is_group(frame):
+    if is_group(frame):
         index = frame.attrs.get("_index", "_index")
         column = frame.get(index.decode() if isinstance(index, bytes) else index)
-        if column is not None and _is_group(column):  # nullable strings: values and a mask
+        if column is not None and is_group(column):  # nullable strings: values and a mask
             column = column.get("values")
-        return None if column is None else _text(whole(column))
+        return None if column is None else as_strings(whole(column))
     fields = frame.dtype.names
     if fields is None:
-        return _text(frame[...])
+        return as_strings(frame[...])
     index = next((name for name in INDEX_COLUMNS if name in fields), fields[0])
-    return _text(np.asarray(frame[...])[index])
+    return as_strings(np.asarray(frame[...])[index])
 
 
 def _labels(shape: tuple[int, int], names: Sequence[Any] | None, source: str) -> Labels:
@@ -253,13 +230,3 @@ def _labels(shape: tuple[int, int], names: Sequence[Any] | None, source: str) ->
             raise SourceError(f"{source}: {len(one)} names in {dim} for {size} of the matrix")
         axes.append(AxisLabels.plain(dim, size, one))
     return Labels(axes[0], axes[1])
-
-
-def _text(values: Any) -> Any:
-    """Names as NumPy's strings of variable length."""
-    values = np.asarray(values)
-    if values.dtype.kind == "O":
-        values = np.array([v.decode() if isinstance(v, bytes) else str(v) for v in values.ravel()])
-    elif values.dtype.kind == "S":
-        values = np.strings.decode(values, "utf-8")
-    return values.astype(np.dtypes.StringDType())

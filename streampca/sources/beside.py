@@ -11,9 +11,8 @@ import zarr
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels
-from streampca.sources.anndata import annotation, is_anndata
-from streampca.sources.hdf5 import open_hdf5
-from streampca.sources.zarr_coordinates import decoded, dims_of
+from streampca.sources.anndata import is_anndata
+from streampca.sources.columns import AnnDataColumns, DatasetColumns, GroupColumns
 from streampca.sources.zarr_opening import open_array
 
 Array = np.ndarray[Any, Any]
@@ -69,52 +68,31 @@ def _of_netcdf(path: str, name: str | None) -> Any:
 
 def _of_source(name: str, source: str, axis: AxisLabels, option: str) -> Any:
     """A variable that lies beside the matrix."""
-    if source.endswith(NETCDF):
-        from streampca.sources.labelled import open_netcdf
-
-        with open_netcdf(source) as dataset:
-            if name in dataset.variables:
-                return dataset[name].load()
-            known = [str(one) for one in dataset.variables]
-    elif source.endswith(".h5ad"):
-        with open_hdf5(source) as file:
-            found, known = annotation(file, axis.dims[0], name)
-            if found is not None:
-                return found
-    else:
-        found, known = _of_group(name, source, axis)
-        if found is not None:
+    columns = _columns_of(source)
+    number = int(axis.dims[0] == "var")
+    known: list[str] = []
+    if columns is not None:
+        if (found := columns.column(number, name)) is not None:
             return found
+        known = columns.names(number)
     has = f"which has {', '.join(known)}" if known else "which has none"
     raise InvalidInputError(
         f"{option} {name}: neither a file ({', '.join(FILES)}) nor a variable of {source}, {has}"
     )
 
 
-def _of_group(name: str, source: str, axis: AxisLabels) -> tuple[Any, list[str]]:
-    """(an array of a Zarr group or None, the names that there are)."""
+def _columns_of(source: str) -> AnnDataColumns | GroupColumns | DatasetColumns | None:
+    """What lies beside the matrix at a path; None where nothing has a name."""
+    if source.endswith(NETCDF):
+        return DatasetColumns(source)
+    if source.endswith(".h5ad"):
+        return AnnDataColumns(source)
     if not os.path.isdir(source) and "://" not in source:
-        return None, []
+        return None
     group = open_array(source)
     if not isinstance(group, zarr.Group):
-        return None, []
-    if is_anndata(group):
-        return annotation(group, axis.dims[0], name)
-    array = group.get(name)
-    if not isinstance(array, zarr.Array):
-        return None, sorted(group.array_keys())
-    values, dims = decoded(array), dims_of(array)
-    if not dims:
-        return values, []
-    import xarray
-
-    beside = {dim: group.get(dim) for dim in dims}
-    coords = {
-        dim: decoded(one)
-        for (dim, one), size in zip(beside.items(), values.shape, strict=True)
-        if isinstance(one, zarr.Array) and one.shape == (size,)
-    }
-    return xarray.DataArray(values, coords=coords, dims=dims, name=name), []
+        return None
+    return AnnDataColumns(group) if is_anndata(group) else GroupColumns(group)
 
 
 def _of_table(path: str, axis: AxisLabels) -> list[Any]:

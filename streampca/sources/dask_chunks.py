@@ -12,6 +12,7 @@ import scipy.sparse
 from dask.sizeof import sizeof
 
 from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.matrix.exact import refuse_inexact
 from streampca.sources.dask_sharing import MiB
 
 
@@ -42,7 +43,7 @@ class Place:
 
     def __call__(self, chunk: Any) -> None:
         check_chunk(chunk)
-        values = np.asarray(chunk)
+        values = np.asarray(np.ma.filled(chunk, np.nan) if np.ma.is_masked(chunk) else chunk)
         if values.shape != self.shape:
             raise InvalidInputError(
                 f"a chunk of this Dask array computed to shape {values.shape} and was declared as "
@@ -53,20 +54,23 @@ class Place:
                 f"a chunk of this Dask array computed to dtype {values.dtype}, declared as "
                 f"{self.out.dtype}. State it: X.map_blocks(..., dtype={str(values.dtype)!r})."
             )
+        if self.out.dtype.kind == "f":
+            refuse_inexact(values, where="a chunk of this Dask array, which is declared as floats,")
         self.out[self.into] = values[self.part]
 
 
 def check_chunk(chunk: Any) -> None:
-    """Refuse chunks that are not plain arrays."""
+    """Refuse chunks that are not plain arrays; masked ones of floats become NaN where masked."""
     if scipy.sparse.issparse(chunk) or hasattr(chunk, "todense"):
         raise InvalidTypeError(
             f"chunks of this Dask array are {type(chunk).__name__}; expected NumPy arrays. "
             "Use X.map_blocks(lambda block: block.todense()), or pass one scipy.sparse matrix."
         )
-    if isinstance(chunk, np.ma.MaskedArray):
+    if isinstance(chunk, np.ma.MaskedArray) and chunk.dtype.kind != "f":
         raise InvalidTypeError(
-            "chunks of this Dask array are masked arrays; expected NaN for what is missing. "
-            "Use dask.array.ma.filled(X.astype('float64'), numpy.nan)."
+            f"chunks of this Dask array are masked arrays of {chunk.dtype}, which has no NaN for "
+            "what is missing. Use dask.array.ma.filled(X.astype('float64'), numpy.nan); or say a "
+            "code: dask.array.ma.filled(X, -9) and missing_value=-9."
         )
 
 

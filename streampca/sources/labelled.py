@@ -13,6 +13,7 @@ import xarray
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
 from streampca.sources.backend import BackendReader
+from streampca.sources.columns import DatasetColumns
 from streampca.sources.dimensions import TIME, Dim, sample_dims
 from streampca.sources.labelled_results import LEVELS
 from streampca.sources.memory import ArrayReader
@@ -39,15 +40,20 @@ def from_xarray(
         several = _several_variables(obj, variable, dim)
         if several:
             parts = [_stack(obj[name], dim, source) for name in several]
-            return concat_features(*parts, variables=several)
+            joined = concat_features(*parts, variables=several)
+            joined.beside = DatasetColumns(obj)
+            return joined
         one = variable if isinstance(variable, str) or variable is None else variable[0]
-        obj = pick_variable(obj, one, list(obj.data_vars), "the Dataset", "X")
-    elif not isinstance(obj, xarray.DataArray):
+        array = pick_variable(obj, one, list(obj.data_vars), "the Dataset", "X")
+        matrix = _stack(array, dim, source)
+        matrix.beside = DatasetColumns(obj)
+        return matrix
+    if not isinstance(obj, xarray.DataArray):
         raise InvalidTypeError(
             f"expected an xarray DataArray or Dataset, got {type(obj).__name__}. "
             "Pass X.to_dataset() or one array of it."
         )
-    elif variable is not None and variable != obj.name:
+    if variable is not None and variable != obj.name:
         raise InvalidInputError(
             f"variable={variable!r} was asked for, and X is the DataArray {obj.name!r}. "
             "Leave variable out, or pass the Dataset that holds it."
@@ -69,7 +75,9 @@ def from_netcdf(path: str, variable: str | None = None, dim: Dim = None) -> Chun
     wide = [n for n, v in dataset.data_vars.items() if v.ndim >= 2 and n not in bounds]
     shown = hide_secrets(path)
     array = pick_variable(dataset, variable, wide, shown, repr(shown))
-    return _stack(array, dim, path)
+    matrix = _stack(array, dim, path)
+    matrix.beside = DatasetColumns(path)
+    return matrix
 
 
 def _stack(array: xarray.DataArray, dim: Dim, source: str) -> ChunkedMatrix:

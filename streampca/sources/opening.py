@@ -17,9 +17,9 @@ from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.remote import check_readable, plain_errors
 from streampca.sources.anndata import from_anndata
+from streampca.sources.arrays import from_array
 from streampca.sources.dimensions import Dim
 from streampca.sources.icechunk_repository import Snapshots, Which, is_repository
-from streampca.sources.memory import from_array
 from streampca.sources.plink import is_plink as _names_plink
 from streampca.sources.plink import open_plink
 from streampca.sources.scipy_sparse import from_sparse
@@ -113,7 +113,7 @@ def open(
     elif _is(source, "anndata"):
         matrix = from_anndata(source, variable)
     else:
-        matrix = from_array(source, dim)
+        return from_array(source, dim, missing_value)
     if missing_value is not None:
         matrix.missing_value = missing_value
     return matrix

@@ -12,6 +12,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,17 @@ class StackedMatrix(ChunkedMatrix):
             values = values[:, keep] if axis else values[keep]
         by_feature = axis == 1 and values.dtype.itemsize == 1 and values.flags.f_contiguous
         return values if by_feature else np.ascontiguousarray(values)
+
+    def arranged(self, features: AxisLabels) -> ChunkedMatrix:
+        own = self.labels.features
+        if own.dims == features.dims or sorted(own.dims) != sorted(features.dims):
+            return self
+        order = [own.dims.index(dim) for dim in features.dims]
+        turned = copy.copy(self)
+        turned.dims = (self.dims[0], tuple(self.dims[1][i] for i in order))
+        sizes = tuple(own.sizes[i] for i in order)
+        turned.labels = replace(self.labels, features=replace(own, dims=features.dims, sizes=sizes))
+        return turned
 
     def _width(self, axis: int, start: int, stop: int) -> int:
         return stop - start if axis else self.shape[1]

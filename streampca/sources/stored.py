@@ -19,7 +19,9 @@ from streampca.sources.anndata import (
     open_sparse_group,
 )
 from streampca.sources.cf import plain_code
+from streampca.sources.columns import GroupColumns
 from streampca.sources.dimensions import Dim
+from streampca.sources.hints import how_to_convert, instead_of
 from streampca.sources.matrix_market import open_matrix_market
 from streampca.sources.npy import NpyReader
 from streampca.sources.sparse_npz import open_sparse_npz
@@ -29,16 +31,6 @@ from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
 from streampca.sources.zarr_coordinates import group_labels
 from streampca.sources.zarr_opening import open_array, pick_array, understood
 from streampca.sources.zarr_store import ZarrReader
-
-CONVERSIONS = {
-    ".pgen": "plink2 --pfile {stem} --make-bed --out {stem}",
-    ".bgen": "plink2 --bgen {path} ref-first --make-bed --out {stem}",
-    ".ped": "plink1.9 --file {stem} --make-bed --out {stem}",
-    **{
-        suffix: "vcf2zarr convert {path} {stem}.vcz, or plink2 --vcf {path} --make-bed --out {stem}"
-        for suffix in (".vcf", ".vcf.gz", ".bcf")
-    },
-}
 
 
 def open_path(
@@ -53,7 +45,7 @@ def open_path(
     if not remote and not os.path.exists(path):
         whole, _, _inner = path.rpartition(".zarr/")
         if not (whole and os.path.isdir(whole + ".zarr")):
-            raise SourceError(f"{path}: no such file or directory")
+            raise SourceError(f"{path}: no such file or directory{instead_of(path)}")
     if path.endswith(".npy"):
         return stack(NpyReader(path), dim)
     if path.endswith((".mtx", ".mtx.gz")):
@@ -65,7 +57,7 @@ def open_path(
 
         return from_netcdf(path, variable, dim)
     if not remote and os.path.isfile(path) and not path.endswith(".zip"):
-        raise SourceError(f"{path}: {_how_to_convert(path)}")
+        raise SourceError(f"{path}: {how_to_convert(path)}")
     node = open_array(path, storage_options)
     with understood(path):
         return from_zarr(node, variable, dim, policy, path)
@@ -78,17 +70,6 @@ def _oriented(path: str, dim: Dim, variable: str | None) -> ChunkedMatrix:
     if path.endswith(".npz"):
         return open_sparse_npz(path)
     return open_h5ad(path, variable)
-
-
-def _how_to_convert(path: str) -> str:
-    """What to do with a file that is not opened here."""
-    for suffix, command in CONVERSIONS.items():
-        if path.endswith(suffix):
-            stem = path.removesuffix(suffix)
-            made = command.format(path=path, stem=stem)
-            return f"a {suffix} is not read directly; convert it: {made}"
-    known = ".bed, .nc, .npy, .npz, .h5ad or .mtx"
-    return f"not a format that streampca opens; expected a Zarr directory, {known}"
 
 
 def from_zarr(
@@ -127,4 +108,6 @@ def from_zarr(
     matrix.missing_value = code
     if names is not None and isinstance(node, zarr.Group):
         matrix.labels = group_labels(node, array, tuple(names), matrix.dims)
+    if isinstance(node, zarr.Group):
+        matrix.beside = GroupColumns(node)
     return matrix

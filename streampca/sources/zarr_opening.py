@@ -14,6 +14,7 @@ from zarr.core.sync import sync
 
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError, StreamPCAError
 from streampca.remote import plain_errors
+from streampca.sources.hints import in_folder
 from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_guard import default_timeout, no_answer
 from streampca.sources.zarr_metadata import store_at
@@ -38,7 +39,9 @@ def open_array(
         zarr.errors.ArrayNotFoundError,
         zarr.errors.NodeNotFoundError,
     ) as error:
-        raise SourceError(f"no Zarr array or group at {hide_secrets(source)}") from error
+        raise SourceError(
+            f"no Zarr array or group at {hide_secrets(source)}{in_folder(source)}"
+        ) from error
 
 
 def _open(source: str, storage_options: dict[str, Any] | None, timeout: float) -> Any:

@@ -204,3 +204,20 @@ def test_missing_codes_become_nan_and_are_left_out(n: int, p: int, kind: str, se
 def test_what_cannot_be_done_is_refused(call: Any, words: str) -> None:
     with pytest.raises(InvalidInputError, match=words):
         call(COUNTS)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        preprocess.highly_variable,
+        preprocess.normalize_total,
+        preprocess.tf_idf,
+        preprocess.log_entropy,
+        preprocess.log1p,
+    ],
+)
+def test_an_unknown_argument_is_refused_in_the_name_of_the_function(function: Any) -> None:
+    with pytest.raises(TypeError, match=rf"{function.__name__}\(\) got an unexpected .*batch_key"):
+        function(COUNTS, batch_key="batch")
+    if function is not preprocess.log1p:
+        function(COUNTS, memory_limit="1GiB", progress=False)

@@ -81,8 +81,8 @@ def _singular(done: Completed, task: Task) -> tuple[Array, Array | None]:
         components, scores = np.array(done.vectors.T, order="C"), lines
     else:
         assert lines is not None
-        safe = np.where(values > 0, values, 1.0)
-        components = np.array((lines / safe).T, order="C")
+        lengths = np.maximum(values, np.linalg.norm(lines, axis=0))  # rounding divided by less
+        components = np.array((lines / np.where(lengths > 0, lengths, 1.0)).T, order="C")
         scores = done.unweighted(done.vectors * values, 0, len(done.vectors))
     components[:, columns_outside(done.stats, done.scaling, task)] = 0.0
     return components, scores

@@ -12,7 +12,8 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, side_by_side
 from streampca.matrix import ChunkedMatrix, Standardize
-from streampca.models.by_name import weights_along
+from streampca.models.by_name import refuse_masked
+from streampca.models.given import sample_weights
 from streampca.models.iteration import seed_of
 
 SOLVERS = ("auto", "als", "impute", "exact")
@@ -155,7 +156,7 @@ def make_task(
         settings["memory_limit"],
         center == BOTH,
         settings["scale"] == BOTH,
-        _weights(sample_weight, matrix),
+        sample_weights(sample_weight, matrix),
         relative,
         center == BIASES,
         bounds=_bounds(settings["bounds"]),
@@ -212,12 +213,6 @@ def bounds_of(wanted: Any, observed: Any) -> tuple[float, float] | None:
     return wanted
 
 
-def _weights(sample_weight: Any, matrix: ChunkedMatrix) -> Array | None:
-    if sample_weight is None:
-        return None
-    return weights_along(sample_weight, matrix.labels.samples, "sample_weight")
-
-
 def _several(value: Any, name: str, kind: type, choice: str = "") -> tuple[Any, ...]:
     """A number from 0 or a list of such as a tuple.  choice : what else might have come."""
     several = tuple(value) if isinstance(value, (list, tuple, np.ndarray)) else (value,)
@@ -272,6 +267,8 @@ def _initial(init: Any, shape: tuple[int, int]) -> tuple[Array | None, Array | N
     if hasattr(result, "require_components"):
         scores, loadings = result.scores, result.require_components().T
     elif isinstance(init, tuple) and len(init) == 2:
+        for one in init:
+            refuse_masked(one, "init")
         scores, loadings = (np.asarray(one, np.float64) for one in init)
     else:
         raise InvalidInputError(

@@ -174,7 +174,7 @@ class FactorAnalysis(LatentModel):
         """
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         settings = self._settings(matrix.shape[1])
-        weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
+        weights = resolve_given({}, matrix, sample_weight).sample_weight
         freedom(matrix.shape[0] if weights is None else float(weights.sum()), settings)
         whole, plan, steps = self._plans(matrix, settings)
         client = find_client(self.scheduler)

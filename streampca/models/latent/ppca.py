@@ -162,7 +162,7 @@ class PPCA(LatentModel):
         memory = MemoryUse.begun()
         base = self._pca(matrix).fit(matrix, sample_weight=sample_weight)
         start, costs = base.result_, list(base.cost_)
-        weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
+        weights = resolve_given({}, matrix, sample_weight).sample_weight
         iterates = self._iterates(matrix)
         if iterates and self._has_holes(matrix, partly_missing(start), weights, costs):
             em = self._em_plan(matrix)

@@ -116,8 +116,8 @@ class ProbabilisticDecomposition(LatentDecomposition, kind="probabilistic model"
 
 
 def smallest_variance(result: Decomposition) -> float:
-    """Rounding of the total variance."""
-    return float(np.finfo(np.float64).eps) * max(float(result.total_variance), 1e-300)
+    """Rounding of the total variance; 1e-300 where there is none, which can be divided by."""
+    return max(float(np.finfo(np.float64).eps) * float(result.total_variance), 1e-300)
 
 
 def noise_of(result: Decomposition, k: int) -> float:

@@ -18,6 +18,7 @@ from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features
 from streampca.models.fitted import Resolution, freedom
 from streampca.models.given import resolve_given
+from streampca.models.labelled_rows import is_xarray
 from streampca.models.linear import LinearModel
 from streampca.models.new_rows import prepared
 from streampca.models.pca.append_plan import plan_append
@@ -28,6 +29,7 @@ from streampca.models.pca.incremental_state import (
     state_kind,
 )
 from streampca.models.pca.solve import solve_accumulator
+from streampca.models.restacked import restacked
 from streampca.models.saved_labels import axis_to_saved, labels_from_saved, labels_to_saved
 from streampca.passes import PassCost, check_workers, find_client, run
 from streampca.solvers import check_n_components
@@ -125,14 +127,14 @@ class IncrementalPCA(LinearModel):
         """
         seen = hasattr(self, "_accumulator")
         where = self._dim_for(X) if seen and dim is None else dim
-        X = counted(X)
+        X = restacked(X, self._feature_labels()) if seen and is_xarray(X) else counted(X)
         matrix = as_matrix(X, dim=where, missing_value=self.missing_value)
         matrix = self._prepared_batch(matrix) if seen else matrix
         check_appending(self.get_params(), matrix.shape)
-        weights = resolve_given({}, matrix.labels, sample_weight).sample_weight
+        weights = resolve_given({}, matrix, sample_weight).sample_weight
         blank = self._blank()
         if seen:
-            self._check_features(X, matrix)
+            matrix = self._checked_features(X, matrix)
         settings = {**self.get_params(), "state": state_kind(self.get_params())}
         plan = plan_append(matrix, settings, blank, held=seen)
         plan.check_machine()

@@ -198,7 +198,7 @@ class _Iteration:
         self.dimensions = int(np.count_nonzero(self.live_vectors))
         if self.shape.streamed and self.settings["center"]:  # samples without their mean
             self.dimensions = max(1, self.dimensions - 1)
-        self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype)
+        self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype, self.live_vectors)
         self.judge = Judge(
             min(self.k, max(1, int(np.count_nonzero(live)))),
             self.settings["tol"],

@@ -75,18 +75,21 @@ class PCA(LinearModel):
     progress : None (in a terminal or notebook), True, False, or a function of an ``Advance``.
     checkpoint : directory in which an interrupted pass leaves its state, and finds it again.
     weights : (p,) multiply the centred and scaled features (an array, or a DataArray over some of
-        their dimensions), or "coslat": sqrt(cos(latitude)), so that the cells of a grid count by
-        their area. ``components_`` are those of the weighted data; ``inverse_transform`` divides
-        by the weights again. A feature of weight 0 is left out: its loadings are 0, and its
-        reconstruction is its mean. NaN and negative weights are refused.
+        their dimensions, or the name of a column of the features: var of an AnnData, a coordinate,
+        a variable of the Dataset), or "coslat": sqrt(cos(latitude)), so that the cells of a grid
+        count by their area. ``components_`` are those of the weighted data;
+        ``inverse_transform`` divides by the weights again. A feature of weight 0 is left out: its
+        loadings are 0, and its reconstruction is its mean. NaN and negative weights are refused.
     remove : what is projected out of the samples beside the mean, in the same pass: "month" or
         "season" (the cycle in the dates of the samples), "trend" (a straight line in their
-        coordinate), an (n,) or (n, c) array, data frame or DataArray of covariates or batches
-        (text makes one column for each level), or a list of such. The components, ``scale="std"``
-        and the shares of variance are those of the residuals; variances still divide by n - ddof,
-        as for anomalies made beforehand. Columns that repeat each other count once. A hole
+        coordinate), an (n,) or (n, c) array, data frame or DataArray of covariates or batches (text
+        makes one column for each level), the name of a column of the samples (obs of an AnnData, a
+        coordinate, a variable beside X), or a list of such. The components, ``scale="std"`` and the
+        shares of variance are those of the residuals; variances still divide by n - ddof, as for
+        anomalies made beforehand. Columns that repeat each other count once. A hole
         (missing="mean") holds what the observed samples of its feature say; that takes
-        svd_solver="gram". ``transform`` needs the arrays of new rows, not their cycles and trends.
+        svd_solver="gram". ``transform`` needs the arrays of new rows, not their cycles and trends;
+        columns that were named are those of the same name.
         ``result_.removed_coefficients`` (c, p) of the columns ``result_.design.names``.
 
     warm_start : keep in memory what the fit accumulated. Fitting the same data again with another
@@ -175,7 +178,7 @@ class PCA(LinearModel):
     def _settings(self, matrix: ChunkedMatrix, sample_weight: Any = None) -> dict[str, Any]:
         """The parameters as the solvers read them, with what stands beside this matrix."""
         settings = check_settings(self.get_params(), matrix.shape, 0 if self.center else 1)
-        beside = resolve_given(settings, matrix.labels, sample_weight)
+        beside = resolve_given(settings, matrix, sample_weight)
         freedom(beside.count(matrix.shape[0]), settings)
         bounded = self.max_passes is not None or self.iterated_power != "auto"
         choice = {"iterate": bounded or self.tol is not None, "may_go_over": not bounded}
@@ -188,10 +191,10 @@ class PCA(LinearModel):
             ``streampca.open`` returned; (n, p). A Dask array that does not know its chunk sizes is
             computed once more, to count them, with a warning.
         dim : for xarray and N-dimensional arrays, the sample dimension(s).
-        sample_weight : (n,) how often each sample counts, finite and not negative (a sequence, or
-            a DataArray over sample dimensions): means are sum w x / sum w, variances divide by
-            sum w - ddof, and whole numbers give what repeated rows give. A sample of weight 0
-            adds nothing; ``transform`` still scores it.
+        sample_weight : (n,) how often each sample counts, finite and not negative (a sequence, or a
+            DataArray over sample dimensions, or the name of a column of the samples): means are sum
+            w x / sum w, variances divide by sum w - ddof, and whole numbers give what repeated rows
+            give. A sample of weight 0 adds nothing; ``transform`` still scores it.
 
         Raises InvalidInputError, InvalidTypeError, MemoryLimitError before reading;
         NonFiniteError while reading.

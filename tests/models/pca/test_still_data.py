@@ -1,0 +1,109 @@
+"""Data that do not vary, or hardly: every solver gives finite numbers, or says why not."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import streampca
+from streampca.errors import StreamPCAError
+from streampca.solvers.krylov import orthonormalised
+
+SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized", "sketch")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::streampca.errors.AccuracyWarning"),
+    pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning"),
+]
+
+
+def still(kind: str, shape: tuple[int, int], dtype: str) -> np.ndarray:
+    """Data without variance, or with that of rounding alone."""
+    rng = np.random.default_rng(7)
+    n, p = shape
+    one = np.dtype(dtype).type
+    if kind == "zeros":
+        return np.zeros(shape, dtype)
+    if kind == "steps":  # 1000, and the next number
+        above = np.nextafter(one(1000), one(2000))
+        return np.where(rng.random(shape) < 0.3, above, one(1000))
+    if kind == "large":
+        return (6e4 + 30 * rng.standard_normal(shape)).astype(dtype)
+    if kind == "subnormal":
+        return np.where(rng.random(shape) < 0.5, np.finfo(one).smallest_subnormal, one(0))
+    assert kind == "few ranks"  # the vectors of a step are dependent soon
+    x = rng.standard_normal((n, 4)) @ rng.standard_normal((4, p))
+    x[:, rng.random(p) < 0.5] = 0.0
+    x[rng.random(n) < 0.4] = 0.0
+    return (1000 + 0.1 * x).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("kind", ["zeros", "steps", "large", "subnormal", "few ranks"])
+@pytest.mark.parametrize("shape", [(45, 26), (8, 30)])
+def test_every_solver_ends_with_numbers(shape: tuple[int, int], kind: str, dtype: str) -> None:
+    x = still(kind, shape, dtype)
+    for solver in SOLVERS:
+        for k in (1, 2, 7):
+            try:
+                model = streampca.PCA(k, svd_solver=solver, whiten=k == 2).fit(x)
+            except StreamPCAError:
+                continue
+            scores = model.transform(x)
+            assert np.isfinite(scores).all()
+            assert np.isfinite(model.inverse_transform(scores)).all()
+            assert np.isfinite(model.components_).all()
+            assert np.isfinite(model.explained_variance_).all()
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
+def test_sparse_data_without_variance(dtype: str) -> None:
+    x = scipy.sparse.csr_array(np.zeros((30, 8), dtype))
+    model = streampca.PCA(2, svd_solver="randomized").fit(x)
+    np.testing.assert_array_equal(model.explained_variance_, 0.0)
+    np.testing.assert_array_equal(model.transform(x), 0.0)
+
+
+def test_a_model_of_nothing_scores_zero() -> None:
+    x = np.full((30, 4), 0.1, "f4")
+    for model in (streampca.PPCA(1), streampca.PCA(1, whiten=True)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(x)
+        np.testing.assert_array_equal(model.transform(x), 0.0)
+        assert np.isfinite(model.score_samples(x)).all()
+
+
+def test_random_directions_stay_where_data_vary() -> None:
+    live = np.arange(50) < 5
+    block = np.zeros((50, 4))
+    block[0, :2] = 1.0  # the second depends on the first, two are zero
+    made = orthonormalised(block, live)
+    np.testing.assert_allclose(made.T @ made, np.eye(4), atol=1e-12)
+    assert not made[~live].any()
+    for width in (1, 3):  # nothing but zeros
+        made = orthonormalised(np.zeros((50, width)), live)
+        np.testing.assert_allclose(made.T @ made, np.eye(width), atol=1e-12)
+
+
+def test_components_of_a_completion_beyond_its_rank_are_no_longer_than_one() -> None:
+    x = np.full((32, 70), 100, "i2")
+    x[np.random.default_rng(0).random(x.shape) < 0.02] = 99
+    model: Any = streampca.HardImpute(16, max_passes=5).fit(x)
+    assert np.linalg.norm(model.components_, axis=1).max() < 1.0 + 1e-9
+    assert np.isfinite(model.transform(x)).all()
+
+
+@pytest.mark.parametrize("solver", ["scatter", "gram", "randomized", "sketch"])
+@pytest.mark.parametrize("size", [1e-21, 1e-22, 1e-23, 1e-30])
+def test_bounds_cover_what_underflows(size: float, solver: str) -> None:
+    rng = np.random.default_rng(0)
+    x = (size * rng.standard_normal((300, 12)) * np.linspace(1, 3, 12)).astype("f4")
+    found = streampca.PCA(2, svd_solver=solver).fit(x)
+    exact = streampca.PCA(2).fit(x.astype("f8")).explained_variance_
+    error = np.abs(found.explained_variance_ - exact)
+    assert np.all(error <= found.certificate_.variance_bound)
