@@ -117,7 +117,8 @@ class Gram(Accumulator):
     def rounding(self) -> Array:
         """(n, PROBES) float64 E H: the error E of the sums times the random vectors H."""
         lower = self.lower()
-        return np.asarray(lower_product(lower, probe_vectors(len(lower))) - self.probed)
+        with np.errstate(invalid="ignore"):  # who solves looks at what overflowed
+            return np.asarray(lower_product(lower, probe_vectors(len(lower))) - self.probed)
 
     def gram(self) -> Array:
         """(n, n) float64 symmetric."""

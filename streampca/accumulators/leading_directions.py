@@ -193,7 +193,7 @@ class LeadingDirections(Accumulator):
 
         gram : (rows, rows) their Gram matrix, the lower triangle.
         """
-        if not np.isfinite(np.diagonal(gram)).all():
+        if not np.isfinite(gram).all():
             raise NonFiniteError(
                 f"sums of squares overflowed {self.factor.dtype}; convert with "
                 "X.astype('float64') or rescale the columns"

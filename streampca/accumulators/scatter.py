@@ -55,7 +55,7 @@ class Scatter(Accumulator):
     reuses = "_product"
     settings = ("center",)
     fields = ("count", "weight", "mean", "mean_low", "missing", "s", "slack", "forgotten",
-              "probed", "mean_error", "drift")  # fmt: skip
+              "probed", "mean_error", "drift", "varies")  # fmt: skip
 
     def __init__(self, *, center: bool = True) -> None:
         self.center = center
@@ -69,6 +69,7 @@ class Scatter(Accumulator):
         self.forgotten = 0.0  # the slack when rows were last removed: it was that of larger sums
         self.probed: Any = None  # (p, PROBES) s H in short sums; None: of an older state
         self.mean_error: Any = None  # (p,) bound of the error of the mean
+        self.varies: Any = None  # whether rows vary by less than squares can say: 1, or None
         self.drift: Any = None  # bound of what errors of means leave in s, a norm
         self._reopen()
 
@@ -140,7 +141,8 @@ class Scatter(Accumulator):
     def _mean_error_of_open(self) -> Array:
         """Tiles add SUM_LENGTH rows in the working dtype; sums of sizes are bounded by squares."""
         unit = SUM_LENGTH * float(np.finfo(self._product.dtype).eps) / 2 + MEAN
-        squares = np.maximum(np.diagonal(self._product), 0.0).astype(np.float64)
+        squares = np.diagonal(self._product).astype(np.float64)
+        squares = np.where(squares > 0.0, squares, 0.0)
         return np.asarray(unit * np.sqrt(squares / (self._open_weight or 1.0)))
 
     def merge(self, other: Self) -> None:
@@ -155,6 +157,7 @@ class Scatter(Accumulator):
             error = np.zeros(len(other.mean)) if other.mean_error is None else other.mean_error
             self._fold(other.weight, other.mean, other.mean_low, other.s, other.probed, error)
         self.slack += other.slack
+        self.varies = self.varies or other.varies
         self.forgotten += other.forgotten
         self.drift = (self.drift or 0.0) + (other.drift or 0.0)
         if other._product is not None:
@@ -192,7 +195,10 @@ class Scatter(Accumulator):
             self.mean, self.mean_low = mean.copy(), low.copy()
         self.s += product
         if total is not None:
-            error = lower_product(product, probe_vectors(len(product))) - probed
+            if np.any((total != 0.0) & (np.diagonal(product) == 0.0)):
+                self.varies = 1
+            with np.errstate(invalid="ignore"):
+                error = lower_product(product, probe_vectors(len(product))) - probed
             self.slack += float(norm_estimate(error).max(initial=0.0))
         if weight <= 0:
             return
@@ -212,6 +218,8 @@ class Scatter(Accumulator):
 
     def _add_drift(self, delta: Array, error: Array, weight: float) -> None:
         """What an error of delta leaves where weight delta delta' is taken in, or off."""
+        if not np.isfinite(error).all():  # who solves looks at what overflowed
+            return
         self.slack += 2.0 * weight * float(np.abs(delta).max() * error.max(initial=0.0))
         self.drift += 2.0 * weight * float(np.linalg.norm(delta) * np.linalg.norm(error))
 
@@ -314,7 +322,7 @@ class Scatter(Accumulator):
         self.count, self.weight = 0, 0.0
         self.slack = self.forgotten = 0.0
         self.mean = self.mean_low = self.missing = self.s = None
-        self.probed = self.mean_error = self.drift = None
+        self.probed = self.mean_error = self.drift = self.varies = None
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         p = shape[1]
@@ -341,7 +349,8 @@ class Scatter(Accumulator):
         lower = self.lower()
         if self.probed is None:
             return None
-        return np.asarray(lower_product(lower, probe_vectors(len(lower))) - self.probed)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(lower_product(lower, probe_vectors(len(lower))) - self.probed)
 
     def scatter(self) -> Array:
         """(p, p) float64 symmetric: sum w (x - mean)(x - mean)'."""

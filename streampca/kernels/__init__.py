@@ -11,6 +11,7 @@ from streampca.kernels.blas import (
     triangular_factor,
 )
 from streampca.kernels.columns import (
+    VARIES,
     ColumnStats,
     add_exactly,
     column_stats,
@@ -36,6 +37,7 @@ from streampca.kernels.probing import (
 __all__ = [
     "CONFIDENCE",
     "PROBES",
+    "VARIES",
     "Array",
     "ColumnStats",
     "add_exactly",

@@ -200,6 +200,7 @@ def lower_product(c: Array, v: Array, step: int = 256) -> Array:
         j = min(i + step, len(c))
         left = c[i:j, :i].astype(np.float64, copy=False)
         corner = np.tril(c[i:j, i:j]).astype(np.float64, copy=False)
-        out[i:j] += left @ v[:i] + (corner + np.tril(corner, -1).T) @ v[i:j]
-        out[:i] += left.T @ v[i:j]
+        with np.errstate(over="ignore", invalid="ignore"):
+            out[i:j] += left @ v[:i] + (corner + np.tril(corner, -1).T) @ v[i:j]
+            out[:i] += left.T @ v[i:j]
     return out

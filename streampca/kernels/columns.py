@@ -11,6 +11,7 @@ from streampca.kernels.blas import Array
 from streampca.kernels.splitmix import GOLDEN, mixed
 
 CACHE_NBYTES = 256 * 1024  # elementwise work is done in pieces that stay in a core's L2 cache
+VARIES = 1e-300  # sum of squares of a column that varies by less than squares can say
 PIECE_ROWS = 8  # of an array with long rows
 
 
@@ -109,7 +110,9 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
     safe = np.where(weight > 0, weight, 1.0)
     offset = total / safe
     mean, rest = add_exactly(np.where(weight > 0, shift, 0.0), offset)
-    m2 = np.maximum(square - total * offset, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        m2 = np.maximum(square - total * offset, 0.0)
+    m2[(m2 == 0.0) & (high > low)] = VARIES
     return ColumnStats(count, missing, weight, mean, m2, low, high, rest)
 
 

@@ -8,6 +8,10 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import numpy as np
+
+from streampca.accumulators.scatter import NARROW
+from streampca.errors import NonFiniteError
 from streampca.matrix import Labels
 from streampca.models.decomposition import Decomposition
 from streampca.models.fitted import Fitted, freedom
@@ -15,6 +19,7 @@ from streampca.models.given import given
 from streampca.models.remarks import warn_of_fit
 from streampca.passes import MemoryUse, PassCost, Plan, warn_of_excess
 from streampca.passes.machine import peak_nbytes
+from streampca.solvers import LARGEST
 
 
 def assemble(
@@ -34,6 +39,7 @@ def assemble(
     told : kinds of warning that were given before, and are not repeated; new ones are added.
     memory : of this process during the fit.
     """
+    refuse_lost_squares(fitted, _squared_in(plan))
     warn_of_fit(fitted, n_samples, labels, settings, set() if told is None else told)
     if plan is not None and memory is not None:
         warn_of_excess(plan, memory)
@@ -69,6 +75,33 @@ def assemble(
         feature_variance=fitted.column_variance,
         feature_mean=None if settings["center"] else fitted.column_mean,
     )
+
+
+def _squared_in(plan: Plan | None) -> str:
+    """The dtype in which values were squared."""
+    if plan is None or plan.solver == "tsqr":
+        return "float64"
+    narrow = plan.solver == "scatter" and plan.shape[1] <= NARROW
+    return "float64" if narrow else plan.work_dtype
+
+
+def refuse_lost_squares(fitted: Fitted, work: str) -> None:
+    """Raise NonFiniteError where sums of squares left the range of the arithmetic.
+
+    A column that varies has a positive variance, however small (:func:`column_stats`).
+    """
+    limits = np.finfo(np.dtype(work))
+    values, variance = fitted.spectrum.values, np.asarray(fitted.column_variance)
+    largest = float(values[:1].max(initial=0.0)) or float(variance.max(initial=0.0)) * fitted.weight
+    if not np.isfinite(values).all() or largest > LARGEST:
+        raise NonFiniteError(
+            "sums of squares overflowed the working precision; rescale the columns, X * 1e-100"
+        )
+    if 0.0 < largest < limits.tiny / limits.eps:
+        raise NonFiniteError(
+            f"squares of these values are too small for {work} (their sums reach {largest:.1g}); "
+            "rescale the columns, X * 1e100, or convert with X.astype('float64')"
+        )
 
 
 PLAN_ONLY = ("scheduler", "progress", "given", "iterate", "may_go_over")  # of this process

@@ -131,7 +131,7 @@ def count_components(
         gap = by_gap(known_values, n)
         return (max(rank, 1) if gap is None else gap), gap
     if wanted == MLE:
-        return by_mle(values, limit, n), None
+        return by_mle(values, limit, n, rank), None
     if wanted == TRACY_WIDOM:
         found = significant(spectrum, limit if n is None else min(n - 1, limit))
         return max(found, 1), found or None

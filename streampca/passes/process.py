@@ -24,6 +24,7 @@ LIBRARY_NBYTES = {  # beyond those that it needs itself
     "h5py": 16 * MiB,  # 11 measured
     "numba": 56 * MiB,  # 54 measured
 }
+WORKER_NBYTES = 56 * MiB  # distributed, its server and connections, in a worker of a cluster
 NEEDS = {"xarray": ("pandas",), "dask": ("xarray", "pandas")}
 KERNELS_NBYTES = 104 * MiB  # compiled by Numba: 54 measured from its cache, 97 where compiled now
 THREAD_NBYTES = 7 * MiB // 2  # stack and arena of a lane or of its reader

@@ -36,7 +36,7 @@ from streampca.solvers.latent_step import LatentState, expanded_step, expansion,
 from streampca.solvers.minka import MLE, by_mle
 from streampca.solvers.rotation import Rotation, promax, rotate_loadings, varimax, varimax_of_r
 from streampca.solvers.signs import signs, signs_of_components
-from streampca.solvers.spectrum import Spectrum, eigh_lower, orthonormal_columns, svd_of_r
+from streampca.solvers.spectrum import LARGEST, Spectrum, eigh_lower, orthonormal_columns, svd_of_r
 from streampca.solvers.tracy_widom import (
     TracyWidom,
     count_significant,
@@ -45,6 +45,7 @@ from streampca.solvers.tracy_widom import (
 )
 
 __all__ = [
+    "LARGEST",
     "MLE",
     "TRACY_WIDOM",
     "Certificate",

@@ -23,28 +23,31 @@ def check_mle(known: int, n: int | None, p: int) -> None:
         )
 
 
-def by_mle(values: Array, p: int, n: int | None) -> int:
+def by_mle(values: Array, p: int, n: int | None, rank: int | None = None) -> int:
     """The k, at least 1 and at most p - 1, for which ``log_evidence`` is largest.
 
-    values : all p eigenvalues, decreasing.  n : samples.
+    values : all p eigenvalues, decreasing.  n : samples.  rank : those after it are rounding of 0.
     Raises InvalidInputError where it does not know all of them, or n < p.
     """
     check_mle(len(values), n, p)
     assert n is not None
-    return 1 if p < 2 else int(np.argmax(log_evidence(values[:p], n))) + 1
+    values = np.array(values[:p])
+    values[p if rank is None else rank :] = 0.0
+    return 1 if p < 2 else int(np.argmax(log_evidence(values, n))) + 1
 
 
 def log_evidence(values: Array, n: int) -> Array:
     """(p - 1,) log p(data | k) for k = 1 ... p - 1, to Laplace's approximation, up to a constant.
 
-    values : (p,) eigenvalues of the covariance, decreasing, in any unit; -inf for a k that leaves
-    no noise or counts rounding as a component.
+    values : (p,) eigenvalues of the covariance, decreasing, in any unit; -inf for a k that counts
+    rounding as a component. A k that leaves no noise is likely, and not impossible: its noise is
+    taken as rounding.
 
     Cost: p^2 flops, p memory: products over pairs are split into prefix sums.
     Source: Minka 2000, "Automatic choice of dimensionality for PCA", NIPS 13, eqs. 77 and 80.
     """
     p = len(values)
-    tiny = np.finfo(np.float64).eps * values[0]
+    tiny = p * np.finfo(np.float64).eps * values[0]
     floored = np.maximum(values, tiny)
     among = np.zeros(p)  # j: sum over i < j of log(1/l_j - 1/l_i)
     beside = np.zeros(p)  # j: sum over i > j of log(l_j - l_i)
@@ -58,9 +61,9 @@ def log_evidence(values: Array, n: int) -> Array:
     prior = np.cumsum(gammaln(freedom / 2) - math.log(math.pi) * freedom / 2 - math.log(2))
     evidence = np.full(p - 1, -np.inf)
     for k in range(1, p):
-        noise = float(np.mean(values[k:]))
-        if values[k - 1] <= tiny or noise <= tiny:
+        if values[k - 1] <= tiny:
             continue
+        noise = max(float(np.mean(values[k:])), tiny)
         m = p * k - k * (k + 1) / 2
         inverse = np.maximum(1 / noise - 1 / floored[:k], np.finfo(np.float64).eps / noise)
         hessian = among[k - 1] + beside[k - 1] + (p - k) * np.sum(np.log(inverse))

@@ -13,6 +13,8 @@ from streampca.kernels import Array, mirror_lower
 
 LARGEST = 1e140  # entry of a symmetric matrix: sums of squares of such, too, are finite
 
+SMALLEST = 1e-146  # singular value whose square float64 holds to all digits
+
 
 @dataclass(frozen=True)
 class Spectrum:
@@ -96,6 +98,12 @@ def svd_of_r(r: Array, k: int | None = None) -> Spectrum:
     if not np.isfinite(r).all():
         raise NonFiniteError("the R factor overflowed; rescale the columns")
     _, singular, vt = scipy.linalg.svd(r, full_matrices=False, check_finite=False)
+    if singular[:1].max(initial=0.0) > np.sqrt(LARGEST):
+        raise NonFiniteError("the R factor overflowed when squared; rescale the columns")
+    if 0.0 < singular[:1].max(initial=0.0) < SMALLEST:
+        raise NonFiniteError(
+            "the squares of the R factor are too small for float64; rescale the columns, X * 1e100"
+        )
     values = singular**2
     vectors = np.ascontiguousarray(vt.T)
     whole = Spectrum(values, vectors, 0.0, float(np.sum(values)), float(np.sum(values**2)))

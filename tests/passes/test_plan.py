@@ -152,6 +152,31 @@ def test_json_says_what_is_announced() -> None:
     assert plan._repr_html_().startswith("<pre>PCA of 20000 samples x 30000 features")
 
 
+FEW_LARGE = {  # what the solver phase holds most of, by shape and settings
+    "column statistics": (Unread((300, 2_000_000), "int8", (300, 10_000)), {"svd_solver": "gram"}),
+    "eigenproblem": (
+        Unread((3000, 9000), "float64", (3000, 500)),
+        {"n_components": None, "svd_solver": "gram", "components": False},
+    ),
+    "scatter": (Unread((90_000, 3000), "float32", (500, 3000)), {"svd_solver": "scatter"}),
+    "R factor and its SVD": (Unread((90_000, 900), "f4", (500, 900)), {"svd_solver": "tsqr"}),
+    "searched space": (Unread((90_000, 90_000), "f4", (900, 900)), {"svd_solver": "randomized"}),
+    "kept for the next fit": (
+        Unread((90_000, 5000), "float32", (500, 5000)),
+        {"svd_solver": "scatter", "warm_start": True},
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "case"), FEW_LARGE.items(), ids=FEW_LARGE.keys())
+def test_what_the_solver_holds_is_called_what_it_is(name: str, case: Any) -> None:
+    """Statistics of two million variants were once a "dense solver" of 427 MiB."""
+    matrix, settings = case
+    terms = PCA(**{"n_components": 5} | settings).plan(matrix).memory["solver"]
+    assert terms[name] == max(terms.values())
+    assert "dense solver" not in terms
+
+
 def test_other_blocks_give_another_json() -> None:
     plans = {
         PCA(5).plan(Unread((100_000, 512), "float32", (chunk, 512))).to_json()

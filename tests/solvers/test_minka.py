@@ -78,3 +78,14 @@ def test_refused_where_the_spectrum_is_not_known():
     assert PCA.from_covariance(S, n=300, n_components="mle").n_components_ == 3
     with pytest.raises(InvalidInputError, match="n_samples=None"):
         PCA.from_covariance(S, n_components="mle")
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rank", [1, 2, 5, 7])
+def test_noise_of_zero_is_the_most_likely(rank, dtype):
+    """scikit-learn#16730: a rank-deficient matrix has as many components as its rank."""
+    rng = np.random.default_rng(rank)
+    x = (rng.standard_normal((300, rank)) @ rng.standard_normal((rank, 8))).astype(dtype)
+    for solver in ("scatter", "tsqr"):
+        assert PCA("mle", svd_solver=solver).fit(x).n_components_ == rank

@@ -106,12 +106,13 @@ def remove_mean(lower: Array, z_probe: Array, sample_weight: Array | None = None
     q = np.ones(n) if sample_weight is None else np.sqrt(sample_weight)
     q = q / np.linalg.norm(q)
     image = lower_product(lower, q[:, None])[:, 0]
-    a = image - 0.5 * (q @ image) * q
-    for rows in row_pieces(n, 16 * n):
-        part = lower[rows, : rows.stop]
-        part -= q[rows, None] * a[: rows.stop]
-        part -= a[rows, None] * q[: rows.stop]
-    z_probe -= (q @ z_probe) * q
+    with np.errstate(over="ignore", invalid="ignore"):  # who solves looks at what overflowed
+        a = image - 0.5 * (q @ image) * q
+        for rows in row_pieces(n, 16 * n):
+            part = lower[rows, : rows.stop]
+            part -= q[rows, None] * a[: rows.stop]
+            part -= a[rows, None] * q[: rows.stop]
+        z_probe -= (q @ z_probe) * q
 
 
 def dual_fitted(

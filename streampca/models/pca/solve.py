@@ -13,7 +13,7 @@ from streampca.accumulators import (
     Scatter,
     TruncatedFactor,
 )
-from streampca.kernels import Array, ColumnStats, norm_estimate, reciprocal
+from streampca.kernels import VARIES, Array, ColumnStats, norm_estimate, reciprocal
 from streampca.models.fitted import (
     Fitted,
     Resolution,
@@ -124,9 +124,12 @@ def stats_of_sums(accumulator: Any) -> ColumnStats:
     if isinstance(accumulator, TruncatedFactor):
         m2 = accumulator.m2
     elif isinstance(accumulator, RFactor):
-        m2 = np.sum(accumulator.r**2, axis=0)
+        with np.errstate(over="ignore"):
+            m2 = np.sum(accumulator.r**2, axis=0)
     else:
         m2 = np.maximum(np.diagonal(accumulator.lower()), 0.0).copy()
+        if getattr(accumulator, "varies", None) and not m2.any():
+            m2[:] = VARIES
     count = accumulator.count - accumulator.missing
     weight = np.full(p, accumulator.weight)
     if isinstance(accumulator, MeanImputedScatter):

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 import streampca
-from streampca.errors import StreamPCAError
+from streampca.errors import NonFiniteError, StreamPCAError
 from streampca.solvers.krylov import orthonormalised
 
 SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized", "sketch")
@@ -100,10 +100,45 @@ def test_components_of_a_completion_beyond_its_rank_are_no_longer_than_one() -> 
 
 @pytest.mark.parametrize("solver", ["scatter", "gram", "randomized", "sketch"])
 @pytest.mark.parametrize("size", [1e-21, 1e-22, 1e-23, 1e-30])
-def test_bounds_cover_what_underflows(size: float, solver: str) -> None:
+def test_squares_that_float32_loses_are_refused(size: float, solver: str) -> None:
+    """(12 columns are squared in float64 where samples are streamed: their bounds hold.)"""
     rng = np.random.default_rng(0)
     x = (size * rng.standard_normal((300, 12)) * np.linspace(1, 3, 12)).astype("f4")
+    if solver != "scatter":
+        with pytest.raises(NonFiniteError, match=r"too small for float32.*X.astype"):
+            streampca.PCA(2, svd_solver=solver).fit(x)
+        return
     found = streampca.PCA(2, svd_solver=solver).fit(x)
     exact = streampca.PCA(2).fit(x.astype("f8")).explained_variance_
     error = np.abs(found.explained_variance_ - exact)
     assert np.all(error <= found.certificate_.variance_bound)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("solver", ["scatter", "tsqr", "gram", "randomized", "sketch"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("power", [160, 120, 30, 18, -18, -30, -120, -160, -200, -300])
+def test_values_of_any_size_are_right_or_refused(power, dtype, solver, wide) -> None:
+    """Where squares leave the range of the arithmetic the answer is no number and no crash."""
+    base = np.random.default_rng(0).standard_normal((200, 6)) * np.arange(1, 7)
+    base = np.tile(base, (1, 8)) if wide else base
+    with np.errstate(over="ignore", under="ignore"):
+        x = (base * 10.0**power).astype(dtype)
+    if not np.isfinite(x).all() or not x.any():
+        return
+    exact = streampca.PCA(2, svd_solver="tsqr").fit(x / 10.0**power).explained_variance_
+    model = streampca.PCA(2, svd_solver=solver)
+    if _refused(model, x):
+        assert abs(power) > 15
+        return
+    found = model.explained_variance_ / 10.0**power / 10.0**power
+    assert np.allclose(found, exact, rtol=1e-5 if dtype == "float32" else 1e-10)
+
+
+def _refused(model: Any, x: Any) -> bool:
+    """Whether a fit says that squares leave the range of the arithmetic."""
+    try:
+        model.fit(x)
+    except NonFiniteError as error:
+        return "rescale the columns" in str(error)
+    return False
