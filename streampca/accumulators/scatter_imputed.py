@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from streampca.accumulators.base import Accumulator
+from streampca.accumulators.open_sum import TILE_NBYTES
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, rank_k_update, symmetrize, zeros
 
@@ -107,7 +108,8 @@ class MeanImputedScatter(Accumulator):
         return 3 * p * p * 8 + 7 * p * 8
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
-        return 5 * shape[1] ** 2 * 8  # merging two spans about one shift
+        # merging two spans about one shift; the rows of a tile that have holes, and the holes
+        return 5 * shape[1] ** 2 * 8 + 3 * TILE_NBYTES
 
     # -- results ----------------------------------------------------------------------------
 

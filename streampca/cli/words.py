@@ -8,7 +8,7 @@ from typing import Any
 from streampca.errors import InvalidInputError
 from streampca.models.genotypes.numbers import eigenvalues
 from streampca.passes import PassCost, Plan, size
-from streampca.passes.machine import peak_nbytes
+from streampca.passes.door import held_beside
 
 LEGEND = (
     "+-: bound on the variance's error.  angle: bound on the angle to the true component, in\n"
@@ -31,7 +31,7 @@ def report(model: Any) -> str:
     plan: Plan = model.plan_
     costs: list[PassCost] = model.cost_
     seconds = sum(c.seconds for c in costs)
-    nbytes = sum(c.nbytes for c in costs)
+    nbytes, peak = sum(c.nbytes for c in costs), model.result_.provenance["peak_bytes"]
     lines = [model.result_.table(), LEGEND, *genotype_lines(model.result_), ""]
     planned = "planned" if all(one.times == 1 for one in plan.passes) else "at most"
     lines.append(f"{'':<14}{planned:>12}{'measured':>12}")
@@ -39,9 +39,12 @@ def report(model: Any) -> str:
         ("passes", plan.n_passes, len(costs)),
         ("chunk reads", plan.reads, sum(c.reads for c in costs)),
         ("bytes read", size(plan.nbytes), size(nbytes)),
-        ("peak memory", size(plan.peak_nbytes), size(peak_nbytes())),
+        ("peak memory", size(plan.peak_nbytes), size(peak)),
     ]
     lines += [f"{name:<14}{planned:>12}{measured:>12}" for name, planned, measured in rows]
+    held = model.result_.provenance.get("held_bytes")
+    if held is not None and peak - held_beside(plan, held) > plan.peak_nbytes:
+        lines[-1] += "   (more than planned)"
     lines.append(
         f"{'pass seconds':<14}{'':>12}{seconds:>12.1f}   "
         f"({nbytes / max(seconds, 1e-9) / 1e6:.0f} MB/s)"

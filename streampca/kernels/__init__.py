@@ -21,7 +21,7 @@ from streampca.kernels.columns import (
     row_pieces,
     side_by_side,
 )
-from streampca.kernels.pages import pages, zeros
+from streampca.kernels.pages import give_back, pages, zeros
 
 __all__ = [
     "Array",
@@ -29,6 +29,7 @@ __all__ = [
     "add_exactly",
     "add_product",
     "column_stats",
+    "give_back",
     "leading_rows",
     "mirror_lower",
     "pages",

@@ -187,9 +187,10 @@ class FeatureLoadings:
         if block.sparse:
             u = u if block.weights is None else u * np.sqrt(block.weights)[:, None]
             return block.entries.cross(u, scaling.center, scaling.scale) / divisor
+        u = u.astype(block.work_dtype, copy=False)
         for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale):
-            values = tile.values.T @ u.astype(tile.values.dtype)
-            out[tile.start - block.start : tile.stop - block.start] = values / divisor
+            rows = out[tile.start - block.start : tile.stop - block.start]
+            np.divide(tile.values.T @ u, divisor, out=rows)
         return out
 
 

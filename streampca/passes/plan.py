@@ -111,10 +111,8 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
         for spec in candidate.passes:
             memory[spec.name]["shared operands"] = SHARED_NBYTES
     memory["solver"] = dict(candidate.solve_nbytes)
-    if matrix.sparse:  # what lanes laid beside their blocks, which malloc has not given back
-        names = ("decoding", "tiles", "partial accumulators", "scratch")
-        held = max(sum(memory[one.name][name] for name in names) for one in candidate.passes)
-        memory["solver"]["kept by malloc"] = held
+    # buffers of the threads that decode live as long as these
+    memory["solver"]["decoding"] = max(memory[one.name]["decoding"] for one in candidate.passes)
     return Plan(
         method, candidate.solver, candidate.reason, matrix.shape, str(matrix.dtype),
         str(work_dtype(matrix.dtype)),

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.passes.nbytes import MiB
 
 if TYPE_CHECKING:
-    from streampca.passes.records import Candidate
+    from streampca.passes.records import Candidate, PassSpec
 
 INTERPRETER_NBYTES = 96 * MiB  # Python with NumPy, SciPy and Zarr: 80 MiB measured, command line 96
 LIBRARY_NBYTES = {  # beyond those that it needs itself
@@ -24,9 +24,13 @@ LIBRARY_NBYTES = {  # beyond those that it needs itself
     "h5py": 16 * MiB,  # 11 measured
     "numba": 56 * MiB,  # 54 measured
 }
+WORKER_NBYTES = 56 * MiB  # distributed, its server and connections, in a worker of a cluster
 NEEDS = {"xarray": ("pandas",), "dask": ("xarray", "pandas")}
 KERNELS_NBYTES = 104 * MiB  # compiled by Numba: 54 measured from its cache, 97 where compiled now
-THREAD_NBYTES = 7 * MiB // 2  # stack, arena and BLAS buffers of a lane or of its reader
+THREAD_NBYTES = 7 * MiB // 2  # stack and arena of a lane or of its reader
+PACKED_ROWS = 384  # of an operand that OpenBLAS lays out anew for a product
+PACKED_NBYTES = 10 * MiB  # at most, for each lane
+SKINNY_NBYTES = 4 * MiB  # where one operand is narrow
 
 
 def process_terms(matrix: ChunkedMatrix, candidate: Candidate, lanes: int) -> dict[str, int]:
@@ -37,10 +41,20 @@ def process_terms(matrix: ChunkedMatrix, candidate: Candidate, lanes: int) -> di
         **{name: LIBRARY_NBYTES[name] for name in names},
         "compiled kernels": KERNELS_NBYTES if "numba" in names else 0,
         "threads": 2 * lanes * THREAD_NBYTES,
+        "BLAS buffers": lanes
+        * max((_packed(matrix, spec) for spec in candidate.passes), default=0),
         "labels": matrix.labels.samples.nbytes + matrix.labels.features.nbytes,
         "source": matrix.resident_nbytes,
         "X in memory": matrix.given_nbytes,
     }
+
+
+def _packed(matrix: ChunkedMatrix, spec: PassSpec) -> int:
+    """What BLAS packs of a tile in one lane."""
+    if spec.work == "skinny":
+        return SKINNY_NBYTES
+    width = matrix.shape[1 - spec.axis]
+    return min(PACKED_ROWS * width * work_dtype(matrix.dtype).itemsize, PACKED_NBYTES)
 
 
 def libraries(matrix: ChunkedMatrix, candidate: Candidate) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError
+from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix
 from streampca.passes.cluster import find_client, run_on_cluster
 from streampca.passes.execution import Execution, PassCost, PassResult
@@ -59,6 +60,7 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
     _check(work)
     if halo and not plan.ordered:
         raise InvalidInputError("a halo needs blocks in order: PassSpec(..., ordered=True)")
+    give_back()  # what came before: a solver, another pass
     cost = PassCost(plan.name)
     begun = time.perf_counter()
     shared = matrix.prepared()
@@ -74,6 +76,7 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
         fold.interrupted(error)
         raise
     fold.finish()
+    give_back()
     shared = matrix.prepared() - shared
     cost.reads += shared.chunks
     cost.nbytes += shared.nbytes

@@ -20,7 +20,7 @@ from streampca.errors import (
     shorten,
 )
 from streampca.passes.nbytes import size
-from streampca.passes.process import LIBRARY_NBYTES, code_nbytes
+from streampca.passes.process import WORKER_NBYTES, code_nbytes
 from streampca.passes.records import KEPT, PassPlan, Plan
 from streampca.passes.settings import setting
 
@@ -231,5 +231,4 @@ def _on_worker(plan: Plan, one: PassPlan, lanes: int, total: bool = False) -> in
     # per lane: its blocks, the span that it folds, and one that waits to be fetched
     need = kept + lanes * (sum(terms.values()) // planned + 2 * partial)
     need += 2 * (folded + partial) if total else 0
-    need += 0 if "dask" in process else LIBRARY_NBYTES["dask"]
-    return need + code_nbytes(process) + process["compiled kernels"]
+    return need + code_nbytes(process) + process["compiled kernels"] + WORKER_NBYTES

@@ -63,7 +63,11 @@ class PCA(LinearModel):
         RandomState, or None, gives one (``result_.settings`` has the seed that was used).
     rates : speeds by which "auto" orders its candidates: None (those shipped), or the file that
         ``streampca calibrate`` wrote for this machine.
-    memory_limit : bytes or such as "512MiB": plan within it, or refuse before reading.
+    memory_limit : bytes or such as "512MiB": plan within it, or refuse before reading. It is that
+        of a process which does nothing else: the interpreter, the libraries that X needs as they
+        weigh here, X itself where it is in memory, and the fit. What else your process holds does
+        not count; it must fit the machine beside the plan, which is asked first. A fit that takes
+        more than its plan warns (MemoryPlanWarning).
     scheduler : None (the ambient ``distributed.Client`` if there is one, else threads), "threads",
         an address, or a Client.
     progress : None (in a terminal or notebook), True, False, or a function of an ``Advance``.

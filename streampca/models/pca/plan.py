@@ -18,7 +18,13 @@ from streampca.models.pca.krylov_plan import krylov_candidates
 from streampca.models.pca.panel_plan import panel_candidates
 from streampca.models.pca.removal import beside_design
 from streampca.models.pca.sketch_plan import sketch_candidate
-from streampca.models.pca.solve_cost import eigh_cost, kept_count, scatter_cost, vectors_nbytes
+from streampca.models.pca.solve_cost import (
+    eigh_cost,
+    kept_count,
+    scatter_cost,
+    vectors_nbytes,
+    with_kept_sums,
+)
 from streampca.passes import Candidate, PassSpec, Plan, Rates, larger, make_plan, pass_spec
 
 SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized", "sketch")
@@ -75,6 +81,8 @@ def plan_pca(
         raise InvalidInputError(f"svd_solver='randomized' does not give {what}; use 'gram'")
     if solver == "auto" and _may_iterate(settings) and not _needs_gram(settings, everyone):
         candidates += families["randomized"]()
+    if settings.get("warm_start"):
+        candidates = [with_kept_sums(one) for one in candidates]
     return make_plan(
         matrix, "PCA", _ordered(matrix, settings, candidates), settings["memory_limit"]
     )

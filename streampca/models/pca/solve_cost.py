@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import numpy as np
 from streampca.matrix import ChunkedMatrix
 from streampca.models.fitted import standardization
 from streampca.models.given import given
+from streampca.passes import Candidate
 from streampca.solvers import known_count
+
+SEARCHED = ("searched space", "images of the space")  # terms of an iteration
 
 
 def kept_count(matrix: ChunkedMatrix, settings: dict[str, Any]) -> int:
@@ -46,6 +50,17 @@ def vectors_nbytes(matrix: ChunkedMatrix, settings: dict[str, Any], k: int) -> i
     n = matrix.shape[0]
     vectors = n if _all_pairs(n, settings, k) else k + 1
     return n * (vectors + 3 * k) * 8
+
+
+def with_kept_sums(candidate: Candidate) -> Candidate:
+    """The candidate with what ``warm_start`` keeps for the next fit: a copy of the sums of the
+    first pass, and the searched space, beside the one that goes on from it."""
+    first, *others = candidate.passes
+    terms = candidate.solve_nbytes
+    kept = first.total_nbytes + sum(first.kept.values())
+    kept += sum(terms.get(name, 0) for name in SEARCHED)
+    passes = (first, *(replace(one, kept_nbytes=one.kept_nbytes + kept) for one in others))
+    return replace(candidate, passes=passes, solve_nbytes={**terms, "kept for the next fit": kept})
 
 
 def _all_pairs(m: int, settings: dict[str, Any], k: int) -> bool:

@@ -1,0 +1,236 @@
+"""What is measured at the door of a fit: it refuses, it is said, and it never changes a plan."""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca
+from streampca import imported
+from streampca.errors import MemoryLimitError, MemoryPlanWarning
+from streampca.models import PCA, IncrementalPCA
+from streampca.passes import MemoryUse, Plan, door, machine, memory_use, warn_of_excess
+from streampca.passes.process import LIBRARY_NBYTES, code_nbytes
+from tests.passes.pass_matrices import ToyMatrix, Unread
+
+MiB = 2**20
+
+
+class Netcdf(Unread):
+    """As if xarray read it."""
+
+    loads = ("xarray", "h5py")
+
+
+@pytest.fixture
+def weights(monkeypatch: pytest.MonkeyPatch) -> dict[frozenset[str], int]:
+    """What was weighed so far: nothing."""
+    empty: dict[frozenset[str], int] = {}
+    monkeypatch.setattr(imported, "_weights", empty)
+    return empty
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, weights: Any) -> None:
+    """A process that holds nothing beside the plan, on a machine with room."""
+    monkeypatch.setattr(machine, "resident_nbytes", lambda: 0)
+    monkeypatch.setattr(machine, "available_nbytes", lambda: None)
+    monkeypatch.setattr(door, "load", lambda process: None)
+
+
+def source() -> Netcdf:
+    return Netcdf((20_000, 800), "float32", (1000, 800))
+
+
+# -- libraries ----------------------------------------------------------------------------------
+
+
+def test_what_comes_together_is_weighed_together(weights: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(imported, "HEAVY", ("one_library", "another"))
+    sizes = iter([10, 70])
+    monkeypatch.setattr(imported, "resident_nbytes", lambda: next(sizes))
+    with imported.weighing(), imported.weighing():  # the outer one looks
+        monkeypatch.setitem(sys.modules, "one_library", np)
+        monkeypatch.setitem(sys.modules, "another", np)
+    assert weights == {frozenset({"one_library", "another"}): 60}
+    assert imported.weight_of({"one_library": 5, "unseen": 7}) == 67
+    assert imported.weight_of({"unseen": 7}) == 7
+
+
+def test_imports_without_heavy_libraries_weigh_nothing(weights: Any, monkeypatch: Any) -> None:
+    with imported.weighing():
+        monkeypatch.setitem(sys.modules, "a_small_library", np)
+    assert not weights
+
+
+def test_a_failed_import_is_not_left_open(weights: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(imported, "HEAVY", ("one_library",))
+    with pytest.raises(ImportError), imported.weighing():
+        raise ImportError
+    with imported.weighing():
+        monkeypatch.setitem(sys.modules, "one_library", np)
+    assert list(weights) == [frozenset({"one_library"})]
+
+
+def test_a_plan_names_every_library() -> None:
+    process = PCA(2).plan(source()).memory["process"]
+    assert {name: process[name] for name in ("xarray", "pandas", "h5py")} == {
+        name: LIBRARY_NBYTES[name] for name in ("xarray", "pandas", "h5py")
+    }
+    assert "numba" not in process
+    assert "numba" in PCA(2).plan(Unread((100, 9000), "int8", (100, 500))).memory["process"]
+
+
+def test_heavier_libraries_are_said_and_change_no_plan(weights: Any) -> None:
+    plan = PCA(2).plan(source())
+    before = plan.to_json()
+    assert "weigh" not in str(plan)
+    weights[frozenset({"xarray", "pandas"})] = 186 * MiB
+    again = PCA(2).plan(source())
+    assert again.to_json() == before
+    assert "libraries weigh 100 MiB more than that in this process" in str(again)
+    weights[frozenset({"xarray", "pandas"})] = 1 * MiB  # lighter ones are no gift to the phases
+    assert "weigh" not in str(again)
+
+
+@pytest.mark.parametrize("more", [1, 20, 100, 2000])
+@pytest.mark.parametrize("limit", [300, 330, 400])
+def test_the_door_names_a_limit_that_does(alone: Any, weights: Any, limit: int, more: int) -> None:
+    plan = PCA(2, memory_limit=limit * MiB).plan(source())
+    plan.check_machine()
+    weights[frozenset({"xarray", "pandas"})] = (86 + more) * MiB
+    if plan.peak_nbytes + more * MiB <= plan.memory_limit:
+        plan.check_machine()
+        return
+    with pytest.raises(MemoryLimitError, match="pandas, xarray, h5py with") as told:
+        plan.check_machine()
+    enough = re.search(r"memory_limit='(\d+)MiB'", str(told.value))[1]
+    accepted = PCA(2, memory_limit=f"{enough}MiB").plan(source())
+    accepted.check_machine()
+    assert accepted.peak_nbytes + more * MiB <= int(enough) * MiB
+    for smaller in range(limit, int(enough), max(1, (int(enough) - limit) // 40)):
+        with pytest.raises(MemoryLimitError):
+            PCA(2, memory_limit=smaller * MiB).plan(source()).check_machine()
+
+
+def test_without_a_limit_heavier_libraries_refuse_nothing(alone: Any, weights: Any) -> None:
+    weights[frozenset({"xarray"})] = 2000 * MiB
+    PCA(2).plan(source()).check_machine()
+
+
+# -- what a process holds -----------------------------------------------------------------------
+
+
+def test_what_is_held_counts_against_the_machine_and_not_the_limit(
+    alone: Any, monkeypatch: Any
+) -> None:
+    plan = PCA(2, memory_limit="400MiB").plan(source())
+    monkeypatch.setattr(machine, "resident_nbytes", lambda: 2048 * MiB)
+    plan.check_machine()
+    monkeypatch.setattr(machine, "available_nbytes", lambda: 2100 * MiB)
+    with pytest.raises(MemoryLimitError, match=r"beside the 1.8 GiB that this process holds"):
+        plan.check_machine()
+    monkeypatch.setattr(machine, "available_nbytes", lambda: 2500 * MiB)
+    plan.check_machine()
+
+
+def test_x_in_memory_is_part_of_a_plan_and_of_its_limit() -> None:
+    x = np.ones((1000, 4000))
+    plan = PCA(2).plan(x)
+    assert plan.memory["process"]["X in memory"] == x.nbytes
+    with pytest.raises(MemoryLimitError, match=r"30.5 MiB of it X, which is in memory"):
+        PCA(2, memory_limit="1MiB").plan(x)
+
+
+def test_a_model_with_a_limit_is_applied_to_rows_in_memory() -> None:
+    x = np.random.default_rng(0).normal(size=(3000, 4000))
+    model = PCA(2, memory_limit="300MiB", progress=False).fit(x[:50])
+    model.memory_limit = "190MiB"  # less than the interpreter and the 92 MiB of the rows
+    assert model.transform(x).shape == (3000, 2)
+
+
+def test_an_x_larger_than_the_default_budget_does_not_shrink_the_schedule(
+    monkeypatch: Any,
+) -> None:
+    small, large = (Unread((50_000, 500), "float32", (5000, 500)) for _ in range(2))
+    large.given_nbytes = 2**40
+    assert PCA(2).plan(large).passes == PCA(2).plan(small).passes
+    assert PCA(2).plan(large).lanes == PCA(2).plan(small).lanes
+
+
+@pytest.mark.parametrize("how", ["mapped", "part of a mapped one"])
+def test_a_mapped_file_is_not_in_memory(tmp_path: Any, how: str) -> None:
+    np.save(tmp_path / "x.npy", np.ones((500, 40)))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    given = mapped if how == "mapped" else np.asarray(mapped)[:400]
+    assert PCA(2).plan(given).memory["process"]["X in memory"] == 0
+
+
+# -- what a fit took ----------------------------------------------------------------------------
+
+
+def use(held: int, high: int, monkeypatch: Any, now: int, peak: int) -> MemoryUse:
+    monkeypatch.setattr(machine, "resident_nbytes", lambda: held)
+    monkeypatch.setattr(machine, "peak_nbytes", lambda: high)
+    begun = MemoryUse.begun()
+    monkeypatch.setattr(machine, "resident_nbytes", lambda: now)
+    monkeypatch.setattr(machine, "peak_nbytes", lambda: peak)
+    return begun
+
+
+def test_the_peak_of_a_fit_is_not_that_of_what_came_before(monkeypatch: Any) -> None:
+    assert use(100, 900, monkeypatch, now=300, peak=900).peak_nbytes() == 300  # hidden: sampled
+    assert use(100, 900, monkeypatch, now=300, peak=950).peak_nbytes() == 950
+
+
+def planned(limit: int | None = 400 * MiB) -> Plan:
+    return replace(PCA(2, memory_limit="400MiB").plan(source()), memory_limit=limit)
+
+
+def test_a_fit_that_took_more_than_its_plan_says_so(monkeypatch: Any) -> None:
+    plan = planned()
+    code = code_nbytes(plan.memory["process"])
+    much = code + plan.peak_nbytes
+    for held in (code, code + 3000 * MiB):  # what the process holds beside is not the fit's
+        at_end = held + plan.peak_nbytes - code
+        warn_of_excess(plan, use(held, held, monkeypatch, at_end, at_end))
+        more = at_end + memory_use.SLACK_NBYTES + MiB
+        with pytest.warns(MemoryPlanWarning, match=r"PCA took .* had planned .*'400MiB'"):
+            warn_of_excess(plan, use(held, held, monkeypatch, more, more))
+    with warnings.catch_warnings():  # nobody asked for a limit
+        warnings.simplefilter("error")
+        warn_of_excess(planned(None), use(code, code, monkeypatch, 2 * much, 2 * much))
+
+
+def test_a_fit_keeps_what_it_measured() -> None:
+    matrix = ToyMatrix(np.random.default_rng(0).normal(size=(300, 8)))
+    told = PCA(2, progress=False).fit(matrix).result_.provenance
+    assert 0 < told["held_bytes"] <= told["peak_bytes"]
+    assert told["peak_bytes"] <= machine.peak_nbytes() + 2**24
+    batch = IncrementalPCA(2, progress=False).fit(matrix).result_.provenance
+    assert batch["peak_bytes"] > 0
+
+
+@pytest.mark.parametrize("name", ["PCA", "PPCA", "FactorAnalysis", "HardImpute"])
+def test_every_estimator_says_so(name: str, monkeypatch: Any) -> None:
+    x = np.random.default_rng(0).normal(size=(300, 8)) @ np.diag(np.arange(1.0, 9.0))
+    model = getattr(streampca, name)(2, memory_limit="1GiB", progress=False)
+    monkeypatch.setattr(MemoryUse, "peak_nbytes", lambda self: self.held + 4096 * MiB)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model.fit(x)
+    told = [str(one.message) for one in said if one.category is MemoryPlanWarning]
+    assert any(f"{name} took 4" in words for words in told)
+
+
+def test_libraries_are_imported_at_the_door(weights: Any, monkeypatch: Any) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(door, "import_module", seen.append)
+    door.load(PCA(2).plan(source()).memory["process"])
+    assert sorted(seen) == ["h5py", "pandas", "xarray"]
