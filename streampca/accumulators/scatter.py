@@ -33,7 +33,7 @@ from streampca.kernels import (
 )
 
 SUM_LENGTH = 8  # rows that the sums of a tile add in its dtype (matrix.tiles)
-MEAN = 16.0 * float(np.finfo(np.float64).eps)  # of sums of tiles, added pairwise
+MEAN = 8.0 * float(np.finfo(np.float64).eps)  # of sums of tiles, added pairwise
 FOLDING = 4.0 * float(np.finfo(np.float64).eps)  # rounding of an entry when a part is folded in
 NARROW = 32  # columns up to which rows are summed in float64: reading them costs more
 

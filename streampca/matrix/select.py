@@ -16,6 +16,7 @@ from streampca.matrix.preprocessing import RowSums, Step
 from streampca.matrix.view import MatrixView
 
 PIECE = 1024  # entries of a source without chunks that are read at once
+DIGESTED = 65536  # numbers whose digest is taken at once
 
 
 class SelectedMatrix(MatrixView):
@@ -159,7 +160,11 @@ class SelectedMatrix(MatrixView):
     def fingerprint(self) -> str:
         digest = hashlib.sha256(self.base.fingerprint().encode())
         for one in self.chosen:
-            digest.update(b"all" if one is None else np.ascontiguousarray(one, "<i8").tobytes())
+            if one is None:
+                digest.update(b"all")
+                continue
+            for start in range(0, len(one), DIGESTED):
+                digest.update(one[start : start + DIGESTED].astype("<i8").tobytes())
         return digest.hexdigest()
 
     def content_stamp(self) -> str:
@@ -248,4 +253,4 @@ def _increasing(numbers: Any, size: int, axis: int) -> Array:
         raise InvalidInputError(f"no {name} are left of {size}")
     if chosen[0] < 0 or chosen[-1] >= size or np.any(np.diff(chosen) <= 0):
         raise InvalidInputError(f"selected {name} must increase within 0 to {size - 1}")
-    return chosen
+    return chosen if size > np.iinfo(np.int32).max else chosen.astype(np.int32)

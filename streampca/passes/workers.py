@@ -20,13 +20,8 @@ from streampca.errors import (
     shorten,
 )
 from streampca.passes.nbytes import size
-<<<<<<< HEAD
-from streampca.passes.process import LIBRARY_NBYTES, code_nbytes
-from streampca.passes.records import KEPT, PassPlan, Plan
-=======
 from streampca.passes.process import WORKER_NBYTES, code_nbytes
-from streampca.passes.records import PassPlan, Plan
->>>>>>> memory
+from streampca.passes.records import KEPT, PassPlan, Plan
 from streampca.passes.settings import setting
 
 VERSION_SECONDS = 5.0  # that a worker has to say which version it has

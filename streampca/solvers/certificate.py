@@ -241,7 +241,8 @@ def sum_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float:
     terms : outer products added in ``work`` before they are folded into float64.
     """
     largest = float(spectrum.values[:1].max(initial=0.0))
-    return sum_error(work, terms) * float(np.sqrt(spectrum.total) * np.sqrt(largest))
+    total = max(spectrum.total, 0.0)
+    return sum_error(work, terms) * float(np.sqrt(total) * np.sqrt(largest))
 
 
 def rank_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int, rounding: Array) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -21,6 +21,7 @@ from streampca.matrix.text import Text, compact
 from streampca.sources.variants import UNNAMED
 
 HELD = 65536  # variants
+SHORTEST = 12  # bytes of a line
 POSITION = 2
 PLACES = (0, 1, 3, 4, 5)  # of chromosome, id, position, A1 and A2 among the fields of a line
 TEXT = np.dtype(np.dtypes.StringDType())
@@ -31,25 +32,28 @@ SHORT = np.dtype("U2")
 class Bim:
     """Of one file: chromosome, id, position, A1 and A2 of every variant, as arrays or columns.
 
-    hashes : (p,) of the ids.  unnamed : whether an id is ".".  n_ignored : negative positions.
+    count : p.  unnamed : whether an id is ".".  n_ignored : negative positions.
     """
 
     columns: list[Any]
-    hashes: np.ndarray[Any, Any]
+    count: int
     unnamed: bool
     n_ignored: int
 
-    def __len__(self) -> int:
-        return len(self.hashes)
+
+def room_for_hashes(paths: Sequence[str]) -> np.ndarray[Any, Any]:
+    """(lines that there may be,) int64, uninitialised: memory is taken as it is written."""
+    return np.empty(1 + sum(os.path.getsize(path) for path in paths) // SHORTEST, np.int64)
 
 
-def read_bim(path: str) -> Bim:
-    """Look through a .bim: one read of the file, and 8 bytes a variant until that is done.
+def read_bim(path: str, hashes: np.ndarray[Any, Any]) -> Bim:
+    """Look through a .bim: one read of the file.
 
+    hashes : takes those of the p ids, at its beginning.
     Raises SourceError where a line has not 6 fields, a position is no number, or a variant has
     more than two alleles.
     """
-    scan = _Scan(path)
+    scan = _Scan(path, hashes)
     for lines in _pieces_of(path):
         scan.add(lines)
     return scan.done()
@@ -64,13 +68,12 @@ def _pieces_of(path: str) -> Iterator[list[bytes]]:
 class _Scan:
     """What is known of the lines so far."""
 
-    def __init__(self, path: str) -> None:
-        self.path, self.stamp = path, stamp_of(path)
+    def __init__(self, path: str, hashes: np.ndarray[Any, Any]) -> None:
+        self.path, self.stamp, self.hashes = path, stamp_of(path), hashes
         self.offsets, self.count = [0], 0
         self.chromosomes: dict[bytes, int] = {}
         self.starts: list[np.ndarray[Any, Any]] = []
         self.codes: list[np.ndarray[Any, Any]] = []
-        self.hashes: list[np.ndarray[Any, Any]] = []
         self.short = [True] * len(PLACES)
         self.unnamed, self.n_ignored, self.several = False, 0, list[str]()
         self.n_several = 0
@@ -83,7 +86,8 @@ class _Scan:
             _refuse_line(self.path, self.count, lines)
         self.n_ignored += int(np.count_nonzero(_positions(self.path, tokens) < 0))
         names = tokens[1::6]
-        self.hashes.append(np.fromiter(map(hash, names), np.int64, len(names)))
+        new = np.fromiter(map(hash, names), np.int64, len(names))
+        self.hashes[self.count : self.count + len(new)] = new
         self.unnamed = self.unnamed or UNNAMED.encode() in names
         self._add_chromosomes(tokens[0::6])
         for i, place in enumerate(PLACES):
@@ -132,7 +136,7 @@ class _Scan:
             columns.append(BimColumn(lines, i, kind))
         if self.count <= HELD:
             columns = _in_memory(columns, self.count)
-        return Bim(columns, np.concatenate(self.hashes), self.unnamed, self.n_ignored)
+        return Bim(columns, self.count, self.unnamed, self.n_ignored)
 
 
 def _in_memory(columns: list[Any], count: int) -> list[Any]:

@@ -20,7 +20,7 @@ from streampca.matrix import ChunkedMatrix, Labels, select
 from streampca.matrix.columns import join
 from streampca.matrix.text import Text
 from streampca.sources.bed import BedReader
-from streampca.sources.bim import read_bim
+from streampca.sources.bim import Bim, read_bim, room_for_hashes
 from streampca.sources.fam import read_fam
 from streampca.sources.path_patterns import expand
 from streampca.sources.stacked import StackedMatrix
@@ -68,14 +68,17 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
     samples = read_fam(filesets[0].file("fam"))
     for other in filesets[1:]:
         _check_same_samples(samples, read_fam(other.file("fam")), filesets[0], other)
-    tables = [read_bim(one.file("bim")) for one in filesets]
-    counts = [len(table) for table in tables]
+    paths = [one.file("bim") for one in filesets]
+    tables, counts, hashes = list[Bim](), list[int](), room_for_hashes(paths)
+    for path in paths:
+        tables.append(read_bim(path, hashes[sum(counts) :]))
+        counts.append(tables[-1].count)
     reader = BedReader([one.file("bed") for one in filesets], counts, len(samples[1]))
     columns = [join([table.columns[i] for table in tables]) for i in range(5)]
     unnamed = any(table.unnamed for table in tables)
-    hashes = None if unnamed else np.concatenate([table.hashes for table in tables])
     if not any(table.n_ignored for table in tables):
-        labels = Labels(sample_labels(*samples), variant_labels(*columns, hashes=hashes))
+        known = None if unnamed else hashes[: sum(counts)]
+        labels = Labels(sample_labels(*samples), variant_labels(*columns, hashes=known))
         return StackedMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
     columns = [np.asarray(column) for column in columns]
     kept = np.flatnonzero(columns[2] >= 0)

@@ -107,3 +107,12 @@ def test_everything_is_the_matrix_itself() -> None:
 def test_bad_selections(rows: np.ndarray, match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):
         select(streampca.open(np.eye(3)), rows)
+
+
+def test_a_selection_takes_four_bytes_an_entry_and_the_plan_knows() -> None:
+    base = streampca.open(np.zeros((3, 1000)))
+    chosen = select(base, features=np.arange(0, 1000, 2))
+    assert chosen.resident_nbytes == base.resident_nbytes + 4 * 500
+    again = select(chosen, features=np.arange(500) % 2 == 0)
+    np.testing.assert_array_equal(again.chosen[1], np.arange(0, 1000, 4))
+    assert select(base, features=np.ones(1000, np.bool_)) is base

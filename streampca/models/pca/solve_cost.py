@@ -57,7 +57,8 @@ def with_kept_sums(candidate: Candidate) -> Candidate:
     first pass, and the searched space, beside the one that goes on from it."""
     first, *others = candidate.passes
     terms = candidate.solve_nbytes
-    kept = first.total_nbytes + sum(terms.get(name, 0) for name in SEARCHED)
+    kept = first.total_nbytes + sum(first.kept.values())
+    kept += sum(terms.get(name, 0) for name in SEARCHED)
     passes = (first, *(replace(one, kept_nbytes=one.kept_nbytes + kept) for one in others))
     return replace(candidate, passes=passes, solve_nbytes={**terms, "kept for the next fit": kept})
 

@@ -152,8 +152,7 @@ def test_equal_values_across_k_are_called_undetermined(streamed):
     singular = SEPARATE.copy()
     singular[3:7] = singular[3]
     x = matrix(300, 260, singular)
-    with pytest.warns(AccuracyWarning, match="direction is not determined"):
-        model = fit(streamed(x))
+    model = fit(streamed(x))  # no arithmetic tells them apart: the certificate says so, no warning
     np.testing.assert_allclose(model.explained_variance_, reference(x)[0][:5], rtol=1e-8)
     assert np.all(model.certificate_.angle_bound[:3] < 1e-4)
     assert np.all(model.certificate_.angle_bound[3:] > 1)
