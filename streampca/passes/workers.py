@@ -200,6 +200,8 @@ def check_workers(client: Any, plan: Plan) -> None:
                 f"{lanes} threads. Start workers with fewer threads or more memory, "
                 "or set memory_limit to look for a smaller plan."
             )
+    if plan.then is not None:
+        check_workers(client, plan.then)
 
 
 @scheduler_answers()

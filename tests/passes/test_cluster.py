@@ -397,7 +397,7 @@ class Crowd:
 
 def test_worker_too_small_for_the_plan() -> None:
     GiB = 2**30
-    plan = PCA(5, svd_solver="randomized").plan(Unread((200_000, 2000), "float32", (1000, 2000)))
+    plan = PCA(5, svd_solver="scatter").plan(Unread((200_000, 4000), "float32", (1000, 4000)))
     check_workers(Crowd((GiB, 1), (4 * GiB, 2), (None, 64), (0, 64)), plan)
     with pytest.raises(
         MemoryLimitError, match=r"worker tcp://worker:1 may use 1.0 GiB.* 16 threads"

@@ -202,7 +202,7 @@ class GenotypePCA(LinearModel):
             fitted,
             fitted_on.shape[0],
             labels,
-            settings,
+            settings | {"tol": self.tol, "max_passes": self.max_passes},
             self.plan_,
             execution.costs,
             matrix.fingerprint(),

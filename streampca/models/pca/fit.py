@@ -44,6 +44,7 @@ def fit_pca(
     if fitted.uncertain and plan.then is not None:
         execution.first_pass = len(execution.costs)
         execution.n_passes = execution.first_pass + plan.then.n_passes
+        execution.plan = plan.then
         return _run(plan.then, matrix, settings, execution, cohort, carried)
     return fitted
 

@@ -13,7 +13,7 @@ from streampca.models.assemble import assemble
 from streampca.models.completion.hard_impute import HardImpute
 from streampca.models.fitted import freedom
 from streampca.models.given import resolve_given
-from streampca.models.iteration import iteration_limits, seed_of
+from streampca.models.iteration import seed_of
 from streampca.models.linear import LinearModel
 from streampca.models.pca.carried import Carried
 from streampca.models.pca.fit import fit_pca
@@ -224,7 +224,7 @@ class PCA(LinearModel):
             fitted,
             matrix.shape[0],
             matrix.labels,
-            settings,
+            settings | {"tol": self.tol, "max_passes": self.max_passes},
             plan,
             execution.costs,
             matrix.fingerprint(),
@@ -239,8 +239,7 @@ class PCA(LinearModel):
         self.n_features_in_ = model.n_features_in_
         self.plan_, self.cost_, self.dim_ = replace(model.plan_, method="PCA"), model.cost_, dim
         self.trace_, self.gap_ = model.trace_, None
-        settings = iteration_limits(self.get_params())
-        settings |= {"random_state": seed_of(self.random_state)}
+        settings = self.get_params() | {"random_state": seed_of(self.random_state)}
         self.result_ = as_pca(model.result_, settings)
         return self
 
