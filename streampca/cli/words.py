@@ -12,7 +12,8 @@ from streampca.passes.door import held_beside
 
 LEGEND = (
     "+-: bound on the variance's error.  angle: bound on the angle to the true component, in\n"
-    "radians; 1.6 = its neighbours are as large, so that only their common plane is determined."
+    "radians.  not determined: the bound says nothing; where neighbours are as large, only their\n"
+    "common plane is determined."
 )
 
 CAUSES = {

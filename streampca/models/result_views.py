@@ -15,12 +15,14 @@ from streampca.models.value_attributes import of_map, of_series, of_values
 if TYPE_CHECKING:
     from streampca.models.decomposition import Decomposition
 
+UNDETERMINED = 1.0  # radians: a component whose angle is only bounded by more may point anywhere
+
 
 def spectrum_table(result: Decomposition, rows: int) -> str:
     """The leading part of the spectrum, one component a line, with the bounds of each."""
     head = f"{'component':>9} {'variance':>12} {'share':>8} {'cumulative':>10}"
     certificate = result.certificate
-    head += "" if certificate is None else f" {'+-':>9} {'angle <=':>9}"
+    head += "" if certificate is None else f" {'+-':>14} {'angle <=':>14}"
     lines = [head]
     shares = result.explained_variance_ratio
     for i in range(min(rows, result.n_components)):
@@ -29,11 +31,17 @@ def spectrum_table(result: Decomposition, rows: int) -> str:
             f"{shares[: i + 1].sum():>10.2%}"
         )
         if certificate is not None:
-            line += f" {certificate.variance_bound[i]:>9.1e} {certificate.angle_bound[i]:>9.1e}"
+            line += _stated(certificate.variance_bound[i], result.explained_variance[i])
+            line += _stated(certificate.angle_bound[i], UNDETERMINED)
         lines.append(line)
     if result.n_components > rows:
         lines.append(f"      ... {result.n_components - rows} more")
     return "\n".join(lines)
+
+
+def _stated(bound: float, most: float) -> str:
+    """A bound, in a column of the table, where it says something."""
+    return f" {bound:>14.1e}" if bound < most else f" {'not determined':>14}"
 
 
 def dataset_of(result: Decomposition) -> Any:

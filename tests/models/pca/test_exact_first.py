@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -101,3 +102,17 @@ def test_what_float32_cannot_resolve_is_no_warning():
             bound = PCA(3, svd_solver=solver).fit(x).certificate_.angle_bound
         assert bound[0] < 1e-4
         assert np.all(bound[1:] > 10 * bound[0])
+
+
+def test_tables_state_bounds_that_say_something():
+    x = np.random.default_rng(0).standard_normal((400, 30)) @ np.diag([9.0, 5, 5, *[1.0] * 27])
+    result = PCA(3).fit(x).result_
+    loose = replace(
+        result.certificate,
+        variance_bound=np.array([1e-9, 4.7e4, 1e-9]),
+        angle_bound=np.array([1e-9, np.pi / 2, 0.9]),
+    )
+    lines = replace(result, certificate=loose).table().splitlines()
+    assert lines[1].split()[-2:] == ["1.0e-09", "1.0e-09"]
+    assert lines[2].endswith("not determined not determined")
+    assert lines[3].split()[-2:] == ["1.0e-09", "9.0e-01"]
