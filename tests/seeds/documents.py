@@ -1,4 +1,4 @@
-"""The five lecture notes and slide decks behind streampca: what is not built, and their slips.
+"""The five lecture notes and slide decks behind streampca, and their slips.
 
 The documents need not be present. Places are headings or titles of slides:
 
@@ -12,20 +12,6 @@ The documents need not be present. Places are headings or titles of slides:
 from __future__ import annotations
 
 import numpy as np
-
-# name, public name that it would have, document, place
-NOT_BUILT = (
-    ("sparse PCA", "SparsePCA", "000", "PCA is a linear method, modifications"),
-    ("kernel PCA by a kernel function", "KernelPCA", "000", "Kernel PCA: the algorithm"),
-    ("kernel PCA by a kernel function", "KernelPCA", "002", "Kernel PCA; test data"),
-    ("t-SNE", "TSNE", "000", "PCA is a linear method, modifications"),
-    ("UMAP", "UMAP", "000", "Local dimension reduction: UMAP"),
-    ("UMAP after filter and PCA", "UMAP", "000", "UMAP, practical aspects"),
-    ("canonical correlation analysis", "CCA", "000", "CCA 1 to CCA r, computations"),
-    ("intrinsic dimension of curved data", "intrinsic_dimension", "003", "rank against ID"),
-    ("random projection", "RandomProjection", "004", "1.1 Projection"),
-    ("total least squares", "TotalLeastSquares", "004", "1 PCA, relation to TLS"),
-)
 
 # document, place, what stands there, what is right, the test that asserts it
 ERRATA = (

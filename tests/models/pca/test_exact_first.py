@@ -105,7 +105,7 @@ def test_what_float32_cannot_resolve_is_no_warning():
 
 
 def test_tables_state_bounds_that_say_something():
-    x = np.random.default_rng(0).standard_normal((400, 30)) @ np.diag([9.0, 5, 5, *[1.0] * 27])
+    x = np.random.default_rng(0).standard_normal((400, 30)) @ np.diag([6.0, 5, 5, *[1.0] * 27])
     result = PCA(3).fit(x).result_
     loose = replace(
         result.certificate,
