@@ -92,6 +92,8 @@ class Standardize:
             filtered &= ~constant & (stats.count > 0)
             scale = np.where(filtered, 0.0, np.ones_like(center) if scale is None else scale)
         deviation = scale
+        if scale is None and self.center and np.any(rounded := constant & (stats.m2 > 0.0)):
+            scale = np.where(rounded, 0.0, 1.0)  # values of rounding alone
         if weights is not None:
             filtered |= (weights == 0.0) & ~constant & (stats.count > 0)
             scale = weighted_divisors(scale, weights)

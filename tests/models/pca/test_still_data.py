@@ -142,3 +142,27 @@ def _refused(model: Any, x: Any) -> bool:
     except NonFiniteError as error:
         return "rescale the columns" in str(error)
     return False
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.AccuracyWarning")
+@pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
+@pytest.mark.parametrize(("n", "p"), [(200, 8), (60, 300), (500, 60)])
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.5])
+def test_columns_of_rounding_alone_are_constant_to_every_solver(n, p, share) -> None:
+    """Pressures of 101325 Pa, some one unit in the last place up."""
+    rng = np.random.default_rng(0)
+    x = np.full((n, p), 101325, "f4")
+    x[rng.random(x.shape) < share] = np.nextafter(np.float32(101325), np.float32(2e5))
+    varying = x.copy()
+    varying[:, 0] = rng.standard_normal(n).astype("f4")
+    for data in (x, varying):
+        found = [
+            streampca.PCA(2, svd_solver=solver).fit(data)
+            for solver in ("scatter", "tsqr", "gram", "randomized")
+        ]
+        wanted = float(data is varying) * varying[:, 0].astype("f8").var(ddof=1)
+        for model in found:
+            assert model.rank_ == (data is varying)
+            assert model.scale_ is None
+            np.testing.assert_allclose(model.explained_variance_, [wanted], rtol=1e-6)
+            assert np.all(model.components_[:, 1:] == 0.0) or data is x
