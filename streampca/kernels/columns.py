@@ -112,7 +112,8 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
     mean, rest = add_exactly(np.where(weight > 0, shift, 0.0), offset)
     with np.errstate(over="ignore", invalid="ignore"):
         m2 = np.maximum(square - total * offset, 0.0)
-    m2[(m2 == 0.0) & (high > low)] = VARIES
+    if weights is None:
+        m2[(m2 == 0.0) & (high > low)] = VARIES
     return ColumnStats(count, missing, weight, mean, m2, low, high, rest)
 
 

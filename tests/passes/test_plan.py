@@ -153,7 +153,7 @@ def test_json_says_what_is_announced() -> None:
 
 
 FEW_LARGE = {  # what the solver phase holds most of, by shape and settings
-    "column statistics": (Unread((300, 2_000_000), "int8", (300, 10_000)), {"svd_solver": "gram"}),
+    "components": (Unread((300, 2_000_000), "int8", (300, 10_000)), {"svd_solver": "gram"}),
     "eigenproblem": (
         Unread((3000, 9000), "float64", (3000, 500)),
         {"n_components": None, "svd_solver": "gram", "components": False},

@@ -224,7 +224,7 @@ class PCA(LinearModel):
             fitted,
             matrix.shape[0],
             matrix.labels,
-            settings | {"tol": self.tol, "max_passes": self.max_passes},
+            settings | self._unset(),
             plan,
             execution.costs,
             matrix.fingerprint(),
@@ -232,6 +232,13 @@ class PCA(LinearModel):
         )
         self.gap_ = fitted.gap
         return self
+
+    def _unset(self) -> dict[str, None]:
+        """Limits of an iteration that were left to it, as they are stored with the result."""
+        limits = {"tol": self.tol, "max_passes": self.max_passes}
+        if self.iterated_power != "auto":
+            del limits["max_passes"]
+        return {name: None for name, value in limits.items() if value is None}
 
     def _fit_completed(self, X: Any, dim: Any, sample_weight: Any) -> Self:
         """By a completion: ``missing="impute"``."""
