@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from streampca.accumulators.remaining import (
 from streampca.errors import InvalidInputError
 from streampca.kernels import (
     PROBES,
+    SUM_LENGTH,
     Array,
     add_exactly,
     lower_product,
@@ -32,10 +34,28 @@ from streampca.kernels import (
     zeros,
 )
 
-SUM_LENGTH = 8  # rows that the sums of a tile add in its dtype (matrix.tiles)
 MEAN = 8.0 * float(np.finfo(np.float64).eps)  # of sums of tiles, added pairwise
 FOLDING = 4.0 * float(np.finfo(np.float64).eps)  # rounding of an entry when a part is folded in
 NARROW = 32  # columns up to which rows are summed in float64: reading them costs more
+
+
+@dataclass
+class _Part:
+    """Rows that are folded into the scatter: a span, or what another Scatter has settled.
+
+    product : (p, p) lower, about the mean; of a span about a shift: total total' / weight too much.
+    probed : (p, PROBES) the same times H; None of a state that an earlier version saved.
+    mean_error : (p,) bound of the error of the mean.
+    total : (p,) of a span, sum w (x - shift).
+    """
+
+    weight: float
+    mean: Array
+    low: Array
+    product: Array
+    probed: Array | None
+    mean_error: Array
+    total: Array | None = None
 
 
 class Scatter(Accumulator):
@@ -45,7 +65,7 @@ class Scatter(Accumulator):
     and summed in the working dtype (float32 for float32 and small integers, float64 for up to
     NARROW columns); spans are merged in float64 about their means (Chan, Golub and LeVeque 1983).
     A drift of the mean inside a span costs at most a factor OPEN_BLOCKS of the working precision,
-    because the first block is a part of the span. What float32 sums lose is measured
+    because the first block is a part of the span. What rounding of the sums loses is measured
     (:mod:`streampca.kernels.probing`): :meth:`rounding`.
 
     missing : a column is either observed throughout or missing throughout; anything between
@@ -125,25 +145,23 @@ class Scatter(Accumulator):
 
     def settle(self) -> None:
         if self._product is not None:
-            self._fold(
-                self._open_weight,
-                *self._mean_of_open(),
-                self._product,
-                self._probed,
-                self._mean_error_of_open(),
-                self._total,
-            )
+            self._fold(self._open())
         self._reopen()
 
-    def _mean_of_open(self) -> tuple[Array, Array]:
-        return add_exactly(self._shift.astype(np.float64), self._total / (self._open_weight or 1.0))
-
-    def _mean_error_of_open(self) -> Array:
-        """Tiles add SUM_LENGTH rows in the working dtype; sums of sizes are bounded by squares."""
+    def _open(self) -> _Part:
+        """The open span. Tiles add SUM_LENGTH rows in its dtype, then pairwise in float64; the
+        sum of the sizes of a column is bounded by its squares."""
+        weight = self._open_weight
+        mean, low = add_exactly(self._shift.astype(np.float64), self._total / (weight or 1.0))
         unit = SUM_LENGTH * float(np.finfo(self._product.dtype).eps) / 2 + MEAN
         squares = np.diagonal(self._product).astype(np.float64)
-        squares = np.where(squares > 0.0, squares, 0.0)
-        return np.asarray(unit * np.sqrt(squares / (self._open_weight or 1.0)))
+        error = unit * np.sqrt(np.where(squares > 0.0, squares, 0.0) / (weight or 1.0))
+        return _Part(weight, mean, low, self._product, self._probed, error, self._total)
+
+    def _closed(self) -> _Part:
+        """What is settled."""
+        error = np.zeros(len(self.mean)) if self.mean_error is None else self.mean_error
+        return _Part(self.weight, self.mean, self.mean_low, self.s, self.probed, error)
 
     def merge(self, other: Self) -> None:
         self.settle()
@@ -154,67 +172,51 @@ class Scatter(Accumulator):
         count = self.count + other.count
         missing = joint_missing(self.missing, other.missing, count)
         if other.mean is not None and other.s is not None:
-            error = np.zeros(len(other.mean)) if other.mean_error is None else other.mean_error
-            self._fold(other.weight, other.mean, other.mean_low, other.s, other.probed, error)
+            self._fold(other._closed())
         self.slack += other.slack
         self.varies = self.varies or other.varies
         self.forgotten += other.forgotten
         self.drift = (self.drift or 0.0) + (other.drift or 0.0)
         if other._product is not None:
-            self._fold(
-                other._open_weight,
-                *other._mean_of_open(),
-                other._product,
-                other._probed,
-                other._mean_error_of_open(),
-                other._total,
-            )
+            self._fold(other._open())
         self.count, self.missing = count, missing
 
-    def _fold(
-        self,
-        weight: float,
-        mean: Array,
-        low: Array,
-        product: Array,
-        probed: Array | None,
-        mean_error: Array,
-        total: Array | None = None,
-    ) -> None:
-        """Add rows with this mean; product is about it once total total'/weight is taken off.
-
-        mean_error : (p,) bound of the error of the mean.
-        total : of a span that was summed in its working dtype.
-        """
-        self._add_probed(product, probed)
+    def _fold(self, part: _Part) -> None:
+        """Add the rows of a part, about the mean of all."""
+        self._add_probed(part.product, part.probed)
         if self.s is None:
-            self.s = zeros(product.shape)
+            self.s = zeros(part.product.shape)
         if self.mean_error is None:  # nothing yet, or a state that an earlier version saved
-            self.mean_error, self.drift = np.zeros(len(mean)), 0.0
+            self.mean_error, self.drift = np.zeros(len(part.mean)), 0.0
         if self.weight == 0:
-            self.mean, self.mean_low = mean.copy(), low.copy()
-        self.s += product
-        if total is not None:
-            if np.any((total != 0.0) & (np.diagonal(product) == 0.0)):
-                self.varies = 1
-            with np.errstate(invalid="ignore"):
-                error = lower_product(product, probe_vectors(len(product))) - probed
-            self.slack += float(norm_estimate(error).max(initial=0.0))
-        if weight <= 0:
+            self.mean, self.mean_low = part.mean.copy(), part.low.copy()
+        self.s += part.product
+        if part.total is not None:
+            self._measure(part)
+        if part.weight <= 0:
             return
-        delta = (mean - self.mean) + (low - self.mean_low)
-        joint = self.weight + weight
-        link = self.weight * weight / joint
+        delta = (part.mean - self.mean) + (part.low - self.mean_low)
+        joint = self.weight + part.weight
         if self.center:
-            if total is not None:
-                self._add_rank_one(total, -1.0 / weight)
-                self._add_drift(total / weight, mean_error, weight)
+            if part.total is not None:
+                self._add_rank_one(part.total, -1.0 / part.weight)
+                self._add_drift(part.total / part.weight, part.mean_error, part.weight)
+            link = self.weight * part.weight / joint
             self._add_rank_one(delta, link)
-            self._add_drift(delta, self.mean_error + mean_error, link)
+            self._add_drift(delta, self.mean_error + part.mean_error, link)
         self.slack += FOLDING * float(np.diagonal(self.s).max(initial=0.0))
-        self.mean_error = (self.weight * self.mean_error + weight * mean_error) / joint
-        self.mean, self.mean_low = add_exactly(self.mean, self.mean_low + delta * (weight / joint))
+        self.mean_error = (self.weight * self.mean_error + part.weight * part.mean_error) / joint
+        step = self.mean_low + delta * (part.weight / joint)
+        self.mean, self.mean_low = add_exactly(self.mean, step)
         self.weight = joint
+
+    def _measure(self, span: _Part) -> None:
+        """What rounding of a span's sums may leave in any entry."""
+        if np.any((span.total != 0.0) & (np.diagonal(span.product) == 0.0)):
+            self.varies = 1
+        with np.errstate(invalid="ignore"):
+            error = lower_product(span.product, probe_vectors(len(span.product))) - span.probed
+        self.slack += float(norm_estimate(error).max(initial=0.0))
 
     def _add_drift(self, delta: Array, error: Array, weight: float) -> None:
         """What an error of delta leaves where weight delta delta' is taken in, or off."""

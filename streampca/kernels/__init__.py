@@ -11,6 +11,7 @@ from streampca.kernels.blas import (
     triangular_factor,
 )
 from streampca.kernels.columns import (
+    SUM_LENGTH,
     VARIES,
     ColumnStats,
     add_exactly,
@@ -37,6 +38,7 @@ from streampca.kernels.probing import (
 __all__ = [
     "CONFIDENCE",
     "PROBES",
+    "SUM_LENGTH",
     "VARIES",
     "Array",
     "ColumnStats",

@@ -12,6 +12,7 @@ from streampca.kernels.splitmix import GOLDEN, mixed
 
 CACHE_NBYTES = 256 * 1024  # elementwise work is done in pieces that stay in a core's L2 cache
 VARIES = 1e-300  # sum of squares of a column that varies by less than squares can say
+SUM_LENGTH = 8  # rows of a tile whose column sums are added in its dtype
 PIECE_ROWS = 8  # of an array with long rows
 
 

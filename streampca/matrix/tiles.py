@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.kernels import Array, pieces, reciprocal
+from streampca.kernels import SUM_LENGTH, Array, pieces, reciprocal
 
 if TYPE_CHECKING:
     from streampca.matrix.block import Block
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 TILE_NBYTES = 4 * 1024 * 1024  # one tile: large enough for BLAS, small enough to count little
 TILE_LENGTH = 512  # never fewer streamed rows than this in a tile, or the update of a large
 # symmetric accumulator costs more memory traffic than arithmetic
-SUM_LENGTH = 8  # rows whose column sums are added in the working dtype
 THIN_LENGTH = 64  # the same for products with a few columns, which are read again for every tile
 
 

@@ -36,7 +36,7 @@ from streampca.solvers import (
 )
 from streampca.store import Sink
 
-SUM_LENGTH = 1 << 14  # features whose products are added in the working dtype, about
+SUMMED = 1 << 14  # features whose products are added in the working dtype, about
 LEAST_WEIGHT = 1e-4  # of the largest: rounding in the scores grows with the root of its inverse
 
 
@@ -86,7 +86,7 @@ def solve_dual(
         residual = residual_norms(lower, spectrum)
     work, floor = work_dtype(matrix.dtype), solver_floor(spectrum.values, n)
     rounding = norm_estimate(spectrum.vectors.T @ probed)
-    level = rank_floor(work, spectrum, min(matrix.shape[1], SUM_LENGTH), rounding)
+    level = rank_floor(work, spectrum, min(matrix.shape[1], SUMMED), rounding)
     rank = numerical_rank(values, n, floor + level)
     count = n - given(settings).rank
     k, gap = count_components(settings, values, spectrum, count, limit, rank)

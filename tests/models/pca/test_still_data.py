@@ -166,3 +166,18 @@ def test_columns_of_rounding_alone_are_constant_to_every_solver(n, p, share) -> 
             assert model.scale_ is None
             np.testing.assert_allclose(model.explained_variance_, [wanted], rtol=1e-6)
             assert np.all(model.components_[:, 1:] == 0.0) or data is x
+
+
+@pytest.mark.parametrize("solver", ["scatter", "gram", "randomized"])
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_means_that_float64_rounds_leave_nothing_behind(solver, scale) -> None:
+    """Deviations of a thousandth about 1.7e9: the mean itself is off by a ten-thousandth of them."""
+    x = 1.7e9 + 1e-3 * np.random.default_rng(0).standard_normal((60, 300))
+    x = x.T.copy() if solver == "scatter" else x
+    z = (x.astype(np.longdouble) - x.astype(np.longdouble).mean(axis=0)).astype(float)
+    z = z if scale is None else z / z.std(axis=0, ddof=1)
+    exact = np.linalg.svd(z, compute_uv=False)[:3] ** 2 / (len(x) - 1)
+    model = streampca.PCA(3, svd_solver=solver, scale=scale).fit(x)
+    error = np.abs(model.explained_variance_ - exact)
+    assert np.all(error <= model.certificate_.variance_bound)
+    assert error.max() < 1e-11 * exact[0]
