@@ -267,8 +267,11 @@ class Plan:
             f"arithmetic in {self.work_dtype}"
         )
         lines.append(f"memory    {size(self.peak_nbytes)} projected peak (limit: {limit})")
-        largest = max(self.memory, key=lambda phase: phase_nbytes(self.memory, phase))
-        for phase, terms in self.memory.items():
+        memory = self.memory
+        if self.then is not None and self.then.peak_nbytes > peak_of(memory):
+            memory = self.then.memory
+        largest = max(memory, key=lambda phase: phase_nbytes(memory, phase))
+        for phase, terms in memory.items():
             if phase in ("process", largest):
                 words = ", ".join(f"{name} {size(value)}" for name, value in terms.items() if value)
                 lines.append(f"          {phase}: {words}")
