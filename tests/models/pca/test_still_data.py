@@ -171,7 +171,7 @@ def test_columns_of_rounding_alone_are_constant_to_every_solver(n, p, share) -> 
 @pytest.mark.parametrize("solver", ["scatter", "gram", "randomized"])
 @pytest.mark.parametrize("scale", [None, "std"])
 def test_means_that_float64_rounds_leave_nothing_behind(solver, scale) -> None:
-    """Deviations of a thousandth about 1.7e9: the mean itself is off by a ten-thousandth of them."""
+    """Deviations of a thousandth about 1.7e9: the mean is off by a ten-thousandth of them."""
     x = 1.7e9 + 1e-3 * np.random.default_rng(0).standard_normal((60, 300))
     x = x.T.copy() if solver == "scatter" else x
     z = (x.astype(np.longdouble) - x.astype(np.longdouble).mean(axis=0)).astype(float)
