@@ -117,6 +117,7 @@ def test_ratings_are_never_made_dense(tmp_path: Path, more: dict[str, Any]) -> N
     assert found["passes"] == 6
 
 
+@pytest.mark.soak
 def test_candidates_and_biases_stay_under_their_plan(tmp_path: Path) -> None:
     tiny = ratings(tmp_path / "t.npz", 300, 20, 2000)
     for path in (ratings(tmp_path / "x.npz", 60_000, 5_000, 1_000_000),

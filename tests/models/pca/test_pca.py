@@ -807,7 +807,7 @@ def test_gram_by_panels_of_rows(tmp_path, scale):
         Z /= Z.std(axis=0, ddof=1)
     variance = np.linalg.eigvalsh(Z @ Z.T)[::-1][:4] / 399
     panels = set()
-    for limit in ("178MiB", "160MiB"):
+    for limit in ("175MiB", "167MiB"):
         model = PCA(4, memory_limit=limit, scale=scale).fit(store)
         plan = model.plan_
         assert plan.solver == "gram by panels"
