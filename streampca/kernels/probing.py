@@ -13,6 +13,7 @@ Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 4.2, on s
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,15 @@ CHAIN = 512  # those that a BLAS kernel adds one after the other, at most
 PANEL = 128  # terms between two roundings of its result to memory, at least
 
 
+@lru_cache(maxsize=4)
 def probe_vectors(m: int) -> Array:
-    """H: (m, PROBES) float32, standard normal numbers from splitmix64 of the index."""
+    """H: (m, PROBES) float32, read-only, standard normal numbers from splitmix64 of the index."""
     with np.errstate(over="ignore"):
         x = (np.arange(m * PROBES, dtype=np.uint64) + np.uint64(1 << 40)) * GOLDEN
     uniform = ((mixed(x) >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
-    return np.asarray(ndtri(uniform).reshape(m, PROBES).astype(np.float32))
+    vectors = ndtri(uniform).reshape(m, PROBES).astype(np.float32)
+    vectors.flags.writeable = False
+    return np.asarray(vectors)
 
 
 def norm_estimate(probed: Array) -> Array:
