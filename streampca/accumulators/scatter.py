@@ -87,7 +87,7 @@ class Scatter(Accumulator):
         self.s: Any = None  # (p, p) float64, lower triangle: sum w (x-mean)(x-mean)'
         self.slack = 0.0  # bound of the rounding error in any entry of s
         self.forgotten = 0.0  # the slack when rows were last removed: it was that of larger sums
-        self.probed: Any = None  # (p, PROBES) s H in short sums; None: of an older state
+        self.probed: Any = None  # (p, PROBES) s H in short sums; None: an older state is among them
         self.mean_error: Any = None  # (p,) bound of the error of the mean
         self.varies: Any = None  # whether rows vary by less than squares can say: 1, or None
         self.drift: Any = None  # bound of what errors of means leave in s, a norm
@@ -183,7 +183,7 @@ class Scatter(Accumulator):
 
     def _fold(self, part: _Part) -> None:
         """Add the rows of a part, about the mean of all."""
-        self._add_probed(part.product, part.probed)
+        self._add_probed(part.probed)
         if self.s is None:
             self.s = zeros(part.product.shape)
         if self.mean_error is None:  # nothing yet, or a state that an earlier version saved
@@ -225,12 +225,12 @@ class Scatter(Accumulator):
         self.slack += 2.0 * weight * float(np.abs(delta).max() * error.max(initial=0.0))
         self.drift += 2.0 * weight * float(np.linalg.norm(delta) * np.linalg.norm(error))
 
-    def _add_probed(self, product: Array, probed: Array | None, sign: float = 1.0) -> None:
-        """Take in S H of more rows; of a part that has none, what its sum says."""
-        h = probe_vectors(len(product))
-        if self.probed is None:
-            self.probed = np.zeros(h.shape) if self.s is None else lower_product(self.s, h)
-        self.probed += sign * (lower_product(product, h) if probed is None else probed)
+    def _add_probed(self, probed: Array | None, sign: float = 1.0) -> None:
+        """Take in S H of more rows. Beside sums of which it is not known it is not known either."""
+        if self.s is None:
+            self.probed = None if probed is None else sign * probed
+        elif self.probed is not None:
+            self.probed = None if probed is None else self.probed + sign * probed
 
     def _add_rank_one(self, x: Array, alpha: float) -> None:
         rank_one_update(self.s, x, alpha)
@@ -289,7 +289,7 @@ class Scatter(Accumulator):
             rank_one_update(remaining, mean, -left)
             beside = 2.0 * left * float(np.abs(mean).max() * mean_error.max(initial=0.0))
         refuse_impossible_scatter(remaining, rows, error + beside)
-        self._add_probed(gone.s, gone.probed, -1.0)
+        self._add_probed(gone.probed, -1.0)
         self.s -= gone.s
         self._add_rank_one(delta, -link)
         np.fill_diagonal(self.s, np.maximum(np.diagonal(self.s), 0.0))

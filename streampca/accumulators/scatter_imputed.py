@@ -79,7 +79,7 @@ class MeanImputedScatter(Accumulator):
         fresh = (self.fixed == 0) & (other.fixed == 1)
         self.shift[fresh] = other.shift[fresh]
         self.fixed[fresh] = 1.0
-        zz, zm, total = other._about(self.shift)
+        zz, zm, total = other._about(np.where(other.fixed == 1, self.shift - other.shift, 0.0))
         self.zz += zz
         self.zm += zm
         self.mm += other.mm
@@ -89,9 +89,8 @@ class MeanImputedScatter(Accumulator):
         self.count += other.count
         self.weight += other.weight
 
-    def _about(self, shift: Array) -> tuple[Array, Array, Array]:
-        """(zz lower, zm, total) of the same rows about another shift."""
-        d = np.where(self.fixed == 1, shift - self.shift, 0.0)
+    def _about(self, d: Array) -> tuple[Array, Array, Array]:
+        """(zz lower, zm, total) of the same rows about shift + d."""
         if not d.any():
             return self.zz, self.zm, self.total
         mm = symmetrize(self.mm)
@@ -119,11 +118,21 @@ class MeanImputedScatter(Accumulator):
         if self.shift is None or self.total is None or self.holes is None:
             raise InvalidInputError("MeanImputedScatter has seen no block")
         seen = self.weight - self.holes
-        return np.where(seen > 0, self.shift + self.total / np.where(seen > 0, seen, 1.0), 0.0)
+        return np.where(seen > 0, self.shift + self._from_shift(), 0.0)
+
+    def _from_shift(self) -> Array:
+        """(p,) mean - shift, not rounded as the mean is; 0 where nothing was observed."""
+        seen = self.weight - self.holes
+        return np.where(seen > 0, self.total / np.where(seen > 0, seen, 1.0), 0.0)
 
     def lower(self) -> Array:
-        """(p, p) float64, lower triangle valid: scatter of the filled matrix about its mean."""
-        zz = self._about(self.mean)[0]
+        """(p, p) float64, lower triangle valid: scatter of the filled matrix about its mean.
+
+        Beside holes an error of the mean counts in full, not squared: it must not be rounded.
+        """
+        if self.shift is None:
+            raise InvalidInputError("MeanImputedScatter has seen no block")
+        zz = self._about(self._from_shift())[0]
         return zz.copy() if zz is self.zz else zz
 
     def scatter(self) -> Array:

@@ -5,6 +5,7 @@ from streampca.solvers.certificate import (
     certify,
     certify_ritz,
     coherent_rounding,
+    entry_rounding,
     of_products,
     product_floor,
     rank_floor,
@@ -31,7 +32,7 @@ from streampca.solvers.factors import (
     relative_change,
     singular_form,
 )
-from streampca.solvers.krylov import KrylovSpace, Ritz, start_block
+from streampca.solvers.krylov import KrylovSpace, Ritz, orthonormalised, start_block
 from streampca.solvers.latent_step import LatentState, expanded_step, expansion, solve_columns
 from streampca.solvers.minka import MLE, by_mle
 from streampca.solvers.rotation import Rotation, promax, rotate_loadings, varimax, varimax_of_r
@@ -70,6 +71,7 @@ __all__ = [
     "coherent_rounding",
     "count_significant",
     "eigh_lower",
+    "entry_rounding",
     "expanded_step",
     "expansion",
     "known_count",
@@ -77,6 +79,7 @@ __all__ = [
     "numerical_rank",
     "of_products",
     "orthonormal_columns",
+    "orthonormalised",
     "product_floor",
     "promax",
     "rank_floor",

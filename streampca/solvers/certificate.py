@@ -105,7 +105,8 @@ def certify(
     rank : components after it are rounding, or filler: nothing is said about their direction.
     """
     values = spectrum.values
-    rounding = np.zeros(len(values)) if rounding is None else rounding
+    rounding = np.zeros(len(values)) if rounding is None else np.array(rounding)
+    rounding[rank:] = rounding.max(initial=0.0)  # there the order of the values is rounding too
     own = residual + floor + rounding
     beside = np.maximum(np.append(own[1:], own[-1:]), np.append(own[:1], own[:-1]))
     error = np.maximum(own, beside)  # the neighbours move too
@@ -263,6 +264,12 @@ def coherent_rounding(work: np.dtype[Any]) -> float:
     by its size so far, and the walk of roundings reaches about 18 eps.
     """
     return ALIKE * float(np.finfo(work).eps)
+
+
+def entry_rounding(work: np.dtype[Any]) -> float:
+    """Relative rounding of a value by that of the entries, centred, scaled and weighted in
+    ``work``: no measure of the sums sees it, and it is larger where they are short."""
+    return 2.0 * float(np.finfo(work).eps)
 
 
 def product_floor(

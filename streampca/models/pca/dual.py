@@ -27,6 +27,7 @@ from streampca.passes import single_threaded_blas
 from streampca.solvers import (
     Spectrum,
     certify,
+    entry_rounding,
     numerical_rank,
     of_products,
     rank_floor,
@@ -90,6 +91,7 @@ def solve_dual(
     rank = numerical_rank(values, n, floor + level)
     count = n - given(settings).rank
     k, gap = count_components(settings, values, spectrum, count, limit, rank)
+    rounding = rounding + entry_rounding(work) * spectrum.values
     orientation = signs(spectrum.vectors[:, :k].T @ z_probe)
     return Dual(spectrum, values, everything, residual, k, gap, rank, orientation, floor, rounding)
 

@@ -36,6 +36,7 @@ from streampca.solvers import (
     known_count,
     numerical_rank,
     of_products,
+    orthonormalised,
     signs,
     signs_of_components,
     start_block,
@@ -154,6 +155,8 @@ class _Iteration:
             block = start_block(
                 directions[:, : max(1, width - RANDOM)], width, self.live_vectors, self.rng
             )
+            # without their mean, as many vectors as there are dimensions may be dependent
+            block = orthonormalised(self._centred(block), self.live_vectors)
         self.block = self._centred(block).astype(self.dtype)
 
     def _product(self, step: SubspaceStep, q: Array | None = None) -> Array:

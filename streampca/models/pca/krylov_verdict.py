@@ -14,6 +14,7 @@ from streampca.solvers import (
     Ritz,
     certify_ritz,
     coherent_rounding,
+    entry_rounding,
     product_floor,
     solver_floor,
 )
@@ -57,7 +58,7 @@ class Judge:
             solver_floor(ritz.values, max(self.shape)) if measured else floor,
             self.divisor,
             passes,
-            0.0 if measured else coherent_rounding(self.dtype),
+            entry_rounding(self.dtype) if measured else coherent_rounding(self.dtype),
             multiplied,
             ritz.rounding,
         )

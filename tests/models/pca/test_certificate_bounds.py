@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_info
 
 from streampca import PCA
 from streampca.errors import AccuracyWarning, DominantFeatureWarning
+from streampca.solvers import Spectrum, certify
 from tests.openblas_kernels import kernels
 
 SOLVERS = {
@@ -154,3 +155,34 @@ def test_no_bound_is_violated_in_twenty_fits(solver, layout, dtype):
 @cases
 def test_no_bound_is_violated_in_five_hundred_fits(solver, layout, dtype):
     check(layout, solver, dtype, range(500))
+
+
+@pytest.mark.parametrize("solver", ["gram", "randomized"])
+def test_rounding_of_the_entries_is_within_the_bound(solver):
+    """Sums are short, and both kinds of weights are as far as can be from what float32 holds."""
+    x = np.array([[-1.0, 1.0], [1.0, -1.0]], "float32")
+    off = 1 + 0.95 * 2.0**-24
+    model = PCA(1, svd_solver=solver, weights=np.full(2, off))
+    model.fit(x, sample_weight=np.full(2, off**2))
+    error = abs(model.explained_variance_[0] - 4 * off**4 / (2 * off**2 - 1))
+    assert 1e-7 < error < model.certificate_.variance_bound[0] < 10 * error
+
+
+def test_values_below_the_rounding_are_bounded_by_all_of_it():
+    """A row of zeros has no rounding of its own, but its value may stand in for one that has."""
+    values = np.array([1.0, 0.0])
+    spectrum = Spectrum(values, np.eye(3)[:, :2], 0.0, 1.0, 0.0)
+    bound = certify(np.zeros(2), spectrum, 0.0, 1.0, 1, 1, np.array([1e-7, 0.0])).variance_bound
+    np.testing.assert_array_equal(bound, [1e-7, 1e-7])
+
+
+def test_means_put_into_holes_are_not_rounded():
+    """Beside holes an error of the mean counts in full: 1e-7 of a mean of 1e9."""
+    rng = np.random.default_rng(0)
+    x = 1e9 + rng.standard_normal((200, 6))
+    x[rng.random(x.shape) < 0.3] = np.nan
+    z = x - 1e9  # exactly
+    z = np.nan_to_num(z - np.nanmean(z, axis=0))
+    model = PCA(2, svd_solver="scatter", missing="mean").fit(x)
+    expected = np.linalg.svd(z)[1][:2] ** 2 / 199
+    np.testing.assert_allclose(model.explained_variance_, expected, rtol=1e-13)

@@ -403,3 +403,13 @@ def test_more_components_than_the_rank_are_completed_and_than_varying_features_a
     assert model.components_.shape == exact.components_.shape == (9, 12)
     np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(9), atol=1e-10)
     np.testing.assert_allclose(model.explained_variance_, exact.explained_variance_, atol=1e-10)
+
+
+def test_a_start_block_that_fills_the_space_is_well_conditioned():
+    """Vectors over the samples lose their mean, and may not be independent then."""
+    for seed in range(150):
+        x = np.random.default_rng(seed).standard_normal((5, 9)).astype("float32")
+        model = PCA(1, svd_solver="randomized", random_state=seed).fit(x)
+        z = x - x.mean(axis=0, dtype=np.float64)
+        expected = np.linalg.svd(z)[1][0] ** 2 / 4
+        assert abs(model.explained_variance_[0] - expected) < 1e-5 * expected
