@@ -15,6 +15,7 @@ from streampca.accumulators import (
     SubspaceStep,
 )
 from streampca.errors import InvalidInputError
+from streampca.kernels import PROBES
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted import standardization
 from streampca.models.given import given
@@ -160,6 +161,7 @@ def _candidate(
         "searched space": 2 * shape.capacity * shape.m * itemsize,
         "images of the space": shape.capacity * matrix.shape[axis] * itemsize * shape.images,
         "column statistics": 12 * p * 8,
+        "probes of rounding": 0 if matrix.sparse else 2 * shape.m * PROBES * 8,
     }
     look = _look_spec(matrix, settings, shape, cells)
     step = pass_spec(
