@@ -42,10 +42,10 @@ class PCA(LinearModel):
         passes, and a certificate that says how far each component can be off) or "sketch" (one
         look at samples that cannot be read again, approximate, with a bound of its error).
         scikit-learn's "covariance_eigh", "full" and "arpack" mean "scatter", "tsqr" and
-        "randomized". "auto" takes an exact solver that is predicted to take 10 s or 1.25 times the
-        iterative one (``models.pca.plan.AFFORDABLE``), else it iterates, and goes over to an
-        exact solver where a component cannot be certified and that is predicted to take 2 minutes
-        or 4 times the iterative one (``GO_OVER``). ``tol``, ``max_passes`` or ``iterated_power``
+        "randomized". "auto" takes an exact solver that is predicted to take 2 s, 10 s and 4 times
+        the iterative one, or 1.25 times that (``models.pca.plan.AFFORDABLE``). Else it iterates,
+        and goes over to an exact solver of 2 minutes, or 4 times the iterative one (``GO_OVER``),
+        where a component cannot be certified. ``tol``, ``max_passes`` or ``iterated_power``
         mean "iterate", and the latter two that it ends there. ``plan(X)`` shows what is taken.
     center : subtract column means.
     scale : None, or "std": divide columns by their standard deviation; constant ones become 0.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -29,8 +30,9 @@ from streampca.passes import Candidate, PassSpec, Plan, Rates, larger, make_plan
 
 SOLVERS = ("auto", "scatter", "tsqr", "gram", "randomized", "sketch")
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "randomized"}  # scikit-learn's
-AFFORDABLE = (10.0, 1.25)  # seconds, or times the iterative solver: exact is taken up to this
-GO_OVER = (120.0, 4.0)  # the same for an exact solver to which an iteration goes over
+# Up to (seconds, times the iterative solver), one pair of them, an exact solver is taken at once,
+AFFORDABLE = ((2.0, np.inf), (10.0, 4.0), (np.inf, 1.25))
+GO_OVER = ((120.0, np.inf), (np.inf, 4.0))  # or gone over to where an iteration cannot certify
 
 
 def plan_pca(
@@ -117,19 +119,22 @@ def _ordered(
     if not exact or not iterative or settings.get("exact_first", False):
         return exact + iterative
     quickest = iterative[0].seconds
-    last_resorts = [one for one in exact if one.seconds <= _at_most(GO_OVER, quickest)]
+    last_resorts = [one for one in exact if within(GO_OVER, one.seconds, quickest)]
     if not settings.get("may_go_over", True):
         last_resorts = []
     iterative = [replace(one, then=then) for then in (*last_resorts, None) for one in iterative]
     if settings.get("iterate", False):
         return iterative + exact
-    first = [one for one in exact if one.seconds <= _at_most(AFFORDABLE, quickest)]
+    first = [one for one in exact if within(AFFORDABLE, one.seconds, quickest)]
     return first + iterative + [one for one in exact if one not in first]
 
 
-def _at_most(rule: tuple[float, float], quickest: float) -> float:
-    seconds, times = rule
-    return max(seconds, times * quickest)
+def within(rule: Iterable[tuple[float, float]], seconds: float, quickest: float) -> bool:
+    """Whether an exact solver of so many predicted seconds is within one pair of the rule.
+
+    quickest : predicted seconds of the iterative solver.
+    """
+    return any(seconds <= most and seconds <= times * quickest for most, times in rule)
 
 
 def _scatter(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:

@@ -10,7 +10,7 @@ import pytest
 
 from streampca import PCA, TruncatedSVD
 from streampca.errors import AccuracyWarning
-from streampca.models.pca.plan import AFFORDABLE, GO_OVER
+from streampca.models.pca.plan import AFFORDABLE, GO_OVER, within
 
 
 def flat_tail(n=400, p=300, dtype="float32"):
@@ -31,7 +31,7 @@ def slowed(x, seconds):
 
 
 def test_an_affordable_exact_solver_is_taken_and_one_beyond_is_not():
-    x, (most, _) = flat_tail(), AFFORDABLE
+    x, most = flat_tail(), AFFORDABLE[0][0]
     just, beyond = (slowed(x, seconds) for seconds in (0.99 * most, 1.01 * most))
     plan = PCA(3, rates=just).plan(x)
     assert plan.solver == "scatter"
@@ -41,8 +41,24 @@ def test_an_affordable_exact_solver_is_taken_and_one_beyond_is_not():
     assert plan.then.solver == "scatter"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "quickest", "taken"),
+    [
+        (1.99, 0.001, True),  # whatever an iteration takes
+        (2.01, 0.001, False),
+        (9.99, 2.5, True),
+        (9.99, 2.4, False),  # more than 4 times as long
+        (10.01, 2.6, False),
+        (100.0, 80.1, True),
+        (100.0, 79.9, False),  # more than 1.25 times as long
+    ],
+)
+def test_both_sides_of_what_is_affordable(seconds, quickest, taken):
+    assert within(AFFORDABLE, seconds, quickest) == taken
+
+
 def test_what_is_gone_over_to_is_affordable_too():
-    x, (most, _) = flat_tail(), GO_OVER
+    x, most = flat_tail(), GO_OVER[0][0]
     for seconds, then in ((0.99 * most, True), (1.01 * most, False)):
         plan = PCA(3, rates=slowed(x, seconds)).plan(x)
         assert (plan.then is not None) == then
