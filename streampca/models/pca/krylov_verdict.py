@@ -44,18 +44,18 @@ class Judge:
         """Of the Ritz pairs after so many passes."""
         k = min(self.k, len(ritz.values))
         floor = product_floor(self.dtype, ritz.values, self.total, self.shape, self.terms)
+        solver, measured = solver_floor(ritz.values, max(self.shape)), ritz.rounding is not None
         level = np.full(len(ritz.values), floor)
         if ritz.rounding is not None:
-            level = solver_floor(ritz.values, max(self.shape)) + ritz.rounding / CONFIDENCE
+            level = solver + ritz.rounding / CONFIDENCE
         multiplied = ritz.residual[:k] < SMALL * ritz.values[:k] * self.multiplies
         multiplied &= ritz.residual[:k] > level[:k]  # else a product is no better, and rounded
-        measured = ritz.rounding is not None
         certificate = certify_ritz(
             ritz.values,
             ritz.residual,
             k,
             self.total,
-            solver_floor(ritz.values, max(self.shape)) if measured else floor,
+            solver if measured else floor,
             self.divisor,
             passes,
             entry_rounding(self.dtype) if measured else coherent_rounding(self.dtype),
