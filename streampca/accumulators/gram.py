@@ -69,8 +69,10 @@ class Gram(Accumulator):
         h = probe_vectors(n)
         for tile in block.tiles(dtype, center=scaling.center, scale=scaling.scale):
             rank_k_update(self._product, tile.values, rows=False)
-            self.probed += probed_product(tile.values, h, rows=False)
-            self.z_probe += tile.values @ probe(tile.start, tile.stop).astype(dtype)
+            beside = probe(tile.start, tile.stop).astype(dtype)[:, None]
+            made = probed_product(tile.values, h, rows=False, beside=beside)
+            self.probed += made[:, :PROBES]
+            self.z_probe += made[:, PROBES]
         self.n_features += block.length
         unused = scaling.constant | scaling.filtered | (stats.count == 0)
         self.n_used += block.length - int(np.count_nonzero(unused))

@@ -25,6 +25,7 @@ from streampca.kernels.splitmix import GOLDEN, mixed
 PROBES = 8  # columns of H
 CONFIDENCE = 6.0  # |E v| exceeds so many root mean squares of PROBES values in 6 of a million cases
 SHORT = 32  # terms that are added one after the other
+CACHED_NBYTES = 512 * 1024  # of a panel that is multiplied twice, or one run where runs are larger
 CHAIN = 512  # those that a BLAS kernel adds one after the other, at most
 PANEL = 128  # terms between two roundings of its result to memory, at least
 
@@ -48,33 +49,42 @@ def norm_estimate(probed: Array) -> Array:
     return np.asarray(CONFIDENCE * unit * np.sqrt(np.mean((probed / unit) ** 2, axis=1)))
 
 
-def probed_product(z: Array, h: Array, *, rows: bool) -> Array:
+def probed_product(z: Array, h: Array, *, rows: bool, beside: Array | None = None) -> Array:
     """z'(z h) for z (r, m) (``rows=True``), or z (z'h) for z (m, r): (m, PROBES) float64.
 
-    No sum over r in the dtype of z is longer than SHORT.
+    beside : (r, c) more columns that z' (or z) is multiplied with: c more columns of the result.
+    No sum over r in the dtype of z is longer than SHORT. The two products with a panel of z follow
+    each other while it is in the cache.
     Cost: 4 r m PROBES flops; 4 r m PROBES / SHORT bytes.
     """
     if not rows and not z.flags.c_contiguous:
         z, rows = z.T, True
-    r = len(z) if rows else z.shape[1]
-    whole = r - r % SHORT
+    r, m = z.shape if rows else z.shape[::-1]
+    beside = np.empty((r, 0), z.dtype) if beside is None else beside
+    h = h.astype(z.dtype, copy=False)
+    out = np.zeros((m, PROBES + beside.shape[1]))
+    step = SHORT * max(1, CACHED_NBYTES // max(1, SHORT * m * z.itemsize))
     with np.errstate(over="ignore", invalid="ignore"):  # who solves looks at what overflowed
-        inner = (z if rows else z.T) @ h.astype(z.dtype, copy=False)
-        out = _of_runs(z, inner, 0, whole, SHORT, rows)
-        return out + _of_runs(z, inner, whole, r, r - whole, rows) if whole < r else out
+        for first in range(0, r, step):
+            panel = z[first : first + step] if rows else z[:, first : first + step].T
+            inner = np.empty((len(panel), out.shape[1]), z.dtype)
+            np.matmul(panel, h, out=inner[:, :PROBES])
+            inner[:, PROBES:] = beside[first : first + step]
+            whole = len(panel) - len(panel) % SHORT
+            out += _of_runs(panel[:whole], inner[:whole], SHORT)
+            out += _of_runs(panel[whole:], inner[whole:], len(panel) - whole)
+    return out
 
 
-def _of_runs(z: Array, inner: Array, first: int, last: int, run: int, rows: bool) -> Array:
-    """The product over first..last of the summed axis, in runs of that length."""
-    m, count = z.shape[1] if rows else len(z), inner.shape[1]
-    if first == last:
-        return np.zeros((m, count))
-    factors = inner[first:last].reshape(-1, run, count)
-    if rows:
-        parts = np.matmul(factors.transpose(0, 2, 1), z[first:last].reshape(-1, run, m))
-        return np.asarray(parts.sum(axis=0, dtype=np.float64).T)
-    runs = z[:, first:last].reshape(m, -1, run).transpose(1, 0, 2)
-    return np.asarray(np.matmul(runs, factors).sum(axis=0, dtype=np.float64))
+def _of_runs(panel: Array, inner: Array, run: int) -> Array:
+    """panel' inner, (m, columns) float64, with sums over its rows in runs of that length."""
+    if len(panel) == 0:
+        return np.zeros((panel.shape[1], inner.shape[1]))
+    if len(panel) == run:
+        return panel.T @ inner
+    factors = inner.reshape(-1, run, inner.shape[1]).transpose(0, 2, 1)
+    parts = np.matmul(factors, panel.reshape(-1, run, panel.shape[1]))
+    return np.asarray(parts.sum(axis=0, dtype=np.float64).T)
 
 
 def sum_error(dtype: np.dtype[Any], terms: int) -> float:
