@@ -1,0 +1,199 @@
+"""How the package is built, in figures: ``python -m tests.house`` prints them.
+
+Lines, functions and imports are read from the source; the files that a fit enters, and how often
+it checks the same thing, from a profile of a tiny fit in a fresh process. ``test_house.py`` keeps
+the figures that were reached.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+import streampca
+from tests.test_imports import FILES, imports, parsed, resolve
+
+PACKAGE = Path(streampca.__file__).parent
+
+FITS = {
+    "PCA": "PCA(20).fit(store)",
+    "HardImpute": "HardImpute(2).fit(holes)",
+    "GenotypePCA": "GenotypePCA(5).fit(calls)",
+}
+
+PROFILED = """
+import sys, tempfile, threading, collections, json
+import numpy as np, zarr
+import streampca
+from streampca import PCA, GenotypePCA, HardImpute
+
+package = {package!r}
+folder = tempfile.mkdtemp()
+rng = np.random.default_rng(0)
+
+def stored(name, values):
+    path = folder + "/" + name
+    zarr.create_array(path, data=values, chunks=(100, values.shape[1]))
+    return path
+
+x = rng.standard_normal((400, 40))
+store = stored("x.zarr", x)
+gaps = x.copy(); gaps[rng.random(x.shape) < .1] = np.nan
+holes = stored("holes.zarr", gaps)
+calls = stored("calls.zarr", rng.integers(0, 3, (100, 400)).astype("i1"))
+entered, called = collections.defaultdict(set), collections.Counter()
+
+def watch(frame, event, _):
+    name = frame.f_code.co_filename
+    if event == "call" and name.startswith(package) and frame.f_code.co_name != "<module>":
+        inside = name[len(package) + 1:]
+        entered[inside.partition("/")[0]].add(inside)
+        called[inside + ":" + frame.f_code.co_qualname] += 1
+
+threading.setprofile(watch); sys.setprofile(watch)
+{fit}
+sys.setprofile(None); threading.setprofile(None)
+print(json.dumps(dict(rooms={{k: len(v) for k, v in sorted(entered.items())}}, called=called)))
+"""
+
+CHECKS = ("given", "Standardize.__post_init__")
+
+
+@cache
+def profile(fit: str) -> dict[str, dict[str, int]]:
+    """rooms: files entered in each;  called: calls of each function, of a tiny fit."""
+    code = PROFILED.format(package=str(PACKAGE), fit=FITS[fit])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found: dict[str, dict[str, int]] = json.loads(done.stdout)
+    return found
+
+
+def entered(fit: str) -> int:
+    """Files of the package whose functions a fit calls."""
+    return sum(profile(fit)["rooms"].values())
+
+
+def checks(fit: str = "PCA") -> dict[str, int]:
+    """How often one fit makes what it could make once."""
+    called = profile(fit)["called"]
+    return {
+        one: sum(n for name, n in called.items() if name.rpartition(":")[2] == one)
+        for one in CHECKS
+    }
+
+
+def functions() -> Iterator[tuple[int, str]]:
+    """(lines without the docstring, name) of every function."""
+    for module in FILES:
+        for node in ast.walk(parsed(module)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+                if body:
+                    lines = (node.body[-1].end_lineno or 0) - body[0].lineno + 1
+                    yield lines, f"{module}.{node.name}"
+
+
+def settings_dicts() -> int:
+    """Parameters called ``settings`` that are a dict of anything."""
+    return sum(
+        "[str, Any]" in ast.unparse(argument.annotation)
+        for module in FILES
+        for node in ast.walk(parsed(module))
+        if isinstance(node, ast.FunctionDef)
+        for argument in [*node.args.args, *node.args.kwonlyargs]
+        if argument.arg == "settings" and argument.annotation is not None
+    )
+
+
+def settings_reads() -> tuple[int, int]:
+    """(reads of ``settings["name"]`` and ``settings.get("name")``, files that have them)."""
+    reads = {module: sum(map(_is_read, ast.walk(parsed(module)))) for module in FILES}
+    return sum(reads.values()), sum(n > 0 for n in reads.values())
+
+
+def _is_read(node: ast.AST) -> bool:
+    if isinstance(node, ast.Subscript):
+        return ast.unparse(node.value).endswith("settings") and isinstance(node.slice, ast.Constant)
+    return (
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith("settings.get")
+        and bool(node.args)
+        and isinstance(node.args[0], ast.Constant)
+    )
+
+
+def code_lines() -> int:
+    """Lines with code: no blank ones, no comments, no docstrings."""
+    total = 0
+    for module, path in FILES.items():
+        text = {
+            line
+            for node in ast.walk(parsed(module))
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            for line in range(node.lineno, (node.end_lineno or 0) + 1)
+        }
+        with open(path, "rb") as file:
+            skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT,
+                       tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)  # fmt: skip
+            code = {
+                line
+                for token in tokenize.tokenize(file.readline)
+                if token.type not in skipped
+                for line in range(token.start[0], token.end[0] + 1)
+            }
+        total += len(code - text)
+    return total
+
+
+def import_cycles() -> list[set[str]]:
+    """Groups of files that import each other, inside functions and for types counted too."""
+    graph = {
+        name: {m for one, _ in imports(name) if (m := resolve(one)) and m != name} for name in FILES
+    }
+    reach: dict[str, set[str]] = {}
+    for name in graph:
+        seen, todo = set(), list(graph[name])
+        while todo:
+            if (one := todo.pop()) not in seen:
+                seen.add(one)
+                todo.extend(graph[one])
+        reach[name] = seen
+    groups = {frozenset({m for m in reach[n] if n in reach[m]}) for n in graph if n in reach[n]}
+    return sorted(map(set, groups), key=sorted)
+
+
+def figures() -> dict[str, float]:
+    """All of them by name."""
+    lengths = sorted(n for n, _ in functions())
+    reads, files = settings_reads()
+    made = checks()
+    return {
+        **{f"files entered by {name}": entered(name) for name in FITS},
+        "longest file": max(len(p.read_text().splitlines()) for p in FILES.values()),
+        "functions, 90th percentile": float(np.percentile(lengths, 90)),
+        "longest function": lengths[-1],
+        "settings dicts in signatures": settings_dicts(),
+        "settings read by name": reads,
+        "files that read settings by name": files,
+        **{f"{name} in one fit": n for name, n in made.items()},
+        "files": len(FILES),
+        "lines of code": code_lines(),
+        "import cycles": len(import_cycles()),
+    }
+
+
+if __name__ == "__main__":
+    for name, value in figures().items():
+        print(f"{name:36} {value:g}")
+    for name in FITS:
+        print(name, profile(name)["rooms"])
+    for group in import_cycles():
+        print("cycle:", *sorted(group))
