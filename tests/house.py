@@ -64,7 +64,7 @@ sys.setprofile(None); threading.setprofile(None)
 print(json.dumps(dict(rooms={{k: len(v) for k, v in sorted(entered.items())}}, called=called)))
 """
 
-CHECKS = ("given", "Standardize.__post_init__")
+CHECKS = ("Request.check", "Standardize.__post_init__")
 
 
 @cache

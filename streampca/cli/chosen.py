@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import streampca
@@ -14,7 +14,7 @@ from streampca.matrix import ChunkedMatrix, select
 from streampca.models.assemble import provenance
 from streampca.models.genotypes.counts import preceded, well_called
 from streampca.models.genotypes.filters import filter_genotypes, sample_mask
-from streampca.models.genotypes.ld_pruning import LDPruning, ld_scan, prune_ld
+from streampca.models.genotypes.ld_pruning import LDPruning, PruningRules, ld_scan, prune_ld
 from streampca.models.genotypes.pruning_windows import default_step
 from streampca.passes import PassCost, Plan
 from streampca.sources import as_matrix
@@ -113,14 +113,14 @@ def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Chosen:
     return Chosen(listed, matrix.shape, listed.shape)
 
 
-def pruning_settings(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> dict[str, Any]:
+def pruning_rules(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> PruningRules:
     """What --ld-r2, --ld-window and --ld-step say. Raises where the matrix does not suit them."""
     window: int | str = arguments.ld_window
     window = int(window) if str(window).isdigit() else window
     step = default_step(window) if arguments.ld_step is None else arguments.ld_step
-    settings = {"r2": arguments.ld_r2, "window": window, "step": step, "order": 1}
-    ld_scan(matrix, settings)
-    return settings
+    rules = PruningRules(arguments.ld_r2, window, step)
+    ld_scan(matrix, rules)
+    return rules
 
 
 def prune_chosen(arguments: argparse.Namespace, chosen: Chosen) -> Chosen:
@@ -128,7 +128,7 @@ def prune_chosen(arguments: argparse.Namespace, chosen: Chosen) -> Chosen:
 
     Frequencies and correlations are those of the --fit-samples, if there are any.
     """
-    settings = pruning_settings(arguments, chosen.matrix)
+    rules = pruning_rules(arguments, chosen.matrix)
     running = {
         "memory_limit": arguments.memory_limit,
         "scheduler": arguments.scheduler,
@@ -142,7 +142,7 @@ def prune_chosen(arguments: argparse.Namespace, chosen: Chosen) -> Chosen:
     )
     judges = _judges(arguments, called)
     judged = called if judges is None else select(called, samples=judges)
-    pruning = prune_ld(judged, **settings, **running)
+    pruning = prune_ld(judged, **asdict(rules), **running)
     if not len(pruning.kept):
         raise InvalidInputError(f"LD pruning leaves none of {called.shape[1]} variants")
     matrix = select(called, features=pruning.kept)

@@ -9,7 +9,7 @@ from typing import Any
 
 import streampca
 from streampca.cli.beside import removal_wanted, sample_weight_wanted
-from streampca.cli.chosen import Chosen, choose, prune_chosen, pruning_settings
+from streampca.cli.chosen import Chosen, choose, prune_chosen, pruning_rules
 from streampca.cli.cluster import cluster_options, on_cluster
 from streampca.cli.genotype_tables import tables, write_outputs, zarr_outputs
 from streampca.cli.genotypes import (
@@ -90,7 +90,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
     if is_genotypes(arguments, matrix):
         chosen = choose(arguments, matrix)
         if arguments.ld_r2 is not None:
-            pruning_settings(arguments, chosen.matrix)
+            pruning_rules(arguments, chosen.matrix)
         plan = genotype_model(arguments, chosen, matrix).plan(chosen.matrix)
     else:
         weight = sample_weight_wanted(arguments, matrix)

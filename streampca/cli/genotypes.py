@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import streampca
 from streampca.cli.beside import names_samples
-from streampca.cli.chosen import Chosen, choose, pruning_settings
+from streampca.cli.chosen import Chosen, choose, pruning_rules
 from streampca.cli.genotype_tables import identifiers
 from streampca.cli.options import (
     components_wanted,
@@ -219,7 +220,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
     matrix = choose(arguments, open_source(arguments)).matrix
     pruning = prune_ld(
         matrix,
-        **pruning_settings(arguments, matrix),
+        **asdict(pruning_rules(arguments, matrix)),
         memory_limit=arguments.memory_limit,
         scheduler=arguments.scheduler,
         progress=progress_of(arguments),

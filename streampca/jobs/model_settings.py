@@ -12,7 +12,7 @@ from streampca.errors import InvalidInputError, InvalidTypeError, MemoryLimitErr
 from streampca.jobs.sections import MODELS
 from streampca.models.genotypes.filters import VariantFilter
 from streampca.models.pca.incremental_pca import IncrementalPCA
-from streampca.models.pca.incremental_state import check_appending
+from streampca.models.pca.incremental_state import StateRequest
 
 OF_THE_DATA = ("weights", "remove", "fit_samples", "keep", "variants")  # need names or dates
 SIDE = 64  # of the matrix that is not there
@@ -53,7 +53,7 @@ def problem_of(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
         model = build(kind, general, scheduler="threads", memory_limit="1TiB")
         with contextlib.suppress(MemoryLimitError):
             if isinstance(model, IncrementalPCA):
-                check_appending(model.get_params(), (SIDE, SIDE))
+                StateRequest.of(model).check_appending((SIDE, SIDE))
             else:
                 model.plan(np.broadcast_to(np.int8(0), (SIDE, SIDE)))
     except (InvalidInputError, InvalidTypeError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -14,9 +14,9 @@ from streampca.accumulators.scatter import NARROW
 from streampca.errors import NonFiniteError
 from streampca.matrix import Labels
 from streampca.models.decomposition import Decomposition
-from streampca.models.fitted import Fitted, freedom
-from streampca.models.given import given
+from streampca.models.fitted import Fitted
 from streampca.models.remarks import warn_of_fit
+from streampca.models.request import Request
 from streampca.passes import MemoryUse, PassCost, Plan, warn_of_excess
 from streampca.passes.machine import peak_nbytes
 from streampca.solvers import LARGEST
@@ -27,7 +27,8 @@ def assemble(
     fitted: Fitted,
     n_samples: int,
     labels: Labels,
-    settings: dict[str, Any],
+    request: Request,
+    parameters: Mapping[str, Any],
     plan: Plan | None = None,
     costs: Sequence[PassCost] = (),
     source: str = "",
@@ -36,14 +37,15 @@ def assemble(
 ) -> Decomposition:
     """The frozen result of a fit, after warning about what its user should know.
 
+    parameters : of the estimator, as they are stored with the result.
     told : kinds of warning that were given before, and are not repeated; new ones are added.
     memory : of this process during the fit.
     """
     refuse_lost_squares(fitted, _squared_in(plan))
-    warn_of_fit(fitted, n_samples, labels, settings, set() if told is None else told)
+    warn_of_fit(fitted, n_samples, labels, request, set() if told is None else told)
     if plan is not None and memory is not None:
         warn_of_excess(plan, memory)
-    divisor = freedom(fitted.weight, settings)
+    divisor = request.divisor(fitted.weight)
     spectrum = fitted.spectrum
     return Decomposition(
         method=method,
@@ -51,7 +53,7 @@ def assemble(
         total_variance=spectrum.total / divisor,
         mean=fitted.mean,
         n_samples=n_samples,
-        ddof=settings["ddof"],
+        ddof=request.ddof,
         rank=fitted.rank,
         components=fitted.components,
         scale=fitted.deviation,
@@ -64,16 +66,16 @@ def assemble(
         missing_by_sample=fitted.missing_by_sample,
         labels=labels,
         certificate=fitted.certificate,
-        settings=_kept(settings),
-        weights=given(settings).weights,
-        design=given(settings).design,
+        settings={k: v for k, v in parameters.items() if k not in OF_THIS_PROCESS},
+        weights=request.side.weights,
+        design=request.side.design,
         removed=fitted.removed,
         provenance=provenance(costs, source, memory),
         plan={} if plan is None else plan.to_dict(),
         weight=fitted.weight,
         total_squares=spectrum.squares / divisor**2,
         feature_variance=fitted.column_variance,
-        feature_mean=None if settings["center"] else fitted.column_mean,
+        feature_mean=None if request.center else fitted.column_mean,
     )
 
 
@@ -104,19 +106,14 @@ def refuse_lost_squares(fitted: Fitted, work: str) -> None:
         )
 
 
-PLAN_ONLY = ("scheduler", "progress", "given", "iterate", "may_go_over")  # of this process
+OF_THIS_PROCESS = ("scheduler", "progress")
 
 
-def _kept(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that are stored: no objects of this process, no arrays beside the matrix."""
-    kept = {k: v for k, v in settings.items() if k not in PLAN_ONLY}
-    for name in ("weights", "remove"):  # words; of arrays the result has what they made
-        value = kept.get(name)
-        words = [value] if isinstance(value, str) else value
-        plain = isinstance(words, (list, tuple)) and all(isinstance(one, str) for one in words)
-        if "given" in settings and not plain:
-            kept[name] = None
-    return kept
+def named_only(value: Any) -> Any:
+    """A parameter that is a name, or several; None for arrays, of which the result has its own."""
+    words = [value] if isinstance(value, str) else value
+    plain = isinstance(words, (list, tuple)) and all(isinstance(one, str) for one in words)
+    return value if plain else None
 
 
 def provenance(

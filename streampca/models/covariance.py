@@ -13,10 +13,11 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import Decomposition
-from streampca.models.fitted import check_ddof, count_components, freedom
-from streampca.models.given import resolve_given
+from streampca.models.fitted import count_components
 from streampca.models.linear import attach
 from streampca.models.remarks import NO_GAP
+from streampca.models.request import Request, check_ddof, degrees_of_freedom
+from streampca.models.side_data import sample_weights
 from streampca.passes import (
     Candidate,
     Execution,
@@ -59,8 +60,8 @@ def covariance(
     """
     check_ddof(ddof)
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
-    weights = resolve_given({}, matrix, sample_weight).sample_weight
-    freedom(matrix.shape[0] if weights is None else float(weights.sum()), {"ddof": ddof})
+    weights = sample_weights(sample_weight, matrix)
+    degrees_of_freedom(matrix.shape[0] if weights is None else float(weights.sum()), ddof)
     scatter = _scatter(matrix, missing, memory_limit, scheduler, progress, weights)
     values = scatter.covariance(ddof)
     return _labelled(values, matrix, "covariance")
@@ -82,7 +83,7 @@ def correlation(
     Parameters, cost and source as :func:`covariance`.
     """
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
-    weights = resolve_given({}, matrix, sample_weight).sample_weight
+    weights = sample_weights(sample_weight, matrix)
     values = _scatter(matrix, missing, memory_limit, scheduler, progress, weights).scatter()
     deviation = np.sqrt(np.diagonal(values))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -143,8 +144,8 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
     if negative > 1e-8 * largest * p:
         raise InvalidInputError("S has a negative eigenvalue; expected a covariance matrix")
     rank = numerical_rank(spectrum.values, p)
-    wanted = {"n_components": model.n_components}
-    k, gap = count_components(wanted, spectrum.values, spectrum, n, p, rank)
+    request = Request(n_components=model.n_components)
+    k, gap = count_components(request, spectrum.values, spectrum, n, p, rank)
     if model.n_components == "gap" and gap is None:
         warnings.warn(NO_GAP, NoGapWarning, stacklevel=3)
     kept = spectrum.head(k)
@@ -163,7 +164,7 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
         labels=Labels.plain((0, p), None if names is None else list(names)),
         certificate=certify(residual[:k], kept, floor, 1.0, 0, rank),
         weight=float(n) if n else float("nan"),
-        settings=wanted,
+        settings={"n_components": model.n_components},
         total_squares=spectrum.squares,
     )
     model.gap_ = gap

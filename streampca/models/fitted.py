@@ -10,7 +10,8 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, Standardize, stored_eps, work_dtype
+from streampca.matrix import ChunkedMatrix, stored_eps, work_dtype
+from streampca.models.request import Request
 from streampca.passes import PassResult
 from streampca.solvers import (
     MLE,
@@ -68,25 +69,10 @@ class Fitted:
     removed: Array | None = None  # (r, p) coefficients of the basis of the design
 
 
-def check_ddof(ddof: Any) -> None:
-    """Refuse what is no count of degrees of freedom."""
-    if isinstance(ddof, bool) or not isinstance(ddof, (int, np.integer)) or ddof < 0:
-        raise InvalidInputError(f"ddof={ddof!r}; expected 0, 1 or another count")
-
-
-def standardization(settings: dict[str, Any]) -> Standardize:
-    """The column standardisation of these settings."""
-    check_ddof(settings.get("ddof", 1))
-    names = ("center", "scale", "ddof", "ploidy", "maf", "max_missing")
-    return Standardize(**{name: settings[name] for name in names if name in settings})
-
-
-def solve_symmetric(
-    lower: Array, settings: dict[str, Any], limit: int
-) -> tuple[Spectrum, Array, bool]:
+def solve_symmetric(lower: Array, request: Request, limit: int) -> tuple[Spectrum, Array, bool]:
     """(leading pairs, the eigenvalues that are known, whether those are all)."""
-    k = known_count(settings["n_components"], limit, limit)
-    if settings["n_components"] == TRACY_WIDOM and len(lower) > 2 * LEADING:
+    k = known_count(request.n_components, limit, limit)
+    if request.n_components == TRACY_WIDOM and len(lower) > 2 * LEADING:
         spectrum = eigh_lower(lower, LEADING)
         if significant(spectrum, len(lower) - 1) < LEADING:
             return spectrum, np.append(spectrum.values, spectrum.next_value), False
@@ -106,7 +92,7 @@ def significant(spectrum: Spectrum, count: int) -> int:
 
 
 def count_components(
-    settings: dict[str, Any],
+    request: Request,
     values: Array,
     spectrum: Spectrum,
     n: int | None,
@@ -119,13 +105,13 @@ def count_components(
     there can be: rows, or features that vary.  Where the Tracy-Widom test was asked, its k takes
     the place of the gap's.
     """
-    wanted = settings["n_components"]
+    wanted: Any = request.n_components
     known = known_count(wanted, limit, limit)
     if known is not None:
         return min(known, limit), None
     if wanted == "gap":
         known_values = values[: max(rank, 1)]
-        room = limit if n is None else min(limit, n - int(settings.get("center", True)))
+        room = limit if n is None else min(limit, n - int(request.center))
         if 0 < rank < room:  # the data could hold more: the drop to zero is one like any other
             known_values = np.append(known_values, 0.0)
         gap = by_gap(known_values, n)
@@ -138,26 +124,15 @@ def count_components(
     return min(by_share(values, spectrum.total, float(wanted)), limit), None
 
 
-def refuse_no_variant(settings: dict[str, Any], used: int, total: int) -> None:
+def refuse_no_variant(request: Request, used: int, total: int) -> None:
     """Raise InvalidInputError where a fit of genotypes, which have a ploidy, uses no variant."""
-    if used or "ploidy" not in settings:
+    if used or request.ploidy is None:
         return
     raise InvalidInputError(
         f"none of {total} variants is left: all are monomorphic, without a call, rarer than "
-        f"maf={settings['maf']:g}, or with more than max_missing={settings['max_missing']:g} of "
+        f"maf={request.maf:g}, or with more than max_missing={request.max_missing:g} of "
         "their calls missing"
     )
-
-
-def freedom(weight: float, settings: dict[str, Any]) -> float:
-    """n - ddof. Raises InvalidInputError where nothing is left."""
-    ddof = settings["ddof"]
-    if weight - ddof <= 0:
-        raise InvalidInputError(
-            f"{weight:g} samples with ddof={ddof} leave no degree of freedom (n_samples = "
-            f"{weight:g}); a variance needs at least {ddof + 1}"
-        )
-    return weight - ddof
 
 
 @dataclass(frozen=True)

@@ -13,26 +13,25 @@ TOL = 1e-4  # radians
 MAX_PASSES = 8
 
 
-def iteration_limits(settings: dict[str, Any]) -> dict[str, Any]:
-    """``settings`` with ``tol`` and ``max_passes`` where they are None, as ``iterated_power`` says.
+def iteration_limits(
+    tol: Any = None, max_passes: Any = None, iterated_power: Any = "auto"
+) -> tuple[float, int]:
+    """(tol, max_passes), where they are None those of the product, as ``iterated_power`` says.
 
     q steps of a power method multiply q + 1 times by X'X: a look and q + 1 steps here.
     Raises InvalidInputError for what no iteration can do: a look and one step are the least.
     """
-    defaults = {"tol": TOL, "max_passes": MAX_PASSES}
-    missing = {name: value for name, value in defaults.items() if settings.get(name, 0) is None}
-    settings = settings | missing
-    tol, most = settings.get("tol", TOL), settings.get("max_passes", MAX_PASSES)
+    tol = TOL if tol is None else tol
+    most = MAX_PASSES if max_passes is None else max_passes
     if isinstance(tol, bool) or not isinstance(tol, (int, float, np.number)) or not 0 < tol < 1:
         raise InvalidInputError(f"tol={tol!r}; expected an angle in radians between 0 and 1")
     if not _is_count(most) or most < 2:
         raise InvalidInputError(f"max_passes={most!r}; expected 2 or more: a look and a step")
-    power = settings.get("iterated_power", "auto")
-    if power == "auto":
-        return settings
-    if not _is_count(power):
-        raise InvalidInputError(f"iterated_power={power!r}; expected 'auto', 0 or more")
-    return settings | {"max_passes": int(power) + 2}
+    if isinstance(iterated_power, str) and iterated_power == "auto":
+        return float(tol), int(most)
+    if not _is_count(iterated_power):
+        raise InvalidInputError(f"iterated_power={iterated_power!r}; expected 'auto', 0 or more")
+    return float(tol), int(iterated_power) + 2
 
 
 def seed_of(random_state: Any) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from streampca.errors import (
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels
 from streampca.models.fitted import Fitted
-from streampca.models.given import given
+from streampca.models.request import Request
 from streampca.solvers import TRACY_WIDOM
 
 NO_GAP = (
@@ -35,15 +34,15 @@ def warn_of_fit(
     fitted: Fitted,
     n_samples: int,
     labels: Labels,
-    settings: dict[str, Any],
+    request: Request,
     told: set[type[Warning]],
 ) -> None:
     """Warn whoever called ``fit``, once for each kind that is not in ``told``; those are added."""
     remarks = (
         *_left_out(fitted, labels.features),
-        *_dominant(fitted, labels.features, settings),
-        *_no_gap(fitted, settings),
-        *_too_few(fitted, n_samples, settings),
+        *_dominant(fitted, labels.features, request),
+        *_no_gap(fitted, request),
+        *_too_few(fitted, n_samples, request),
     )
     for kind, message in remarks:
         if kind not in told:
@@ -60,11 +59,11 @@ def _left_out(fitted: Fitted, names: AxisLabels) -> Iterator[Remark]:
         )
 
 
-def _dominant(fitted: Fitted, names: AxisLabels, settings: dict[str, Any]) -> Iterator[Remark]:
+def _dominant(fitted: Fitted, names: AxisLabels, request: Request) -> Iterator[Remark]:
     variance: Array = fitted.column_variance
-    if (weights := given(settings).weights) is not None:
+    if (weights := request.side.weights) is not None:
         variance = variance * weights**2
-    described = settings["center"] and settings["scale"] is None  # else not what is decomposed
+    described = request.center and request.scale is None  # else not what is decomposed
     if not described or len(variance) <= 2 or not variance.sum() > 0:
         return
     largest = int(np.argmax(variance))
@@ -77,20 +76,20 @@ def _dominant(fitted: Fitted, names: AxisLabels, settings: dict[str, Any]) -> It
         )
 
 
-def _no_gap(fitted: Fitted, settings: dict[str, Any]) -> Iterator[Remark]:
+def _no_gap(fitted: Fitted, request: Request) -> Iterator[Remark]:
     words = {"gap": NO_GAP, TRACY_WIDOM: NOT_SIGNIFICANT}
-    asked = settings["n_components"]
+    asked = request.n_components
     if isinstance(asked, str) and asked in words and fitted.gap is None:
         yield NoGapWarning, words[asked]
 
 
-def _too_few(fitted: Fitted, n_samples: int, settings: dict[str, Any]) -> Iterator[Remark]:
+def _too_few(fitted: Fitted, n_samples: int, request: Request) -> Iterator[Remark]:
     """Components that are not certain, that nothing is left for, or that are rounding."""
     if fitted.uncertain:
         yield AccuracyWarning, fitted.uncertain
-    p, kept, asked = len(fitted.mean), len(fitted.spectrum.values), settings["n_components"]
+    p, kept, asked = len(fitted.mean), len(fitted.spectrum.values), request.n_components
     unused = len(fitted.dropped) + len(fitted.filtered)
-    unused += len(fitted.constant) if settings["center"] else 0
+    unused += len(fitted.constant) if request.center else 0
     varying = p - unused
     if isinstance(asked, (int, np.integer)) and varying < asked:
         yield (
@@ -99,9 +98,9 @@ def _too_few(fitted: Fitted, n_samples: int, settings: dict[str, Any]) -> Iterat
             f"{kept} were kept" + ("" if varying else ", which is 0"),
         )
     if asked is None:  # all: those that shape and centring allow
-        kept = min(kept, n_samples - settings["center"] - given(settings).rank, varying)
+        kept = min(kept, n_samples - request.center - request.side.rank, varying)
     if kept > fitted.rank > 0:
-        streamed = ", and 0 in loadings=" if settings.get("loadings") is not None else ""
+        streamed = ", and 0 in loadings=" if request.loadings is not None else ""
         yield (
             AccuracyWarning,
             f"{kept} components were asked and the data have numerical rank {fitted.rank}: those "

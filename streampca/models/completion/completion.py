@@ -109,7 +109,7 @@ class Completion(LinearModel):
         return matrix.observed_only() if matrix.sparse and self.absent == "missing" else matrix
 
     def _task(self, matrix: ChunkedMatrix, sample_weight: Any) -> Task:
-        return make_task(self.get_params(), matrix, self._soft, sample_weight)
+        return make_task(self, matrix, self._soft, sample_weight)
 
     def _plan_task(self, matrix: ChunkedMatrix, task: Task) -> Plan:
         return plan_completion(matrix, type(self).__name__, task)

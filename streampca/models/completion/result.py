@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ def result_of(
     matrix: ChunkedMatrix,
     task: Task,
     method: str,
-    settings: dict[str, Any],
+    parameters: Mapping[str, Any],
     plan: Plan,
     execution: Execution,
 ) -> tuple[Decomposition, Any]:
@@ -62,7 +63,7 @@ def result_of(
         constant=np.setdiff1d(np.flatnonzero(done.scaling.constant), dropped),
         missing=stats.missing,
         labels=matrix.labels,
-        settings=_kept(settings, task, done.chosen),
+        settings=_kept(parameters, task, done.chosen),
         provenance=_told(done, matrix, task, execution),
         plan=plan.to_dict(),
         weight=weight,
@@ -99,9 +100,9 @@ def _write_scores(done: Completed, turn: Array, n: int) -> Any:
     return sink.array
 
 
-def _kept(settings: dict[str, Any], task: Task, chosen: int) -> dict[str, Any]:
+def _kept(parameters: Mapping[str, Any], task: Task, chosen: int) -> dict[str, Any]:
     """The parameters, with the rank and penalty of the best candidate."""
-    known = {name: value for name, value in settings.items() if name not in NOT_KEPT}
+    known = {name: value for name, value in parameters.items() if name not in NOT_KEPT}
     penalty = "lambda_" if task.soft else "ridge"
     known |= {"rank": task.ranks[chosen], penalty: task.ridges[chosen]}
     if known["center"] == AUTO:

@@ -13,8 +13,8 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, side_by_side
 from streampca.matrix import ChunkedMatrix, Standardize
 from streampca.models.by_name import refuse_masked
-from streampca.models.given import sample_weights
 from streampca.models.iteration import seed_of
+from streampca.models.side_data import sample_weights
 
 SOLVERS = ("auto", "als", "impute", "exact")
 AUTO = "auto"
@@ -104,62 +104,60 @@ class Task:
         return self.solver != "als"
 
 
-def make_task(
-    settings: dict[str, Any], matrix: ChunkedMatrix, soft: bool, sample_weight: Any = None
-) -> Task:
+def make_task(model: Any, matrix: ChunkedMatrix, soft: bool, sample_weight: Any = None) -> Task:
     """The task of an estimator's parameters for this matrix. Raises InvalidInputError."""
     n, p = matrix.shape
-    solver = settings["solver"]
+    solver = model.solver
     if solver not in SOLVERS:
         raise InvalidInputError(f"solver={solver!r}; expected one of {SOLVERS}")
     solver = "als" if solver == AUTO else solver
-    _check_limits(settings, solver)
-    held_out, center = settings["validation"] is not None, settings["center"]
+    _check_limits(model, solver)
+    held_out, center = model.validation is not None, model.center
     if center == AUTO:
-        able = held_out and solver == "als" and settings["scale"] is None
+        able = held_out and solver == "als" and model.scale is None
         center = BIASES if able else True
     chooses = held_out and center != FITTED
-    ranks = _several(settings["rank"], "rank", Integral)
+    ranks = _several(model.rank, "rank", Integral)
     for rank in ranks:
         if rank > min(n, p):
             raise InvalidInputError(
                 f"rank={rank} for a matrix of {n} x {p}; expected at most {min(n, p)}, and less "
                 "where anything is to be completed"
             )
-    name = "lambda_" if soft else "ridge"
-    relative = isinstance(settings[name], str) and settings[name] == AUTO
+    name, penalty = ("lambda_", model.lambda_) if soft else ("ridge", model.ridge)
+    relative = isinstance(penalty, str) and penalty == AUTO
     if relative:
         relative = chooses and (soft or solver == "als")
         ridges = LADDER if relative else (0.0,)
     else:
-        ridges = _several(settings[name], name, Real, "'auto', ")
+        ridges = _several(penalty, name, Real, "'auto', ")
     if not soft and solver != "als" and any(ridges):
         raise InvalidInputError(
-            f"ridge={settings['ridge']!r} with solver={solver!r}: only solver='als' has a ridge; "
+            f"ridge={model.ridge!r} with solver={solver!r}: only solver='als' has a ridge; "
             "SoftImpute(lambda_=) shrinks with every solver"
         )
     pairs = _candidates(ranks, ridges, chooses)
-    _check_candidates(settings, pairs, center, held_out)
+    _check_candidates(model, pairs, center, held_out)
     return Task(
         tuple(int(rank) for rank, _ in pairs),
         tuple(float(ridge) for _, ridge in pairs),
         soft,
         solver,
-        Standardize(center=bool(center), scale=None if center == BOTH else settings["scale"]),
+        Standardize(center=bool(center), scale=None if center == BOTH else model.scale),
         center == FITTED,
-        float(settings["tol"]),
-        int(settings["max_passes"]),
-        seed_of(settings["random_state"]),
-        settings["validation"],
-        bool(settings["early_stop"]),
-        _initial(settings["init"], matrix.shape),
-        settings["memory_limit"],
+        float(model.tol),
+        int(model.max_passes),
+        seed_of(model.random_state),
+        model.validation,
+        bool(model.early_stop),
+        _initial(model.init, matrix.shape),
+        model.memory_limit,
         center == BOTH,
-        settings["scale"] == BOTH,
+        model.scale == BOTH,
         sample_weights(sample_weight, matrix),
         relative,
         center == BIASES,
-        bounds=_bounds(settings["bounds"]),
+        bounds=_bounds(model.bounds),
     )
 
 
@@ -172,16 +170,16 @@ def _candidates(
 
 
 def _check_candidates(
-    settings: dict[str, Any], pairs: list[tuple[int, float]], center: Any, held_out: bool
+    model: Any, pairs: list[tuple[int, float]], center: Any, held_out: bool
 ) -> None:
     if len(pairs) > 1 and not held_out:
         raise InvalidInputError(
             f"{len(pairs)} candidates and no cells to judge them by; add "
             "validation=0.05, a share of the observed cells that is held out"
         )
-    if settings["early_stop"] and not held_out:
+    if model.early_stop and not held_out:
         raise InvalidInputError("early_stop=True needs cells to judge by; add validation=0.05")
-    alone = settings["solver"] in (AUTO, "als") and len(pairs) == 1 and not pairs[0][1]
+    alone = model.solver in (AUTO, "als") and len(pairs) == 1 and not pairs[0][1]
     if center == FITTED and not alone:
         raise InvalidInputError(
             f"center={FITTED!r} takes solver='als', one rank and no penalty; else center=True"
@@ -228,13 +226,13 @@ def _several(value: Any, name: str, kind: type, choice: str = "") -> tuple[Any, 
     return several
 
 
-def _check_limits(settings: dict[str, Any], solver: str) -> None:
-    tol, most = settings["tol"], settings["max_passes"]
+def _check_limits(model: Any, solver: str) -> None:
+    tol, most = model.tol, model.max_passes
     if isinstance(tol, bool) or not isinstance(tol, (int, float, np.number)) or not 0 <= tol < 1:
         raise InvalidInputError(f"tol={tol!r}; expected a relative change, 0 <= tol < 1")
     if isinstance(most, bool) or not isinstance(most, Integral) or most < 3:
         raise InvalidInputError(f"max_passes={most!r}; expected 3 or more: a look and two sweeps")
-    center, scale = settings["center"], settings["scale"]
+    center, scale = model.center, model.scale
     if scale not in (None, "std", BOTH):
         raise InvalidInputError(f"scale={scale!r}; expected None, 'std' or {BOTH!r}")
     if center not in (True, False, AUTO, BIASES, FITTED, BOTH):

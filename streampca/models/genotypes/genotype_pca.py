@@ -25,15 +25,13 @@ from streampca.models.linear import LinearModel
 from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.gram_outputs import COMPONENTS
 from streampca.models.pca.plan import plan_pca
-from streampca.models.pca.settings import check_settings
 from streampca.models.projection import Projection
+from streampca.models.request import Request
 from streampca.passes import PassCost, Plan, check_workers, easier_axis, find_client
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL
 from streampca.store import labelled_rows, occupied
-
-OUTPUTS = ("loadings", "relationship")  # parameters that are paths of new Zarr groups
 
 
 class GenotypePCA(LinearModel):
@@ -192,8 +190,9 @@ class GenotypePCA(LinearModel):
         fitted_on = _fitted(cohort)
         warn_of_children(fitted_on.labels.samples)
         partial = cohort if fitted_on is not cohort.everyone else None
-        settings = self._settings() | {"random_state": seed_of(self.random_state)}
-        fitted = fit_pca(plan, fitted_on, settings, execution, partial)
+        seed = seed_of(self.random_state)
+        request = replace(self._request(), random_state=seed)
+        fitted = fit_pca(plan, fitted_on, request, execution, partial)
         self.plan_ = preceded(plan, *(counting for counting, _ in made))
         self.cost_, self.dim_ = execution.costs, dim
         labels = Labels(cohort.everyone.labels.samples, matrix.labels.features)
@@ -202,7 +201,8 @@ class GenotypePCA(LinearModel):
             fitted,
             fitted_on.shape[0],
             labels,
-            settings | {"tol": self.tol, "max_passes": self.max_passes},
+            request,
+            self._stored_parameters(request),
             self.plan_,
             execution.costs,
             matrix.fingerprint(),
@@ -226,14 +226,25 @@ class GenotypePCA(LinearModel):
         """Fit, and the scores of all samples, (n, k): no further pass."""
         return np.array(self.fit(X, dim=dim).scores_)
 
-    def _settings(self) -> dict[str, Any]:
-        """The parameters with those that every genotype fit shares, as the solvers read them."""
+    def _request(self) -> Request:
+        """The parameters as the solvers read them."""
+        tol, max_passes = iteration_limits(self.tol, self.max_passes)
+        return Request.of(
+            self,
+            tol=tol,
+            max_passes=max_passes,
+            exact_first=True,
+            random_state=0,
+            loadings=_text(self.loadings),
+            relationship=_text(self.relationship),
+        )
+
+    def _stored_parameters(self, request: Request) -> dict[str, Any]:
+        """The parameters as they are kept with a result, with those that every such fit shares."""
         shared = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
-        shared["exact_first"] = True
-        settings = {**shared, **self.get_params()}
-        for name in OUTPUTS:
-            settings[name] = None if settings[name] is None else os.fspath(settings[name])
-        return iteration_limits(settings)
+        outputs = {"loadings": request.loadings, "relationship": request.relationship}
+        seed = {"random_state": request.random_state, "exact_first": True}
+        return shared | self.get_params() | outputs | seed
 
     def _genotypes(self, X: Any, dim: Any = None) -> ChunkedMatrix:
         """The samples and variants to use, before any call is read."""
@@ -260,12 +271,14 @@ class GenotypePCA(LinearModel):
 
     def _plan(self, cohort: Cohort) -> Plan:
         fitted_on = _fitted(cohort)
-        settings = check_settings(self._settings(), fitted_on.shape)
+        request = self._request()
+        request.check(fitted_on.shape)
         everyone = cohort.everyone if fitted_on is not cohort.everyone else None
         if self.loadings is not None and not self.components:
             raise InvalidInputError("loadings= needs the pass that components=False saves")
-        _refuse_outputs({name: settings[name] for name in OUTPUTS if settings[name] is not None})
-        plan = plan_pca(fitted_on, settings, everyone)
+        outputs = {"loadings": request.loadings, "relationship": request.relationship}
+        _refuse_outputs({name: path for name, path in outputs.items() if path is not None})
+        plan = plan_pca(fitted_on, request, everyone)
         return replace(plan, method="GenotypePCA")
 
     def _project_all(self, everyone: ChunkedMatrix) -> tuple[Array, Array]:
@@ -309,6 +322,10 @@ class GenotypePCA(LinearModel):
     def tracy_widom_(self) -> TracyWidom:
         """Significance of each component (EIGENSOFT's test)."""
         return self._fitted().tracy_widom()
+
+
+def _text(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)
 
 
 def _fitted(cohort: Cohort) -> ChunkedMatrix:

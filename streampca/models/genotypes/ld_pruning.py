@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,16 @@ from streampca.sources import as_matrix
 from streampca.store.tables import write_lines
 
 WINDOW = 500  # variants; PLINK has no default
+
+
+@dataclass(frozen=True)
+class PruningRules:
+    """Parameters of :func:`prune_ld`, the step resolved."""
+
+    r2: float
+    window: int | str
+    step: int
+    order: int = 1
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,39 +142,38 @@ def prune_ld(
     Raises InvalidInputError for settings or calls that do not fit.
     Source: Purcell et al. 2007, Am J Hum Genet 81:559; Chang et al. 2015, GigaScience 4:7.
     """
-    step = default_step(window) if step is None else step
-    settings = {"r2": r2, "window": window, "step": step, "order": order}
+    rules = PruningRules(r2, window, default_step(window) if step is None else step, order)
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
-    scan = ld_scan(matrix, settings)
+    scan = ld_scan(matrix, rules)
     plan = plan_pruning(matrix, scan, memory_limit)
     plan.check_machine()
     execution = Execution.of(plan, scheduler, progress)
     done = run(plan.passes[0], matrix, accumulators={"scan": scan}, execution=execution)
-    return _result(done["scan"], matrix.labels.features, settings, plan, done.cost)
+    return _result(done["scan"], matrix.labels.features, rules, plan, done.cost)
 
 
-def ld_scan(matrix: ChunkedMatrix, settings: Mapping[str, Any]) -> LDScan:
+def ld_scan(matrix: ChunkedMatrix, rules: PruningRules) -> LDScan:
     """The scan of a matrix, empty: all that can be refused is refused here, without reading."""
-    length, in_bases = check_pruning(settings, matrix)
+    length, in_bases = check_pruning(rules, matrix)
     features = matrix.labels.features
     position = features.extra.get("position") if in_bases else None
-    starts, stops = windows(chromosomes(features), position, length, settings["step"])
+    starts, stops = windows(chromosomes(features), position, length, rules.step)
     return LDScan(
-        r2=settings["r2"],
-        order=settings["order"],
+        r2=rules.r2,
+        order=rules.order,
         starts=starts,
         stops=stops,
         missing=matrix.missing_value,
     )
 
 
-def check_pruning(settings: Mapping[str, Any], matrix: ChunkedMatrix) -> tuple[int, bool]:
-    """(window length, whether it is in base pairs). Refuses settings that cannot be met."""
-    r2, window, step = settings["r2"], settings["window"], settings["step"]
+def check_pruning(rules: PruningRules, matrix: ChunkedMatrix) -> tuple[int, bool]:
+    """(window length, whether it is in base pairs). Refuses rules that cannot be met."""
+    r2, window, step = rules.r2, rules.window, rules.step
     if isinstance(r2, bool) or not isinstance(r2, (int, float, np.number)) or not 0 <= r2 < 1:
         raise InvalidInputError(f"r2={r2!r}; expected a number from 0 to less than 1, such as 0.2")
-    if settings["order"] not in ORDERS:
-        raise InvalidInputError(f"order={settings['order']!r}; expected one of {tuple(ORDERS)}")
+    if rules.order not in ORDERS:
+        raise InvalidInputError(f"order={rules.order!r}; expected one of {tuple(ORDERS)}")
     length, in_bases = window_length(window)
     if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 1:
         raise InvalidInputError(f"step={step!r}; expected a number of variants, 1 or more")
@@ -210,7 +219,7 @@ def plan_pruning(
 
 
 def _result(
-    scan: LDScan, features: AxisLabels, settings: dict[str, Any], plan: Plan, cost: PassCost
+    scan: LDScan, features: AxisLabels, rules: PruningRules, plan: Plan, cost: PassCost
 ) -> LDPruning:
     chromosome = chromosomes(features)
     placed = chromosome != UNPLACED
@@ -226,7 +235,7 @@ def _result(
         n_constant=int(np.count_nonzero(scan.constant & ~keep & placed)),
         n_unplaced=int(np.count_nonzero(~placed)),
         by_chromosome={name: (m, p) for name, m, p in rows},
-        settings=settings,
+        settings=asdict(rules),
         plan=plan,
         cost=cost,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,18 +12,17 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models.assemble import provenance
 from streampca.models.covariance import checked_covariance
-from streampca.models.fitted import check_ddof, freedom
-from streampca.models.given import resolve_given
 from streampca.models.latent.em import em_plan, joined_plan
-from streampca.models.latent.factor_fit import check_factors, factor_result, fit_covariance
+from streampca.models.latent.factor_fit import factor_result, fit_covariance
 from streampca.models.latent.factor_passes import fit_around_holes, fit_factors
 from streampca.models.latent.factor_plan import plan_factors
+from streampca.models.latent.factor_request import FactorRequest
 from streampca.models.latent.factor_result import FactorDecomposition
 from streampca.models.latent.latent import LatentModel
-from streampca.models.latent.rows import SCORES
 from streampca.models.linear import attach
+from streampca.models.request import degrees_of_freedom
+from streampca.models.side_data import sample_weights
 from streampca.passes import PassCost, Plan, check_workers, find_client, warn_of_excess
-from streampca.solvers.rotation import METHODS
 from streampca.sources import as_matrix, counted
 
 
@@ -129,42 +129,22 @@ class FactorAnalysis(LatentModel):
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
-        return self._plans(matrix, self._settings(matrix.shape[1]))[0]
+        return self._plans(matrix, FactorRequest.of(self, matrix.shape[1]))[0]
 
     def _plans(
-        self, matrix: ChunkedMatrix, settings: dict[str, Any]
+        self, matrix: ChunkedMatrix, request: FactorRequest
     ) -> tuple[Plan, Plan, Plan | None]:
         """(the whole plan, that of the factors without holes, that of EM or None)."""
         if self.missing != "em":
-            plan = plan_factors(matrix, settings)
+            plan = plan_factors(matrix, request)
             return plan, plan, None
         possible = matrix.dtype.kind == "f" or matrix.missing_value is not None
-        first = plan_factors(matrix, settings | {"missing": "mean" if possible else "raise"})
+        first = plan_factors(matrix, replace(request, missing="mean" if possible else "raise"))
         if not possible:
             return first, first, None
         k, most = int(self.n_components), int(self.max_passes)
         steps = em_plan(matrix, k, most, self.memory_limit, scaled=True)
         return joined_plan(first, steps, "FactorAnalysis"), first, steps
-
-    def _settings(self, p: int) -> dict[str, Any]:
-        """The parameters; refuse those that no data of p features can meet."""
-        settings = self.get_params()
-        check_ddof(self.ddof)
-        check_factors(settings, p)
-        if self.missing not in ("raise", "mean", "em"):
-            raise InvalidInputError(f"missing={self.missing!r}; expected 'raise', 'mean' or 'em'")
-        if self.rotation is not None and self.rotation not in METHODS:
-            raise InvalidInputError(
-                f"rotation={self.rotation!r}; expected None or one of {METHODS}"
-            )
-        most = self.max_passes
-        if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 3:
-            raise InvalidInputError(f"max_passes={most!r}; expected 3 or more")
-        if not 0.0 <= self.rotation_tol < 1.0:
-            raise InvalidInputError(f"rotation_tol={self.rotation_tol!r}; expected 0 or a share")
-        if self.scores not in SCORES:
-            raise InvalidInputError(f"scores={self.scores!r}; expected one of {SCORES}")
-        return settings
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.
@@ -173,10 +153,11 @@ class FactorAnalysis(LatentModel):
         Warns (HeywoodWarning) of uniquenesses at their bound.
         """
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
-        settings = self._settings(matrix.shape[1])
-        weights = resolve_given({}, matrix, sample_weight).sample_weight
-        freedom(matrix.shape[0] if weights is None else float(weights.sum()), settings)
-        whole, plan, steps = self._plans(matrix, settings)
+        request = FactorRequest.of(self, matrix.shape[1])
+        weights = sample_weights(sample_weight, matrix)
+        total = float(matrix.shape[0]) if weights is None else float(weights.sum())
+        degrees_of_freedom(total, self.ddof)
+        whole, plan, steps = self._plans(matrix, request)
         client = find_client(self.scheduler)
         whole.check_machine()
         if client is not None:
@@ -184,7 +165,7 @@ class FactorAnalysis(LatentModel):
         execution = self._execution(plan)
         execution.checkpoint, execution.n_passes = self.checkpoint, whole.n_passes
         self.n_features_in_ = matrix.shape[1]
-        how = settings if steps is None else settings | {"missing": "mean"}
+        how = request if steps is None else replace(request, missing="mean")
         found = fit_factors(plan, matrix, how, execution, weights)
         holes = found.partly_missing
         if steps is not None and self._has_holes(matrix, holes, weights, execution.costs):
@@ -192,13 +173,13 @@ class FactorAnalysis(LatentModel):
             again.checkpoint, again.n_passes = self.checkpoint, whole.n_passes
             again.costs, again.checkpoints = execution.costs, execution.checkpoints
             again.memory = execution.memory
-            found = fit_around_holes(steps, matrix, found, settings, again, weights)
+            found = fit_around_holes(steps, matrix, found, request, again, weights)
         execution.finished()
         warn_of_excess(whole, execution.memory)
         self.plan_, self.cost_, self.dim_ = whole, execution.costs, dim
         self.result_ = factor_result(
             found,
-            settings,
+            request,
             matrix.labels,
             matrix.shape[0],
             plan=whole.to_dict(),
@@ -214,28 +195,28 @@ class FactorAnalysis(LatentModel):
         n_samples: int | None = None,
         mean: Any = None,
         names: Any = None,
-        **settings: Any,
+        **parameters: Any,
     ) -> FactorAnalysis:
         """A fitted factor analysis from a covariance or correlation matrix alone.
 
         S : (p, p) symmetric.  n_samples : rows behind it, if known; without it there is no test
         and no likelihood.  mean : (p,) or None (0).  names : of the features.
-        settings : parameters of the estimator, such as n_components=2, rotation="varimax".
+        parameters : of the estimator, such as n_components=2, rotation="varimax".
         """
-        model = cls(**settings)
+        model = cls(**parameters)
         matrix, center, names = checked_covariance(S, mean, names)
-        chosen = model._settings(len(matrix))
+        request = FactorRequest.of(model, len(matrix))
         weight = float("nan") if n_samples is None else float(n_samples)
         if n_samples is not None:
-            freedom(weight, chosen)
+            degrees_of_freedom(weight, model.ddof)
         variance = np.diagonal(matrix)
         if variance.min() < 0 or np.linalg.eigvalsh(matrix)[0] < -1e-8 * variance.sum():
             raise InvalidInputError("S has a negative eigenvalue; expected a covariance matrix")
         found = fit_covariance(
-            matrix, center, weight, chosen, np.flatnonzero(variance > 0), np.zeros(0, np.int64)
+            matrix, center, weight, request, np.flatnonzero(variance > 0), np.zeros(0, np.int64)
         )
         labels = Labels.plain((0, len(matrix)), None if names is None else list(names))
-        attach(model, factor_result(found, chosen, labels, n_samples or 0))
+        attach(model, factor_result(found, request, labels, n_samples or 0))
         return model
 
     # -- what was found -------------------------------------------------------------------------

@@ -10,10 +10,12 @@ import numpy as np
 import scipy.linalg
 import scipy.special
 
-from streampca.errors import AccuracyWarning, HeywoodWarning, InvalidInputError, shorten
+from streampca.errors import AccuracyWarning, HeywoodWarning, shorten
 from streampca.kernels import Array
 from streampca.matrix import Labels
+from streampca.models.assemble import OF_THIS_PROCESS
 from streampca.models.latent.em import EmResult
+from streampca.models.latent.factor_request import FactorRequest
 from streampca.models.latent.factor_result import FactorDecomposition, degrees_of_freedom
 from streampca.passes import single_threaded_blas
 from streampca.solvers import (
@@ -53,24 +55,11 @@ class FactorFit:
         return self.live[:0] if self.missing is None else self.live[self.missing[self.live] > 0]
 
 
-def check_factors(settings: dict[str, Any], p: int) -> None:
-    """Refuse what no data of p features can meet."""
-    k, lower = settings["n_components"], settings["min_uniqueness"]
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= p:
-        raise InvalidInputError(
-            f"n_components={k!r}; expected a number of factors between 1 and n_features={p}"
-        )
-    if isinstance(lower, bool) or not isinstance(lower, (int, float)) or not 0 < lower < 1:
-        raise InvalidInputError(
-            f"min_uniqueness={lower!r}; expected a share of variance between 0 and 1, as 0.005"
-        )
-
-
 def fit_covariance(
     covariance: Array,
     mean: Array,
     weight: float,
-    settings: dict[str, Any],
+    request: FactorRequest,
     live: Array,
     dropped: Array,
 ) -> FactorFit:
@@ -89,12 +78,12 @@ def fit_covariance(
     correlation /= deviation[live][:, None] * deviation[live][None, :]
     correlation += np.tril(correlation, -1).T
     np.fill_diagonal(correlation, 1.0)
-    k = min(settings["n_components"], len(live))
+    k = min(request.n_components, len(live))
     with single_threaded_blas():
-        solution = maximum_likelihood(correlation, k, settings["min_uniqueness"])
+        solution = maximum_likelihood(correlation, k, request.min_uniqueness)
         logdet = _log_determinant(correlation)
         model = FactorModel(solution.loadings, solution.uniquenesses)
-        correlation *= (weight - settings["ddof"]) / weight
+        correlation *= (weight - request.ddof) / weight
         likelihood = model.mean_log_likelihood(correlation)
     return FactorFit(solution, live, mean, deviation, weight, logdet, likelihood, dropped)
 
@@ -151,21 +140,21 @@ def _log_determinant(correlation: Array) -> float:
 
 
 def factor_result(
-    fit: FactorFit, settings: dict[str, Any], labels: Labels, n_samples: int, **more: Any
+    fit: FactorFit, request: FactorRequest, labels: Labels, n_samples: int, **more: Any
 ) -> FactorDecomposition:
     """The frozen result: rotated, ordered, tested, its user warned.
 
     more : further fields of the result, such as the plan and where the data came from.
     """
     p, live, solution = len(fit.mean), fit.live, fit.solution
-    k = settings["n_components"]
+    k = request.n_components
     plain, uniquenesses = np.zeros((p, k)), np.zeros(p)
     plain[live, : solution.loadings.shape[1]] = solution.loadings
     uniquenesses[live] = solution.uniquenesses
-    full, rotation, correlations = _rotated(plain, settings)
+    full, rotation, correlations = _rotated(plain, request)
     lengths = np.linalg.norm(full, axis=0)
     unit = np.divide(full, lengths, out=np.zeros_like(full), where=lengths > 0)
-    at_bound = solution.uniquenesses <= settings["min_uniqueness"] * (1.0 + 1e-9)
+    at_bound = solution.uniquenesses <= request.min_uniqueness * (1.0 + 1e-9)
     discrepancy = solution.discrepancy - fit.log_determinant - len(live)
     freedom = degrees_of_freedom(len(live), k)
     jacobian = float(np.sum(np.log(fit.deviation[live])))
@@ -177,7 +166,7 @@ def factor_result(
         total_variance=float(len(live)),
         mean=fit.mean,
         n_samples=n_samples,
-        ddof=settings["ddof"],
+        ddof=request.ddof,
         rank=k,
         components=np.ascontiguousarray(unit.T),
         scale=fit.deviation,
@@ -185,7 +174,7 @@ def factor_result(
         constant=np.setdiff1d(np.arange(p), np.union1d(live, fit.dropped)),
         missing=fit.missing,
         labels=labels,
-        settings={n: v for n, v in settings.items() if n not in ("scheduler", "progress")},
+        settings={n: v for n, v in request.parameters.items() if n not in OF_THIS_PROCESS},
         weight=fit.weight if n_samples else float("nan"),
         feature_variance=fit.deviation**2,
         log_likelihood=likelihood,
@@ -194,7 +183,7 @@ def factor_result(
         correlations=correlations,
         heywood=live[at_bound],
         trace=fit.trace,
-        lower=settings["min_uniqueness"],
+        lower=request.min_uniqueness,
         discrepancy=discrepancy,
         statistic=statistic,
         freedom=freedom,
@@ -205,20 +194,24 @@ def factor_result(
         gain=fit.gain,
         **more,
     )
-    _warn(result, settings)
+    _warn(result, request)
     return result
 
 
-def _rotated(loadings: Array, settings: dict[str, Any]) -> tuple[Array, Array, Array]:
+def _rotated(loadings: Array, request: FactorRequest) -> tuple[Array, Array, Array]:
     """(loadings, rotation, correlations of the factors), ordered by squared lengths, with the
     sign rule of all components."""
     turn = np.eye(loadings.shape[1])
     used = np.flatnonzero(np.any(loadings != 0.0, axis=0))
-    if settings["rotation"] is not None and len(used):
-        names = {"normalize": "normalize", "power": "power", "growth": "rotation_tol"}
-        chosen = {name: settings[ours] for name, ours in names.items()}
+    if request.rotation is not None and len(used):
         with single_threaded_blas():
-            found = rotate_loadings(loadings[:, used], settings["rotation"], **chosen)
+            found = rotate_loadings(
+                loadings[:, used],
+                request.rotation,
+                normalize=request.normalize,
+                power=request.power,
+                growth=request.rotation_tol,
+            )
         turn[np.ix_(used, used)] = found.matrix
         if not found.converged:
             warnings.warn(
@@ -231,7 +224,7 @@ def _rotated(loadings: Array, settings: dict[str, Any]) -> tuple[Array, Array, A
     order = np.argsort(-np.sum(made**2, axis=0), kind="stable")
     turn = turn[:, order] * signs_of_components(made[:, order])
     inverse = np.linalg.inv(turn)
-    oblique = settings["rotation"] == "promax"
+    oblique = request.rotation == "promax"
     return loadings @ turn, turn, inverse @ inverse.T if oblique else np.eye(len(turn))
 
 
@@ -248,7 +241,7 @@ def _test(discrepancy: float, weight: float, p: int, k: int) -> tuple[float, flo
     return statistic, float(scipy.special.chdtrc(freedom, statistic))
 
 
-def _warn(result: FactorDecomposition, settings: dict[str, Any]) -> None:
+def _warn(result: FactorDecomposition, request: FactorRequest) -> None:
     names, at_bound = result.labels.features, result.heywood
     if len(at_bound):
         shown = shorten(names.names(at_bound[:4].tolist()), len(at_bound))
@@ -267,12 +260,12 @@ def _warn(result: FactorDecomposition, settings: dict[str, Any]) -> None:
             AccuracyWarning,
             stacklevel=4,
         )
-    if not result.converged and settings["missing"] != "em":  # EM says it itself
-        left = f"{result.gain:.1e} (tol={settings['tol']:g})" if len(result.trace) else "little"
+    if not result.converged and request.missing != "em":  # EM says it itself
+        left = f"{result.gain:.1e} (tol={request.tol:g})" if len(result.trace) else "little"
         warnings.warn(
             f"the factors are not certain: the likelihood equations are solved to "
             f"{result.gradient:.1e} after {result.steps} steps, and the log-likelihood may gain "
-            f"{left}; max_passes={settings['max_passes']} or rounding ended the iteration",
+            f"{left}; max_passes={request.max_passes} or rounding ended the iteration",
             AccuracyWarning,
             stacklevel=4,
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, constant_columns
-from streampca.models.fitted import Resolution, freedom
+from streampca.models.fitted import Resolution
 from streampca.models.latent.em import run_em
 from streampca.models.latent.factor_fit import (
     FactorFit,
@@ -18,15 +18,17 @@ from streampca.models.latent.factor_fit import (
     fit_covariance,
 )
 from streampca.models.latent.factor_plan import scatter_of
+from streampca.models.latent.factor_request import FactorRequest
 from streampca.models.latent.factor_streamed import fit_streamed
 from streampca.models.pca.solve import stats_of_sums
+from streampca.models.request import degrees_of_freedom
 from streampca.passes import Execution, PassResult, Plan, run
 
 
 def fit_factors(
     plan: Plan,
     matrix: ChunkedMatrix,
-    settings: dict[str, Any],
+    request: FactorRequest,
     execution: Execution,
     weights: Array | None,
 ) -> FactorFit:
@@ -43,16 +45,16 @@ def fit_factors(
 
     if plan.solver == "streamed":
         total = float(matrix.shape[0]) if weights is None else float(weights.sum())
-        return fit_streamed(plan, matrix, settings, step, total)
-    sums = step("scatter", accumulators={"scatter": scatter_of(settings)})["scatter"]
+        return fit_streamed(plan, matrix, request, step, total)
+    sums = step("scatter", accumulators={"scatter": scatter_of(request)})["scatter"]
     stats = stats_of_sums(sums)
     dropped = np.flatnonzero(sums.missing >= sums.count)
     still = constant_columns(stats, Resolution.of(matrix.dtype).eps)
     live = np.setdiff1d(np.flatnonzero(~still), dropped)
-    divisor = freedom(sums.weight, settings)
+    divisor = degrees_of_freedom(sums.weight, request.ddof)
     lower = sums.lower()
     lower /= divisor
-    found = fit_covariance(lower, np.array(sums.mean), sums.weight, settings, live, dropped)
+    found = fit_covariance(lower, np.array(sums.mean), sums.weight, request, live, dropped)
     found.missing = np.asarray(sums.missing)
     return found
 
@@ -61,7 +63,7 @@ def fit_around_holes(
     plan: Plan,
     matrix: ChunkedMatrix,
     start: FactorFit,
-    settings: dict[str, Any],
+    request: FactorRequest,
     execution: Execution,
     weights: Array | None,
 ) -> FactorFit:
@@ -69,7 +71,7 @@ def fit_around_holes(
 
     plan : of the steps alone.  Warns (AccuracyWarning) where it has not converged.
     """
-    lower = settings["min_uniqueness"]
+    lower = request.min_uniqueness
     found = run_em(
         plan,
         matrix,
@@ -77,7 +79,7 @@ def fit_around_holes(
         scale=start.deviation,
         shared=False,
         lower=lower,
-        tol=settings["tol"],
+        tol=request.tol,
         execution=execution,
         weights=weights,
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from streampca.accumulators import MeanImputedScatter, Scatter, SubspaceStep
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
+from streampca.models.latent.factor_request import FactorRequest
 from streampca.models.latent.factor_streamed import BLOCKS, looking
 from streampca.models.pca.krylov_plan import PIECES_NBYTES, stored_entries
 from streampca.passes import Candidate, Plan, Rates, make_plan, pass_spec
@@ -18,47 +18,47 @@ LIKELY = 4  # products that are usually enough
 PATIENCE = 10.0  # seconds: a faster streamed solver must save more, for it cannot test k
 
 
-def plan_factors(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Plan:
+def plan_factors(matrix: ChunkedMatrix, request: FactorRequest) -> Plan:
     """The plan of a factor analysis with these settings (the estimator's parameters).
 
     Raises InvalidInputError for a solver that does not suit, MemoryLimitError where none fits.
     """
-    solver = settings["solver"]
+    solver = request.solver
     if solver not in SOLVERS:
         raise InvalidInputError(f"solver={solver!r}; expected one of {SOLVERS}")
     families = {"scatter": _scatter, "streamed": _streamed}
     wanted = ("scatter", "streamed") if solver == "auto" else (solver,)
     rates = Rates.of(None)
-    candidates = [families[name](matrix, settings) for name in wanted]
+    candidates = [families[name](matrix, request) for name in wanted]
     candidates = [replace(one, seconds=rates.seconds(matrix, one)) for one in candidates]
     candidates.sort(key=lambda one: one.seconds + PATIENCE * (one.solver == "streamed"))
-    return make_plan(matrix, "FactorAnalysis", candidates, settings["memory_limit"])
+    return make_plan(matrix, "FactorAnalysis", candidates, request.memory_limit)
 
 
-def scatter_of(settings: dict[str, Any]) -> Scatter | MeanImputedScatter:
+def scatter_of(request: FactorRequest) -> Scatter | MeanImputedScatter:
     """The empty accumulator of these settings."""
-    return MeanImputedScatter() if settings["missing"] == "mean" else Scatter()
+    return MeanImputedScatter() if request.missing == "mean" else Scatter()
 
 
-def _scatter(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
+def _scatter(matrix: ChunkedMatrix, request: FactorRequest) -> Candidate:
     n, p = matrix.shape
-    times = 4.0 if settings["missing"] == "mean" else 1.0
-    spec = pass_spec("scatter", matrix, 0, [scatter_of(settings)], flops=times * n * p * p)
+    times = 4.0 if request.missing == "mean" else 1.0
+    spec = pass_spec("scatter", matrix, 0, [scatter_of(request)], flops=times * n * p * p)
     solve = {  # two points of the search with their vectors, two Hessians, work
         "scatter": spec.total_nbytes,
         "points and Hessians of the search": 9 * p * p * 8,
     }
-    flops = 8.0 * (9.0 + 2.0 * settings["n_components"] + 4.0) * p**3
+    flops = 8.0 * (9.0 + 2.0 * request.n_components + 4.0) * p**3
     reason = "one pass; p x p correlations, then Newton steps to the largest likelihood"
     return Candidate("scatter", reason, (spec,), solve, flops)
 
 
-def _streamed(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
+def _streamed(matrix: ChunkedMatrix, request: FactorRequest) -> Candidate:
     p = matrix.shape[1]
-    k = int(settings["n_components"])
+    k = int(request.n_components)
     width = min(p, k + OVER)
-    most = int(settings["max_passes"]) - 1
-    sums = list(looking(matrix, settings, width).values())
+    most = int(request.max_passes) - 1
+    sums = list(looking(matrix, request, width).values())
     step = SubspaceStep(streamed=0, width=width)
     held = width + (BLOCKS + 1) * k
     cells = float(stored_entries(matrix, 0))
@@ -82,7 +82,7 @@ def _streamed(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
         solve["points and Hessians of the search"] = 9 * p * p * 8
     reason = (
         f"1 look, and at most {most} reads with the products of {k} vectors each; stops when the "
-        f"log-likelihood has at most tol={settings['tol']:g} to gain; no test that k is enough"
+        f"log-likelihood has at most tol={request.tol:g} to gain; no test that k is enough"
     )
     work = 12.0 * p * held * k * 100 * LIKELY
     sizes = {"width": width}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize, constant_columns
 from streampca.models.fitted import Resolution, Runner
 from streampca.models.latent.factor_fit import FactorFit
+from streampca.models.latent.factor_request import FactorRequest
 from streampca.models.pca.krylov_plan import RANDOM, space_dtype
 from streampca.passes import Plan, single_threaded_blas
 from streampca.solvers import (
@@ -28,34 +28,34 @@ BLOCKS = 8  # of the basis that are kept, beside the first
 SLOWEST = 0.9  # rate at which promises fall, for what is left to gain
 
 
-def looking(matrix: ChunkedMatrix, settings: dict[str, Any], width: int) -> dict[str, Accumulator]:
+def looking(matrix: ChunkedMatrix, request: FactorRequest, width: int) -> dict[str, Accumulator]:
     """The empty accumulators of the first pass."""
     found: dict[str, Accumulator] = {"columns": Moments()}
     if not matrix.sparse:  # sparse blocks are not expanded to look: random vectors begin
         found["start"] = LeadingDirections(
             streamed=0,
-            standardize=Standardize(scale="std", ddof=settings["ddof"]),
+            standardize=Standardize(scale="std", ddof=request.ddof),
             width=max(1, width - RANDOM),
-            missing=settings["missing"],
+            missing=request.missing,
         )
     return found
 
 
 def fit_streamed(
-    plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner, weight: float
+    plan: Plan, matrix: ChunkedMatrix, request: FactorRequest, step: Runner, weight: float
 ) -> FactorFit:
     """Look at the matrix once, then read it until nothing is left to gain.
 
     step : runs a pass of the plan by its name.  weight : of all samples.
     """
-    done = step("look", accumulators=looking(matrix, settings, plan.sizes["width"]))
+    done = step("look", accumulators=looking(matrix, request, plan.sizes["width"]))
     stats = done["columns"].columns()
-    if settings["missing"] == "raise":
+    if request.missing == "raise":
         refuse_partly_missing(stats.missing, matrix.shape[0])
     dropped = np.flatnonzero(stats.count == 0)
     still = constant_columns(stats, Resolution.of(matrix.dtype).eps)
     live = np.setdiff1d(np.flatnonzero(~still), dropped)
-    freedom = weight - settings["ddof"]
+    freedom = weight - request.ddof
     deviation = np.zeros(len(stats.m2))
     deviation[live] = np.sqrt(stats.m2[live] / freedom)
     mean = np.array(stats.mean)
@@ -64,13 +64,13 @@ def fit_streamed(
         return FactorFit(nothing, live, mean, deviation, weight, 0.0, 0.0, dropped)
     start = None if matrix.sparse else done["start"].directions()
     reader = _Reader(matrix, step, live, stats.mean, deviation, freedom)
-    surrogate = FactorSurrogate(len(live), settings["min_uniqueness"])
+    surrogate = FactorSurrogate(len(live), request.min_uniqueness)
     with single_threaded_blas():
         block = reader.first_block(start, min(plan.sizes["width"], len(live)))
-        best, trace, gain = _climbed(surrogate, reader, block, settings, plan, weight)
+        best, trace, gain = _climbed(surrogate, reader, block, request, plan, weight)
     steps, share = reader.passes, freedom / weight
-    converged = gain <= settings["tol"]
-    solution = solution_of(best, settings["min_uniqueness"], steps, converged)
+    converged = gain <= request.tol
+    solution = solution_of(best, request.min_uniqueness, steps, converged)
     row = best.log_determinant + share * best.trace
     likelihood = -0.5 * (len(live) * LOG_2_PI + row)
     fit = FactorFit(solution, live, mean, deviation, weight, float("nan"), likelihood, dropped)
@@ -118,7 +118,7 @@ def _climbed(
     surrogate: FactorSurrogate,
     reader: _Reader,
     block: Array,
-    settings: dict[str, Any],
+    request: FactorRequest,
     plan: Plan,
     weight: float,
 ) -> tuple[FactorPoint, list[float], float]:
@@ -129,8 +129,8 @@ def _climbed(
     the best parameters known, so that an optimum that promised too much costs a pass, and no more.
     Where the basis has come to span everything, S is known, and its own maximum is taken.
     """
-    k = min(settings["n_components"], len(reader.live))
-    tol = 2.0 * settings["tol"] / weight  # of the discrepancy
+    k = min(request.n_components, len(reader.live))
+    tol = 2.0 * request.tol / weight  # of the discrepancy
     surrogate.add(*reader.product(block))
     best, trace, gains, share = None, [], [], reader.freedom / weight
     promised, _ = surrogate.climb(surrogate.point(*surrogate.start(k), exact=False), tol)
@@ -145,7 +145,7 @@ def _climbed(
         trace.append(best.log_determinant + share * best.trace)
         promised, better = surrogate.climb(best, tol)
         gains.append(0.5 * weight * better)
-        if _left_to_gain(gains) <= settings["tol"] or not fresh.shape[1]:
+        if _left_to_gain(gains) <= request.tol or not fresh.shape[1]:
             return best, trace, _left_to_gain(gains)
     if surrogate.complete:
         best, certain = surrogate.maximum(promised)

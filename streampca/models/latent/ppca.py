@@ -12,7 +12,6 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import provenance
-from streampca.models.given import resolve_given
 from streampca.models.latent.em import em_plan, joined_plan
 from streampca.models.latent.latent import LatentModel
 from streampca.models.latent.ppca_fit import (
@@ -29,6 +28,7 @@ from streampca.models.latent.ppca_result import (
     mean_log_likelihood,
 )
 from streampca.models.pca.pca import PCA
+from streampca.models.side_data import sample_weights
 from streampca.passes import MemoryUse, PassCost, Plan, warn_of_excess
 from streampca.solvers import known_count
 from streampca.sources import as_matrix, counted
@@ -162,7 +162,7 @@ class PPCA(LatentModel):
         memory = MemoryUse.begun()
         base = self._pca(matrix).fit(matrix, sample_weight=sample_weight)
         start, costs = base.result_, list(base.cost_)
-        weights = resolve_given({}, matrix, sample_weight).sample_weight
+        weights = sample_weights(sample_weight, matrix)
         iterates = self._iterates(matrix)
         if iterates and self._has_holes(matrix, partly_missing(start), weights, costs):
             em = self._em_plan(matrix)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from streampca.matrix import ChunkedMatrix
-from streampca.models.given import Given, given
+from streampca.models.request import Request
 from streampca.passes import PassCost, PassPlan, PassResult
 from streampca.store import MemorySink
-
-FREE = ("n_components", "tol", "max_passes", "iterated_power", "components", "whiten", "scheduler",
-        "progress", "checkpoint", "memory_limit", "rates", "warm_start", "random_state",
-        "given", "iterate", "may_go_over")  # fmt: skip
 
 
 class Carried:
@@ -24,7 +20,7 @@ class Carried:
 
     A first pass depends on the matrix and not on how many components are asked: fitting again
     with another ``n_components`` then reads nothing (but for loadings that are computed from the
-    new vectors). Only for the matrix, its content as far as its stamp tells, weights and settings
+    new vectors). Only for the matrix, its content as far as its stamp tells, weights and request
     of the fit that left it.
     """
 
@@ -33,13 +29,12 @@ class Carried:
         self._passes: dict[str, tuple[PassResult, dict[str, Any]]] = {}
         self.iteration: Any = None  # what the iterative solver left
 
-    def turn_to(self, matrix: ChunkedMatrix, settings: Mapping[str, Any]) -> None:
-        """Forget everything that was left by another matrix or by other settings."""
-        stable = {name: repr(value) for name, value in settings.items() if name not in FREE}
-        digest = hashlib.sha256(json.dumps(stable, sort_keys=True).encode())
+    def turn_to(self, matrix: ChunkedMatrix, request: Request) -> None:
+        """Forget everything that was left by another matrix or by another request."""
+        taken = (request.svd_solver, request.standardize, request.missing, matrix.missing_value)
+        digest = hashlib.sha256(repr(taken).encode())
         digest.update(matrix.content_stamp().encode())
-        beside: Given = given(settings)
-        for array in vars(beside).values():
+        for array in vars(request.side).values():
             if isinstance(array, np.ndarray):
                 digest.update(np.ascontiguousarray(array).tobytes())
         if digest.hexdigest() != self._of:

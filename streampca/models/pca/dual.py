@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,12 +16,11 @@ from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.models.fitted import (
     Fitted,
     count_components,
-    freedom,
     refuse_no_variant,
     solve_symmetric,
 )
-from streampca.models.given import given
 from streampca.models.pca.feature_summary import FeatureSummary
+from streampca.models.request import Request
 from streampca.passes import single_threaded_blas
 from streampca.solvers import (
     Spectrum,
@@ -70,7 +68,7 @@ class Dual:
 def solve_dual(
     lower: Array,
     z_probe: Array,
-    settings: dict[str, Any],
+    request: Request,
     matrix: ChunkedMatrix,
     used: int,
     probed: Array,
@@ -80,17 +78,17 @@ def solve_dual(
     used : features that vary; with none there is one component, of 0.
     """
     n = len(lower)
-    refuse_no_variant(settings, used, matrix.shape[1])
-    limit = min(n, max(used, 1) if settings["center"] else matrix.shape[1])
+    refuse_no_variant(request, used, matrix.shape[1])
+    limit = min(n, max(used, 1) if request.center else matrix.shape[1])
     with single_threaded_blas():
-        spectrum, values, everything = solve_symmetric(lower, settings, limit)
+        spectrum, values, everything = solve_symmetric(lower, request, limit)
         residual = residual_norms(lower, spectrum)
     work, floor = work_dtype(matrix.dtype), solver_floor(spectrum.values, n)
     rounding = norm_estimate(spectrum.vectors.T @ probed)
     level = rank_floor(work, spectrum, min(matrix.shape[1], SUMMED), rounding)
     rank = numerical_rank(values, n, floor + level)
-    count = n - given(settings).rank
-    k, gap = count_components(settings, values, spectrum, count, limit, rank)
+    count = n - request.side.rank
+    k, gap = count_components(request, values, spectrum, count, limit, rank)
     rounding = rounding + entry_rounding(work) * spectrum.values
     orientation = signs(spectrum.vectors[:, :k].T @ z_probe)
     return Dual(spectrum, values, everything, residual, k, gap, rank, orientation, floor, rounding)
@@ -121,14 +119,14 @@ def dual_fitted(
     dual: Dual,
     summary: FeatureSummary,
     matrix: ChunkedMatrix,
-    settings: dict[str, Any],
+    request: Request,
     passes: int,
 ) -> Fitted:
     """What the solver hands on, without components."""
-    beside = given(settings)
+    beside = request.side
     weight = beside.count(matrix.shape[0])
     kept = dual.spectrum.head(dual.k)
-    divisor = freedom(weight, settings)
+    divisor = request.divisor(weight)
     certificate = certify(
         dual.residual[: dual.k],
         kept,
@@ -138,7 +136,7 @@ def dual_fitted(
         dual.rank,
         dual.rounding[: dual.k],
     )
-    if settings["components"]:
+    if request.components:
         certificate = of_products(certificate, kept, work_dtype(matrix.dtype))
     return Fitted(
         kept,

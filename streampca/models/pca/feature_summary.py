@@ -13,9 +13,9 @@ import numpy as np
 
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import Block, ChunkedMatrix, Scaling, Standardize
-from streampca.models.fitted import Resolution, standardization
-from streampca.models.given import given
+from streampca.models.fitted import Resolution
 from streampca.models.pca.stored_columns import StoredColumn, places_of
+from streampca.models.request import Request
 from streampca.store import ColumnsSink
 
 DROPPED, CONSTANT, FILTERED = 1, 2, 3  # codes of "left_out"; 0 = used
@@ -44,11 +44,11 @@ class FeatureSummary:
 
     @classmethod
     def of_stats(
-        cls, stats: ColumnStats, matrix: ChunkedMatrix, settings: dict[str, Any], divisor: float
+        cls, stats: ColumnStats, matrix: ChunkedMatrix, request: Request, divisor: float
     ) -> FeatureSummary:
         """From the statistics of all columns.  divisor : of the sums of squares."""
         eps = Resolution.of(matrix.dtype).eps
-        scaling = standardization(settings).resolve(stats, eps, given(settings).weights)
+        scaling = request.standardize.resolve(stats, eps, request.side.weights)
         codes = left_out_codes(stats, scaling)
         return cls(
             scaling.center,
@@ -108,14 +108,14 @@ class FeatureStatistics:
     def of(
         cls,
         matrix: ChunkedMatrix,
-        settings: dict[str, Any],
+        request: Request,
         divisor: float,
         rows: Array | None = None,
     ) -> FeatureStatistics:
-        """For these settings."""
-        weighted = given(settings).weights is not None
+        """For this request."""
+        weighted = request.side.weights is not None
         eps = Resolution.of(matrix.dtype).eps
-        return cls(standardization(settings), eps, divisor, weighted, rows)
+        return cls(request.standardize, eps, divisor, weighted, rows)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -146,9 +146,9 @@ class FeatureStatistics:
         return np.stack([np.asarray(found[name], np.float64) for name in self.names], axis=1)
 
 
-def statistics_nbytes(matrix: ChunkedMatrix, settings: dict[str, Any]) -> int:
+def statistics_nbytes(matrix: ChunkedMatrix, request: Request) -> int:
     """Of all features in memory: the rows of the map, and the missing cells as integers."""
-    names = FeatureStatistics.of(matrix, settings, 1.0).names
+    names = FeatureStatistics.of(matrix, request, 1.0).names
     return 8 * (len(names) + 1) * matrix.shape[1]
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from streampca.accumulators import MeanImputedScatter, RFactor, Scatter
 from streampca.matrix import ChunkedMatrix
 from streampca.models.fitted import Cohort, Fitted, Resolution, Runner
-from streampca.models.given import given
 from streampca.models.pca.carried import Carried
 from streampca.models.pca.dual import count_missing
 from streampca.models.pca.gram import gram_by_features
@@ -21,6 +20,7 @@ from streampca.models.pca.panels import gram_by_panels
 from streampca.models.pca.removal import beside_design, factor_without, scatter_without
 from streampca.models.pca.sketch import sketch
 from streampca.models.pca.solve import solve_accumulator
+from streampca.models.request import Request
 from streampca.passes import Execution, PassResult, Plan, run
 from streampca.store import MemorySink
 
@@ -28,7 +28,7 @@ from streampca.store import MemorySink
 def fit_pca(
     plan: Plan,
     matrix: ChunkedMatrix,
-    settings: dict[str, Any],
+    request: Request,
     execution: Execution,
     cohort: Cohort | None = None,
     carried: Carried | None = None,
@@ -40,25 +40,25 @@ def fit_pca(
     carried : what an earlier fit of the same matrix left, and this one leaves.
     """
     execution.n_passes = plan.n_passes
-    fitted = _run(plan, matrix, settings, execution, cohort, carried)
+    fitted = _run(plan, matrix, request, execution, cohort, carried)
     if fitted.uncertain and plan.then is not None:
         execution.first_pass = len(execution.costs)
         execution.n_passes = execution.first_pass + plan.then.n_passes
         execution.plan = plan.then
-        return _run(plan.then, matrix, settings, execution, cohort, carried)
+        return _run(plan.then, matrix, request, execution, cohort, carried)
     return fitted
 
 
 def _run(
     plan: Plan,
     matrix: ChunkedMatrix,
-    settings: dict[str, Any],
+    request: Request,
     execution: Execution,
     cohort: Cohort | None,
     carried: Carried | None,
 ) -> Fitted:
     """The passes of one solver, and what is made of them."""
-    beside = given(settings)
+    beside = request.side
     if plan.solver == "gram" and beside.basis is not None:
         matrix = matrix.without(beside.basis)
 
@@ -78,7 +78,7 @@ def _run(
         return cast(PassResult, carried.recall(one, once, more))
 
     if plan.solver == "gram":
-        return gram_by_features(plan, matrix, settings, step, cohort)
+        return gram_by_features(plan, matrix, request, step, cohort)
     solvers: dict[str, Callable[..., Fitted]] = {
         "scatter": _by_scatter,
         "tsqr": _by_tsqr,
@@ -86,40 +86,38 @@ def _run(
         "krylov": partial(krylov, carried=carried),
         "sketch": sketch,
     }
-    fitted = solvers[plan.solver](plan, matrix, settings, step)
+    fitted = solvers[plan.solver](plan, matrix, request, step)
     execution.finished()
     return fitted
 
 
-def _by_scatter(
-    plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner
-) -> Fitted:
-    accumulator: Any = Scatter(center=settings["center"])
+def _by_scatter(plan: Plan, matrix: ChunkedMatrix, request: Request, step: Runner) -> Fitted:
+    accumulator: Any = Scatter(center=request.center)
     more: dict[str, Any] = {}
     counts = MemorySink(matrix.shape[0], 1, np.int64)
-    if settings["missing"] == "mean":
+    if request.missing == "mean":
         accumulator = MeanImputedScatter()
         more = {"maps": {"missing": count_missing}, "sinks": {"missing": counts}}
     resolution, removed = Resolution.of(matrix.dtype), None
-    if (basis := given(settings).basis) is not None:
+    if (basis := request.side.basis) is not None:
         more["matrix"] = beside_design(matrix, basis)
     done = step("scatter", accumulators={"scatter": accumulator}, **more)["scatter"]
     if basis is not None:
         done, removed = scatter_without(done, basis.shape[1])
         resolution = replace(resolution, work=np.dtype(np.float64))
-    fitted = solve_accumulator(done, settings, resolution, min(matrix.shape), removed)
-    if settings["missing"] == "mean":
+    fitted = solve_accumulator(done, request, resolution, min(matrix.shape), removed)
+    if request.missing == "mean":
         fitted.missing_by_sample = counts.values[:, 0]
     return fitted
 
 
-def _by_tsqr(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
-    accumulators, removed = {"r": RFactor(center=settings["center"])}, None
+def _by_tsqr(plan: Plan, matrix: ChunkedMatrix, request: Request, step: Runner) -> Fitted:
+    accumulators, removed = {"r": RFactor(center=request.center)}, None
     resolution, limit = Resolution.of(matrix.dtype), min(matrix.shape)
-    if (basis := given(settings).basis) is None:
+    if (basis := request.side.basis) is None:
         done = step("tsqr", accumulators=accumulators)["r"]
     else:
         joint = beside_design(matrix, basis)
         done = step("tsqr", matrix=joint, accumulators=accumulators)["r"]
         done, removed = factor_without(done, basis.shape[1])
-    return solve_accumulator(done, settings, resolution, limit, removed)
+    return solve_accumulator(done, request, resolution, limit, removed)

@@ -9,12 +9,12 @@ import numpy as np
 from streampca.accumulators import Accumulator, Gram, RowMissing
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize, found
-from streampca.models.fitted import Cohort, Fitted, Runner, freedom, standardization
-from streampca.models.given import given
+from streampca.models.fitted import Cohort, Fitted, Runner
 from streampca.models.pca.dual import Dual, RowsSink, dual_fitted, remove_mean, solve_dual
 from streampca.models.pca.feature_summary import VARIANCE, FeatureStatistics, FeatureSummary
 from streampca.models.pca.gram_outputs import components_sink, finish_components, write_relationship
 from streampca.models.projection import FeatureLoadings, ScoresBesideFit
+from streampca.models.request import Request
 from streampca.passes import Plan
 from streampca.store import ColumnsSink, MemorySink
 
@@ -22,17 +22,17 @@ from streampca.store import ColumnsSink, MemorySink
 def gram_by_features(
     plan: Plan,
     matrix: ChunkedMatrix,
-    settings: dict[str, Any],
+    request: Request,
     step: Runner,
     cohort: Cohort | None = None,
 ) -> Fitted:
     """Gram matrix in one pass, loadings (and the scores of a cohort) in a second."""
-    standardize = standardization(settings)
-    streamed = settings.get("loadings") is not None
-    weight = given(settings).count(matrix.shape[0])
-    statistics = FeatureStatistics.of(matrix, settings, 1.0)
+    standardize = request.standardize
+    streamed = request.loadings is not None
+    weight = request.side.count(matrix.shape[0])
+    statistics = FeatureStatistics.of(matrix, request, 1.0)
     accumulators: dict[str, Accumulator] = {
-        "gram": Gram(standardize=standardize, missing=settings["missing"])
+        "gram": Gram(standardize=standardize, missing=request.missing)
     }
     maps: dict[str, Any] = {}
     sinks: dict[str, Any] = {}
@@ -42,30 +42,30 @@ def gram_by_features(
     if matrix.design is not None:
         maps["removed"] = found
         sinks["removed"] = MemorySink(matrix.shape[1], 1 + matrix.design.shape[1])
-    counted = settings["missing"] == "mean"
-    if counted and (cohort is None or not settings["components"]):
+    counted = request.missing == "mean"
+    if counted and (cohort is None or not request.components):
         accumulators["rows"] = RowMissing()
     first = step("gram", accumulators=accumulators, maps=maps, sinks=sinks).accumulators
     gram = first.pop("gram")
-    if (relationship := settings.get("relationship")) is not None:
+    if (relationship := request.relationship) is not None:
         samples = matrix.labels.samples
         written = write_relationship(relationship, gram.lower(), gram.n_used, samples)
     probed = gram.rounding()
-    if settings["center"]:
-        remove_mean(gram.lower(), gram.z_probe, given(settings).sample_weight)
-    dual = solve_dual(gram.lower(), gram.z_probe, settings, matrix, gram.n_used, probed)
+    if request.center:
+        remove_mean(gram.lower(), gram.z_probe, request.side.sample_weight)
+    dual = solve_dual(gram.lower(), gram.z_probe, request, matrix, gram.n_used, probed)
     del gram  # n x n
-    divisor = freedom(weight, settings)
+    divisor = request.divisor(weight)
     if streamed:
-        second, summary = _streamed_loadings(plan, matrix, settings, step, cohort, dual, divisor)
-        fitted = dual_fitted(dual, summary, matrix, settings, 1)
+        second, summary = _streamed_loadings(plan, matrix, request, step, cohort, dual, divisor)
+        fitted = dual_fitted(dual, summary, matrix, request, 1)
     else:
         sinks["statistics"].values[statistics.names.index(VARIANCE)] /= divisor
         summary = FeatureSummary.held(sinks["statistics"], statistics)
-        fitted = dual_fitted(dual, summary, matrix, settings, 1)
+        fitted = dual_fitted(dual, summary, matrix, request, 1)
         second = {}
-        if settings["components"]:
-            fitted.components, second = _loadings(matrix, settings, step, cohort, dual, fitted)
+        if request.components:
+            fitted.components, second = _loadings(matrix, request, step, cohort, dual, fitted)
     if "removed" in sinks:
         removed = sinks["removed"].values.T
         fitted.mean, fitted.removed = removed[0].copy(), removed[1:].copy()
@@ -81,7 +81,7 @@ def gram_by_features(
 
 def _loadings(
     matrix: ChunkedMatrix,
-    settings: dict[str, Any],
+    request: Request,
     step: Runner,
     cohort: Cohort | None,
     dual: Dual,
@@ -90,36 +90,37 @@ def _loadings(
     """The pass for the components, in memory: those, and what it summed for a cohort."""
     components = np.empty((dual.k, matrix.shape[1]))
     sinks = {"loadings": RowsSink(components.T, 0)}
-    done = _second_pass(matrix, settings, step, cohort, dual, sinks, {})
-    finished = finish_components(components, dual.rank, fitted, settings["center"])
+    done = _second_pass(matrix, request, step, cohort, dual, sinks, {})
+    finished = finish_components(components, dual.rank, fitted, request.center)
     return finished, done
 
 
 def _streamed_loadings(
     plan: Plan,
     matrix: ChunkedMatrix,
-    settings: dict[str, Any],
+    request: Request,
     step: Runner,
     cohort: Cohort | None,
     dual: Dual,
     divisor: float,
 ) -> tuple[dict[str, Any], FeatureSummary]:
     """The pass that streams the components to Zarr, the statistics of the features beside them."""
-    path = settings["loadings"]
+    path = request.loadings
+    assert path is not None
     variance = dual.spectrum.head(dual.k).values / divisor
     sink = components_sink(path, dual.rank, variance, matrix, plan.named("loadings").edges)
     rows = None if cohort is None else cohort.rows
-    statistics = FeatureStatistics.of(matrix, settings, divisor, rows)
+    statistics = FeatureStatistics.of(matrix, request, divisor, rows)
     # in this order: the last one to finish puts the group in its place
     sinks = {"statistics": sink.columns(statistics.dtypes), "loadings": sink}
     maps = {"statistics": statistics}
-    done = _second_pass(matrix, settings, step, cohort, dual, sinks, maps)
+    done = _second_pass(matrix, request, step, cohort, dual, sinks, maps)
     return done, FeatureSummary.stored(path, statistics)
 
 
 def _second_pass(
     matrix: ChunkedMatrix,
-    settings: dict[str, Any],
+    request: Request,
     step: Runner,
     cohort: Cohort | None,
     dual: Dual,
@@ -127,7 +128,7 @@ def _second_pass(
     maps: dict[str, Any],
 ) -> dict[str, Any]:
     """Components of mere rounding are 0 in it; they are completed where they are in memory."""
-    standardize = standardization(settings)
+    standardize = request.standardize
     real = np.where(np.arange(dual.k) < dual.rank, dual.s, np.inf)
     rows = None if cohort is None else cohort.rows
     return step(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
+from streampca.models.assemble import OF_THIS_PROCESS
 from streampca.models.completion.hard_impute import HardImpute
 from streampca.models.decomposition import Decomposition
 from streampca.models.iteration import iteration_limits
@@ -26,25 +27,34 @@ LEAST_PASSES = 60
 REFUSED = ("weights", "remove")
 
 
-def completion_of(settings: Mapping[str, Any]) -> HardImpute:
+def completion_of(pca: Any) -> HardImpute:
     """The completion that a PCA with these parameters is. Raises InvalidInputError."""
-    k = settings["n_components"]
+    k = pca.n_components
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
         raise InvalidInputError(
             f"missing='impute' with n_components={k!r}; expected a number: what is put into the "
             "holes depends on it. HardImpute([1, 2, 3], validation=0.05) helps to choose one"
         )
-    if given := [name for name in REFUSED if settings[name] is not None]:
-        raise InvalidInputError(f"{given[0]}= does not go with missing='impute'; use 'mean'")
-    if settings["whiten"]:
+    if refused := [name for name in REFUSED if getattr(pca, name) is not None]:
+        raise InvalidInputError(f"{refused[0]}= does not go with missing='impute'; use 'mean'")
+    if pca.whiten:
         raise InvalidInputError("whiten=True does not go with missing='impute'")
-    if settings["svd_solver"] != "auto" or not settings["center"]:
+    if pca.svd_solver != "auto" or not pca.center:
         raise InvalidInputError("missing='impute' needs svd_solver='auto' and center=True")
-    shared = ("scale", "tol", "random_state", "missing_value", "memory_limit", "scheduler",
-              "progress", "checkpoint")  # fmt: skip
-    settings = iteration_limits(dict(settings))
-    most = max(LEAST_PASSES, int(settings["max_passes"]))
-    return HardImpute(k, center="fitted", max_passes=most, **{n: settings[n] for n in shared})
+    tol, max_passes = iteration_limits(pca.tol, pca.max_passes, pca.iterated_power)
+    return HardImpute(
+        k,
+        center="fitted",
+        scale=pca.scale,
+        tol=tol,
+        max_passes=max(LEAST_PASSES, max_passes),
+        random_state=pca.random_state,
+        missing_value=pca.missing_value,
+        memory_limit=pca.memory_limit,
+        scheduler=pca.scheduler,
+        progress=pca.progress,
+        checkpoint=pca.checkpoint,
+    )
 
 
 def plan_of(model: HardImpute, X: Any, dim: Any, sample_weight: Any = None) -> Plan:
@@ -52,13 +62,13 @@ def plan_of(model: HardImpute, X: Any, dim: Any, sample_weight: Any = None) -> P
     return replace(model.plan(X, dim=dim, sample_weight=sample_weight), method="PCA")
 
 
-def as_pca(result: Decomposition, settings: Mapping[str, Any]) -> Decomposition:
+def as_pca(result: Decomposition, ddof: int, parameters: Mapping[str, Any]) -> Decomposition:
     """The result of the completion as that of a PCA with these parameters."""
-    n, ddof = result.weight, settings["ddof"]
+    n = result.weight
     if n - ddof <= 0:
         raise InvalidInputError(f"{n:g} samples with ddof={ddof} leave no degree of freedom")
     again = (n - result.ddof) / (n - ddof)
-    kept = {k: v for k, v in settings.items() if k not in ("scheduler", "progress")}
+    kept = {k: v for k, v in parameters.items() if k not in OF_THIS_PROCESS}
     return replace(
         result,
         method="PCA",
@@ -69,9 +79,9 @@ def as_pca(result: Decomposition, settings: Mapping[str, Any]) -> Decomposition:
     )
 
 
-def completing(result: Decomposition, settings: Mapping[str, Any]) -> HardImpute:
+def completing(result: Decomposition, pca: Any) -> HardImpute:
     """The fitted completion behind such a PCA: it scores rows with holes, and fills them."""
-    model = completion_of(settings)
+    model = completion_of(pca)
     attach(model, result)
     model.best_rank_, model.best_penalty_ = result.n_components, 0.0
     return model

@@ -16,21 +16,16 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features
-from streampca.models.fitted import Resolution, freedom
-from streampca.models.given import resolve_given
+from streampca.models.fitted import Resolution
 from streampca.models.labelled_rows import is_xarray
 from streampca.models.linear import LinearModel
 from streampca.models.new_rows import prepared
 from streampca.models.pca.append_plan import plan_append
-from streampca.models.pca.incremental_state import (
-    blank_state,
-    check_appending,
-    check_state,
-    state_kind,
-)
+from streampca.models.pca.incremental_state import StateRequest, state_kind
 from streampca.models.pca.solve import solve_accumulator
 from streampca.models.restacked import restacked
 from streampca.models.saved_labels import axis_to_saved, labels_from_saved, labels_to_saved
+from streampca.models.side_data import sample_weights
 from streampca.passes import PassCost, check_workers, find_client, run
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted
@@ -113,7 +108,7 @@ class IncrementalPCA(LinearModel):
         if not self._solvable():
             seen, weight = self._accumulator.count, self._accumulator.weight
             self._reset()
-            freedom(weight, self.get_params())
+            self._request().divisor(weight)
             check_n_components(self.n_components, seen, self.n_features_in_)
         self._solved = self._solve()
         return self
@@ -130,13 +125,13 @@ class IncrementalPCA(LinearModel):
         X = restacked(X, self._feature_labels()) if seen and is_xarray(X) else counted(X)
         matrix = as_matrix(X, dim=where, missing_value=self.missing_value)
         matrix = self._prepared_batch(matrix) if seen else matrix
-        check_appending(self.get_params(), matrix.shape)
-        weights = resolve_given({}, matrix, sample_weight).sample_weight
-        blank = self._blank()
+        request = self._request()
+        request.check_appending(matrix.shape)
+        weights = sample_weights(sample_weight, matrix)
+        blank = request.blank()
         if seen:
             matrix = self._checked_features(X, matrix)
-        settings = {**self.get_params(), "state": state_kind(self.get_params())}
-        plan = plan_append(matrix, settings, blank, held=seen)
+        plan = plan_append(matrix, request, blank, held=seen)
         plan.check_machine()
         if (client := find_client(self.scheduler)) is not None:
             check_workers(client, plan)
@@ -215,7 +210,7 @@ class IncrementalPCA(LinearModel):
         state = self._require_state()
         if not isinstance(state, TruncatedFactor):
             return 0.0
-        return state.lost / freedom(state.weight, self.get_params())
+        return state.lost / self._request().divisor(state.weight)
 
     @property
     def n_samples_seen_(self) -> int:
@@ -247,20 +242,21 @@ class IncrementalPCA(LinearModel):
         return self._accumulator.weight > self.ddof and (not integer or wanted <= min(count, p))
 
     def _solve(self) -> Decomposition:
-        settings = {**self.get_params(), "components": True}
+        request = self._request()
         state = self._require_state()
         p = len(state.mean)
-        freedom(state.weight, settings)
+        request.divisor(state.weight)
         check_n_components(self.n_components, state.count, p)
-        check_state(settings)
-        fitted = solve_accumulator(state, settings, self._resolution, min(state.count, p))
+        request.check_state()
+        fitted = solve_accumulator(state, request, self._resolution, min(state.count, p))
         told = self.__dict__.setdefault("_told", set())  # not again at every solution
         return assemble(
             type(self).__name__,
             fitted,
             state.count,
             self._labels,
-            settings,
+            request,
+            self.get_params() | {"components": True},
             costs=self.cost_,
             told=told,
         )
@@ -301,7 +297,7 @@ class IncrementalPCA(LinearModel):
             raise SourceError(f"{where} is not a saved IncrementalPCA state")
         model = cls(**document["settings"])
         state = {k[6:]: v for k, v in arrays.items() if k.startswith("state-")}
-        model._accumulator = model._blank().from_state(state)
+        model._accumulator = model._request().blank().from_state(state)
         p = len(model._accumulator.mean)
         dims = tuple(document.get("sample_dims", ["sample"]))
         model._labels = _labels_of(document, arrays, p, AxisLabels(dims, (0,) * len(dims)))
@@ -323,8 +319,8 @@ class IncrementalPCA(LinearModel):
         for name in ("_accumulator", "_solved", "_labels", "_resolution", "cost_", "_told"):
             self.__dict__.pop(name, None)
 
-    def _blank(self) -> Any:
-        return blank_state(self.get_params())
+    def _request(self) -> StateRequest:
+        return StateRequest.of(self)
 
     def _require_state(self) -> Any:
         if not hasattr(self, "_accumulator"):
@@ -338,7 +334,7 @@ class IncrementalPCA(LinearModel):
         return self._labels.samples.dims
 
     def _state_settings(self) -> tuple[Any, ...]:
-        kind = state_kind(self.get_params())
+        kind = state_kind(self.state, self.svd_solver)
         return (kind, self.center, self.missing, self.max_rows if kind == "truncated" else 0)
 
     def _check_names(self, other: IncrementalPCA) -> None:

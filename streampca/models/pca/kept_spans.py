@@ -17,7 +17,7 @@ import numpy as np
 from streampca.errors import SourceError
 from streampca.kernels import Array
 from streampca.models.pca.incremental_pca import IncrementalPCA
-from streampca.models.pca.incremental_state import blank_state
+from streampca.models.pca.incremental_state import StateRequest
 from streampca.passes import parse_nbytes
 
 MOST = 16  # spans
@@ -53,7 +53,7 @@ def most_spans(estimator: IncrementalPCA, shape: tuple[int, int], allowed: int |
     nbytes = 0 if allowed in (0, "0") else parse_nbytes(allowed) or 0
     if limit is not None:
         nbytes = min(nbytes, limit // 8)
-    state = blank_state(estimator.get_params()).projected_nbytes(shape, 8)
+    state = StateRequest.of(estimator).blank().projected_nbytes(shape, 8)
     return min(MOST, nbytes // max(state, 1))
 
 
@@ -61,7 +61,7 @@ def beside(estimator: IncrementalPCA, shape: tuple[int, int], states: int) -> In
     """An unfitted clone whose memory limit leaves room for so many states of this width."""
     clone = IncrementalPCA(**estimator.get_params())
     if (limit := parse_nbytes(estimator.memory_limit)) is not None:
-        state = blank_state(estimator.get_params()).projected_nbytes(shape, 8)
+        state = StateRequest.of(estimator).blank().projected_nbytes(shape, 8)
         clone.memory_limit = limit - states * state
     return clone
 

@@ -19,8 +19,7 @@ from streampca.accumulators import (
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
 from streampca.matrix import ChunkedMatrix, Scaling, found
-from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
-from streampca.models.given import given
+from streampca.models.fitted import Fitted, Resolution, Runner
 from streampca.models.pca.carried import Carried
 from streampca.models.pca.dual import RowsSink, count_missing, unweighted_rows
 from streampca.models.pca.gram_outputs import finish_components
@@ -28,6 +27,7 @@ from streampca.models.pca.krylov_plan import RANDOM, STEPS, KrylovShape, space_d
 from streampca.models.pca.krylov_verdict import Judge, Verdict
 from streampca.models.pca.removal import residual_stats
 from streampca.models.projection import FeatureLoadings
+from streampca.models.request import Request
 from streampca.passes import Plan, single_threaded_blas
 from streampca.solvers import (
     KrylovSpace,
@@ -48,7 +48,7 @@ from streampca.store import MemorySink
 def krylov(
     plan: Plan,
     matrix: ChunkedMatrix,
-    settings: dict[str, Any],
+    request: Request,
     step: Runner,
     carried: Carried | None = None,
 ) -> Fitted:
@@ -59,9 +59,9 @@ def krylov(
     of every component's angle is at most ``tol``, at ``max_passes``, or when the components that
     are not certified are not getting there.
     """
-    if given(settings).basis is not None:
+    if request.side.basis is not None:
         matrix = matrix.expanded()
-    work = _Iteration(plan, matrix, settings, step)
+    work = _Iteration(plan, matrix, request, step)
     if carried is not None and work.adopts(carried.iteration):
         going = work.take_stock()
     else:
@@ -77,17 +77,15 @@ def krylov(
 class _Iteration:
     """One fit: the searched space, the column statistics, and what the steps have told."""
 
-    def __init__(
-        self, plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner
-    ) -> None:
-        self.plan, self.matrix, self.settings, self.step = plan, matrix, settings, step
+    def __init__(self, plan: Plan, matrix: ChunkedMatrix, request: Request, step: Runner) -> None:
+        self.plan, self.matrix, self.request, self.step = plan, matrix, request, step
         self.shape = KrylovShape.planned(plan, matrix)
-        self.given = given(settings)
+        self.given = request.side
         self.weight = self.given.count(matrix.shape[0])
-        k = known_count(settings["n_components"], *matrix.shape)
+        k = known_count(request.n_components, *matrix.shape)
         assert k is not None  # the plan refuses others
         self.k = min(k, self.shape.m)
-        self.rng = np.random.default_rng(settings["random_state"])
+        self.rng = np.random.default_rng(request.random_state)
         self.dtype = space_dtype(matrix)
         self.steps = self.passes = 0
         self.block: Array  # the next operand
@@ -106,7 +104,7 @@ class _Iteration:
         self.passes += 1
         sparse = self.matrix.sparse
         accumulators: dict[str, Accumulator] = {
-            "start": self.shape.look(self.settings, sparse),
+            "start": self.shape.look(self.request, sparse),
             "columns": Moments(),
         }
         operands: dict[str, Any] = {}
@@ -116,9 +114,9 @@ class _Iteration:
             operands["feature_weights"] = self.given.weights
         more: dict[str, Any] = {"maps": {}, "sinks": {}, "side_inputs": {}}
         holes = MemorySink(self.matrix.shape[0], 1, np.int64)
-        if self.settings["missing"] == "mean" and self.shape.streamed:
+        if self.request.missing == "mean" and self.shape.streamed:
             accumulators["rows"] = RowMissing()
-        elif self.settings["missing"] == "mean":
+        elif self.request.missing == "mean":
             more["maps"]["missing"], more["sinks"]["missing"] = count_missing, holes
         basis = self.given.basis
         if basis is not None and self.shape.streamed:
@@ -136,14 +134,14 @@ class _Iteration:
             self.removed = taken.values.T
         elif basis is not None:
             self._remove(basis, done["design"].deviations().T)
-        if self.settings["missing"] == "raise":
+        if self.request.missing == "raise":
             refuse_partly_missing(self.stats.missing, self.matrix.shape[0])
         elif self.shape.streamed:
             self.missing_by_sample = done["rows"].counts()
         else:
             self.missing_by_sample = holes.values[:, 0]
         eps = Resolution.of(self.matrix.dtype).eps
-        self.scaling = standardization(self.settings).resolve(self.stats, eps, self.given.weights)
+        self.scaling = self.request.standardize.resolve(self.stats, eps, self.given.weights)
         self._begin()
         width = min(self.shape.width, self.dimensions)
         with single_threaded_blas():
@@ -171,14 +169,14 @@ class _Iteration:
         low = self.stats.mean_low
         if self.shape.streamed or self.removed is not None or not np.any(low):
             return product
-        if not self.settings["center"]:
+        if not self.request.center:
             return product
         low = low if self.scaling.scale is None else low * reciprocal(self.scaling.scale)
         return np.asarray(product - np.multiply.outer(self.weight * low, low @ q))
 
     def _centred(self, columns: Array) -> Array:
         """Columns over the samples without their weighted mean, where features are streamed."""
-        if not self.shape.streamed or not self.settings["center"]:
+        if not self.shape.streamed or not self.request.center:
             return columns
         weight = self.given.sample_weight
         unit = np.ones(self.shape.m) if weight is None else np.sqrt(weight)
@@ -199,14 +197,14 @@ class _Iteration:
         if not self.live_vectors.any():
             self.live_vectors = np.arange(self.shape.m) == 0  # a component of 0
         self.dimensions = int(np.count_nonzero(self.live_vectors))
-        if self.shape.streamed and self.settings["center"]:  # samples without their mean
+        if self.shape.streamed and self.request.center:  # samples without their mean
             self.dimensions = max(1, self.dimensions - 1)
         self.space = KrylovSpace(self.shape.m, self.shape.capacity, self.dtype, self.live_vectors)
         self.judge = Judge(
             min(self.k, max(1, int(np.count_nonzero(live)))),
-            self.settings["tol"],
+            self.request.tol,
             self._total(live),
-            freedom(self.weight, self.settings),
+            self.request.divisor(self.weight),
             self.dtype,
             self.matrix.shape,
             OPEN_BLOCKS * int(np.diff(self.plan.named("step").edges).max(initial=1)),
@@ -215,9 +213,7 @@ class _Iteration:
 
     def _live(self) -> Array:
         """(p,) features that can have a loading other than 0."""
-        still = (
-            self.scaling.still if self.settings["center"] else np.zeros(len(self.stats.m2), bool)
-        )
+        still = self.scaling.still if self.request.center else np.zeros(len(self.stats.m2), bool)
         if self.scaling.scale is not None:
             still = still | (self.scaling.scale == 0.0)
         return np.asarray((self.stats.count > 0) & ~still)
@@ -225,7 +221,7 @@ class _Iteration:
     def _total(self, live: Array) -> float:
         """Trace of the scatter of the standardised matrix."""
         m2 = self.stats.m2
-        if not self.settings["center"]:
+        if not self.request.center:
             m2 = m2 + self.stats.weight * self.stats.mean**2
         scale = self.scaling.scale
         if scale is not None:
@@ -289,7 +285,7 @@ class _Iteration:
         elif last.certified.all():
             self.stopped = "certified"
         elif self.steps >= most:
-            self.stopped = f"max_passes={self.settings['max_passes']}"
+            self.stopped = f"max_passes={self.request.max_passes}"
         elif last.stuck.all():
             self.stopped = f"{self.dtype} arithmetic resolves no more"
         elif (needed := last.passes_needed(before)) > self._worth():
@@ -356,7 +352,7 @@ class _Iteration:
         if self.shape.streamed == 0:
             vectors[:, rank:] = 0.0
             fitted.components = finish_components(
-                np.array(vectors.T, order="C"), rank, fitted, self.settings["center"]
+                np.array(vectors.T, order="C"), rank, fitted, self.request.center
             )
             turn = signs_of_components(fitted.components.T)
             fitted.components *= turn[:, None]
@@ -366,10 +362,10 @@ class _Iteration:
         u, s = vectors * turn, np.sqrt(spectrum.values)
         fitted.spectrum = replace(spectrum, vectors=u)
         fitted.scores = unweighted_rows(u * s, self.given.sample_weight)
-        if self.settings["components"]:
+        if self.request.components:
             loadings = self._loadings(ritz, u, s, turn)
             fitted.certificate = of_products(fitted.certificate, spectrum, self.dtype)
-            fitted.components = finish_components(loadings, rank, fitted, self.settings["center"])
+            fitted.components = finish_components(loadings, rank, fitted, self.request.center)
         return fitted
 
     def _loadings(self, ritz: Ritz, u: Array, s: Array, turn: Array) -> Array:
@@ -384,6 +380,6 @@ class _Iteration:
             matrix=self.matrix,
             operands={"u": u, "s": s},
             sinks={"loadings": RowsSink(components.T, 0)},
-            maps={"loadings": FeatureLoadings(standardization(self.settings))},
+            maps={"loadings": FeatureLoadings(self.request.standardize)},
         )
         return components

@@ -17,8 +17,7 @@ from streampca.accumulators import (
 from streampca.errors import InvalidInputError
 from streampca.kernels import PROBES
 from streampca.matrix import ChunkedMatrix, work_dtype
-from streampca.models.fitted import standardization
-from streampca.models.given import given
+from streampca.models.request import Request
 from streampca.passes import Candidate, PassSpec, Plan, pass_spec
 from streampca.solvers import known_count
 
@@ -85,7 +84,7 @@ class KrylovShape:
             measure=first,
         )
 
-    def look(self, settings: dict[str, Any], sparse: bool) -> LeadingDirections | SubspaceStep:
+    def look(self, request: Request, sparse: bool) -> LeadingDirections | SubspaceStep:
         """The empty accumulator of the first pass: of a sparse matrix, a step of random vectors."""
         if sparse:
             return SubspaceStep(
@@ -93,35 +92,35 @@ class KrylovShape:
                 width=self.width,
                 images=self.images,
                 probe=self.streamed == 1,
-                standardize=standardization(settings) if self.streamed else None,
+                standardize=request.standardize if self.streamed else None,
             )
         return LeadingDirections(
             streamed=self.streamed,
-            standardize=standardization(settings),
+            standardize=request.standardize,
             width=max(1, self.width - RANDOM),
-            missing=settings["missing"],
+            missing=request.missing,
         )
 
 
-def krylov_candidates(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Candidate]:
+def krylov_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
     """Block Krylov along either axis, with bases of several sizes."""
-    k = known_count(settings["n_components"], *matrix.shape)
-    if not k or settings["n_components"] is None:
+    k = known_count(request.n_components, *matrix.shape)
+    if not k or request.n_components is None:
         raise InvalidInputError(
             f"svd_solver='randomized' needs a number of components from 1, not "
-            f"n_components={settings['n_components']!r}: the whole spectrum is not computed"
+            f"n_components={request.n_components!r}: the whole spectrum is not computed"
         )
     axes: tuple[int, ...] = (1, 0)
-    if given(settings).basis is not None:
+    if request.side.basis is not None:
         matrix = matrix.expanded()
-        axes = (1,) if settings["missing"] == "mean" else axes
+        axes = (1,) if request.missing == "mean" else axes
     shapes = [
         KrylovShape.of(matrix, k, axis, blocks, images)
         for axis in axes
-        for images in ((True, False) if axis and settings["components"] else (False,))
+        for images in ((True, False) if axis and request.components else (False,))
         for blocks in BASES
     ]
-    return [_candidate(matrix, settings, shape, k) for shape in shapes]
+    return [_candidate(matrix, request, shape, k) for shape in shapes]
 
 
 def _multiple(count: int, of: int) -> int:
@@ -149,21 +148,19 @@ def look_flops(matrix: ChunkedMatrix, shape: KrylovShape) -> float:
     return once * matrix.shape[shape.streamed] / taken
 
 
-def _candidate(
-    matrix: ChunkedMatrix, settings: dict[str, Any], shape: KrylovShape, k: int
-) -> Candidate:
+def _candidate(matrix: ChunkedMatrix, request: Request, shape: KrylovShape, k: int) -> Candidate:
     n, p = matrix.shape
     axis, itemsize = shape.streamed, space_dtype(matrix).itemsize
     cells = float(stored_entries(matrix, axis))
-    extra = axis == 1 and settings["components"] and not shape.images
-    steps = max(1, int(settings["max_passes"]) - 1 - extra)
+    extra = axis == 1 and request.components and not shape.images
+    steps = max(1, int(request.max_passes) - 1 - extra)
     held = {
         "searched space": 2 * shape.capacity * shape.m * itemsize,
         "images of the space": shape.capacity * matrix.shape[axis] * itemsize * shape.images,
         "column statistics": 12 * p * 8,
         "probes of rounding": 0 if matrix.sparse else 2 * shape.m * PROBES * 8,
     }
-    look = _look_spec(matrix, settings, shape, cells)
+    look = _look_spec(matrix, request, shape, cells)
     step = pass_spec(
         "step",
         matrix,
@@ -181,7 +178,7 @@ def _candidate(
     passes: tuple[PassSpec, ...] = (look, replace(step, times=steps, likely=min(steps, likely)))
     if extra:
         passes += (_loadings_spec(matrix, k, cells),)
-    if (basis := given(settings).basis) is not None:
+    if (basis := request.side.basis) is not None:
         read = matrix.without(basis, None if axis else np.broadcast_to(0.0, (1 + len(basis.T), p)))
         passes = tuple(replace(one, matrix=read) for one in passes)
         if axis == 0:  # the look finds what is to be removed
@@ -194,18 +191,18 @@ def _candidate(
     side = ("samples", "features")[axis]
     reason = (
         f"{side} streamed, 1 look and at most {steps} steps of {shape.width} vectors, a basis of "
-        f"{shape.capacity}; stops when every component is certified to tol={settings['tol']:g}"
+        f"{shape.capacity}; stops when every component is certified to tol={request.tol:g}"
     )
     flops = 6.0 * min(steps, STEPS) * shape.m * 2 * shape.width**2
     return Candidate("krylov", reason, passes, solve, flops, shape.sizes())
 
 
 def _look_spec(
-    matrix: ChunkedMatrix, settings: dict[str, Any], shape: KrylovShape, cells: float
+    matrix: ChunkedMatrix, request: Request, shape: KrylovShape, cells: float
 ) -> PassSpec:
     """The first pass."""
-    looking: list[Accumulator] = [shape.look(settings, matrix.sparse), Moments()]
-    basis = given(settings).basis
+    looking: list[Accumulator] = [shape.look(request, matrix.sparse), Moments()]
+    basis = request.side.basis
     if basis is not None and shape.streamed == 0:
         looking.append(CrossMoments(y="design", width=basis.shape[1]))
     return pass_spec(

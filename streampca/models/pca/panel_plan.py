@@ -11,25 +11,24 @@ import numpy as np
 from streampca.accumulators import Accumulator, CrossMoments, CrossProduct, Moments
 from streampca.kernels import PROBES
 from streampca.matrix import ChunkedMatrix, work_dtype
-from streampca.models.fitted import standardization
-from streampca.models.given import given
 from streampca.models.pca.solve_cost import dual_nbytes, eigh_cost, kept_count
+from streampca.models.request import Request
 from streampca.passes import Candidate, PassSpec, pass_spec, size
 
 PANELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 LEAST_PANEL_NBYTES = 1 << 20  # not divided further: that would read more to save next to nothing
 
 
-def panel_candidates(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Candidate]:
+def panel_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
     """The Gram matrix from streamed samples: P panels of rows, (P + 1) / 2 reads."""
     n, p = matrix.shape
-    k = kept_count(matrix, settings)
-    solve, flops = eigh_cost(n, settings, k)
+    k = kept_count(matrix, request)
+    solve, flops = eigh_cost(n, request, k)
     solve |= {"Gram matrix": n * n * 8, "scores": 2 * n * k * 8, "column statistics": 20 * p * 8}
     divisions: dict[int, np.ndarray[Any, Any]] = {}
     before: list[Accumulator] = [Moments()]
     read = matrix
-    if (basis := given(settings).basis) is not None:
+    if (basis := request.side.basis) is not None:
         before.append(CrossMoments(y="design", width=basis.shape[1]))
         read = matrix.without(basis, np.broadcast_to(0.0, (1 + basis.shape[1], p)))
     for wanted in PANELS:
@@ -40,13 +39,13 @@ def panel_candidates(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Ca
     candidates = []
     for bounds in divisions.values():
         specs = []
-        if needs_moments(settings):
+        if needs_moments(request):
             specs.append(pass_spec("moments", matrix, 0, before, flops=6.0 * n * p))
         first = len(specs)
-        specs += _panel_passes(matrix, settings, bounds)
-        if settings["components"]:
+        specs += _panel_passes(matrix, request, bounds)
+        if request.components:
             cross = CrossProduct(y="u", center="center", width=k)
-            held = dual_nbytes(matrix, settings, k)
+            held = dual_nbytes(matrix, request, k)
             specs.append(
                 pass_spec("loadings", matrix, 0, [cross], flops=2.0 * n * p * k, kept_nbytes=held)
             )
@@ -62,7 +61,7 @@ def panel_candidates(matrix: ChunkedMatrix, settings: dict[str, Any]) -> list[Ca
 
 
 def _panel_passes(
-    matrix: ChunkedMatrix, settings: dict[str, Any], bounds: np.ndarray[Any, Any]
+    matrix: ChunkedMatrix, request: Request, bounds: np.ndarray[Any, Any]
 ) -> list[PassSpec]:
     """For each panel a pass that loads it, and one over the rows below it."""
     n, p = matrix.shape
@@ -72,7 +71,7 @@ def _panel_passes(
     specs = []
     for i, (start, stop) in enumerate(pairwise(bounds)):
         first, last = int(start), int(stop)
-        accumulators = [] if needs_moments(settings) or i else [Moments()]
+        accumulators = [] if needs_moments(request) or i else [Moments()]
         own = pass_spec(
             f"panel {i + 1}",
             matrix,
@@ -107,9 +106,9 @@ def panel_bounds(matrix: ChunkedMatrix, count: int) -> np.ndarray[Any, Any]:
     return np.unique(edges[np.clip(nearest, 0, len(edges) - 1)])
 
 
-def needs_moments(settings: dict[str, Any]) -> bool:
+def needs_moments(request: Request) -> bool:
     """Whether means or deviations must be known before products are formed."""
-    filters = standardization(settings).filters
-    known = settings["scale"] is None and not filters and settings["missing"] != "mean"
-    beside = given(settings)
+    filters = request.standardize.filters
+    known = request.scale is None and not filters and request.missing != "mean"
+    beside = request.side
     return not known or beside.sample_weight is not None or beside.basis is not None

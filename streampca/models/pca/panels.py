@@ -19,29 +19,27 @@ from streampca.kernels import (
     reciprocal,
 )
 from streampca.matrix import ChunkedMatrix, weighted_divisors, work_dtype
-from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
-from streampca.models.given import given
+from streampca.models.fitted import Fitted, Resolution, Runner
 from streampca.models.pca.dual import RowsSink, count_missing, dual_fitted, remove_mean, solve_dual
 from streampca.models.pca.feature_summary import FeatureSummary
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.pca.panel_plan import needs_moments
 from streampca.models.pca.removal import residual_stats
+from streampca.models.request import Request
 from streampca.passes import PassResult, Plan, single_threaded_blas
 from streampca.store import MemorySink
 
 FEATURES_AT_ONCE = 16384  # products over this many are added in the working dtype
 
 
-def gram_by_panels(
-    plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner
-) -> Fitted:
+def gram_by_panels(plan: Plan, matrix: ChunkedMatrix, request: Request, step: Runner) -> Fitted:
     """Gram of streamed samples: a panel of rows is held while the rows below it pass by.
 
     Without scaling, the rows are shifted by the first panel's mean and the Gram matrix is
     centred afterwards (J G J), so that the means cost no pass of their own.
     """
-    work = _Panels(matrix, settings, step)
-    if needs_moments(settings):
+    work = _Panels(matrix, request, step)
+    if needs_moments(request):
         work.standardize_first()
     count = sum(one.name.startswith("panel ") for one in plan.passes)
     for i in range(1, count + 1):
@@ -49,22 +47,22 @@ def gram_by_panels(
         work.add(i, int(edges[0]), int(edges[-1]))
     stats = work.stats()
     probed = lower_product(work.gram, work.probes) - work.probed
-    if settings["center"]:
-        remove_mean(work.gram, work.z_probe, given(settings).sample_weight)
-    dual = solve_dual(work.gram, work.z_probe, settings, matrix, work.used(stats), probed)
+    if request.center:
+        remove_mean(work.gram, work.z_probe, request.side.sample_weight)
+    dual = solve_dual(work.gram, work.z_probe, request, matrix, work.used(stats), probed)
     holes, read, removed = work.holes, work.matrix, work.matrix.removed
     del work  # n x n
-    divisor = freedom(given(settings).count(matrix.shape[0]), settings)
-    summary = FeatureSummary.of_stats(stats, matrix, settings, divisor)
-    fitted = dual_fitted(dual, summary, matrix, settings, len(plan.passes))
+    divisor = request.divisor(request.side.count(matrix.shape[0]))
+    summary = FeatureSummary.of_stats(stats, matrix, request, divisor)
+    fitted = dual_fitted(dual, summary, matrix, request, len(plan.passes))
     fitted.missing_by_sample = None if holes is None else holes.values[:, 0]
     center = fitted.mean
     if removed is not None:  # residuals have no mean
         fitted.removed, center = removed[1:], np.zeros_like(center)
-    if settings["components"]:
+    if request.components:
         operands = {"center": center}
         u = dual.u
-        if (sample_weight := given(settings).sample_weight) is not None:
+        if (sample_weight := request.side.sample_weight) is not None:
             u *= np.sqrt(sample_weight)[:, None]
         if fitted.scale is not None:
             operands["scale"] = fitted.scale
@@ -81,7 +79,7 @@ def gram_by_panels(
         )["v"].cross_product()
         v /= np.where(dual.s > 0, dual.s, 1.0)
         fitted.components = finish_components(
-            np.ascontiguousarray(v.T), dual.rank, fitted, settings["center"]
+            np.ascontiguousarray(v.T), dual.rank, fitted, request.center
         )
     return fitted
 
@@ -89,14 +87,14 @@ def gram_by_panels(
 class _Panels:
     """The Gram matrix as it grows, panel by panel."""
 
-    def __init__(self, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> None:
+    def __init__(self, matrix: ChunkedMatrix, request: Request, step: Runner) -> None:
         n = matrix.shape[0]
-        self.matrix, self.settings, self.step = matrix, settings, step
+        self.matrix, self.request, self.step = matrix, request, step
         self.gram, self.z_probe = np.zeros((n, n)), np.zeros(n)
         self.probes, self.probed = probe_vectors(n), np.zeros((n, PROBES))  # H, and G H
         self.center: Array | None = None
         self.scale: Array | None = None
-        self.weights = given(settings).weights
+        self.weights = request.side.weights
         if self.weights is not None:  # without scaling they are known from the beginning
             self.scale = weighted_divisors(None, self.weights)
         self.columns: Moments | None = None  # complete after the first panel
@@ -106,11 +104,11 @@ class _Panels:
     def standardize_first(self) -> None:
         """A pass for the column statistics, where products need them."""
         more: dict[str, Any] = {}
-        if self.settings["missing"] == "mean":
+        if self.request.missing == "mean":
             self.holes = MemorySink(self.matrix.shape[0], 1, np.int64)
             more = {"maps": {"missing": count_missing}, "sinks": {"missing": self.holes}}
         accumulators: dict[str, Accumulator] = {"columns": Moments()}
-        basis = given(self.settings).basis
+        basis = self.request.side.basis
         if basis is not None:
             accumulators["design"] = CrossMoments(y="design", width=basis.shape[1])
             more["side_inputs"] = {"design": basis}
@@ -119,7 +117,7 @@ class _Panels:
         if basis is not None:
             self._remove(basis, done["design"])
         eps = Resolution.of(self.matrix.dtype).eps
-        scaling = standardization(self.settings).resolve(self.stats(), eps, self.weights)
+        scaling = self.request.standardize.resolve(self.stats(), eps, self.weights)
         self.center, self.scale = scaling.center, scaling.scale
         if basis is not None:
             self.center = np.zeros_like(scaling.center)
@@ -136,14 +134,14 @@ class _Panels:
         """Column statistics of the whole matrix; holes are refused here if they must be."""
         assert self.columns is not None
         stats = self.columns.columns()
-        if self.settings["missing"] == "raise":
+        if self.request.missing == "raise":
             refuse_partly_missing(stats.missing, self.matrix.shape[0])
         return stats if self.m2 is None else replace(stats, m2=self.m2)
 
     def used(self, stats: ColumnStats) -> int:
         """Features that have observations, vary, and are not filtered."""
         eps = Resolution.of(self.matrix.dtype).eps
-        scaling = standardization(self.settings).resolve(stats, eps, self.weights)
+        scaling = self.request.standardize.resolve(stats, eps, self.weights)
         unused = scaling.constant | scaling.filtered | (stats.count == 0)
         return len(unused) - int(np.count_nonzero(unused))
 
@@ -164,7 +162,7 @@ class _Panels:
         )
         if self.center is None:
             self.center = panel.mean(axis=0, dtype=np.float64).astype(panel.dtype)
-            if not self.settings["center"]:
+            if not self.request.center:
                 self.center[:] = 0
             panel -= self.center
             if self.weights is not None:
@@ -207,7 +205,7 @@ class _Panels:
 
     def _unweighted_probes(self) -> Array:
         """H, but for the roots of the sample weights, which the rows have and CrossProduct too."""
-        weight = given(self.settings).sample_weight
+        weight = self.request.side.sample_weight
         return self.probes if weight is None else self.probes * reciprocal(np.sqrt(weight))[:, None]
 
     def _operands(self) -> dict[str, Any]:

@@ -9,17 +9,16 @@ from typing import Any, Self
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
-from streampca.models.assemble import assemble
+from streampca.models.assemble import assemble, named_only
 from streampca.models.completion.hard_impute import HardImpute
-from streampca.models.fitted import freedom
-from streampca.models.given import resolve_given
-from streampca.models.iteration import seed_of
+from streampca.models.iteration import iteration_limits, seed_of
 from streampca.models.linear import LinearModel
 from streampca.models.pca.carried import Carried
 from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.impute import as_pca, completing, completion_of, plan_of
 from streampca.models.pca.plan import plan_pca
-from streampca.models.pca.settings import check_settings
+from streampca.models.request import Request
+from streampca.models.side_data import side_data
 from streampca.passes import PassCost, Plan, check_workers, find_client
 from streampca.sources import as_matrix, counted
 
@@ -172,21 +171,33 @@ class PCA(LinearModel):
         Raises MemoryLimitError, naming the smallest limit that would do.
         """
         if self.missing == IMPUTE:
-            return plan_of(completion_of(self.get_params()), X, dim, sample_weight)
+            return plan_of(completion_of(self), X, dim, sample_weight)
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         return self._plan(matrix, sample_weight)
 
     def _plan(self, matrix: ChunkedMatrix, sample_weight: Any = None) -> Plan:
-        return plan_pca(matrix, self._settings(matrix, sample_weight))
+        return plan_pca(matrix, self._request(matrix, sample_weight))
 
-    def _settings(self, matrix: ChunkedMatrix, sample_weight: Any = None) -> dict[str, Any]:
-        """The parameters as the solvers read them, with what stands beside this matrix."""
-        settings = check_settings(self.get_params(), matrix.shape, 0 if self.center else 1)
-        beside = resolve_given(settings, matrix, sample_weight)
-        freedom(beside.count(matrix.shape[0]), settings)
+    def _request(self, matrix: ChunkedMatrix, sample_weight: Any = None, seed: int = 0) -> Request:
+        """The parameters, checked, with what stands beside this matrix.  seed : drawn, in a fit."""
+        tol, max_passes = iteration_limits(self.tol, self.max_passes, self.iterated_power)
         bounded = self.max_passes is not None or self.iterated_power != "auto"
-        choice = {"iterate": bounded or self.tol is not None, "may_go_over": not bounded}
-        return settings | choice | {"given": beside}
+        request = Request.of(
+            self,
+            tol=tol,
+            max_passes=max_passes,
+            iterate=bounded or self.tol is not None,
+            may_go_over=not bounded,
+            random_state=seed,
+        )
+        if self.remove is not None and not self.center:
+            raise InvalidInputError("remove= needs center=True: the mean goes with what is removed")
+        request.check(matrix.shape, least=0 if self.center else 1)
+        side = side_data(
+            matrix, weights=self.weights, remove=self.remove, sample_weight=sample_weight
+        )
+        request.divisor(side.count(matrix.shape[0]))
+        return replace(request, side=side)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X.
@@ -207,24 +218,25 @@ class PCA(LinearModel):
         if self.missing == IMPUTE:
             return self._fit_completed(X, dim, sample_weight)
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
-        settings = self._settings(matrix, sample_weight)
-        settings["random_state"] = seed_of(self.random_state)
+        seed = seed_of(self.random_state)
+        request = self._request(matrix, sample_weight, seed)
         self.n_features_in_ = matrix.shape[1]
-        plan = plan_pca(matrix, settings)
+        plan = plan_pca(matrix, request)
         client = find_client(self.scheduler)
         plan.check_machine()
         if client is not None:
             check_workers(client, plan)
         execution = self._execution(plan)
         execution.checkpoint = self.checkpoint
-        fitted = fit_pca(plan, matrix, settings, execution, carried=self._carry(matrix, settings))
+        fitted = fit_pca(plan, matrix, request, execution, carried=self._carry(matrix, request))
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         self.result_ = assemble(
             "PCA",
             fitted,
             matrix.shape[0],
             matrix.labels,
-            settings | self._unset(),
+            request,
+            self._stored_parameters(seed),
             plan,
             execution.costs,
             matrix.fingerprint(),
@@ -233,21 +245,19 @@ class PCA(LinearModel):
         self.gap_ = fitted.gap
         return self
 
-    def _unset(self) -> dict[str, None]:
-        """Limits of an iteration that were left to it, as they are stored with the result."""
-        limits = {"tol": self.tol, "max_passes": self.max_passes}
-        if self.iterated_power != "auto":
-            del limits["max_passes"]
-        return {name: None for name, value in limits.items() if value is None}
+    def _stored_parameters(self, seed: int) -> dict[str, Any]:
+        """The parameters as they are kept with a result."""
+        named = {"weights": named_only(self.weights), "remove": named_only(self.remove)}
+        return self.get_params() | named | {"random_state": seed}
 
     def _fit_completed(self, X: Any, dim: Any, sample_weight: Any) -> Self:
         """By a completion: ``missing="impute"``."""
-        model = completion_of(self.get_params()).fit(X, dim=dim, sample_weight=sample_weight)
+        model = completion_of(self).fit(X, dim=dim, sample_weight=sample_weight)
         self.n_features_in_ = model.n_features_in_
         self.plan_, self.cost_, self.dim_ = replace(model.plan_, method="PCA"), model.cost_, dim
         self.trace_, self.gap_ = model.trace_, None
-        settings = self.get_params() | {"random_state": seed_of(self.random_state)}
-        self.result_ = as_pca(model.result_, settings)
+        parameters = self._stored_parameters(seed_of(self.random_state))
+        self.result_ = as_pca(model.result_, self.ddof, parameters)
         return self
 
     def transform(
@@ -305,17 +315,17 @@ class PCA(LinearModel):
         return self._completing().score_samples(X)
 
     def _completing(self) -> HardImpute:
-        model = completing(self._fitted(), self.get_params())
+        model = completing(self._fitted(), self)
         model.dim_ = self.dim_
         return model
 
-    def _carry(self, matrix: ChunkedMatrix, settings: dict[str, Any]) -> Carried | None:
+    def _carry(self, matrix: ChunkedMatrix, request: Request) -> Carried | None:
         """What earlier fits left, if it is wanted and of this matrix."""
         self._carried = getattr(self, "_carried", None) or Carried()
         if not self.warm_start:
             self._carried = None
             return None
-        self._carried.turn_to(matrix, settings)
+        self._carried.turn_to(matrix, request)
         return self._carried
 
     def fit_transform(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from streampca.accumulators import Moments
 from streampca.errors import shorten
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, work_dtype
-from streampca.models.fitted import Fitted, Resolution, Runner, freedom, standardization
-from streampca.models.given import given
+from streampca.models.fitted import Fitted, Resolution, Runner
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.pca.sketch_plan import sketch_directions
+from streampca.models.request import Request
 from streampca.passes import Plan, single_threaded_blas
 from streampca.solvers import (
     Spectrum,
@@ -29,22 +27,22 @@ from streampca.solvers import (
 UNDETERMINED = 1.5  # radians: a bound that says no more than a right angle does
 
 
-def sketch(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Runner) -> Fitted:
+def sketch(plan: Plan, matrix: ChunkedMatrix, request: Request, step: Runner) -> Fitted:
     """The leading directions of a factor whose distance from the scatter is bounded."""
-    k = known_count(settings["n_components"], *matrix.shape)
+    k = known_count(request.n_components, *matrix.shape)
     assert k is not None  # the plan refuses others
-    directions = sketch_directions(settings, k, min(matrix.shape))
+    directions = sketch_directions(request, k, min(matrix.shape))
     done = step("sketch", accumulators={"directions": directions, "columns": Moments()})
     found, stats = done["directions"], done["columns"].columns()
-    scaling = standardization(settings).resolve(stats, Resolution.of(matrix.dtype).eps)
-    weight = given(settings).count(matrix.shape[0])
-    still = scaling.constant if settings["center"] else np.zeros_like(scaling.constant)
+    scaling = request.standardize.resolve(stats, Resolution.of(matrix.dtype).eps)
+    weight = request.side.count(matrix.shape[0])
+    still = scaling.constant if request.center else np.zeros_like(scaling.constant)
     k = min(k, max(1, int(np.count_nonzero((stats.count > 0) & ~still))))
     factor = found.rows()
     factor = np.vstack([factor, np.zeros((max(0, k - len(factor)), factor.shape[1]))])
     with single_threaded_blas():
         _, singular, vectors = np.linalg.svd(factor, full_matrices=False)
-    m2 = stats.m2 if settings["center"] else stats.m2 + stats.weight * stats.mean**2
+    m2 = stats.m2 if request.center else stats.m2 + stats.weight * stats.mean**2
     spectrum = _spectrum(singular**2, vectors, float(np.sum(m2)))
     terms = int(np.diff(plan.named("sketch").edges).max(initial=1))
     rounding = rounding_floor(work_dtype(matrix.dtype), spectrum, terms)
@@ -52,7 +50,7 @@ def sketch(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Ru
     rank = numerical_rank(spectrum.values, matrix.shape[1], rounding)
     dropped = np.flatnonzero(stats.count == 0)
     kept = spectrum.head(k)
-    divisor = freedom(weight, settings)
+    divisor = request.divisor(weight)
     fitted = Fitted(
         kept,
         None,
@@ -75,7 +73,7 @@ def sketch(plan: Plan, matrix: ChunkedMatrix, settings: dict[str, Any], step: Ru
         missing=stats.missing,
     )
     components = np.array(kept.vectors.T, order="C")
-    fitted.components = finish_components(components, rank, fitted, settings["center"])
+    fitted.components = finish_components(components, rank, fitted, request.center)
     fitted.components *= signs_of_components(fitted.components.T)[:, None]
     fitted.uncertain = _undetermined(fitted, rank)
     return fitted

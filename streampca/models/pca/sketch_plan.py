@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from streampca.accumulators import LeadingDirections, Moments
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
-from streampca.models.fitted import standardization
-from streampca.models.given import given
+from streampca.models.request import Request
 from streampca.passes import Candidate, pass_spec
 from streampca.solvers import known_count
 
 WIDTH = 64  # directions kept, at least; four times as many as components
 
 
-def sketch_candidate(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candidate:
+def sketch_candidate(matrix: ChunkedMatrix, request: Request) -> Candidate:
     """One pass over samples that keeps a few directions.
 
-    Raises InvalidInputError for settings that need the statistics of the whole matrix first.
+    Raises InvalidInputError for request that need the statistics of the whole matrix first.
     """
     n, p = matrix.shape
-    k = known_count(settings["n_components"], n, p)
-    if not k or settings["n_components"] is None:
+    k = known_count(request.n_components, n, p)
+    if not k or request.n_components is None:
         raise InvalidInputError(
             f"svd_solver='sketch' needs a number of components from 1, not "
-            f"n_components={settings['n_components']!r}"
+            f"n_components={request.n_components!r}"
         )
-    beside = given(settings)
+    beside = request.side
     wanted = {
-        "scale": settings["scale"],
-        "missing='mean'": settings["missing"] == "mean",
+        "scale": request.scale,
+        "missing='mean'": request.missing == "mean",
         "remove": beside.basis is not None,
         "weights of features": beside.weights is not None,
     }
@@ -39,7 +36,7 @@ def sketch_candidate(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candida
             f"svd_solver='sketch' takes one look, and {', '.join(refused)} must be known before "
             "it; use svd_solver='randomized', which reads again"
         )
-    directions = sketch_directions(settings, k, min(n, p))
+    directions = sketch_directions(request, k, min(n, p))
     width = directions.width
     taken = LeadingDirections.rows_at_once(width)
     flops = 2.0 * n * p * (width + taken) * (taken + 2 * width) / taken
@@ -61,11 +58,11 @@ def sketch_candidate(matrix: ChunkedMatrix, settings: dict[str, Any]) -> Candida
     return Candidate("sketch", reason, (spec,), solve)
 
 
-def sketch_directions(settings: dict[str, Any], k: int, most: int) -> LeadingDirections:
+def sketch_directions(request: Request, k: int, most: int) -> LeadingDirections:
     """The empty accumulator of the look."""
     return LeadingDirections(
         streamed=0,
-        standardize=standardization(settings),
+        standardize=request.standardize,
         width=min(max(WIDTH, 4 * k), most),
-        missing=settings["missing"],
+        missing=request.missing,
     )

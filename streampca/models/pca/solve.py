@@ -18,13 +18,11 @@ from streampca.models.fitted import (
     Fitted,
     Resolution,
     count_components,
-    freedom,
     refuse_no_variant,
     solve_symmetric,
-    standardization,
 )
-from streampca.models.given import given
 from streampca.models.pca.removal import Removed
+from streampca.models.request import Request
 from streampca.passes import single_threaded_blas
 from streampca.solvers import (
     Spectrum,
@@ -60,7 +58,7 @@ class _Solved:
 
 def solve_accumulator(
     accumulator: Any,
-    settings: dict[str, Any],
+    request: Request,
     resolution: Resolution,
     limit: int,
     removed: Removed | None = None,
@@ -72,25 +70,25 @@ def solve_accumulator(
     """
     stats = stats_of_sums(accumulator)
     dropped = np.flatnonzero(accumulator.missing >= accumulator.count)
-    scaling = standardization(settings).resolve(stats, resolution.eps, given(settings).weights)
+    scaling = request.standardize.resolve(stats, resolution.eps, request.side.weights)
     constant, scale = scaling.constant, scaling.scale
     constant[dropped] = False
-    still = constant if settings["center"] else np.zeros_like(constant)
+    still = constant if request.center else np.zeros_like(constant)
     if scale is not None:
         still = still | (scale == 0.0)
     p = len(still)
     varying = np.setdiff1d(np.flatnonzero(~still), dropped)
-    refuse_no_variant(settings, len(varying), p)
+    refuse_no_variant(request, len(varying), p)
     live = varying if varying.size else np.arange(1)  # where nothing varies: a component of 0
     limit = min(limit, len(live))
     solve = _solve_factor if isinstance(accumulator, (RFactor, TruncatedFactor)) else _solve_sums
     gone = None if removed is None else _scaled_columns(removed.explained, scale, live)
-    one = solve(accumulator, settings, scale, live, resolution, limit, gone)
+    one = solve(accumulator, request, scale, live, resolution, limit, gone)
     count = accumulator.count - (0 if gone is None else len(gone))
-    k, gap = count_components(settings, one.known, one.spectrum, count, limit, one.rank)
+    k, gap = count_components(request, one.known, one.spectrum, count, limit, one.rank)
     kept = one.spectrum.head(k)
     k = min(k, len(kept.values))
-    divisor = freedom(accumulator.weight, settings)
+    divisor = request.divisor(accumulator.weight)
     vectors = kept.vectors
     if len(varying) < p:  # a constant column has a loading of exactly 0
         vectors = np.zeros((p, k))
@@ -171,7 +169,7 @@ def _with(spectrum: Spectrum, explained: Array | None) -> Spectrum:
 
 def _solve_sums(
     accumulator: Scatter | MeanImputedScatter,
-    settings: dict[str, Any],
+    request: Request,
     scale: Array | None,
     live: Array,
     resolution: Resolution,
@@ -181,7 +179,7 @@ def _solve_sums(
     """From the scatter matrix."""
     lower = _scaled_lower(accumulator.lower(), scale, live)
     with single_threaded_blas():
-        spectrum, known, everything = solve_symmetric(lower, settings, limit)
+        spectrum, known, everything = solve_symmetric(lower, request, limit)
         residual = residual_norms(lower, spectrum)
     summed = _with(spectrum, explained)
     work, terms = _longest_sum(accumulator, resolution)
@@ -232,7 +230,7 @@ def _rounding(
 
 def _solve_factor(
     accumulator: RFactor | TruncatedFactor,
-    settings: dict[str, Any],
+    request: Request,
     scale: Array | None,
     live: Array,
     resolution: Resolution,

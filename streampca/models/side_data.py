@@ -1,8 +1,7 @@
-"""What stands beside the matrix in one fit: weights, resolved at the door and checked."""
+"""Arrays beside the matrix of one fit: weights and designs, bound to its rows and columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +16,8 @@ from streampca.models.named_columns import named_column, removable, with_columns
 
 
 @dataclass(frozen=True)
-class Given:
-    """Arrays of one fit, None where there are none. Solvers find it in their settings.
+class SideData:
+    """Arrays of one fit, None where there are none.
 
     weights : (p,) multiply the centred and scaled features.
     sample_weight : (n,) how often each sample counts.
@@ -41,39 +40,32 @@ class Given:
         return float(n) if self.sample_weight is None else float(self.sample_weight.sum())
 
 
-NOTHING = Given()
+NOTHING = SideData()
 
 
-def given(settings: Mapping[str, Any]) -> Given:
-    """What stands beside the matrix under these settings."""
-    found = settings.get("given", NOTHING)
-    assert isinstance(found, Given)
-    return found
-
-
-def resolve_given(
-    settings: Mapping[str, Any], matrix: ChunkedMatrix, sample_weight: Any = None
-) -> Given:
-    """The arrays that these settings and ``sample_weight`` mean for a matrix.
+def side_data(
+    matrix: ChunkedMatrix, *, weights: Any = None, remove: Any = None, sample_weight: Any = None
+) -> SideData:
+    """The arrays that these parameters mean for a matrix.
 
     Text names a column of its samples or features. Cost: those columns are read.
     """
     labels = matrix.labels
-    weights = feature_weights(settings.get("weights"), matrix)
+    weights = feature_weights(weights, matrix)
     samples = sample_weights(sample_weight, matrix)
-    if settings.get("remove") is None:
-        return Given(weights, samples)
-    remove = with_columns(settings["remove"], removable(matrix), len(labels.samples))
+    if remove is None:
+        return SideData(weights, samples)
+    remove = with_columns(remove, removable(matrix), len(labels.samples))
     design, basis = Design.fit(remove, labels.samples, samples)
     if not design.rank:  # one month alone: nothing but the mean
-        return Given(weights, samples)
+        return SideData(weights, samples)
     n = len(labels.samples) if samples is None else int(np.count_nonzero(samples))
     if n <= 1 + design.rank:
         raise InvalidInputError(
             f"remove= takes {design.rank} independent columns and the mean out of {n} samples, and "
             "nothing would be left; expected more samples, or fewer columns"
         )
-    return Given(weights, samples, design, basis)
+    return SideData(weights, samples, design, basis)
 
 
 def feature_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:

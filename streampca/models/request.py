@@ -1,0 +1,117 @@
+"""What is asked of one matrix: parameters and side data, checked and bound once, at the door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.matrix import Standardize
+from streampca.models.iteration import MAX_PASSES, TOL
+from streampca.models.side_data import NOTHING, SideData
+from streampca.solvers import check_n_components
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a decomposition is asked for; solvers read nothing else, and check nothing again.
+
+    Parameters of the estimators are as :class:`streampca.PCA` and
+    :class:`streampca.GenotypePCA` describe them, resolved: limits of an iteration are numbers,
+    the random state is a seed, paths are text. ``ploidy`` is None where values are no allele
+    counts.
+    iterate : the user bounded the iteration, and means it: no exact solver comes first.
+    may_go_over : an iteration that cannot certify its answer may go over to an exact solver.
+    exact_first : an exact solver that fits the memory comes first, however long it takes.
+    side : arrays of this matrix: weights, sample weights, the design.
+    standardize : how columns are centred and scaled, which follows from the others.
+
+    Raises InvalidInputError where the columns cannot be standardised so.
+    """
+
+    n_components: int | float | str | None = None
+    svd_solver: str = "auto"
+    center: bool = True
+    scale: str | None = None
+    ddof: int = 1
+    missing: str = "raise"
+    components: bool = True
+    ploidy: int | None = None
+    maf: float = 0.0
+    max_missing: float = 1.0
+    tol: float = TOL
+    max_passes: int = MAX_PASSES
+    random_state: int = 0
+    rates: Any = None
+    memory_limit: int | str | None = None
+    loadings: str | None = None
+    relationship: str | None = None
+    warm_start: bool = False
+    iterate: bool = False
+    may_go_over: bool = True
+    exact_first: bool = False
+    side: SideData = NOTHING
+    standardize: Standardize = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_ddof(self.ddof)
+        ploidy = 2 if self.ploidy is None else self.ploidy
+        how = Standardize(self.center, self.scale, self.ddof, ploidy, self.maf, self.max_missing)
+        object.__setattr__(self, "standardize", how)
+
+    @classmethod
+    def of(cls, model: Any, **resolved: Any) -> Self:
+        """The parameters of an estimator.  resolved : what takes the place of some of them."""
+        taken = {one.name for one in fields(cls) if one.init} - set(resolved)
+        return cls(**{n: getattr(model, n) for n in taken if hasattr(model, n)}, **resolved)
+
+    @property
+    def count(self) -> int | None:
+        """The number of components where it was asked as one; None for a share or a rule."""
+        k = self.n_components
+        return int(k) if isinstance(k, (int, np.integer)) else None
+
+    def check(self, shape: tuple[int, int], least: int = 1) -> None:
+        """Refuse what no data, or no data of this shape, can meet.
+
+        least : components that may be asked.  Raises InvalidInputError.
+        """
+        n, p = shape
+        if self.missing not in ("raise", "mean"):
+            raise InvalidInputError(
+                f"missing={self.missing!r}; expected 'raise' or 'mean' (PCA: or 'impute')"
+            )
+        if self.missing == "mean" and not self.center:
+            raise InvalidInputError(
+                "missing='mean' needs center=True: holes hold the mean, 0 after it"
+            )
+        check_n_components(self.n_components, n, p, least)
+        if n - self.ddof <= 0:
+            raise InvalidInputError(
+                f"n_samples={n} with ddof={self.ddof} leaves no degree of freedom: expected at "
+                f"least {self.ddof + 1} samples (got 1 sample)"
+                if n == 1
+                else f"n_samples={n} with ddof={self.ddof} leaves no degree of freedom"
+            )
+
+    def divisor(self, weight: float) -> float:
+        """n - ddof, for rows of that weight. Raises InvalidInputError where nothing is left."""
+        return degrees_of_freedom(weight, self.ddof)
+
+
+def degrees_of_freedom(weight: float, ddof: int) -> float:
+    """n - ddof. Raises InvalidInputError where nothing is left."""
+    if weight - ddof <= 0:
+        raise InvalidInputError(
+            f"{weight:g} samples with ddof={ddof} leave no degree of freedom (n_samples = "
+            f"{weight:g}); a variance needs at least {ddof + 1}"
+        )
+    return weight - ddof
+
+
+def check_ddof(ddof: Any) -> None:
+    """Refuse what is no count of degrees of freedom."""
+    if isinstance(ddof, bool) or not isinstance(ddof, (int, np.integer)) or ddof < 0:
+        raise InvalidInputError(f"ddof={ddof!r}; expected 0, 1 or another count")
