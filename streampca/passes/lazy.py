@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from streampca.matrix.kinds import plain_rows
+
 
 def is_dask_array(X: Any) -> bool:
     """Whether X is a Dask array, without loading Dask to find out."""
@@ -53,4 +55,4 @@ def beside(rows: Any, columns: Any) -> Any:
 
 def _applied(values: Any, function: Callable[[Any], Any], to: Any) -> Any:
     """What one block becomes, in the dtype that was announced for it."""
-    return np.asarray(function(values), dtype=to)
+    return np.asarray(function(plain_rows(values)), dtype=to)

@@ -8,11 +8,12 @@ import numpy as np
 
 from streampca.errors import InvalidTypeError
 from streampca.matrix import ChunkedMatrix, Labels
+from streampca.matrix.kinds import check_dtype, refuse_gpu
 from streampca.sources.dimensions import Dim
 from streampca.sources.frames import frame_values, is_frame, refuse_rounded_objects
 from streampca.sources.masked import MaskedReader, holds_masked, joined, unmasked
 from streampca.sources.memory import ArrayReader
-from streampca.sources.stacked import check_dtype, stack
+from streampca.sources.stacked import stack
 
 Array = np.ndarray[Any, Any]
 
@@ -23,6 +24,7 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
     missing_value : a number that means missing, beside what a mask hides.
     Cost: nothing is read; of a data frame a copy, of masked integers a look for a free code.
     """
+    refuse_gpu(array)
     names, samples, mask, given = None, None, None, 0
     loads: tuple[str, ...] = ()
     if is_frame(array):

@@ -12,11 +12,13 @@ import xarray
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
+from streampca.matrix.kinds import as_scipy, is_sparse, refuse_gpu
 from streampca.sources.backend import BackendReader
 from streampca.sources.columns import DatasetColumns
 from streampca.sources.dimensions import TIME, Dim, sample_dims
 from streampca.sources.labelled_results import LEVELS
 from streampca.sources.memory import ArrayReader
+from streampca.sources.scipy_sparse import SparseMatrix
 from streampca.sources.stacked import Reader, StackedMatrix
 from streampca.sources.urls import hide_secrets
 
@@ -91,11 +93,16 @@ def _stack(array: xarray.DataArray, dim: Dim, source: str) -> ChunkedMatrix:
         dict(array.attrs),
     )
     if array.chunks is not None:
-        from streampca.sources.dask_strips import DaskMatrix, DaskReader
+        from streampca.sources.dask_array import dask_matrix
 
-        return DaskMatrix(DaskReader(array.data), samples, labels=labels)
+        return dask_matrix(array.data, samples, labels)
     reader: Reader
-    if array.variable._in_memory:  # .data would read a lazily indexed array whole
+    held = array.variable._data  # .data would read a lazily indexed array whole
+    refuse_gpu(held, f"{array.name!r} holds a")
+    if is_sparse(held) and array.ndim == 2:
+        stored = as_scipy(held, f"{array.name!r} holds a")
+        return SparseMatrix(stored if samples == (0,) else stored.T, labels)
+    if array.variable._in_memory or is_sparse(held):
         if not isinstance(array.data, np.ndarray):
             raise InvalidTypeError(
                 f"{array.name!r} holds a {type(array.data).__name__}; expected a NumPy, Dask or "

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import scipy.sparse
 import zarr
 
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
+from streampca.matrix.kinds import is_sparse
 from streampca.remote import check_readable, plain_errors
 from streampca.sources.anndata import from_anndata
 from streampca.sources.arrays import from_array
@@ -52,7 +52,7 @@ def open(
         by the path of a ``.bed``; a list of paths or a pattern (``chr*.bed``, ``chr*.zarr``):
         the same samples, the features of all; a ``zarr.Array`` or ``zarr.Group`` (one with
         ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array (any
-        graph); NumPy, lists, data frames; scipy.sparse; or a ChunkedMatrix.
+        graph); NumPy, lists, data frames; scipy.sparse and ``sparse``; or a ChunkedMatrix.
     variable : which array of a group or file ("layers/counts" or "raw/X" of an AnnData);
         a list of them gives the features of all, side by side.
     dim : the sample dimension(s), by name or number; the rest is stacked into features. Needed
@@ -108,7 +108,7 @@ def open(
         from streampca.sources.dask_array import from_dask
 
         matrix = from_dask(source, dim)
-    elif scipy.sparse.issparse(source):
+    elif is_sparse(source):
         matrix = from_sparse(source, dim)
     elif _is(source, "anndata"):
         matrix = from_anndata(source, variable)

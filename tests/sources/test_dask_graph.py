@@ -305,8 +305,6 @@ def test_what_cannot_be_read_is_refused_with_the_repairing_line():
     late = from_dask(x.map_blocks(scipy.sparse.csr_array, meta=np.empty((0, 0)), dtype=float))
     with pytest.raises(InvalidTypeError, match="csr_array"):
         late.read(0, 0, 12)
-    with pytest.raises(InvalidTypeError, match="masked"):
-        from_dask(da.ma.masked_less(x.astype("i4"), 0))
     with pytest.raises(InvalidTypeError, match="expected a Dask array"):
         from_dask(dask.delayed(1))
     with pytest.raises(InvalidInputError, match=r"rechunk\.method"):
