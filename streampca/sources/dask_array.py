@@ -28,13 +28,8 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
     Cost: the graph is analysed (about 0.1 ms per task); nothing is
     computed before the first block.
     Raises InvalidInputError (unknown chunk sizes, strips that cannot be separated) or
-    InvalidTypeError (dtype, data frames, chunks of another kind than declared).
+    InvalidTypeError (dtype, chunks of another kind than declared).
     """
-    if hasattr(array, "to_dask_array"):
-        raise InvalidTypeError(
-            f"{type(array).__module__}.{type(array).__name__} is a Dask data frame; expected a "
-            "Dask array. Use X = X.to_dask_array(lengths=True)."
-        )
     if not isinstance(array, dask.array.Array):
         raise InvalidTypeError(f"expected a Dask array, got {type(array).__name__}")
 

@@ -52,7 +52,8 @@ def open(
         by the path of a ``.bed``; a list of paths or a pattern (``chr*.bed``, ``chr*.zarr``):
         the same samples, the features of all; a ``zarr.Array`` or ``zarr.Group`` (one with
         ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array (any
-        graph); NumPy, lists, data frames; scipy.sparse and ``sparse``; or a ChunkedMatrix.
+        graph) or data frame; NumPy, lists; data frames of pandas, polars and pyarrow;
+        scipy.sparse and ``sparse``; or a ChunkedMatrix.
     variable : which array of a group or file ("layers/counts" or "raw/X" of an AnnData);
         a list of them gives the features of all, side by side.
     dim : the sample dimension(s), by name or number; the rest is stacked into features. Needed
@@ -70,7 +71,8 @@ def open(
         A read without an answer for 300 s fails, or for what ``zarr.config`` has as
         ``async.timeout`` (``ZARR_ASYNC__TIMEOUT``).
 
-    Cost: metadata only; nothing is read.
+    Cost: metadata only; nothing is read, but one column of a Dask data frame that does not know
+    its rows (Parquet does).
     Raises InvalidInputError, InvalidTypeError (dtype) or SourceError (not there, unreadable).
     """
     number = isinstance(missing_value, numbers.Real) and not isinstance(missing_value, bool)
@@ -105,9 +107,7 @@ def open(
 
         matrix = from_xarray(source, variable, dim)
     elif _is(source, "dask"):
-        from streampca.sources.dask_array import from_dask
-
-        matrix = from_dask(source, dim)
+        matrix = _from_dask(source, dim)
     elif is_sparse(source):
         matrix = from_sparse(source, dim)
     elif _is(source, "anndata"):
@@ -117,6 +117,17 @@ def open(
     if missing_value is not None:
         matrix.missing_value = missing_value
     return matrix
+
+
+def _from_dask(source: Any, dim: Dim) -> ChunkedMatrix:
+    """A Dask array or data frame."""
+    if hasattr(source, "to_dask_array") and hasattr(source, "npartitions"):
+        from streampca.sources.dask_frame import from_dask_frame
+
+        return from_dask_frame(source, dim)
+    from streampca.sources.dask_array import from_dask
+
+    return from_dask(source, dim)
 
 
 def _open_repository(
