@@ -19,7 +19,8 @@ from streampca.models.projection import BackProjection, score_dtype
 from streampca.models.value_attributes import HOW, of_series, of_values
 from streampca.passes.lazy import in_chunks, is_dask_array, map_rows, rows_like
 from streampca.sources import as_matrix, open
-from streampca.sources.lazy_matrix import is_lazy, lazy_matrix, lazy_rows
+from streampca.sources.frames import framed_like
+from streampca.sources.lazy_matrix import frame_rows, is_dask_frame, is_lazy, lazy_matrix, lazy_rows
 
 if TYPE_CHECKING:
     from streampca.models.linear import LinearModel
@@ -57,6 +58,7 @@ def rows_of_scores(
     mapped : of a matrix, a function of its blocks and side inputs, the rows that a pass makes.
     """
     refuse_masked(scores, "X")
+    scores = frame_rows(scores) if is_dask_frame(scores) else scores
     p = result.n_features
     if out is None and is_dask_array(scores) and back.removed is None:
         return map_rows(scores, back.apply, p, score_dtype(scores.dtype))
@@ -128,11 +130,7 @@ def completed_like(X: Any, matrix: ChunkedMatrix, features: AxisLabels, rows: Ar
         return to_dataarray(rows, axes, matrix.labels.name or "filled", told)
     if is_dask_array(X) and X.ndim == 2:
         return rows_like(X, rows)
-    if hasattr(X, "to_numpy") and hasattr(X, "columns"):
-        import pandas as pd
-
-        return pd.DataFrame(rows, index=X.index, columns=X.columns)
-    return rows
+    return framed_like(X, rows)
 
 
 def _component(result: Decomposition) -> str:

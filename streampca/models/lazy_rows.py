@@ -14,7 +14,7 @@ from streampca.models.labelled_rows import is_xarray, variables_of
 from streampca.models.new_rows import OfPrepared, steps_left
 from streampca.models.restacked import restacked
 from streampca.passes.lazy import is_dask_array, map_rows
-from streampca.sources.lazy_matrix import is_lazy, lazy_matrix, lazy_rows
+from streampca.sources.lazy_matrix import frame_rows, is_dask_frame, is_lazy, lazy_matrix, lazy_rows
 
 if TYPE_CHECKING:
     from streampca.models.linear import LinearModel
@@ -40,11 +40,15 @@ class LazyRows:
 
     def map(self, function: Callable[..., Any], width: int, dtype: Any) -> Any:
         """(n, width) of a function of (rows, p) arrays that are as those of the fit were."""
+        return map_rows(self.rows, self.whole(function), width, dtype, self.basis)
+
+    def whole(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, after what these rows lack."""
         if self.removed is not None:
             function = OfResiduals(function, self.removed, self.missing_value)
         if self.steps:
             function = OfPrepared(function, self.steps, self.missing_value)
-        return map_rows(self.rows, function, width, dtype, self.basis)
+        return function
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,9 @@ def lazy_rows_of(model: LinearModel, X: Any, dim: Any, remove: Any) -> LazyRows 
     result = model.result_
     if not is_lazy(X):
         return None
+    if is_dask_frame(X):
+        model._check_names(X)
+        X = frame_rows(X)
     plain = remove is False or (remove is None and result.design is None)
     if is_dask_array(X) and X.ndim == 2 and dim in (None, 0) and plain:
         steps = model._steps_of_raw(X.shape)

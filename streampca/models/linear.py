@@ -22,7 +22,7 @@ from streampca.models.labelled_rows import (
     rows_of_scores,
     variables_of,
 )
-from streampca.models.lazy_rows import lazy_rows_of
+from streampca.models.lazy_rows import LazyRows, lazy_rows_of
 from streampca.models.model_covariance import covariance_of, precision_of
 from streampca.models.new_rows import prepared, steps_left
 from streampca.models.projection import score_dtype, whitening
@@ -31,7 +31,7 @@ from streampca.models.row_passes import RowPasses
 from streampca.models.value_attributes import of_series
 from streampca.passes.lazy import is_dask_array
 from streampca.sources import as_matrix
-from streampca.sources.lazy_matrix import is_lazy, lazily_held
+from streampca.sources.lazy_matrix import frame_of_rows, is_dask_frame, is_lazy, lazily_held
 
 
 class LinearModel(RowPasses):
@@ -50,7 +50,7 @@ class LinearModel(RowPasses):
     def _scores_of_fit(self, X: Any, dim: Any, remove: Any = None) -> Any:
         """Scores of the rows just fitted: those that the fit has, or by a second pass."""
         scores = self._fitted().scores
-        if scores is None:
+        if scores is None or is_dask_frame(X):  # which has an index to keep
             return self.transform(X, dim=dim, remove=remove)
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         values = np.array(scores, dtype=score_dtype(matrix.dtype))
@@ -78,8 +78,9 @@ class LinearModel(RowPasses):
         X : anything that ``fit`` takes: raw rows, where the fit was of a matrix that
             ``streampca.preprocess`` gave, for its steps are applied to them with the numbers of
             the fit; or rows that have had these steps, as that room gives them. An array in memory
-            counts as raw. A Dask array gives a lazy Dask array, xarray gives labelled xarray, lazy
-            where X holds Dask arrays; anything else is computed. Named dimensions may come in any
+            counts as raw. A Dask array or data frame gives a lazy Dask array (a data frame after
+            ``set_output(transform="pandas")``), xarray gives labelled xarray, lazy where X holds
+            Dask arrays; anything else is computed. Named dimensions may come in any
             order.
         dim : the sample dimension(s). Default: those of the fit for xarray, paths and
             N-dimensional arrays; the first of two.
@@ -96,14 +97,25 @@ class LinearModel(RowPasses):
         if lazy is not None:
             projection = self._projection(lazy.basis is None)
             scores_of = partial(projection.apply, missing_value=lazy.missing_value)
-            made = lazy.map(scores_of, k, score_dtype(lazy.rows.dtype))
-            return self._wrap_scores(X, lazy.matrix, made)
+            return self._lazy_scores(X, lazy, scores_of, k)
         matrix = self._matrix(X, dim, remove)
         projection = self._projection(matrix.design is None)
         if out is not None:
             return self._transform_into(out, overwrite, matrix, projection)
         scores = self._project(matrix, projection)
         return self._wrap_scores(X, matrix, scores)
+
+    def _lazy_scores(self, X: Any, lazy: LazyRows, scores_of: Any, k: int) -> Any:
+        """(n, k) lazy scores of X, as the kind of object that it is.  scores_of : an array."""
+        dtype = score_dtype(lazy.rows.dtype)
+        if is_dask_frame(X) and self._as_pandas and lazy.basis is None:
+            names = self.get_feature_names_out()
+            return frame_of_rows(X, lazy.whole(scores_of), names, dtype)
+        return self._wrap_scores(X, lazy.matrix, lazy.map(scores_of, k, dtype))
+
+    @property
+    def _as_pandas(self) -> bool:
+        return bool(getattr(self, "_output", "default") == "pandas")
 
     def _wrap_scores(self, X: Any, matrix: ChunkedMatrix | None, scores: Any) -> Any:
         """Scores as the kind of object that came in.  matrix : its labels, where it has any."""
@@ -118,7 +130,7 @@ class LinearModel(RowPasses):
             return to_dataarray(scores, axes, "scores", told)
         if is_dask_array(scores):
             return scores
-        if getattr(self, "_output", "default") == "pandas":
+        if self._as_pandas:
             import pandas as pd
 
             index = getattr(X, "index", None)

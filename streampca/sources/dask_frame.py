@@ -6,7 +6,7 @@ memory say it; of anything else the rows are counted first, by computing one nar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,20 +82,34 @@ def frame_array(frame: Any, lengths: Sequence[int] | None = None) -> Any:
     return dask.array.Array(graph, name, (rows, (len(names),)), meta=meta)
 
 
+def map_frame(
+    frame: Any, function: Callable[[Any], Any], columns: Sequence[str], dtype: Any
+) -> Any:
+    """A Dask data frame of what a function makes of the numbers of each partition, (rows, k).
+
+    The index and the divisions stay. Nothing is computed.
+    """
+    part = FrameRows(FramePart(tuple(frame.columns), _checked_dtype(frame), None, None), function,
+                     tuple(columns), np.dtype(dtype))  # fmt: skip
+    meta = part.framed(np.empty((0, len(columns)), dtype), frame._meta.index[:0])
+    return frame.map_partitions(part, meta=meta)
+
+
 @dataclass(frozen=True)
 class FramePart:
     """The numbers of one partition, checked against what was said of it before.
 
-    number : of the partition.  rows : that it has, where they are known.
+    number : of the partition.  rows : that it has. None where that is not known.
     """
 
     names: tuple[Any, ...]
     dtype: np.dtype[Any]
-    number: int
+    number: int | None
     rows: int | None
 
     def __call__(self, part: Any) -> np.ndarray[Any, Any]:
-        where = f"partition {self.number} of this data frame"
+        where = "a partition" if self.number is None else f"partition {self.number}"
+        where += " of this data frame"
         if tuple(part.columns) != self.names:
             raise InvalidInputError(
                 f"{where} has the columns {list(part.columns)}; expected {list(self.names)}, as "
@@ -111,6 +125,26 @@ class FramePart:
         refuse_text(part)
         refuse_wider(part, self.dtype, where)
         return numbers_of(part, self.dtype)
+
+
+@dataclass(frozen=True)
+class FrameRows:
+    """What a function makes of the numbers of a partition, as a frame with the same index."""
+
+    part: FramePart
+    function: Callable[[Any], Any]
+    columns: tuple[str, ...]
+    dtype: np.dtype[Any]
+
+    def __call__(self, part: Any) -> Any:
+        return self.framed(self.function(self.part(part)), part.index)
+
+    def framed(self, values: Any, index: Any) -> Any:
+        """(rows, k) values as a data frame of pandas."""
+        import pandas as pd
+
+        values = np.asarray(values, self.dtype)
+        return pd.DataFrame(values, index=index, columns=list(self.columns))
 
 
 def refuse_wider(part: Any, declared: np.dtype[Any], where: str) -> None:

@@ -44,6 +44,17 @@ def held_nbytes(frame: Any) -> int:
     return int(own)
 
 
+def framed_like(frame: Any, rows: Array) -> Any:
+    """Rows (n, p) as the kind of frame that came in, with its names; an array for anything else."""
+    if not is_frame(frame):
+        return rows
+    if hasattr(frame, "column_names"):
+        return type(frame).from_arrays(list(rows.T), names=column_names(frame))
+    if hasattr(frame, "get_columns"):
+        return type(frame)(rows, schema=column_names(frame))
+    return type(frame)(rows, index=frame.index, columns=frame.columns)
+
+
 def frame_values(frame: Any) -> Array:
     """(n, p) numbers of a data frame; NaN where a cell of a nullable column is missing.
 

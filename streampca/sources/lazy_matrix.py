@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, ReadCount
 from streampca.matrix.chunked_matrix import cut_lengths
 from streampca.matrix.join import JoinedMatrix
@@ -40,10 +41,20 @@ class LazyReader(Reader):
         return hashlib.sha256(repr((self.array.name, self.shape)).encode()).hexdigest()
 
 
+def is_dask_frame(X: Any) -> bool:
+    """Whether X is a data frame or series of Dask."""
+    return hasattr(X, "to_dask_array") and hasattr(X, "npartitions")
+
+
 def is_lazy(X: Any) -> bool:
-    """Whether X is a Dask array, or an xarray object that holds one: nothing is loaded for it."""
+    """Whether X is a Dask array or data frame, or an xarray object that holds Dask arrays.
+
+    Nothing is loaded to find out.
+    """
     if "dask" not in sys.modules:
         return False
+    if is_dask_frame(X):
+        return True
     kind = type(X).__module__
     if kind.startswith("xarray."):
         each = X.data_vars.values() if hasattr(X, "data_vars") else [X]
@@ -57,6 +68,11 @@ def lazy_matrix(X: Any, dim: Dim = None) -> ChunkedMatrix:
     dim : as for ``streampca.open``. Raises what that raises.
     """
     if not type(X).__module__.startswith("xarray."):
+        if any(math.isnan(n) for n in X.shape):
+            raise InvalidInputError(
+                f"the chunk sizes of this Dask array are not known (shape {X.shape}). "
+                "Use X = X.compute_chunk_sizes(), which reads it once."
+            )
         return StackedMatrix(LazyReader(X), sample_dims(X.shape, dim))
     from streampca.sources.labelled import from_xarray
 
@@ -85,11 +101,27 @@ def lazy_rows(matrix: ChunkedMatrix) -> Any:
     return array if array.shape == matrix.shape else array.reshape(matrix.shape)
 
 
+def frame_rows(frame: Any) -> Any:
+    """The numbers of a Dask data frame as a Dask array (n, p); n may be unknown."""
+    from streampca.sources.dask_frame import frame_array
+
+    return frame_array(frame)
+
+
+def frame_of_rows(frame: Any, function: Any, columns: Any, dtype: Any) -> Any:
+    """See :func:`streampca.sources.dask_frame.map_frame`."""
+    from streampca.sources.dask_frame import map_frame
+
+    return map_frame(frame, function, columns, dtype)
+
+
 def lazily_held(values: Any, X: Any, samples: AxisLabels) -> Any:
     """(n, k) values in memory as a Dask array, with the row chunks of the lazy X."""
     import dask.array
 
     dims = samples.dims
+    if is_dask_frame(X):
+        X = frame_rows(X)
     if type(X).__module__.startswith("xarray."):
         sizes = X.chunksizes.get(dims[0], (X.sizes[dims[0]],))
     else:

@@ -20,6 +20,7 @@ from streampca.sources.anndata import from_anndata
 from streampca.sources.arrays import from_array
 from streampca.sources.dimensions import Dim
 from streampca.sources.icechunk_repository import Snapshots, Which, is_repository
+from streampca.sources.lazy_matrix import is_dask_frame
 from streampca.sources.plink import is_plink as _names_plink
 from streampca.sources.plink import open_plink
 from streampca.sources.scipy_sparse import from_sparse
@@ -121,7 +122,7 @@ def open(
 
 def _from_dask(source: Any, dim: Dim) -> ChunkedMatrix:
     """A Dask array or data frame."""
-    if hasattr(source, "to_dask_array") and hasattr(source, "npartitions"):
+    if is_dask_frame(source):
         from streampca.sources.dask_frame import from_dask_frame
 
         return from_dask_frame(source, dim)

@@ -311,18 +311,6 @@ def test_what_cannot_be_read_is_refused_with_the_repairing_line():
         from_dask(x.rechunk((7, 4), method="p2p"))
 
 
-class DataFrame:
-    """Stands for ``dask.dataframe``, which needs more than the tests install."""
-
-    def to_dask_array(self, lengths):
-        raise NotImplementedError
-
-
-def test_a_data_frame_is_refused_with_the_repairing_line():
-    with pytest.raises(InvalidTypeError, match=r"to_dask_array\(lengths=True\)"):
-        from_dask(DataFrame())
-
-
 def test_an_error_in_the_graph_is_not_swallowed():
     def broken(block):
         raise RuntimeError("disk is on fire")

@@ -160,8 +160,7 @@ class Completion(LinearModel):
         if lazy is not None:
             absent, code = self.absent == "missing", lazy.missing_value
             apply = partial(solve.apply, missing_value=code, absent=absent)
-            made = lazy.map(apply, k, score_dtype(lazy.rows.dtype))
-            return self._wrap_scores(X, lazy.matrix, made)
+            return self._lazy_scores(X, lazy, apply, k)
         matrix = self._observed(self._matrix(X, dim, remove))
         rows, dtype = self._mapped("transform", matrix, solve), score_dtype(matrix.dtype)
         if out is not None:
