@@ -255,15 +255,15 @@ def without_libraries(plan: streampca.Plan) -> int:
     return int(plan.peak_nbytes - sum(libraries.values()))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name, marks=[pytest.mark.xfail(reason="under way", strict=True)] * ((name, "plan") in NOT_YET)
-        )
-        for name, row in ROWS.items() if row.big and name != "path"
-    ],
-)  # fmt: skip
+def planned() -> Iterator[Any]:
+    """The rows that can be planned for an array that nobody makes."""
+    for name, row in ROWS.items():
+        if row.big and name != "path":
+            late = pytest.mark.xfail(reason="under way", strict=True)
+            yield pytest.param(name, marks=[late] if (name, "plan") in NOT_YET else [])
+
+
+@pytest.mark.parametrize("name", list(planned()))
 def test_planned_memory_and_reads(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
