@@ -122,6 +122,8 @@ class FramePart:
                 "files have changed, or it is computed otherwise each time. Open it again, or keep "
                 "it: X = X.persist()"
             )
+        if all(_fits(dtype, self.dtype) for dtype in set(part.dtypes)):
+            return np.asarray(part.to_numpy(dtype=self.dtype))
         refuse_text(part)
         refuse_wider(part, self.dtype, where)
         return numbers_of(part, self.dtype)
@@ -145,6 +147,14 @@ class FrameRows:
 
         values = np.asarray(values, self.dtype)
         return pd.DataFrame(values, index=index, columns=list(self.columns))
+
+
+def _fits(dtype: Any, declared: np.dtype[Any]) -> bool:
+    """Whether a float dtype surely holds every value of a column, which has no nulls."""
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "biuf":
+        return False
+    large = dtype.kind in "iu" and dtype.itemsize > 4
+    return not large and bool(np.can_cast(dtype, declared))
 
 
 def refuse_wider(part: Any, declared: np.dtype[Any], where: str) -> None:
