@@ -18,10 +18,11 @@ from dask.highlevelgraph import HighLevelGraph
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.matrix.kinds import CHUNKS, refuse_gpu
-from streampca.sources.dask_array import dask_matrix
+from streampca.sources.dask_strips import DaskMatrix, DaskReader
 from streampca.sources.dimensions import Dim
 from streampca.sources.frames import dtype_of, exact_float, not_numeric, numbers_of
 from streampca.sources.frames import refuse_other_than_numbers as refuse_text
+from streampca.sources.stacked import Index
 
 COUNTED = 64  # frames whose counted rows are remembered
 _counted: dict[str, tuple[int, ...]] = {}  # token of a frame -> rows of its partitions
@@ -54,10 +55,17 @@ def from_dask_frame(frame: Any, dim: Dim = None) -> ChunkedMatrix:
     names = list(frame.columns)
     named = names if all(isinstance(name, str) for name in names) else None
     shape = (int(array.shape[0]), len(names))
-    matrix = dask_matrix(array, (0,), Labels.plain(shape, named))
+    matrix = DaskMatrix(FrameReader(array), (0,), labels=Labels.plain(shape, named))
     matrix.loads = ("dask", "pandas")
     matrix.note = note
     return matrix
+
+
+class FrameReader(DaskReader):
+    """Strips of partitions: each is a frame, and its numbers, before these are placed."""
+
+    def scratch_nbytes(self, index: Index) -> int:
+        return 2 * super().scratch_nbytes(index)
 
 
 def frame_array(frame: Any, lengths: Sequence[int] | None = None) -> Any:
