@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -234,3 +235,9 @@ class ChunkedMatrix(ABC):
 def regular_edges(length: int, step: int) -> np.ndarray[Any, Any]:
     """0, step, 2 step, ..., length."""
     return np.append(np.arange(0, length, max(1, step), dtype=np.int64), length)
+
+
+def cut_lengths(lengths: Sequence[int], most: int) -> tuple[int, ...]:
+    """The same chunks, those longer than ``most`` cut into several."""
+    cut = ([most] * (n // most) + [n % most] * (n % most > 0) for n in lengths)
+    return tuple(itertools.chain.from_iterable(cut))

@@ -12,6 +12,8 @@ from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features, variants_hint
 from streampca.models.parameters import Parameters
+from streampca.sources.frames import column_names, is_frame
+from streampca.sources.lazy_matrix import is_dask_frame
 
 
 class Estimator(Parameters):
@@ -42,7 +44,10 @@ class Estimator(Parameters):
         return self.result_
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """What ``transform`` returns for arrays: "default" (NumPy) or "pandas"."""
+        """What ``transform`` returns for arrays and data frames: "default" (NumPy) or "pandas".
+
+        Of a Dask data frame: a lazy Dask array, or a lazy data frame with the same index.
+        """
         if transform not in (None, "default", "pandas"):
             raise InvalidInputError(f"transform={transform!r}; expected 'default' or 'pandas'")
         if transform is not None:
@@ -77,12 +82,19 @@ class Estimator(Parameters):
                 f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting {p} "
                 f"features as input{variants_hint(matrix.labels.features, fitted)}"
             )
-        if matrix.shape[1] == _width(X) and (names := _frame_columns(X)) is not None:
-            known = getattr(self, "feature_names_in_", None)
-            if known is not None and not np.array_equal(names, known):
-                raise InvalidInputError(_names_message(list(names), list(known)))
+        if matrix.shape[1] == _width(X):
+            self._check_names(X)
         check_same_features(matrix.labels.features, fitted)
         return matrix
+
+    def _check_names(self, X: Any) -> None:
+        """Refuse a data frame of as many columns as the fit had, if they have other names."""
+        known = getattr(self, "feature_names_in_", None)
+        names = _frame_columns(X)
+        if known is None or names is None or len(names) != len(known):
+            return
+        if not np.array_equal(names, known):
+            raise InvalidInputError(_names_message(list(names), list(known)))
 
     def _feature_labels(self) -> AxisLabels:
         """The features of the fit; new data must have the same."""
@@ -99,10 +111,9 @@ def _width(X: Any) -> int | None:
 
 
 def _frame_columns(X: Any) -> Array | None:
-    columns = getattr(X, "columns", None)
-    if columns is None or not hasattr(X, "to_numpy"):
+    if not (is_frame(X) or is_dask_frame(X)):
         return None
-    names = list(columns)
+    names = column_names(X)
     return np.asarray(names, dtype=object) if all(isinstance(c, str) for c in names) else None
 
 

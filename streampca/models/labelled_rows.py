@@ -17,8 +17,10 @@ from streampca.models.eof_views import scaling_factor
 from streampca.models.mapped_rows import WRITTEN_NBYTES, MappedRows
 from streampca.models.projection import BackProjection, score_dtype
 from streampca.models.value_attributes import HOW, of_series, of_values
-from streampca.passes.lazy import beside, is_dask_array, lazy_rows, map_rows, rows_like
+from streampca.passes.lazy import in_chunks, is_dask_array, map_rows, rows_like
 from streampca.sources import as_matrix, open
+from streampca.sources.frames import framed_like
+from streampca.sources.lazy_matrix import frame_rows, is_dask_frame, is_lazy, lazy_matrix, lazy_rows
 
 if TYPE_CHECKING:
     from streampca.models.linear import LinearModel
@@ -56,9 +58,12 @@ def rows_of_scores(
     mapped : of a matrix, a function of its blocks and side inputs, the rows that a pass makes.
     """
     refuse_masked(scores, "X")
+    scores = frame_rows(scores) if is_dask_frame(scores) else scores
     p = result.n_features
     if out is None and is_dask_array(scores) and back.removed is None:
         return map_rows(scores, back.apply, p, score_dtype(scores.dtype))
+    if out is None and is_lazy(scores):
+        return lazy_rows_of_scores(result, scores, back, remove)
     dim = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
     matrix = (as_matrix if result.n_components else open)(scores, dim=dim)
     _check_width(matrix.shape, result)
@@ -77,19 +82,18 @@ def lazy_rows_of_scores(
     """(n, p) rows as a Dask array, inside xarray where the scores are."""
     refuse_masked(scores, "scores")
     dims = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
-    matrix = as_matrix(scores, dim=dims)
+    lazy = is_lazy(scores)
+    matrix = lazy_matrix(scores, dims) if lazy else as_matrix(scores, dim=dims)
     _check_width(matrix.shape, result)
-    samples, values = matrix.labels.samples, scores
-    if dims is not None:
-        values = scores.transpose(*dims, _component(result)).data.reshape(matrix.shape)
-    rows = lazy_rows(values, max(1, WRITTEN_NBYTES // (8 * result.n_features)))
+    rows: Any = lazy_rows(matrix) if lazy else scores
+    if dims is not None and not lazy:
+        rows = scores.transpose(*dims, _component(result)).data.reshape(matrix.shape)
+    rows = in_chunks(rows, max(1, WRITTEN_NBYTES // (8 * result.n_features)))
     dtype = score_dtype(rows.dtype)
-    function: Any = back.apply
-    if back.removed is not None:
-        basis = result.design_rows(matrix, remove)
-        rows, function = beside(rows, basis), back.apply_beside
-    made = map_rows(rows, function, result.n_features, dtype)
-    return _wrapped(result, scores, samples, made)
+    basis = None if back.removed is None else result.design_rows(matrix, remove)
+    function: Any = back.apply if basis is None else back.apply_beside
+    made = map_rows(rows, function, result.n_features, dtype, basis)
+    return _wrapped(result, scores, matrix.labels.samples, made)
 
 
 def variables_of(X: Any, features: AxisLabels) -> Any:
@@ -126,11 +130,7 @@ def completed_like(X: Any, matrix: ChunkedMatrix, features: AxisLabels, rows: Ar
         return to_dataarray(rows, axes, matrix.labels.name or "filled", told)
     if is_dask_array(X) and X.ndim == 2:
         return rows_like(X, rows)
-    if hasattr(X, "to_numpy") and hasattr(X, "columns"):
-        import pandas as pd
-
-        return pd.DataFrame(rows, index=X.index, columns=X.columns)
-    return rows
+    return framed_like(X, rows)
 
 
 def _component(result: Decomposition) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import RAW, ChunkedMatrix
+from streampca.matrix import RAW, ChunkedMatrix, Preprocessing
 from streampca.models.decomposition import Decomposition
 from streampca.models.eof_views import mode_indices
 from streampca.models.labelled_rows import (
@@ -22,14 +22,16 @@ from streampca.models.labelled_rows import (
     rows_of_scores,
     variables_of,
 )
+from streampca.models.lazy_rows import LazyRows, lazy_rows_of
 from streampca.models.model_covariance import covariance_of, precision_of
-from streampca.models.new_rows import OfPrepared, prepared, steps_left
+from streampca.models.new_rows import prepared, steps_left
 from streampca.models.projection import score_dtype, whitening
 from streampca.models.restacked import restacked
 from streampca.models.row_passes import RowPasses
 from streampca.models.value_attributes import of_series
-from streampca.passes.lazy import is_dask_array, map_rows, rows_like
+from streampca.passes.lazy import is_dask_array
 from streampca.sources import as_matrix
+from streampca.sources.lazy_matrix import frame_of_rows, is_dask_frame, is_lazy, lazily_held
 
 
 class LinearModel(RowPasses):
@@ -48,7 +50,7 @@ class LinearModel(RowPasses):
     def _scores_of_fit(self, X: Any, dim: Any, remove: Any = None) -> Any:
         """Scores of the rows just fitted: those that the fit has, or by a second pass."""
         scores = self._fitted().scores
-        if scores is None:
+        if scores is None or is_dask_frame(X):  # which has an index to keep
             return self.transform(X, dim=dim, remove=remove)
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         values = np.array(scores, dtype=score_dtype(matrix.dtype))
@@ -76,8 +78,10 @@ class LinearModel(RowPasses):
         X : anything that ``fit`` takes: raw rows, where the fit was of a matrix that
             ``streampca.preprocess`` gave, for its steps are applied to them with the numbers of
             the fit; or rows that have had these steps, as that room gives them. An array in memory
-            counts as raw. A 2-D Dask array gives a lazy Dask array, xarray gives
-            labelled xarray; anything else is computed. Named dimensions may come in any order.
+            counts as raw. A Dask array or data frame gives a lazy Dask array (a data frame after
+            ``set_output(transform="pandas")``), xarray gives labelled xarray, lazy where X holds
+            Dask arrays; anything else is computed. Named dimensions may come in any
+            order.
         dim : the sample dimension(s). Default: those of the fit for xarray, paths and
             N-dimensional arrays; the first of two.
         out : path of a new Zarr array to write block by block; it is returned, opened.
@@ -88,14 +92,12 @@ class LinearModel(RowPasses):
         Cost: one pass, and one for each step of the preprocessing that scales rows by their sums;
         memory of a few blocks, and of the scores where they are returned.
         """
-        result = self._fitted()
-        k = result.n_components
-        lazy = out is None and (result.design is None or remove is False)
-        if lazy and is_dask_array(X) and X.ndim == 2 and dim in (None, 0):
-            projection = self._projection()
-            code = self._missing_code(X.dtype)
-            scores_of = partial(projection.apply, missing_value=code)
-            return map_rows(X, self._of_raw(X, scores_of, code), k, score_dtype(X.dtype))
+        k = self._fitted().n_components
+        lazy = None if out is not None else lazy_rows_of(self, X, dim, remove)
+        if lazy is not None:
+            projection = self._projection(lazy.basis is None)
+            scores_of = partial(projection.apply, missing_value=lazy.missing_value)
+            return self._lazy_scores(X, lazy, scores_of, k)
         matrix = self._matrix(X, dim, remove)
         projection = self._projection(matrix.design is None)
         if out is not None:
@@ -103,17 +105,32 @@ class LinearModel(RowPasses):
         scores = self._project(matrix, projection)
         return self._wrap_scores(X, matrix, scores)
 
-    def _wrap_scores(self, X: Any, matrix: ChunkedMatrix, scores: Array) -> Any:
-        """Scores as the kind of object that came in."""
+    def _lazy_scores(self, X: Any, lazy: LazyRows, scores_of: Any, k: int) -> Any:
+        """(n, k) lazy scores of X, as the kind of object that it is.  scores_of : an array."""
+        dtype = score_dtype(lazy.rows.dtype)
+        if is_dask_frame(X) and self._as_pandas and lazy.basis is None:
+            names = self.get_feature_names_out()
+            return frame_of_rows(X, lazy.whole(scores_of), names, dtype)
+        return self._wrap_scores(X, lazy.matrix, lazy.map(scores_of, k, dtype))
+
+    @property
+    def _as_pandas(self) -> bool:
+        return bool(getattr(self, "_output", "default") == "pandas")
+
+    def _wrap_scores(self, X: Any, matrix: ChunkedMatrix | None, scores: Any) -> Any:
+        """Scores as the kind of object that came in.  matrix : its labels, where it has any."""
+        if matrix is not None and is_lazy(X) and not is_dask_array(scores):
+            scores = lazily_held(scores, X, matrix.labels.samples)
         if is_xarray(X):
             from streampca.sources.labelled_results import to_dataarray
 
+            assert matrix is not None
             axes = [matrix.labels.samples, self._fitted().component_axis]
             told = of_series(self._fitted(), "scores of", 0 if self.whiten else 1)
             return to_dataarray(scores, axes, "scores", told)
-        if is_dask_array(X) and X.ndim == 2 and X.shape[0] == len(scores):
-            return rows_like(X, scores)
-        if getattr(self, "_output", "default") == "pandas":
+        if is_dask_array(scores):
+            return scores
+        if self._as_pandas:
             import pandas as pd
 
             index = getattr(X, "index", None)
@@ -246,12 +263,12 @@ class LinearModel(RowPasses):
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _of_raw(self, X: Any, function: Any, missing_value: float | None) -> Any:
-        """A function of blocks of the Dask array X, after the preprocessing of the fit."""
+    def _steps_of_raw(self, shape: tuple[int, ...]) -> Preprocessing:
+        """The preprocessing of the fit that raw rows of this shape lack. Checks their width."""
         result = self._fitted()
-        steps = steps_left(RAW, result.preprocessing, X.shape[-1], result.n_features)
-        self._check_width(X.shape, steps.width)
-        return OfPrepared(function, steps, missing_value) if steps else function
+        steps = steps_left(RAW, result.preprocessing, shape[-1], result.n_features)
+        self._check_width(shape, steps.width)
+        return steps
 
     def _check_width(self, shape: tuple[int, ...], raw: int | None = None) -> None:
         p = self._fitted().n_features if raw is None else raw

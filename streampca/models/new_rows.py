@@ -84,11 +84,11 @@ class SumsByPass:
 class OfPrepared:
     """A function of rows in memory, applied to them after the steps of a fit."""
 
-    function: Callable[[Any], Any]
+    function: Callable[..., Any]
     steps: Preprocessing
     missing_value: float | None
 
-    def __call__(self, values: Any) -> Any:
+    def __call__(self, values: Any, *sides: Any) -> Any:
         matrix = open(values, missing_value=self.missing_value)
         made = self.steps.apply(matrix, row_sums_in_memory)
-        return self.function(made.read(0, 0, made.shape[0]))
+        return self.function(made.read(0, 0, made.shape[0]), *sides)

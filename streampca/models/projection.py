@@ -145,11 +145,10 @@ class BackProjection:
             rows += (block["design"] @ self.removed).astype(rows.dtype)
         return rows
 
-    def apply_beside(self, scores_and_design: Array) -> Array:
-        """(rows, p) of scores in memory with the rows of the design to their right."""
-        k = len(self.components)
-        rows = self.apply(scores_and_design[:, :k])
-        rows += (scores_and_design[:, k:] @ self.removed).astype(rows.dtype)
+    def apply_beside(self, scores: Array, design: Array) -> Array:
+        """(rows, p) of scores in memory, with the rows of the design."""
+        rows = self.apply(scores)
+        rows += (design @ self.removed).astype(rows.dtype)
         return rows
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:

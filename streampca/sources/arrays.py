@@ -8,11 +8,19 @@ import numpy as np
 
 from streampca.errors import InvalidTypeError
 from streampca.matrix import ChunkedMatrix, Labels
+from streampca.matrix.kinds import check_dtype, refuse_gpu
 from streampca.sources.dimensions import Dim
-from streampca.sources.frames import frame_values, is_frame, refuse_rounded_objects
+from streampca.sources.frames import (
+    column_names,
+    frame_values,
+    held_nbytes,
+    is_frame,
+    refuse_rounded_objects,
+    row_names,
+)
 from streampca.sources.masked import MaskedReader, holds_masked, joined, unmasked
 from streampca.sources.memory import ArrayReader
-from streampca.sources.stacked import check_dtype, stack
+from streampca.sources.stacked import stack
 
 Array = np.ndarray[Any, Any]
 
@@ -23,17 +31,19 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
     missing_value : a number that means missing, beside what a mask hides.
     Cost: nothing is read; of a data frame a copy, of masked integers a look for a free code.
     """
+    refuse_gpu(array)
     names, samples, mask, given = None, None, None, 0
     loads: tuple[str, ...] = ()
+    _refuse_query(array)
     if is_frame(array):
-        columns = list(array.columns)
+        columns = column_names(array)
         names = columns if all(isinstance(c, str) for c in columns) else None
-        index = getattr(array, "index", None)
-        samples = [str(i) for i in index] if index is not None and index.dtype == object else None
+        samples = row_names(array)
         values = frame_values(array)
-        loads = ("pandas",) if type(array).__module__.startswith("pandas") else loads
-        if values.base is None and hasattr(array, "memory_usage"):  # a copy beside the frame
-            given = int(array.memory_usage().sum())
+        library = type(array).__module__.split(".")[0]
+        loads = (library,) if library == "pandas" else loads
+        if values.base is None:  # a copy beside the frame
+            given = held_nbytes(array)
     else:
         values, mask = unmasked(joined(array) if holds_masked(array) else array)
     if values.dtype.kind == "O":
@@ -47,6 +57,18 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
     if names is not None or samples is not None:
         matrix.labels = Labels.plain(matrix.shape, names, samples)
     return matrix
+
+
+def _refuse_query(source: Any) -> None:
+    """Refuse what is no table yet: a lazy frame of polars, a data set of pyarrow on disk."""
+    kind = type(source)
+    line = {"LazyFrame": "X.collect()", "FileSystemDataset": "X.to_table()"}.get(kind.__name__)
+    if line is not None and kind.__module__.split(".")[0] in ("polars", "pyarrow"):
+        raise InvalidTypeError(
+            f"X is a {kind.__module__.split('.')[0]}.{kind.__name__}, which has no values yet; "
+            f"expected a table in memory. Use {line}; or, where it does not fit, "
+            "dask.dataframe.read_parquet"
+        )
 
 
 def reader_of(

@@ -13,7 +13,8 @@ import scipy.sparse
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
 from streampca.matrix.entries import check_compressed, spans_of, sparse_nbytes
-from streampca.sources.stacked import Reader, check_dtype
+from streampca.matrix.kinds import check_dtype
+from streampca.sources.stacked import Reader
 from streampca.sources.tally import Tally
 
 PIECE_NBYTES = 16 << 20  # of lines that are read at once where all are needed

@@ -9,8 +9,10 @@ import dask.array
 import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.matrix import ChunkedMatrix
-from streampca.sources.dask_sparse import SparseDaskMatrix, SparseDaskReader, is_sparse_chunk
+from streampca.matrix import ChunkedMatrix, Labels
+from streampca.matrix.kinds import CHUNKS, check_dtype, is_sparse, refuse_gpu
+from streampca.sources.dask_chunks import floats_of_masked
+from streampca.sources.dask_sparse import SparseDaskMatrix, SparseDaskReader
 from streampca.sources.dask_strips import DaskMatrix, DaskReader
 from streampca.sources.dimensions import check_rank
 
@@ -26,24 +28,15 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
     Cost: the graph is analysed (about 0.1 ms per task); nothing is
     computed before the first block.
     Raises InvalidInputError (unknown chunk sizes, strips that cannot be separated) or
-    InvalidTypeError (dtype, data frames, chunks of another kind than declared).
+    InvalidTypeError (dtype, chunks of another kind than declared).
     """
-    if hasattr(array, "to_dask_array"):
-        raise InvalidTypeError(
-            f"{type(array).__module__}.{type(array).__name__} is a Dask data frame; expected a "
-            "Dask array. Use X = X.to_dask_array(lengths=True)."
-        )
     if not isinstance(array, dask.array.Array):
         raise InvalidTypeError(f"expected a Dask array, got {type(array).__name__}")
 
-    def made(dims: Sequence[int]) -> ChunkedMatrix:
-        if is_sparse_chunk(array._meta):
-            return SparseDaskMatrix(SparseDaskReader(array), dims)
-        return DaskMatrix(DaskReader(array), dims)
-
+    check_dtype(np.dtype(array.dtype))
     if dim is None:
         check_rank(array.shape)
-        return made((0,))
+        return dask_matrix(array, (0,))
     wanted = list(dim) if isinstance(dim, Sequence) and not isinstance(dim, str) else [dim]
     found = [
         int(d) % array.ndim
@@ -55,4 +48,17 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
             f"dim={dim!r}; expected sample dimension numbers of a Dask array of shape "
             f"{array.shape}, each once and not all, such as dim=0"
         )
-    return made(found)
+    return dask_matrix(array, found)
+
+
+def dask_matrix(array: Any, dims: Sequence[int], labels: Labels | None = None) -> ChunkedMatrix:
+    """The matrix for what the chunks of a Dask array are: sparse, masked or plain.
+
+    dims : numbers of the sample dimensions.
+    """
+    refuse_gpu(array._meta, CHUNKS)
+    if is_sparse(array._meta):
+        matrix: ChunkedMatrix = SparseDaskMatrix(SparseDaskReader(array), dims)
+        matrix.labels = labels or matrix.labels
+        return matrix
+    return DaskMatrix(DaskReader(floats_of_masked(array)), dims, labels=labels)

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from dask.sizeof import sizeof
 
 from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.matrix import work_dtype
 from streampca.matrix.exact import refuse_inexact
+from streampca.matrix.kinds import CHUNKS, is_sparse, refuse_gpu
 from streampca.sources.dask_sharing import MiB
+
+LATE = {  # what repairs a chunk of a kind that its array does not declare
+    "O": "Use X.map_blocks(lambda block: block.astype('float64')).",
+    "c": "Use X.map_blocks(numpy.real).",
+}
 
 
 @dataclass(frozen=True)
@@ -43,35 +49,91 @@ class Place:
 
     def __call__(self, chunk: Any) -> None:
         check_chunk(chunk)
-        values = np.asarray(np.ma.filled(chunk, np.nan) if np.ma.is_masked(chunk) else chunk)
-        if values.shape != self.shape:
+        if np.shape(chunk) != self.shape:
             raise InvalidInputError(
-                f"a chunk of this Dask array computed to shape {values.shape} and was declared as "
-                f"{self.shape}. State the real chunks: X.map_blocks(..., chunks=...)."
+                f"a chunk of this Dask array computed to shape {np.shape(chunk)} and was declared "
+                f"as {self.shape}. State the real chunks: X.map_blocks(..., chunks=...)."
             )
-        if not np.can_cast(values.dtype, self.out.dtype, "same_kind"):
-            raise InvalidTypeError(
-                f"a chunk of this Dask array computed to dtype {values.dtype}, declared as "
-                f"{self.out.dtype}. State it: X.map_blocks(..., dtype={str(values.dtype)!r})."
-            )
-        if self.out.dtype.kind == "f":
-            refuse_inexact(values, where="a chunk of this Dask array, which is declared as floats,")
+        if np.ma.is_masked(chunk):
+            chunk = _unmasked(chunk, self.out.dtype)
+        values = np.asarray(chunk)
+        check_numbers(values, self.out.dtype)
         self.out[self.into] = values[self.part]
 
 
 def check_chunk(chunk: Any) -> None:
-    """Refuse chunks that are not plain arrays; masked ones of floats become NaN where masked."""
-    if scipy.sparse.issparse(chunk) or hasattr(chunk, "todense"):
+    """Refuse chunks that are sparse, though declared as arrays, or lie on a GPU."""
+    refuse_gpu(chunk, CHUNKS)
+    if is_sparse(chunk) or hasattr(chunk, "todense"):
         raise InvalidTypeError(
-            f"chunks of this Dask array are {type(chunk).__name__}; expected NumPy arrays. "
-            "Use X.map_blocks(lambda block: block.todense()), or pass one scipy.sparse matrix."
+            f"{CHUNKS} {type(chunk).__name__}; expected NumPy arrays, as it declares. Say what "
+            "they are, X.map_blocks(lambda block: block, meta=scipy.sparse.csr_array((0, 0))), or "
+            "use X.map_blocks(lambda block: block.todense(), dtype=X.dtype, "
+            "meta=numpy.empty((0, 0)))."
         )
-    if isinstance(chunk, np.ma.MaskedArray) and chunk.dtype.kind != "f":
+
+
+def check_numbers(values: Any, declared: np.dtype[Any]) -> None:
+    """Refuse values that are no real numbers, or others in the dtype that was declared for them.
+
+    Floats are rounded to the declared float. Cost: extremes, where integers are narrowed.
+    """
+    found: np.dtype[Any] = values.dtype
+    if found.kind not in "buif":
+        line = LATE.get(found.kind, "Make them numbers where the chunk is made.")
         raise InvalidTypeError(
-            f"chunks of this Dask array are masked arrays of {chunk.dtype}, which has no NaN for "
-            "what is missing. Use dask.array.ma.filled(X.astype('float64'), numpy.nan); or say a "
-            "code: dask.array.ma.filled(X, -9) and missing_value=-9."
+            f"a chunk of this Dask array computed to dtype {found}, declared as {declared}; "
+            f"expected real numbers. {line}"
         )
+    narrowed = found.kind in "iu" and declared.kind in "iu" and not np.can_cast(found, declared)
+    if not np.can_cast(found, declared, "same_kind") or (narrowed and _overflows(values, declared)):
+        raise InvalidTypeError(
+            f"a chunk of this Dask array computed to dtype {found}, declared as {declared}, which "
+            f"does not hold its values. State it: X.map_blocks(..., dtype={str(found)!r})."
+        )
+    if declared.kind == "f":
+        refuse_inexact(values, where="a chunk of this Dask array, which is declared as floats,")
+
+
+def _overflows(values: Any, declared: np.dtype[Any]) -> bool:
+    """Whether an integer is beyond the range of a narrower dtype."""
+    data = values if isinstance(values, np.ndarray) else values.data
+    ends = np.iinfo(declared)
+    return bool(data.size) and not (ends.min <= data.min() and data.max() <= ends.max)
+
+
+def _unmasked(chunk: Any, declared: np.dtype[Any]) -> Any:
+    """The chunk with NaN where it is masked."""
+    if declared.kind != "f":
+        raise InvalidTypeError(
+            f"a chunk of this Dask array has masked cells, and was declared as {declared}, which "
+            f"has no NaN for what is missing. Say so: X.map_blocks(lambda block: block, "
+            f"meta=numpy.ma.masked_array(numpy.empty((0, 0), {str(declared)!r}))); or name a code: "
+            "X.map_blocks(numpy.ma.filled, -9) and missing_value=-9."
+        )
+    if chunk.dtype.kind not in "buif":
+        return chunk.data  # refused for that
+    refuse_inexact(chunk.compressed(), where="a chunk of this Dask array")
+    return chunk.astype(np.result_type(chunk.dtype, declared)).filled(np.nan)
+
+
+def floats_of_masked(array: Any) -> Any:
+    """A Dask array of masked integers as one of floats, lazily; any other as it is.
+
+    float32 where that holds every integer of the dtype, else float64.
+    """
+    if not isinstance(array._meta, np.ma.MaskedArray) or array.dtype.kind not in "biu":
+        return array
+    dtype = work_dtype(array.dtype)
+    meta = np.ma.masked_array(np.empty((0,) * array.ndim, dtype))
+    return array.map_blocks(_as_floats, dtype=dtype, meta=meta)
+
+
+def _as_floats(chunk: Any) -> Any:
+    """Masked integers as floats that are NaN where masked."""
+    dtype = work_dtype(chunk.dtype)
+    refuse_inexact(np.ma.compressed(chunk), where="a chunk of this Dask array")
+    return np.ma.filled(chunk.astype(dtype), np.nan)
 
 
 class Room:

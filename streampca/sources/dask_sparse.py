@@ -15,14 +15,10 @@ import scipy.sparse
 from streampca.errors import InvalidInputError
 from streampca.matrix import ReadCount
 from streampca.matrix.entries import sparse_nbytes
-from streampca.sources.dask_chunks import Spot
+from streampca.matrix.kinds import CHUNKS, as_scipy, is_sparse, refuse_gpu
+from streampca.sources.dask_chunks import Spot, check_numbers
 from streampca.sources.dask_strips import DaskMatrix, DaskReader, compute
 from streampca.sources.stacked import Index
-
-
-def is_sparse_chunk(chunk: Any) -> bool:
-    """Whether a chunk, or the meta of a Dask array, is sparse and 2-D."""
-    return scipy.sparse.issparse(chunk) or (hasattr(chunk, "tocsr") and hasattr(chunk, "todense"))
 
 
 class SparseDaskReader(DaskReader):
@@ -108,7 +104,19 @@ class Piece:
                 f"a chunk of this Dask array computed to shape {tuple(chunk.shape)} and was "
                 f"declared as {declared}. State the real chunks: X.map_blocks(..., chunks=...)."
             )
-        sparse = chunk.tocsr() if is_sparse_chunk(chunk) else scipy.sparse.csr_array(chunk)
-        part = sparse[self.spot[0].part, :][:, self.spot[1].part]
+        stored = _stored(chunk)
+        check_numbers(stored, self.dtype)
+        part = stored[self.spot[0].part, :][:, self.spot[1].part]
         with self.kept.lock:
             self.kept.pieces[self.number] = part.astype(self.dtype, copy=False)
+
+
+def _stored(chunk: Any) -> Any:
+    """A chunk as CSR; a masked one with NaN where it is masked."""
+    refuse_gpu(chunk, CHUNKS)
+    if is_sparse(chunk):
+        return scipy.sparse.csr_array(as_scipy(chunk, CHUNKS))
+    if np.ma.is_masked(chunk):
+        chunk = chunk.astype(np.result_type(chunk.dtype, np.float32)).filled(np.nan)
+    values = np.asarray(chunk)
+    return values if values.dtype.kind not in "buif" else scipy.sparse.csr_array(values)

@@ -14,32 +14,70 @@ SINGLE_NBYTES = {"i": 2, "u": 2, "f": 4, "b": 1}  # float32 holds these exactly
 
 
 def is_frame(values: Any) -> bool:
-    """Whether this is a data frame, of pandas or of a library like it."""
-    return hasattr(values, "columns") and hasattr(values, "to_numpy")
+    """Whether this is a data frame or table: of pandas, polars, pyarrow or a library like them."""
+    table = hasattr(values, "column_names") and hasattr(values, "num_columns")
+    return table or (hasattr(values, "to_numpy") and hasattr(values, "columns"))
+
+
+def column_names(frame: Any) -> list[Any]:
+    """The names of its columns."""
+    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+
+
+def row_names(frame: Any) -> Any:
+    """What the index of a pandas frame calls its rows: text or dates; None for mere numbers."""
+    index = getattr(frame, "index", None)
+    kind = getattr(getattr(index, "dtype", None), "kind", "")
+    if getattr(index, "nlevels", 1) > 1 or kind not in ("O", "M", "U"):
+        return None
+    if kind != "M":
+        return [str(name) for name in index]  # type: ignore[union-attr]
+    dates = np.asarray(index)
+    return dates if dates.dtype.kind == "M" and not np.isnat(dates).any() else None
+
+
+def held_nbytes(frame: Any) -> int:
+    """Memory that a frame takes."""
+    if hasattr(frame, "memory_usage"):
+        return int(frame.memory_usage().sum())
+    own = frame.estimated_size() if hasattr(frame, "estimated_size") else frame.nbytes
+    return int(own)
+
+
+def framed_like(frame: Any, rows: Array) -> Any:
+    """Rows (n, p) as the kind of frame that came in, with its names; an array for anything else."""
+    if not is_frame(frame):
+        return rows
+    if hasattr(frame, "column_names"):
+        return type(frame).from_arrays(list(rows.T), names=column_names(frame))
+    if hasattr(frame, "get_columns"):
+        return type(frame)(rows, schema=column_names(frame))
+    return type(frame)(rows, index=frame.index, columns=frame.columns)
 
 
 def frame_values(frame: Any) -> Array:
     """(n, p) numbers of a data frame; NaN where a cell of a nullable column is missing.
 
     Columns of one NumPy dtype are taken as they are. Nullable columns (Int64, boolean, Float32,
-    those of pyarrow) keep their dtype where nothing is missing; else they become float32 where it
-    holds their values exactly, and float64 where not.
+    those of polars and pyarrow) keep their dtype where nothing is missing; else they become float32
+    where it holds their values exactly, and float64 where not.
     Raises InvalidTypeError, which names the columns that are no numbers, or hold integers that
     float64 rounds.
     """
     if not hasattr(frame, "dtypes") or not hasattr(frame, "iloc"):
-        return np.asarray(frame.to_numpy())  # polars: nulls come as NaN
+        return arrow_values(frame)
     dtypes = set(frame.dtypes)
     if len(dtypes) == 1 and isinstance(one := dtypes.pop(), np.dtype) and one.kind in "biuf":
         return np.asarray(frame.to_numpy())
-    _refuse_other_than_numbers(frame)
-    return _numbers_of(frame)
+    refuse_other_than_numbers(frame)
+    return numbers_of(frame)
 
 
-def _numbers_of(frame: Any) -> Array:
-    """The columns one by one, in the dtype that holds all of them."""
-    dtypes = [_dtype_of(frame.iloc[:, j]) for j in range(frame.shape[1])]
-    dtype = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
+def numbers_of(frame: Any, dtype: np.dtype[Any] | None = None) -> Array:
+    """The columns of a pandas frame one by one, in this dtype, or in one that holds all of them."""
+    dtypes = [dtype_of(frame.iloc[:, j]) for j in range(frame.shape[1])]
+    if dtype is None:
+        dtype = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
     out = np.empty(frame.shape, dtype)
     for j, (name, own) in enumerate(zip(frame.columns, dtypes, strict=True)):
         column = frame.iloc[:, j]
@@ -50,7 +88,7 @@ def _numbers_of(frame: Any) -> Array:
     return out
 
 
-def _dtype_of(column: Any) -> np.dtype[Any]:
+def dtype_of(column: Any) -> np.dtype[Any]:
     """The NumPy dtype of a column: a float where cells of a nullable one are missing."""
     dtype = column.dtype
     if isinstance(dtype, np.dtype):
@@ -58,7 +96,7 @@ def _dtype_of(column: Any) -> np.dtype[Any]:
     own = np.dtype(getattr(dtype, "numpy_dtype", None) or getattr(dtype, "subtype", np.float64))
     if own.kind == "f" or not column.isna().any():
         return own
-    return np.dtype(np.float32 if own.itemsize <= SINGLE_NBYTES[own.kind] else np.float64)
+    return exact_float(own)
 
 
 def _refuse_rounding(column: Any, name: str) -> None:
@@ -71,7 +109,7 @@ def _refuse_rounding(column: Any, name: str) -> None:
         refuse_rounded_objects(column.to_numpy(), f"column {name!r}")
 
 
-def _refuse_other_than_numbers(frame: Any) -> None:
+def refuse_other_than_numbers(frame: Any) -> None:
     """Raise for columns of text, categories, dates or objects that are no numbers."""
     bad = [
         f"{name!r} ({dtype})"
@@ -79,11 +117,19 @@ def _refuse_other_than_numbers(frame: Any) -> None:
         if not (_is_numeric(dtype) or (dtype.kind == "O" and _is_numbers(frame.iloc[:, j])))
     ]
     if bad:
-        first = bad[0].rpartition(" (")[0]
-        raise InvalidTypeError(
-            f"columns {shorten(bad)} are not numeric; expected numbers. Leave them out, "
-            f"X.drop(columns=[{first}]), or convert them, pandas.to_numeric(X[{first}])"
-        )
+        raise not_numeric(bad, "X.drop(columns=[{}])", "pandas.to_numeric(X[{}])")
+
+
+def not_numeric(bad: list[str], drop: str, convert: str) -> InvalidTypeError:
+    """The error for columns that are no numbers.
+
+    bad : ``'name' (dtype)`` of each.  drop, convert : lines with a place for the first name.
+    """
+    first = bad[0].rpartition(" (")[0]
+    return InvalidTypeError(
+        f"columns {shorten(bad)} are not numeric; expected numbers. Leave them out, "
+        f"{drop.format(first)}, or convert them, {convert.format(first)}"
+    )
 
 
 def _is_numeric(dtype: Any) -> bool:
@@ -110,3 +156,54 @@ def refuse_rounded_objects(values: Array, where: str) -> None:
                 f"{where} holds the integer {value}; expected integers up to 2**53 in size, since "
                 "float64 rounds larger ones. Subtract a whole number from each column first"
             )
+
+
+def arrow_values(frame: Any) -> Array:
+    """(n, p) numbers of a polars frame or a pyarrow table; NaN where a cell is null.
+
+    Raises InvalidTypeError as :func:`frame_values` does.
+    """
+    names = column_names(frame)
+    columns = frame.columns if hasattr(frame, "column_names") else frame.get_columns()
+    kinds = [np.asarray(column[:0]).dtype for column in columns]
+    bad = [
+        f"{name!r} ({getattr(column, 'dtype', None) or column.type})"
+        for name, column, kind in zip(names, columns, kinds, strict=True)
+        if kind.kind not in "buif"
+    ]
+    if bad:
+        cast = "X.with_columns(polars.col({}).cast(float))"
+        if hasattr(frame, "column_names"):
+            raise not_numeric(bad, "X.drop_columns([{}])", "X.to_pandas() and pandas.to_numeric")
+        raise not_numeric(bad, "X.drop({})", cast)
+    dtypes = [_with_nulls(kind, column) for kind, column in zip(kinds, columns, strict=True)]
+    dtype = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
+    out = np.empty((len(columns[0]) if columns else 0, len(columns)), dtype)
+    for j, (name, column) in enumerate(zip(names, columns, strict=True)):
+        known = column.drop_nulls() if hasattr(column, "drop_nulls") else column.drop_null()
+        values = np.asarray(known)
+        if dtype.kind == "f":
+            refuse_inexact(values, where=f"column {name!r}")
+        if not _null_count(column):
+            out[:, j] = values
+            continue
+        null = np.asarray(column.is_null(), dtype=bool)
+        out[null, j], out[~null, j] = np.nan, values
+    return out
+
+
+def _with_nulls(dtype: np.dtype[Any], column: Any) -> np.dtype[Any]:
+    """The dtype of a column: a float where it has nulls."""
+    if dtype.kind == "f" or not _null_count(column):
+        return dtype
+    return exact_float(dtype)
+
+
+def _null_count(column: Any) -> int:
+    count = column.null_count
+    return int(count() if callable(count) else count)
+
+
+def exact_float(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """float32 where it holds every number of a dtype, else float64."""
+    return np.dtype(np.float32 if dtype.itemsize <= SINGLE_NBYTES[dtype.kind] else np.float64)

@@ -12,17 +12,24 @@ import xarray
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
+from streampca.matrix.kinds import as_scipy, is_sparse, refuse_gpu
 from streampca.sources.backend import BackendReader
 from streampca.sources.columns import DatasetColumns
 from streampca.sources.dimensions import TIME, Dim, sample_dims
 from streampca.sources.labelled_results import LEVELS
+from streampca.sources.lazy_matrix import LazyReader
 from streampca.sources.memory import ArrayReader
+from streampca.sources.scipy_sparse import SparseMatrix
 from streampca.sources.stacked import Reader, StackedMatrix
 from streampca.sources.urls import hide_secrets
 
 
 def from_xarray(
-    obj: Any, variable: str | Sequence[str] | None = None, dim: Dim = None
+    obj: Any,
+    variable: str | Sequence[str] | None = None,
+    dim: Dim = None,
+    *,
+    lazily: bool = False,
 ) -> ChunkedMatrix:
     """A matrix over a DataArray, or over one or several variables of a Dataset.
 
@@ -30,6 +37,7 @@ def from_xarray(
         Default: the only one, or, where ``dim`` is given, all of them.
     dim : the sample dimension(s), by name or number, slowest first; the others are stacked into
         features in the order of the array. Default: the first of two, or "time".
+    lazily : Dask arrays stay what they are: see :func:`streampca.sources.lazy_matrix.lazy_matrix`.
 
     Arrays in memory, lazily indexed files and Dask graphs are each read in their own way.
     Cost: metadata and coordinates.
@@ -39,13 +47,13 @@ def from_xarray(
     if isinstance(obj, xarray.Dataset):
         several = _several_variables(obj, variable, dim)
         if several:
-            parts = [_stack(obj[name], dim, source) for name in several]
+            parts = [_stack(obj[name], dim, source, lazily) for name in several]
             joined = concat_features(*parts, variables=several)
             joined.beside = DatasetColumns(obj)
             return joined
         one = variable if isinstance(variable, str) or variable is None else variable[0]
         array = pick_variable(obj, one, list(obj.data_vars), "the Dataset", "X")
-        matrix = _stack(array, dim, source)
+        matrix = _stack(array, dim, source, lazily)
         matrix.beside = DatasetColumns(obj)
         return matrix
     if not isinstance(obj, xarray.DataArray):
@@ -58,7 +66,7 @@ def from_xarray(
             f"variable={variable!r} was asked for, and X is the DataArray {obj.name!r}. "
             "Leave variable out, or pass the Dataset that holds it."
         )
-    return _stack(obj, dim, source)
+    return _stack(obj, dim, source, lazily)
 
 
 def from_netcdf(path: str, variable: str | None = None, dim: Dim = None) -> ChunkedMatrix:
@@ -80,7 +88,7 @@ def from_netcdf(path: str, variable: str | None = None, dim: Dim = None) -> Chun
     return matrix
 
 
-def _stack(array: xarray.DataArray, dim: Dim, source: str) -> ChunkedMatrix:
+def _stack(array: xarray.DataArray, dim: Dim, source: str, lazily: bool = False) -> ChunkedMatrix:
     """The matrix of a DataArray, whatever holds its values."""
     samples = sample_dims(array.shape, dim, array.dims, repr(array.name))
     features = [d for d in range(array.ndim) if d not in samples]
@@ -90,12 +98,19 @@ def _stack(array: xarray.DataArray, dim: Dim, source: str) -> ChunkedMatrix:
         None if array.name is None else str(array.name),
         dict(array.attrs),
     )
+    if lazily:
+        return StackedMatrix(LazyReader(array.chunk().data), samples, labels=labels)
     if array.chunks is not None:
-        from streampca.sources.dask_strips import DaskMatrix, DaskReader
+        from streampca.sources.dask_array import dask_matrix
 
-        return DaskMatrix(DaskReader(array.data), samples, labels=labels)
+        return dask_matrix(array.data, samples, labels)
     reader: Reader
-    if array.variable._in_memory:  # .data would read a lazily indexed array whole
+    held = array.variable._data  # .data would read a lazily indexed array whole
+    refuse_gpu(held, f"{array.name!r} holds a")
+    if is_sparse(held) and array.ndim == 2:
+        stored = as_scipy(held, f"{array.name!r} holds a")
+        return SparseMatrix(stored if samples == (0,) else stored.T, labels)
+    if array.variable._in_memory or is_sparse(held):
         if not isinstance(array.data, np.ndarray):
             raise InvalidTypeError(
                 f"{array.name!r} holds a {type(array.data).__name__}; expected a NumPy, Dask or "

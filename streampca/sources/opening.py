@@ -9,17 +9,18 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import scipy.sparse
 import zarr
 
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
+from streampca.matrix.kinds import is_sparse
 from streampca.remote import check_readable, plain_errors
 from streampca.sources.anndata import from_anndata
 from streampca.sources.arrays import from_array
 from streampca.sources.dimensions import Dim
 from streampca.sources.icechunk_repository import Snapshots, Which, is_repository
+from streampca.sources.lazy_matrix import is_dask_frame
 from streampca.sources.plink import is_plink as _names_plink
 from streampca.sources.plink import open_plink
 from streampca.sources.scipy_sparse import from_sparse
@@ -52,7 +53,8 @@ def open(
         by the path of a ``.bed``; a list of paths or a pattern (``chr*.bed``, ``chr*.zarr``):
         the same samples, the features of all; a ``zarr.Array`` or ``zarr.Group`` (one with
         ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array (any
-        graph); NumPy, lists, data frames; scipy.sparse; or a ChunkedMatrix.
+        graph) or data frame; NumPy, lists; data frames of pandas, polars and pyarrow;
+        scipy.sparse and ``sparse``; or a ChunkedMatrix.
     variable : which array of a group or file ("layers/counts" or "raw/X" of an AnnData);
         a list of them gives the features of all, side by side.
     dim : the sample dimension(s), by name or number; the rest is stacked into features. Needed
@@ -70,7 +72,8 @@ def open(
         A read without an answer for 300 s fails, or for what ``zarr.config`` has as
         ``async.timeout`` (``ZARR_ASYNC__TIMEOUT``).
 
-    Cost: metadata only; nothing is read.
+    Cost: metadata only; nothing is read, but one column of a Dask data frame that does not know
+    its rows (Parquet does).
     Raises InvalidInputError, InvalidTypeError (dtype) or SourceError (not there, unreadable).
     """
     number = isinstance(missing_value, numbers.Real) and not isinstance(missing_value, bool)
@@ -105,10 +108,8 @@ def open(
 
         matrix = from_xarray(source, variable, dim)
     elif _is(source, "dask"):
-        from streampca.sources.dask_array import from_dask
-
-        matrix = from_dask(source, dim)
-    elif scipy.sparse.issparse(source):
+        matrix = _from_dask(source, dim)
+    elif is_sparse(source):
         matrix = from_sparse(source, dim)
     elif _is(source, "anndata"):
         matrix = from_anndata(source, variable)
@@ -117,6 +118,17 @@ def open(
     if missing_value is not None:
         matrix.missing_value = missing_value
     return matrix
+
+
+def _from_dask(source: Any, dim: Dim) -> ChunkedMatrix:
+    """A Dask array or data frame."""
+    if is_dask_frame(source):
+        from streampca.sources.dask_frame import from_dask_frame
+
+        return from_dask_frame(source, dim)
+    from streampca.sources.dask_array import from_dask
+
+    return from_dask(source, dim)
 
 
 def _open_repository(

@@ -7,12 +7,11 @@ import hashlib
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
 from streampca.matrix.entries import sparse_nbytes
-from streampca.sources.stacked import check_dtype
+from streampca.matrix.kinds import as_scipy, check_dtype
 from streampca.sources.tally import Tally
 
 SAMPLED_NBYTES = 1 << 16
@@ -113,8 +112,12 @@ class SparseMatrix(ChunkedMatrix):
 
 
 def from_sparse(matrix: Any, dim: Any = None) -> ChunkedMatrix:
-    """A matrix over any scipy.sparse array or matrix; dim=1 where its columns are the samples."""
-    if not scipy.sparse.issparse(matrix) or matrix.ndim != 2:
+    """A matrix over any sparse array of scipy or of ``sparse``; dim=1: its columns are the samples.
+
+    Raises InvalidInputError (dimensions) or InvalidTypeError (dtype, fill value).
+    """
+    matrix = as_scipy(matrix)
+    if matrix.ndim != 2:
         raise InvalidInputError(f"expected a 2-D sparse matrix, got {type(matrix).__name__}")
     if dim not in (None, 0, 1) or isinstance(dim, bool):
         raise InvalidInputError(f"dim={dim!r}; expected 0 (rows are samples) or 1 (columns are)")

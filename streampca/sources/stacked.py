@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidTypeError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, ReadCount
+from streampca.matrix.kinds import check_dtype
 from streampca.sources.dimensions import Dim, sample_dims
 from streampca.sources.tally import Tally
 
@@ -242,14 +242,3 @@ def room_for(shape: Sequence[int], dtype: np.dtype[Any], buffer: Any) -> np.ndar
     size = math.prod(shape) * dtype.itemsize
     raw = buffer[:size] if buffer is not None and len(buffer) >= size else np.empty(size, "u1")
     return np.asarray(raw.view(dtype).reshape(shape))
-
-
-def check_dtype(dtype: np.dtype[Any]) -> None:
-    """Refuse what is not a real number, with the repairing line."""
-    if dtype.kind in "buif" and dtype.itemsize <= 8:
-        return
-    repair = {
-        "c": "Complex data not supported: use X.real, or stack X.real and X.imag as features",
-        "O": "object arrays have no fixed size: convert with X.astype('float64')",
-    }.get(dtype.kind, "convert with X.astype('float64') or encode categories as numbers")
-    raise InvalidTypeError(f"dtype {dtype} cannot be used; expected real numbers. {repair}.")

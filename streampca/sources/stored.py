@@ -10,6 +10,7 @@ import zarr
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix
+from streampca.matrix.kinds import check_dtype
 from streampca.remote import check_readable
 from streampca.sources.anndata import (
     is_anndata,
@@ -25,7 +26,7 @@ from streampca.sources.hints import how_to_convert, instead_of
 from streampca.sources.matrix_market import open_matrix_market
 from streampca.sources.npy import NpyReader
 from streampca.sources.sparse_npz import open_sparse_npz
-from streampca.sources.stacked import check_dtype, stack
+from streampca.sources.stacked import stack
 from streampca.sources.urls import hide_secrets
 from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
 from streampca.sources.zarr_coordinates import group_labels

@@ -305,24 +305,10 @@ def test_what_cannot_be_read_is_refused_with_the_repairing_line():
     late = from_dask(x.map_blocks(scipy.sparse.csr_array, meta=np.empty((0, 0)), dtype=float))
     with pytest.raises(InvalidTypeError, match="csr_array"):
         late.read(0, 0, 12)
-    with pytest.raises(InvalidTypeError, match="masked"):
-        from_dask(da.ma.masked_less(x.astype("i4"), 0))
     with pytest.raises(InvalidTypeError, match="expected a Dask array"):
         from_dask(dask.delayed(1))
     with pytest.raises(InvalidInputError, match=r"rechunk\.method"):
         from_dask(x.rechunk((7, 4), method="p2p"))
-
-
-class DataFrame:
-    """Stands for ``dask.dataframe``, which needs more than the tests install."""
-
-    def to_dask_array(self, lengths):
-        raise NotImplementedError
-
-
-def test_a_data_frame_is_refused_with_the_repairing_line():
-    with pytest.raises(InvalidTypeError, match=r"to_dask_array\(lengths=True\)"):
-        from_dask(DataFrame())
 
 
 def test_an_error_in_the_graph_is_not_swallowed():

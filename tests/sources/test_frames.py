@@ -113,3 +113,82 @@ def test_holes_in_what_is_removed_are_no_level() -> None:
                 streampca.PCA(1, remove=remove).fit(x)
     whole = pd.Series([1, 2] * (N // 2), dtype="Int64", name="age")
     assert streampca.PCA(1, remove=whole).fit(x).result_.design.names == ("age",)
+
+
+def arrow_kinds() -> list[Any]:
+    """What makes a table of each library from columns with nulls."""
+    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    return [
+        pl.DataFrame,
+        pa.table,
+        lambda columns: pa.table(columns).combine_chunks().to_batches()[0],
+    ]
+
+
+@pytest.mark.parametrize("kind", range(3), ids=["polars", "table", "batch"])
+def test_polars_and_pyarrow(kind: int) -> None:
+    make = arrow_kinds()[kind]
+    x = RNG.integers(-2, 3, (N, 4)).astype(float)
+    x[RNG.random((N, 4)) < 0.1] = np.nan
+    x[:, 0] = RNG.normal(size=N)
+    x[:, 3] = np.where(np.isnan(x[:, 3]), np.nan, x[:, 3] > 0)
+    columns = {
+        name: [None if np.isnan(v) else to(v) for v in column]
+        for name, to, column in zip("abcd", (float, int, int, bool), x.T, strict=True)
+    }
+    frame = make(columns)
+    np.testing.assert_array_equal(frame_values(frame), x)
+    matrix = streampca.open(frame)
+    assert matrix.labels.features.names() == list("abcd")
+    assert matrix.given_nbytes > x.nbytes
+    found = streampca.PCA(2, missing="mean").fit(frame)
+    expected = streampca.PCA(2, missing="mean").fit(x)
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_)
+    np.testing.assert_allclose(found.transform(frame), expected.transform(x))
+    with pytest.raises(InvalidInputError, match="feature names should match"):
+        found.transform(make({name: columns[name] for name in "bacd"}))
+    filled = streampca.HardImpute(1, max_passes=50, tol=1e-3).fit(frame).impute(frame)
+    assert type(filled) is type(frame)
+    assert not np.isnan(frame_values(filled)).any()
+
+
+@pytest.mark.parametrize("kind", range(3), ids=["polars", "table", "batch"])
+def test_polars_and_pyarrow_columns_that_are_no_numbers(kind: int) -> None:
+    make = arrow_kinds()[kind]
+    columns: dict[str, Any] = {"x": [1.0, 2.0], "place": ["a", "b"]}
+    columns["day"] = np.array(["2000-01-01", "2000-01-02"], "M8[us]")
+    frame = make(columns)
+    with pytest.raises(InvalidTypeError, match=r"'place'.*'day'.*not numeric") as error:
+        streampca.open(frame)
+    line = "X.drop('place')" if kind == 0 else "X.drop_columns(['place'])"
+    assert line in str(error.value)
+    assert streampca.open(make({"x": columns["x"]})).shape == (2, 1)
+    with pytest.raises(InvalidTypeError, match=r"column 'id'.*2\*\*53"):
+        streampca.open(make({"id": [2**62 + 1, None], "x": [1.0, 2.0]}))
+
+
+def test_a_query_is_no_table(tmp_path: Any) -> None:
+    polars = pytest.importorskip("polars")
+    with pytest.raises(InvalidTypeError, match=r"LazyFrame.*X\.collect\(\)"):
+        streampca.PCA(1).fit(polars.LazyFrame({"a": [1.0, 2.0]}))
+    pytest.importorskip("pyarrow")
+    dataset, parquet = (
+        pytest.importorskip("pyarrow.dataset"),
+        pytest.importorskip("pyarrow.parquet"),
+    )
+    import pyarrow
+
+    parquet.write_table(pyarrow.table({"a": [1.0, 2.0]}), tmp_path / "a.parquet")
+    with pytest.raises(InvalidTypeError, match=r"X\.to_table\(\)"):
+        streampca.open(dataset.dataset(tmp_path / "a.parquet"))
+
+
+def test_text_and_dates_of_an_index_name_the_samples() -> None:
+    x = RNG.normal(size=(3, 2))
+    names = pd.DataFrame(x, index=["a", "b", "c"])
+    assert streampca.open(names).labels.samples.names() == ["a", "b", "c"]
+    days = pd.DataFrame(x, index=pd.date_range("2000-01-01", periods=3))
+    (found,) = streampca.open(days).labels.samples.coords.values()
+    np.testing.assert_array_equal(found, days.index.to_numpy())
+    for plain in (pd.DataFrame(x), pd.DataFrame(x, index=[5, 3, 4])):
+        assert not streampca.open(plain).labels.samples.named

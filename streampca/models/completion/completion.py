@@ -21,10 +21,11 @@ from streampca.models.completion.task import Task, bounds_of, make_task
 from streampca.models.completion.telling import tell
 from streampca.models.completion.trace import Sweep
 from streampca.models.labelled_rows import completed_like
+from streampca.models.lazy_rows import lazy_rows_of
 from streampca.models.linear import LinearModel
 from streampca.models.projection import BackProjection, score_dtype
 from streampca.passes import PassCost, Plan, check_workers, find_client, warn_of_excess
-from streampca.passes.lazy import is_dask_array, map_rows
+from streampca.passes.lazy import is_dask_array
 from streampca.sources import as_matrix, counted
 
 
@@ -155,10 +156,11 @@ class Completion(LinearModel):
         """
         solve = self._solver_of_rows()
         k = len(solve.roots)
-        if out is None and is_dask_array(X) and X.ndim == 2 and dim in (None, 0):
-            absent, code = self.absent == "missing", self.missing_value
+        lazy = None if out is not None else lazy_rows_of(self, X, dim, remove)
+        if lazy is not None:
+            absent, code = self.absent == "missing", lazy.missing_value
             apply = partial(solve.apply, missing_value=code, absent=absent)
-            return map_rows(X, self._of_raw(X, apply, code), k, score_dtype(X.dtype))
+            return self._lazy_scores(X, lazy, apply, k)
         matrix = self._observed(self._matrix(X, dim, remove))
         rows, dtype = self._mapped("transform", matrix, solve), score_dtype(matrix.dtype)
         if out is not None:

@@ -1,0 +1,88 @@
+"""Kinds of arrays and dtypes: which are read, and the line that repairs each of the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from streampca.errors import InvalidTypeError
+
+ITSELF = "X is a"
+CHUNKS = "chunks of this Dask array are"
+GPU = ("cupy", "cupyx", "cudf")
+DAYS = "numpy.timedelta64(1, 'D')"
+REPAIRS = {
+    "c": "Complex data not supported: use X.real, or stack X.real and X.imag as features",
+    "O": "object arrays have no fixed size: convert with X.astype('float64')",
+    "M": f"Dates become days with (X - numpy.datetime64('1970-01-01')) / {DAYS}",
+    "m": f"Durations become days with X / {DAYS}",
+}
+
+
+def check_dtype(dtype: np.dtype[Any], what: str = "") -> None:
+    """Refuse what is not a real number, with the repairing line.  what : has this dtype."""
+    if dtype.kind in "buif" and dtype.itemsize <= 8:
+        return
+    repair = REPAIRS.get(dtype.kind, "convert with X.astype('float64') or encode categories as "
+                         "numbers")  # fmt: skip
+    if dtype.names:
+        repair = (
+            f"Take one of its fields, X[{dtype.names[0]!r}], or all of them as features: "
+            "numpy.stack([X[name] for name in X.dtype.names], axis=-1)"
+        )
+    of = f" of {what}" if what else ""
+    raise InvalidTypeError(f"dtype {dtype}{of} cannot be used; expected real numbers. {repair}.")
+
+
+def refuse_gpu(values: Any, what: str = ITSELF) -> None:
+    """Raise InvalidTypeError for arrays that lie on a GPU.  what : they are."""
+    kind = type(values)
+    if str(kind.__module__).split(".")[0] not in GPU:
+        return
+    name = f"{kind.__module__.split('.')[0]}.{kind.__name__}"
+    line = "X.map_blocks(cupy.asnumpy, dtype=X.dtype, meta=numpy.empty((0, 0)))"
+    if what == ITSELF:
+        line = "X.to_pandas()" if name.startswith("cudf") else "cupy.asnumpy(X)"
+    raise InvalidTypeError(
+        f"{what} {name}, which lies on a GPU; expected arrays in main memory. Use {line}"
+    )
+
+
+def is_sparse(values: Any) -> bool:
+    """Whether these are sparse: of scipy.sparse, or of ``sparse`` (pydata)."""
+    return scipy.sparse.issparse(values) or (hasattr(values, "todense") and hasattr(values, "nnz"))
+
+
+def as_scipy(values: Any, what: str = ITSELF) -> Any:
+    """A 2-D sparse array as scipy.sparse; those of scipy as they are.
+
+    what : it is, for the message. Cost: a copy of the indices.
+    Raises InvalidTypeError where it has other dimensions, or stands for anything but 0 in the
+    cells that it does not store.
+    """
+    if scipy.sparse.issparse(values):
+        return values
+    name = f"sparse.{type(values).__name__}"
+    if values.ndim != 2:
+        raise InvalidTypeError(
+            f"{what} {name} of {values.ndim} dimensions; expected 2, samples x features. Use "
+            "X.reshape((X.shape[0], -1))"
+        )
+    fill = getattr(values, "fill_value", 0)
+    if fill != 0:
+        line = "X.todense()" if what == ITSELF else "X.map_blocks(lambda block: block.todense())"
+        raise InvalidTypeError(
+            f"{what} {name} with fill_value={fill}; expected 0 in the cells that are not stored. "
+            f"Use {line}"
+        )
+    if not hasattr(values, "to_scipy_sparse"):  # a dictionary of keys
+        values = values.asformat("coo")
+    return values.to_scipy_sparse()
+
+
+def plain_rows(values: Any) -> Any:
+    """One chunk of a Dask array as what a block may hold: NumPy, masked, or scipy.sparse."""
+    refuse_gpu(values, CHUNKS)
+    return as_scipy(values, CHUNKS) if is_sparse(values) else values
