@@ -16,7 +16,7 @@ from streampca.jobs.model_settings import build, problem_of
 from streampca.jobs.sections import MODELS, NUMBER, OPTIONAL, SECTIONS, Entry
 from streampca.jobs.yaml_file import ConfigError, Origin, nearest, read_yaml
 from streampca.passes import parse_nbytes
-from streampca.sources.urls import hide_secrets
+from streampca.shown import hide_secrets
 
 SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "https")  # that a job may read from
 RUNNING = ("memory_limit", "scheduler", "progress", "checkpoint", "warm_start", "rates")

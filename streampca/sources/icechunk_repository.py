@@ -17,7 +17,7 @@ import zarr
 
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.remote import first_line, loopback_over_http, s3_options
-from streampca.sources.urls import hide_secrets
+from streampca.shown import hide_secrets
 
 Which = Mapping[str, str | None]  # at most one of branch, tag, snapshot
 

@@ -12,13 +12,13 @@ import xarray
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
+from streampca.shown import hide_secrets
 from streampca.sources.backend import BackendReader
 from streampca.sources.columns import DatasetColumns
 from streampca.sources.dimensions import TIME, Dim, sample_dims
 from streampca.sources.labelled_results import LEVELS
 from streampca.sources.memory import ArrayReader
 from streampca.sources.stacked import Reader, StackedMatrix
-from streampca.sources.urls import hide_secrets
 
 
 def from_xarray(

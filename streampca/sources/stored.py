@@ -11,6 +11,7 @@ import zarr
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix
 from streampca.remote import check_readable
+from streampca.shown import hide_secrets
 from streampca.sources.anndata import (
     is_anndata,
     is_sparse_group,
@@ -26,7 +27,6 @@ from streampca.sources.matrix_market import open_matrix_market
 from streampca.sources.npy import NpyReader
 from streampca.sources.sparse_npz import open_sparse_npz
 from streampca.sources.stacked import check_dtype, stack
-from streampca.sources.urls import hide_secrets
 from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
 from streampca.sources.zarr_coordinates import group_labels
 from streampca.sources.zarr_opening import open_array, pick_array, understood

@@ -14,7 +14,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from streampca.errors import DamagedSourceError, InvalidInputError
 from streampca.remote import OBJECTS, has_obstore, open_objects, scheme_of
-from streampca.sources.urls import hide_secrets
+from streampca.shown import hide_secrets
 from streampca.sources.zarr_guard import METADATA
 
 MOST = 8 << 20  # bytes of one zarr.json, .zattrs or .zmetadata

@@ -15,11 +15,11 @@ import zarr
 
 from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAError
 from streampca.matrix import ReadCount
+from streampca.shown import hide_secrets
 from streampca.sources.cf import Packing
 from streampca.sources.icechunk_repository import Snapshots
 from streampca.sources.stacked import Index, Reader, room_for
 from streampca.sources.thread_buffers import ThreadBuffers
-from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_chunks import decoder_of
 from streampca.sources.zarr_encoded import CONCURRENCY, EncodedChunks
 from streampca.sources.zarr_frames import FrameLimit
