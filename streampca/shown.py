@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 # scheme, user and password, host and path, query and fragment; wherever it stands in a text
-URL = re.compile(r"([A-Za-z][\w+.-]*://)(?:[^\s/?#]*@)?([^\s?#<>'\"]*)(?:[?#][^\s<>'\")]*)?")
+URL = re.compile(
+    r"([A-Za-z][\w+.-]*://)(?:[^\s/?#]*@|[^\s/?#:@]*:[^\s@'\"<>]*@)?([^\s?#<>'\"]*)(?:[?#][^\s<>'\")]*)?"
+)
 
 # control characters (tabs and ends of lines apart), separators of lines, turns of the direction
 # of writing, and halves of surrogate pairs, which cannot be encoded

@@ -249,6 +249,8 @@ def _bad_scheduler(address: str, also: Sequence[Any]) -> str:
     try:
         parts = urlsplit(address)
         good = parts.scheme in ("tcp", "tls") and parts.hostname and parts.port
+        if "@" in address:
+            return "an address has no user or password; certificates go into cluster.security"
     except ValueError:
         good = False
     return "" if good else "expected tcp://host:port or tls://host:port" + _also(also)
