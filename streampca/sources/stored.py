@@ -39,6 +39,7 @@ def open_path(
     dim: Dim,
     policy: tuple[str, str, float | None],
     storage_options: dict[str, Any] | None,
+    external_links: bool = False,
 ) -> ChunkedMatrix:
     remote = "://" in path
     check_readable(path)
@@ -51,7 +52,7 @@ def open_path(
     if path.endswith((".mtx", ".mtx.gz")):
         return open_matrix_market(path, dim)
     if path.endswith((".h5ad", ".h5", ".npz")):
-        return _oriented(path, dim, variable)
+        return _oriented(path, dim, variable, external_links)
     if path.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
         from streampca.sources.labelled import from_netcdf
 
@@ -63,13 +64,13 @@ def open_path(
         return from_zarr(node, variable, dim, policy, path)
 
 
-def _oriented(path: str, dim: Dim, variable: str | None) -> ChunkedMatrix:
+def _oriented(path: str, dim: Dim, variable: str | None, external_links: bool) -> ChunkedMatrix:
     """Files whose rows are samples by their format."""
     if dim not in (None, 0):
         raise InvalidInputError(f"dim={dim!r}; the rows of {path} are its samples")
     if path.endswith(".npz"):
         return open_sparse_npz(path)
-    return open_h5ad(path, variable)
+    return open_h5ad(path, variable, external_links)
 
 
 def from_zarr(

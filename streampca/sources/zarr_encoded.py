@@ -10,11 +10,20 @@ import zarr.storage
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
+from streampca.regular_file import FILE, check_regular, read_regular
 from streampca.remote import plain_errors
 from streampca.sources.thread_buffers import ThreadBuffers
 from streampca.sources.zarr_guard import GuardedStore
 
 CONCURRENCY = 10  # chunks that Zarr fetches and decodes at once within one read (its default)
+
+
+MOST = 1 << 31  # bytes of one chunk at rest
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """As ``open``, but at once where a FIFO lies in the place of a chunk."""
+    return os.open(path, flags | FILE)
 
 
 class EncodedChunks:
@@ -45,7 +54,7 @@ class EncodedChunks:
         """One chunk as it is stored now, counted nowhere; None where it is absent."""
         if self.is_local:
             try:
-                return bytes((self.guard.wrapped.root / key).read_bytes())
+                return read_regular(self.guard.wrapped.root / key, MOST)
             except (FileNotFoundError, NotADirectoryError):
                 return None
         with plain_errors():
@@ -58,8 +67,8 @@ class EncodedChunks:
         """One chunk of a local store, read into a buffer that this thread uses again."""
         path = self.guard.wrapped.root / key
         try:
-            with open(path, "rb", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
+            with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+                size = check_regular(file.fileno(), str(path))
                 held: Any = self.buffers.take("encoded", size, spare=size // 8)
                 view = memoryview(held)
                 done = 0

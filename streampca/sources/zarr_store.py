@@ -17,6 +17,7 @@ from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAErr
 from streampca.matrix import ReadCount
 from streampca.shown import hide_secrets
 from streampca.sources.cf import Packing
+from streampca.sources.chunk_grid import check_grid
 from streampca.sources.icechunk_repository import Snapshots
 from streampca.sources.stacked import Index, Reader, room_for
 from streampca.sources.thread_buffers import ThreadBuffers
@@ -58,6 +59,7 @@ class ZarrReader(Reader):
             raise InvalidInputError(
                 f"missing_chunks={missing_chunks!r}; expected 'error', 'fill' or 'mask'"
             )
+        check_grid(array.shape, array.shards or array.chunks, place_of(array))
         timeout = default_timeout() if read_timeout is None else read_timeout
         if not timeout > 0:
             raise InvalidInputError(f"read_timeout={read_timeout!r}; expected seconds")
