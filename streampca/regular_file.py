@@ -35,17 +35,22 @@ def read_inside(folder: str | os.PathLike[str], name: str, most: int) -> bytes:
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
     """The bytes of a file that may be reached through links. Raises as ``read_inside``."""
     shown = os.fspath(path)
-    try:
-        handle = os.open(path, FILE)
-    except OSError as error:
-        if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket, or a device of no driver
-            raise no_file(shown) from None
-        raise
+    handle = open_at_once(shown)
     try:
         check_regular(handle, shown)
         return _read(handle, shown, most)
     finally:
         os.close(handle)
+
+
+def open_at_once(path: str, flags: int = 0) -> int:
+    """A handle to read, at once where a FIFO lies there. An ``opener`` of Python's ``open``."""
+    try:
+        return os.open(path, flags | FILE)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket, or a device of no driver
+            raise no_file(path) from None
+        raise
 
 
 def check_regular(handle: int, shown: str) -> int:

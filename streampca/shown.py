@@ -6,7 +6,7 @@ import re
 
 # scheme, user and password, host and path, query and fragment; wherever it stands in a text
 URL = re.compile(
-    r"([A-Za-z][\w+.-]*://)(?:[^\s/?#]*@|[^\s/?#:@]*:[^\s@'\"<>]*@)?([^\s?#<>'\"]*)(?:[?#][^\s<>'\")]*)?"
+    r"((?:[A-Za-z][\w+.-]*)?://)(?:[^\s/?#]*@|[^\s/?#:@]*:[^\s@'\"<>]*@)?([^\s?#<>'\"]*)(?:[?#][^\s<>'\")]*)?"
 )
 
 # control characters (tabs and ends of lines apart), separators of lines, turns of the direction

@@ -51,7 +51,7 @@ def check_result(result: Decomposition, where: str) -> None:
     for one_pass in result.plan.get("passes", ()):
         at_most = one_pass.get("times_at_most", 1) if isinstance(one_pass, dict) else None
         if type(at_most) is not int:
-            raise DamagedSourceError(f"{where}: plan: {one_pass!r:.80} is no pass")
+            raise DamagedSourceError(f"{where} is damaged: plan: {one_pass!r:.80} is no pass")
 
 
 def _shapes(k: int, p: int) -> dict[str, tuple[int | None, ...]]:
@@ -69,4 +69,4 @@ def _check_entries(told: Any, types: dict[str, tuple[type, ...]], where: str) ->
     """Those entries that are printed: where they are there, they have these types."""
     for name, kinds in types.items():
         if name in told and (not isinstance(told[name], kinds) or isinstance(told[name], bool)):
-            raise DamagedSourceError(f"{where}: {name} is {told[name]!r:.80}")
+            raise DamagedSourceError(f"{where} is damaged: {name} is {told[name]!r:.80}")

@@ -27,21 +27,20 @@ def connect(address: Any, seconds: float, security: Any = None, repair: str = ""
     repair : the end of the message. Raises InvalidInputError for what is no address, ClusterError
     where no scheduler answers.
     """
+    if isinstance(address, str):
+        check_address(address)
     from distributed import Client
 
     shown = hide_secrets(address) if isinstance(address, str) else "the new cluster"
     client: Any = Client.__new__(Client)
     try:
         if isinstance(address, str):
-            check_address(address)
             _await_listener(address, seconds)
             # what listens may be no scheduler, and its answer one that Dask waits for without end
             client.start = partial(client.start, callback_timeout=seconds + PATIENCE)
         client.__init__(address, set_as_default=False, timeout=seconds, security=security)
-    except (OSError, ValueError, RuntimeError, TypeError) as error:
+    except Exception as error:  # what Dask makes of the answer of something else is of any kind
         client.status = "closed"  # there is nothing to close, which would take its time
-        if isinstance(error, InvalidInputError):
-            raise
         raise ClusterError(
             f"no Dask scheduler answers at {shown} within {seconds:g} s "
             f"({hide_secrets(str(error))}). Start one (dask scheduler), or {repair}."

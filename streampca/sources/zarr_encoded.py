@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import zarr.storage
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from streampca.regular_file import FILE, check_regular, read_regular
+from streampca.regular_file import check_regular, open_at_once, read_regular
 from streampca.remote import plain_errors
 from streampca.sources.thread_buffers import ThreadBuffers
 from streampca.sources.zarr_guard import GuardedStore
@@ -19,11 +18,6 @@ CONCURRENCY = 10  # chunks that Zarr fetches and decodes at once within one read
 
 
 MOST = 1 << 31  # bytes of one chunk at rest
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """As ``open``, but at once where a FIFO lies in the place of a chunk."""
-    return os.open(path, flags | FILE)
 
 
 class EncodedChunks:
@@ -67,7 +61,7 @@ class EncodedChunks:
         """One chunk of a local store, read into a buffer that this thread uses again."""
         path = self.guard.wrapped.root / key
         try:
-            with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+            with open(path, "rb", buffering=0, opener=open_at_once) as file:
                 size = check_regular(file.fileno(), str(path))
                 held: Any = self.buffers.take("encoded", size, spare=size // 8)
                 view = memoryview(held)
