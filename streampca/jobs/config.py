@@ -145,7 +145,7 @@ def check_cluster(entries: Any, where: str | Origin) -> dict[str, Any]:
 def _model(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     """The model's section: its parameters are those of the estimator."""
     kind = entries.get("kind", SECTIONS["model"]["kind"].default)
-    if kind not in MODELS:
+    if not isinstance(kind, str) or kind not in MODELS:
         raise ConfigError(
             f"{origin.at('model.kind')}: {kind!r:.80}: "
             f"expected one of {', '.join(MODELS)}{nearest(kind, MODELS)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 import os
@@ -28,8 +29,11 @@ import zarr
 import streampca
 from streampca.cli import main
 from streampca.errors import ClusterError, DamagedSourceError, InvalidInputError, SourceError
+from streampca.jobs.config import check_job
 from streampca.jobs.gate import against, refusal
 from streampca.jobs.lock import only_one
+from streampca.jobs.sections import MODELS, SECTIONS
+from streampca.jobs.yaml_file import ConfigError
 from streampca.remote import any_credentials, open_objects
 from streampca.shown import hide_secrets, printable
 from streampca.store import LocalBackend, read_bundle, write_bundle
@@ -452,6 +456,25 @@ def test_a_result_of_nan_is_not_compared_and_does_not_pass() -> None:
         values.flat[0] = np.nan
         _, drift = against(old, replace(old, **{name: values}), None, "order")
         assert "holds NaN" in refusal({"max_angle": 0.3}, drift)
+
+
+ODD: list[Any] = [[], {}, [1], {"a": 1}, None, True, -1, 10**30, "x", "", 1.5, float("inf"), b"x"]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_no_value_of_a_job_file_is_a_traceback(kind: str) -> None:
+    """Every entry of every section, and every parameter, with values of every type."""
+    whole = {"source": {"path": "a.zarr"}, "store": "m", "model": {"kind": kind}}
+    spots = [("model", name) for name in MODELS[kind]().get_params()]
+    if kind == "PCA":
+        spots += [(section, name) for section, table in SECTIONS.items() for name in table]
+    for section, name in spots:
+        for value in ODD:
+            entries = copy.deepcopy(whole)
+            holder: Any = entries.setdefault(section, {}) if section else entries
+            holder[name] = value
+            with contextlib.suppress(ConfigError):
+                check_job(entries, "x.yaml")
 
 
 # -- sources -----------------------------------------------------------------------------------
