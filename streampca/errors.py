@@ -9,9 +9,17 @@ from __future__ import annotations
 
 import sys
 
+from streampca.shown import printable, printable_name
+
 
 class StreamPCAError(Exception):
-    """Base class of all errors raised by streampca."""
+    """Base class of all errors raised by streampca.
+
+    Messages quote names that come from files: control characters in them are shown escaped.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InvalidInputError(StreamPCAError, ValueError):
@@ -142,5 +150,5 @@ def not_fitted(name: str) -> Exception:
 def shorten(names: list[str], total: int | None = None) -> str:
     """``a; b; c and 12 more``: the first of ``total`` names, so that they fit into one message."""
     total = len(names) if total is None else total
-    shown = "; ".join(names[:4])
+    shown = "; ".join(map(printable_name, names[:4]))
     return shown if total <= 4 else f"{shown} and {total - 4} more"

@@ -67,6 +67,8 @@ def open_objects(url: str, options: Mapping[str, Any] | None = None) -> Any:
             "object storage needs obstore: pip install 'streampca[obstore]'"
         ) from None
     given = s3_options(options) if url.startswith("s3") else dict(options or {})
+    if not any_credentials(url, given):
+        given["skip_signature"] = True
     if url.startswith("s3") and loopback_over_http(given):
         given["client_options"] = {"allow_http": True, **given.get("client_options", {})}
     try:
@@ -75,6 +77,51 @@ def open_objects(url: str, options: Mapping[str, Any] | None = None) -> Any:
         raise InvalidInputError(
             f"{url.partition('?')[0].rpartition('@')[2]} cannot be opened: {first_line(error)}"
         ) from None
+
+
+GCLOUD = "~/.config/gcloud/application_default_credentials.json"  # where its user logged in
+
+# what chooses credentials, by the cloud: names in the environment, and of options
+CHOSEN = {
+    "s3": (
+        ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE",
+         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+         "AWS_METADATA_ENDPOINT", "AWS_IMDSV1_FALLBACK"),
+        ("access_key", "web_identity", "skip_signature", "container_credentials",
+         "metadata_endpoint", "imdsv1_fallback", "credential_provider"),
+    ),
+    "g": (
+        ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_APPLICATION", "GOOGLE_SKIP_SIGNATURE"),
+        ("service_account", "application_credentials", "skip_signature", "credential_provider"),
+    ),
+    "a": (
+        ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_CLIENT",
+         "AZURE_STORAGE_SAS", "AZURE_STORAGE_TOKEN", "AZURE_CLIENT", "AZURE_TENANT", "AZURE_MSI",
+         "AZURE_IDENTITY", "AZURE_FEDERATED", "AZURE_SKIP_SIGNATURE", "AZURE_USE_AZURE_CLI",
+         "MSI_ENDPOINT", "IDENTITY_ENDPOINT"),
+        ("key", "token", "sas", "client_id", "client_secret", "tenant", "msi", "identity",
+         "skip_signature", "credential", "use_azure_cli"),
+    ),
+}  # fmt: skip
+
+
+def any_credentials(url: str, given: Mapping[str, Any]) -> bool:
+    """Whether the environment or the options choose credentials, or to have none.
+
+    Without that, libraries ask the metadata service of the machine (169.254.169.254), which is for
+    its user to choose: ``AWS_METADATA_ENDPOINT``, ``AWS_IMDSV1_FALLBACK`` or the options of that
+    name. Whoever chooses nothing reads public objects.
+    """
+    scheme = url.partition("://")[0]
+    known = next((one for start, one in CHOSEN.items() if scheme.startswith(start)), None)
+    if known is None:
+        return True
+    variables, options = known
+    if scheme.startswith("g") and os.path.exists(os.path.expanduser(GCLOUD)):
+        return True
+    return any(name.startswith(variables) for name in os.environ) or any(
+        word in str(name).lower() for name in given for word in options
+    )
 
 
 def s3_options(options: Mapping[str, Any] | None) -> dict[str, Any]:

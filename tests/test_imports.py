@@ -20,16 +20,18 @@ ANYTHING = {"*"}
 
 # room -> rooms that it may import (itself is understood); a dotted name means that module only
 ALLOWED: dict[str, set[str]] = {
-    "errors": set(),
+    "shown": set(),  # what may be printed: a file beside errors
+    "errors": {"shown"},
+    "regular_file": {"errors"},  # files that are read back: a file beside errors
     "remote": {"errors"},  # URLs and object storage: a file beside errors
     "imported": set(),  # what libraries weigh: a file beside errors
     "kernels": {"errors"},
     "accumulators": {"errors", "kernels"},
     "solvers": {"errors", "kernels"},
-    "store": {"errors", "remote"},
-    "matrix": {"errors", "kernels"},
-    "sources": {"errors", "kernels", "matrix", "remote", "imported"},
-    "passes": {"errors", "matrix", "accumulators", "store", "kernels", "imported"},
+    "store": {"errors", "remote", "regular_file", "shown"},
+    "matrix": {"errors", "kernels", "shown"},
+    "sources": {"errors", "kernels", "matrix", "remote", "imported", "regular_file", "shown"},
+    "passes": {"errors", "matrix", "accumulators", "store", "kernels", "imported", "shown"},
     "models": {
         "errors",
         "kernels",
@@ -39,9 +41,18 @@ ALLOWED: dict[str, set[str]] = {
         "accumulators",
         "solvers",
         "store",
+        "shown",
     },
-    "plots": {"errors", "models.decomposition"},
-    "jobs": {"errors", "models", "passes", "sources", "store"},  # passes: for the clusters of jobs
+    "plots": {"errors", "models.decomposition", "shown"},
+    "jobs": {
+        "errors",
+        "models",
+        "passes",
+        "sources",
+        "store",
+        "regular_file",
+        "shown",
+    },  # passes: for the clusters of jobs
     "cli": ANYTHING,
     "xarray": {"models", "passes", "sources"},  # the accessor
     "preprocess": {"models"},  # names for users

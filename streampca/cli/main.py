@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import streampca
 from streampca.cli import calibrate, fit, genotypes, impute, models, pictures, refresh
 from streampca.cli.config import Parser, apply_config
 from streampca.cli.outputs import OutputError
+from streampca.cli.printing import printable_output
 from streampca.errors import (
     BusyError,
     ChangingSourceError,
@@ -23,18 +25,20 @@ from streampca.errors import (
     StreamPCAError,
 )
 from streampca.jobs.yaml_file import ConfigError
+from streampca.shown import hide_secrets, printable
 
 # sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory, no such package
 # or no workers, 73 no such place to write to, 74 reading or writing failed, 75 another process was
-# first: try again later, 78 a job file that cannot be used
-FAILED = 74
+# first: try again later, 78 a job file that cannot be used; 70 what should not be: a fault of ours
+NO_MEMORY, FAULT, FAILED = 69, 70, 74
+TRACEBACK = "STREAMPCA_TRACEBACK"  # set, a fault of ours shows where it is
 EXIT = (
     (OutputError, 73),
     (ConfigError, 78),
     (BusyError, 75),
     (ChangingSourceError, 75),
     (DamagedSourceError, 65),
-    (MemoryLimitError, 69),
+    (MemoryLimitError, NO_MEMORY),
     (ClusterError, 69),
     (NoAnswerError, FAILED),
     (SourceError, 66),
@@ -46,6 +50,11 @@ EXIT = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``streampca``. Returns the exit code."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]
+    with printable_output():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     try:
         parser = build_parser()
         arguments = parser.parse_args(argv)
@@ -64,16 +73,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         _say(error)
         return FAILED
+    except MemoryError as error:
+        _say(str(error) or "there is not enough memory; set --memory-limit")
+        return NO_MEMORY
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        _say(f"{type(error).__name__}: {error}. This is a fault of streampca: please report it, "
+             f"with what {TRACEBACK}=1 shows")  # fmt: skip
+        return FAULT
 
 
-def _say(error: BaseException) -> None:
-    print(f"streampca: {error}", file=sys.stderr)
+def _say(error: BaseException | str) -> None:
+    print(printable(f"streampca: {hide_secrets(str(error))}"), file=sys.stderr)
     for note in getattr(error, "__notes__", []):
-        print(f"  {note}", file=sys.stderr)
+        print(printable(f"  {hide_secrets(note)}"), file=sys.stderr)
 
 
 def _show_warning(message: Any, category: Any, *_: Any) -> None:
-    print(f"streampca: {category.__name__}: {message}", file=sys.stderr)
+    text = hide_secrets(f"streampca: {category.__name__}: {message}")
+    print(printable(text), file=sys.stderr)
 
 
 def build_parser() -> Parser:

@@ -16,7 +16,7 @@ from streampca.jobs.model_settings import build, problem_of
 from streampca.jobs.sections import MODELS, NUMBER, OPTIONAL, SECTIONS, Entry
 from streampca.jobs.yaml_file import ConfigError, Origin, nearest, read_yaml
 from streampca.passes import parse_nbytes
-from streampca.sources.urls import hide_secrets
+from streampca.shown import hide_secrets
 
 SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "https")  # that a job may read from
 RUNNING = ("memory_limit", "scheduler", "progress", "checkpoint", "warm_start", "rates")
@@ -145,7 +145,7 @@ def check_cluster(entries: Any, where: str | Origin) -> dict[str, Any]:
 def _model(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     """The model's section: its parameters are those of the estimator."""
     kind = entries.get("kind", SECTIONS["model"]["kind"].default)
-    if kind not in MODELS:
+    if not isinstance(kind, str) or kind not in MODELS:
         raise ConfigError(
             f"{origin.at('model.kind')}: {kind!r:.80}: "
             f"expected one of {', '.join(MODELS)}{nearest(kind, MODELS)}"
@@ -249,6 +249,8 @@ def _bad_scheduler(address: str, also: Sequence[Any]) -> str:
     try:
         parts = urlsplit(address)
         good = parts.scheme in ("tcp", "tls") and parts.hostname and parts.port
+        if "@" in address:
+            return "an address has no user or password; certificates go into cluster.security"
     except ValueError:
         good = False
     return "" if good else "expected tcp://host:port or tls://host:port" + _also(also)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,7 +43,11 @@ def refusal(gate: Mapping[str, float], drift: Mapping[str, Any] | None) -> str:
     if "not_comparable" in drift:
         return f"cannot be compared with the promoted version: {drift['not_comparable']}"
     for name, value in (("max_angle", "max_angle"), ("max_error_ratio", "error_ratio")):
-        limit = gate.get(name)
-        if limit is not None and drift.get(value, 0.0) > limit:
-            return f"{value.replace('_', ' ')} {drift[value]:.4g} is over gate.{name} {limit:g}"
+        limit, found = gate.get(name), drift.get(value, 0.0)
+        if limit is None:
+            continue
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or math.isnan(found):
+            return f"{value.replace('_', ' ')} is {found!r:.40}, no number; gate.{name} {limit:g}"
+        if found > limit:
+            return f"{value.replace('_', ' ')} {found:.4g} is over gate.{name} {limit:g}"
     return ""

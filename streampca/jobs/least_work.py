@@ -16,7 +16,7 @@ from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.kept_spans import Rows, Span
 from streampca.sources.ledger import APPENDED, CHANGED, Ledger
-from streampca.store import is_bundle, read_bundle, write_bundle
+from streampca.store import is_bundle, read_bundle, understood, write_bundle
 
 EVERY = 60.0  # seconds after which finished spans are kept for a refresh that goes on
 LINKS = 8  # versions in a row that hold their new span alone, before one holds all spans again
@@ -143,6 +143,7 @@ class Work:
         blocks = sum(cost.blocks + cost.resumed_blocks for cost in self.costs)
         blocks += self.resumed_blocks
         whole = {**document, "key": key, "first": told, "blocks": blocks}
+        Path(self.folder).mkdir(mode=0o700, parents=True, exist_ok=True)  # sums tell of the data
         write_bundle(Path(self.folder) / "spans", arrays, whole)
 
     def _left_over(self, key: str) -> list[IncrementalPCA]:
@@ -152,14 +153,19 @@ class Work:
             return []
         try:
             arrays, document = read_bundle(place)
+            if document.get("key") != key:
+                return []
+            with understood(str(place)):
+                return self._spans_of(arrays, document, str(place))
         except SourceError:  # damaged: nothing is lost but time
             return []
-        if document.get("key") != key:
-            return []
+
+    def _spans_of(self, arrays: Any, document: Any, place: str) -> list[IncrementalPCA]:
         first = {n.removeprefix("first "): a for n, a in arrays.items() if n.startswith("first ")}
-        model = IncrementalPCA.state_from_saved(first, document["first"], str(place))
+        model = IncrementalPCA.state_from_saved(first, document["first"], place)
+        spans = kept_spans.from_saved(arrays, document, model)
         self.resumed_blocks = int(document["blocks"])
-        return [span.state for span in kept_spans.from_saved(arrays, document, model)]
+        return [span.state for span in spans]
 
     # -- some rows --------------------------------------------------------------------------
 

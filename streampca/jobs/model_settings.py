@@ -59,4 +59,18 @@ def problem_of(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
     except (InvalidInputError, InvalidTypeError) as error:
         name, _, words = str(error).partition("=")
         return (name, words) if name in settings else ("", str(error))
+    except (TypeError, ValueError, ArithmeticError) as error:
+        return _of_another_type(kind, settings, error)
     return "", ""
+
+
+def _of_another_type(kind: str, settings: Mapping[str, Any], error: Exception) -> tuple[str, str]:
+    """(parameter, why) of the setting that is of a type with which nothing can be done."""
+    if len(settings) == 1:
+        ((name, value),) = settings.items()
+        return name, f"{value!r:.80}: {error}"
+    for name, value in settings.items():
+        found = problem_of(kind, {name: value})
+        if found[1]:
+            return found
+    return "", str(error)

@@ -24,7 +24,7 @@ from streampca.models.saved_labels import plain
 from streampca.passes import started
 from streampca.sources.file_checksum import files_checksum
 from streampca.sources.ledger import APPENDED, NOTHING, Ledger
-from streampca.store import History
+from streampca.store import History, check_fields, understood
 
 
 def refresh(
@@ -83,7 +83,7 @@ class _Run:
             assert isinstance(found, Version)
             self.current = found
             if "ledger" in found.parts:
-                self.old = Ledger.from_saved(*found.read("ledger"))
+                self.old = _ledger_of(found)
 
     def go(self, dry_run: bool = False) -> Outcome:
         """Do it."""
@@ -146,7 +146,7 @@ class _Run:
     def _same_bytes(self, version: Version, found: State) -> bool:
         if found.source is None or found.seen is None or "ledger" not in version.parts:
             return False
-        ledger = Ledger.from_saved(*version.read("ledger"))
+        ledger = _ledger_of(version)
         if ledger.rows != found.rows:
             return False
         change = found.source.compare(ledger, found.rows, found.seen, self.mode == "full")
@@ -265,6 +265,15 @@ class _Run:
                      "verified_bytes": outcome.verified_bytes},
             "spans": work.record(),
         }  # fmt: skip
+
+
+def _ledger_of(version: Version) -> Ledger:
+    """What a version's fit read, checked. Raises SourceError."""
+    where = f"the ledger of version {version.number}"
+    with understood(where):
+        ledger = Ledger.from_saved(*version.read("ledger"))
+        check_fields(ledger, where)
+    return ledger
 
 
 def _work_folder(job: Job) -> str | None:

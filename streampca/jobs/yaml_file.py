@@ -6,10 +6,10 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from streampca.errors import InvalidInputError
+from streampca.regular_file import read_regular
 
 MOST_BYTES = 1 << 16  # parsed in less than a second
 
@@ -70,13 +70,9 @@ def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[s
             return super().construct_mapping(node, deep)
 
     try:
-        if Path(path).stat().st_size > MOST_BYTES:
-            raise ConfigError(f"{path} has more than {MOST_BYTES} bytes: no job file")
-        loader = Loader(Path(path).read_text(encoding="utf-8"))
+        loader = Loader(_text(path))
         node = loader.get_single_node()
         entries = None if node is None else loader.construct_document(node)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
     except yaml.MarkedYAMLError as error:
         raise ConfigError(_no_yaml(str(path), error)) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
@@ -84,6 +80,16 @@ def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[s
     if not isinstance(entries, dict):
         raise ConfigError(f"{path}: expected '{word}: value' lines")
     return entries, Origin(str(path), dict(_lines(node, "")))
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    """The text of a regular file of at most 64 KiB."""
+    try:
+        if os.stat(path).st_size > MOST_BYTES:
+            raise ConfigError(f"{path} has more than {MOST_BYTES} bytes: no job file")
+        return read_regular(path, MOST_BYTES).decode("utf-8").replace("\r\n", "\n")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
 
 
 def _no_yaml(path: str, error: Any) -> str:

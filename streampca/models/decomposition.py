@@ -28,8 +28,9 @@ from streampca.models.named_columns import removable
 from streampca.models.pca.gram_outputs import read_components
 from streampca.models.result_views import dataset_of, spectrum_table
 from streampca.models.saved_labels import labels_from_saved, labels_to_saved, plain
+from streampca.models.saved_result import check_result
 from streampca.solvers import Certificate, TracyWidom, tracy_widom_test
-from streampca.store import read_bundle, write_bundle
+from streampca.store import read_bundle, understood, write_bundle
 
 
 @dataclass(frozen=True, repr=False)
@@ -352,14 +353,17 @@ class Decomposition:
         found = cls.kinds.get(str(document.pop("kind", None)))
         if found is None or not issubclass(found, cls):
             raise SourceError(f"{where} is not a model")
-        document["labels"] = labels_from_saved(document["labels"], arrays)
-        certificate, design = document.pop("certificate"), document.pop("design", None)
-        document["design"] = design and Design.from_saved(design, arrays)
-        known: dict[str, Any] = {**document, **arrays}
-        return found(
-            **known,
-            certificate=None if certificate is None else Certificate.from_dict(certificate),
-        )
+        with understood(where):
+            document["labels"] = labels_from_saved(document["labels"], arrays)
+            certificate, design = document.pop("certificate"), document.pop("design", None)
+            document["design"] = design and Design.from_saved(design, arrays)
+            known: dict[str, Any] = {**document, **arrays}
+            made = found(
+                **known,
+                certificate=None if certificate is None else Certificate.from_dict(certificate),
+            )
+            check_result(made, where)
+        return made
 
 
 Decomposition.kinds[Decomposition.kind] = Decomposition

@@ -64,12 +64,16 @@ class Drift:
 def compare(old: Decomposition, new: Decomposition) -> Drift:
     """The drift from ``old`` to ``new``. Reads no data.
 
-    Raises InvalidInputError where they are of other features, or without components.
+    Raises InvalidInputError where they are of other features, without components, or hold NaN.
     """
     v, w = old.require_components(), new.require_components()
     if v.shape[1] != w.shape[1]:
         raise InvalidInputError(f"{w.shape[1]} features cannot be compared with {v.shape[1]}")
     check_same_features(new.labels.features, old.labels.features)
+    for which, one in (("old", old), ("new", new)):
+        values = (one.require_components(), one.explained_variance, one.total_variance, one.mean)
+        if not all(np.all(np.isfinite(np.asarray(value))) for value in values):
+            raise InvalidInputError(f"the {which} result holds NaN or infinity; fit it again")
     k = min(len(v), len(w))
     v, w = v[:k], w[:k]
     cosines = v @ w.T

@@ -16,7 +16,7 @@ from streampca.models.pca.pca import PCA
 from streampca.models.pca.rotated_pca import RotatedPCA, rotated_from
 from streampca.models.pca.truncated_svd import TruncatedSVD
 from streampca.models.rotated import RotatedDecomposition
-from streampca.store import StoredVersion, VersionStore, is_bundle, open_backend
+from streampca.store import StoredVersion, VersionStore, is_bundle, open_backend, understood
 
 Loaded = PCA | GenotypePCA | TruncatedSVD | FactorAnalysis | PPCA | HardImpute | SoftImpute
 KINDS: dict[str, type[Loaded]] = {
@@ -35,6 +35,7 @@ NOT_KEPT = (
     "relationship",
     "loadings",
 )  # lists, not settings
+OF_A_PROCESS = ("scheduler", "progress", "checkpoint", "scratch", "rates")  # never from a file
 
 Model = Loaded | RotatedPCA
 
@@ -64,13 +65,19 @@ def result_of(version: StoredVersion) -> Decomposition:
 
 
 def estimator_of(result: Decomposition) -> Model:
-    """A fitted estimator with this result, and the settings that made it."""
-    if isinstance(result, RotatedDecomposition):
-        return rotated_from(result)
-    kind = KINDS.get(result.method, PCA)
-    known = set(kind().get_params()).difference(NOT_KEPT if kind is GenotypePCA else ())
-    model = kind(**{name: value for name, value in result.settings.items() if name in known})
-    attach(model, result)
-    if isinstance(model, Completion):
-        model.restore()
-    return model
+    """A fitted estimator with this result, and the settings that made it.
+
+    Where it computes, and where it writes meanwhile, is not taken from a saved model. Raises
+    SourceError where the settings are not of such an estimator.
+    """
+    with understood("the saved model"):
+        if isinstance(result, RotatedDecomposition):
+            return rotated_from(result)
+        kind = KINDS.get(result.method, PCA)
+        known = set(kind().get_params()).difference(NOT_KEPT if kind is GenotypePCA else ())
+        known -= set(OF_A_PROCESS)
+        model = kind(**{name: value for name, value in result.settings.items() if name in known})
+        attach(model, result)
+        if isinstance(model, Completion):
+            model.restore()
+        return model

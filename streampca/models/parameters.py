@@ -6,6 +6,7 @@ import inspect
 from typing import Any, Self
 
 from streampca.errors import InvalidInputError
+from streampca.shown import hide_secrets
 
 
 class Parameters:
@@ -33,7 +34,7 @@ class Parameters:
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self).__init__).parameters
         changed = [
-            f"{name}={value!r}"
+            f"{name}={hide_secrets(repr(value))}"
             for name, value in self.get_params().items()
             if repr(value) != repr(defaults[name].default)
         ]

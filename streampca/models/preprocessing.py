@@ -31,7 +31,7 @@ from streampca.models.line_sums import column_stats, totals
 from streampca.models.new_rows import SumsByPass, prepared
 from streampca.models.parameters import Parameters
 from streampca.sources import as_matrix
-from streampca.store import read_bundle, write_bundle
+from streampca.store import read_bundle, understood, write_bundle
 
 
 class Preprocessor(Parameters):
@@ -100,9 +100,12 @@ class Preprocessor(Parameters):
         found = Preprocessor.classes.get(str(document.get("class")))
         if document.get("kind") != "preprocessor" or found is None:
             raise SourceError(f"{path} is not a saved preprocessor")
-        made = found(**document["params"])
-        made.preprocessing_ = Preprocessing.from_saved(document["steps"], arrays)
-        made.n_features_in_ = document["p"]
+        with understood(str(path)):
+            running = ("memory_limit", "scheduler", "progress")
+            kept = {name: v for name, v in document["params"].items() if name not in running}
+            made = found(**kept)
+            made.preprocessing_ = Preprocessing.from_saved(document["steps"], arrays)
+            made.n_features_in_ = int(document["p"])
         return made
 
     def _running(self) -> dict[str, Any]:

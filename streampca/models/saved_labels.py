@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from streampca.errors import DamagedSourceError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels, Preprocessing
 from streampca.matrix.columns import textual
 
+MOST = 1 << 50  # entries of an axis
 DATES = "microseconds since 2000-01-01"
 
 
@@ -72,7 +75,28 @@ def axis_from_saved(saved: Mapping[str, Any], name: str, arrays: dict[str, Array
         for i, (variable, part) in enumerate(saved.get("parts", []))
     }
     dims, sizes = tuple(saved["dims"]), tuple(saved["sizes"])
-    return _dated(AxisLabels(dims, sizes, coords, saved["attrs"], extra, grids, parts))
+    axis = AxisLabels(dims, sizes, coords, saved["attrs"], extra, grids, parts)
+    _check(axis, name)
+    return _dated(axis)
+
+
+def _check(axis: AxisLabels, name: str) -> None:
+    """Raise DamagedSourceError where the parts of saved labels do not belong together."""
+    size = dict(zip(axis.dims, axis.sizes, strict=True))
+    wrong = [*axis.dims] if len(size) != len(axis.dims) else []
+    wrong += [d for d, n in size.items() if not isinstance(d, str) or type(n) is not int or n < 0]
+    total = 0 if wrong else math.prod(axis.sizes)
+    wrong += [d for d, one in axis.coords.items() if d not in size or one.shape != (size[d],)]
+    wrong += [c for c, one in axis.extra.items() if one.shape != (total,)]
+    wrong += [
+        g for g, (dims, one) in axis.grids.items()
+        if not set(dims) <= set(size) or one.shape != tuple(size[d] for d in dims)
+    ]  # fmt: skip
+    wrong += [d for d, told in axis.attrs.items() if not isinstance(told, dict)]
+    if axis.parts and sum(map(len, axis.parts.values())) != total:
+        wrong += list(axis.parts)
+    if wrong or total >= MOST:
+        raise DamagedSourceError(f"the saved labels of the {name} are damaged: {wrong[:4]!r:.200}")
 
 
 def _numbered(axis: AxisLabels) -> tuple[dict[str, Array], dict[str, Any]]:

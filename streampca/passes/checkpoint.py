@@ -16,7 +16,7 @@ import numpy as np
 from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError, SourceError
 from streampca.passes.work import Work
-from streampca.store import is_bundle, read_bundle, remove_bundle, write_bundle
+from streampca.store import is_bundle, read_bundle, remove_bundle, understood, write_bundle
 
 Array = np.ndarray[Any, Any]
 
@@ -61,10 +61,17 @@ class Checkpoint:
             return 0, dict(blank)
         try:
             arrays, document = read_bundle(self.path)
+            if document.get("key") != self.key:
+                return 0, dict(blank)
+            with understood(str(self.path)):
+                return self._restored(blank, arrays, document)
         except SourceError:  # damaged while it was written: nothing is lost but time
             return 0, dict(blank)
-        if document.get("key") != self.key:
-            return 0, dict(blank)
+
+    def _restored(
+        self, blank: Mapping[str, Accumulator], arrays: Mapping[str, Array],
+        document: Mapping[str, Any],
+    ) -> tuple[int, dict[str, Accumulator]]:  # fmt: skip
         restored = {}
         for name, accumulator in blank.items():
             prefix = name + "."
@@ -90,6 +97,7 @@ class Checkpoint:
             for field, value in accumulator.state().items()
         }
         arrays |= {f"sink {name}": values for name, values in self._held.items()}
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # sums tell of the data
         write_bundle(self.path, arrays, {"key": self.key, "next_span": next_span})
         self._saved, self._next = time.monotonic(), next_span
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from streampca.errors import ClusterError, InvalidInputError
+from streampca.passes.address import connect
 from streampca.passes.execution import Execution
 from streampca.passes.flight import Flight
 from streampca.passes.fold import Fold
@@ -18,6 +19,7 @@ from streampca.passes.parcel import Parcel, Terms, fold_on_worker, placed
 from streampca.passes.settings import setting
 from streampca.passes.work import Work
 from streampca.passes.workers import await_worker, our_version, running, strangers
+from streampca.shown import hide_secrets
 
 CONNECT_SECONDS = 10
 ATTEMPTS = 3  # times that lost operands are sent again, in a row, before the pass gives up
@@ -54,7 +56,7 @@ def find_client(scheduler: Any) -> Any | None:
     if isinstance(scheduler, str) and "://" in scheduler:
         return _connect(scheduler)
     raise InvalidInputError(
-        f"scheduler={scheduler!r}; expected None, 'threads', an address such as "
+        f"scheduler={hide_secrets(repr(scheduler))}; expected None, 'threads', an address such as "
         "'tcp://127.0.0.1:8786', or a distributed.Client"
     )
 
@@ -63,17 +65,9 @@ _clients: dict[str, Any] = {}
 
 
 def _connect(address: str) -> Any:
-    from distributed import Client
-
     client = _clients.get(address)
     if client is None or client.status != "running":
-        try:
-            client = Client(address, set_as_default=False, timeout=f"{CONNECT_SECONDS}s")
-        except (OSError, ValueError) as error:
-            raise ClusterError(
-                f"no Dask scheduler answers at {address} within {CONNECT_SECONDS} s ({error}). "
-                "Start one (dask scheduler), or use scheduler='threads'."
-            ) from error
+        client = connect(address, CONNECT_SECONDS, repair="use scheduler='threads'")
         _clients[address] = client
     return client
 

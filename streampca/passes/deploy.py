@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from streampca.errors import ClusterError, InvalidInputError, MissingDependencyError
+from streampca.passes.address import connect
 from streampca.passes.settings import SETTINGS
 
 EXTRAS = {"dask_jobqueue": "jobqueue", "dask_kubernetes": "kubernetes"}
@@ -35,7 +36,6 @@ def started(cluster: Mapping[str, Any] | None, scheduler: Any = None) -> Iterato
         yield scheduler
         return
     import dask.config
-    from distributed import Client
 
     timeouts = {
         f"streampca.{key}": cluster[name]
@@ -46,13 +46,7 @@ def started(cluster: Mapping[str, Any] | None, scheduler: Any = None) -> Iterato
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(timeouts))
         where = cluster.get("address") or stack.enter_context(_running(cluster, security))
-        try:
-            client = Client(where, set_as_default=False, timeout=CONNECT_SECONDS, security=security)
-        except (OSError, ValueError, RuntimeError, TypeError) as error:
-            raise ClusterError(
-                f"no Dask scheduler answers at {cluster.get('address', 'the new cluster')} within "
-                f"{CONNECT_SECONDS} s ({error}). Start one (dask scheduler), or name a class."
-            ) from error
+        client = connect(where, CONNECT_SECONDS, security, repair="name a class")
         stack.callback(client.close)
         yield client
 

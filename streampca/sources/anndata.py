@@ -17,7 +17,7 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.sources.columns import AnnDataColumns, as_strings, is_group
 from streampca.sources.compressed import CompressedMatrix
-from streampca.sources.hdf5 import HDF5Reader, open_hdf5
+from streampca.sources.hdf5 import HDF5Reader, open_hdf5, refuse_external
 from streampca.sources.stacked import Reader, StackedMatrix
 from streampca.sources.zarr_opening import open_array
 from streampca.sources.zarr_store import ZarrReader
@@ -41,9 +41,14 @@ def is_sparse_group(node: Any) -> bool:
     return is_group(node) and _format(node) is not None
 
 
-def open_h5ad(path: str, variable: str | None) -> ChunkedMatrix:
-    """A matrix of an ``.h5ad`` or of a 10x Genomics ``.h5`` file."""
+def open_h5ad(path: str, variable: str | None, external_links: bool = False) -> ChunkedMatrix:
+    """A matrix of an ``.h5ad`` or of a 10x Genomics ``.h5`` file.
+
+    external_links : take one whose data lie in other files too.
+    """
     with open_hdf5(path) as file:
+        if not external_links:
+            refuse_external(file, path)
         if "matrix" in file and "barcodes" in file["matrix"]:
             return _open_10x(file["matrix"], path)
         if is_anndata(file):
@@ -94,7 +99,7 @@ def from_anndata(adata: Any, variable: str | None) -> ChunkedMatrix:
     from streampca.sources.opening import open
 
     if getattr(adata, "isbacked", False):
-        return open_h5ad(str(adata.filename), variable)
+        return open_h5ad(str(adata.filename), variable, external_links=True)  # opened by its user
     name, obs = variable or "X", getattr(adata, "obs", None)
     if name.startswith("layers/"):
         values = adata.layers[name.removeprefix("layers/")]

@@ -11,9 +11,9 @@ import numpy as np
 import xarray
 
 from streampca.matrix import ReadCount
+from streampca.shown import hide_secrets
 from streampca.sources.stacked import Index, Reader
 from streampca.sources.tally import Tally
-from streampca.sources.urls import hide_secrets
 
 
 class BackendReader(Reader):

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import MissingDependencyError, SourceError
+from streampca.errors import DamagedSourceError, MissingDependencyError, SourceError
 from streampca.matrix import ReadCount
+from streampca.sources.chunk_grid import check_grid
 from streampca.sources.stacked import Index, Reader, room_for
 from streampca.sources.tally import Tally
 
@@ -29,6 +30,40 @@ def open_hdf5(path: str) -> Any:
         raise SourceError(f"{path}: not a readable HDF5 file ({error})") from None
 
 
+def refuse_external(file: Any, path: str) -> None:
+    """Raises DamagedSourceError where part of an open file lies in another one.
+
+    That is said by external links, by external storage, and by virtual datasets.
+    """
+    import h5py
+
+    waiting, seen = [file], set()
+    while waiting:
+        group = waiting.pop()
+        if (place := h5py.h5o.get_info(group.id).addr) in seen:
+            continue
+        seen.add(place)
+        for name in group:
+            link = group.get(name, getlink=True)
+            if isinstance(link, h5py.ExternalLink):
+                raise _external(path, f"{group.name}/{name}", link.filename)
+            if isinstance(link, h5py.SoftLink):
+                continue  # to what is looked at anyway, or behind an external link
+            node = group[name]
+            if isinstance(node, h5py.Group):
+                waiting.append(node)
+            elif isinstance(node, h5py.Dataset) and (node.external or node.is_virtual):
+                others = node.virtual_sources() if node.is_virtual else node.external
+                raise _external(path, node.name, str(others[0][1 if node.is_virtual else 0]))
+
+
+def _external(path: str, name: str, other: str) -> DamagedSourceError:
+    return DamagedSourceError(
+        f"{path}: {name} lies in another file, {other!r:.200}, which is not opened. If that is "
+        "meant: streampca.open(..., external_links=True)"
+    )
+
+
 class HDF5Reader(Reader):
     """One dataset. The file is open during a read only, so that results can be written into it."""
 
@@ -41,6 +76,8 @@ class HDF5Reader(Reader):
         self.shape = tuple(int(n) for n in dataset.shape)
         self.dtype = np.dtype(dataset.dtype).newbyteorder("=")
         self.chunks = None if dataset.chunks is None else tuple(int(c) for c in dataset.chunks)
+        if self.chunks is not None:
+            check_grid(self.shape, self.chunks, f"{self.path}: {self.name}")
         self.tally = Tally()
 
     def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:

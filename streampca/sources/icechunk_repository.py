@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import zarr
 
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
-from streampca.remote import first_line, loopback_over_http, s3_options
-from streampca.sources.urls import hide_secrets
+from streampca.remote import any_credentials, first_line, loopback_over_http, s3_options
+from streampca.shown import hide_secrets
 
 Which = Mapping[str, str | None]  # at most one of branch, tag, snapshot
 
@@ -92,6 +92,8 @@ class Snapshots:
             )
         parts = urlsplit(self.place)
         given = s3_options(self.options)
+        if not any_credentials(self.place, given):
+            given["skip_signature"] = True
         return icechunk.s3_storage(
             bucket=parts.hostname, prefix=parts.path.strip("/") or None,
             region=given.get("region"), endpoint_url=given.get("endpoint"),

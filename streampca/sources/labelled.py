@@ -13,6 +13,7 @@ import xarray
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
 from streampca.matrix.kinds import as_scipy, is_sparse, refuse_gpu
+from streampca.shown import hide_secrets
 from streampca.sources.backend import BackendReader
 from streampca.sources.columns import DatasetColumns
 from streampca.sources.dimensions import TIME, Dim, sample_dims
@@ -21,7 +22,6 @@ from streampca.sources.lazy_matrix import LazyReader
 from streampca.sources.memory import ArrayReader
 from streampca.sources.scipy_sparse import SparseMatrix
 from streampca.sources.stacked import Reader, StackedMatrix
-from streampca.sources.urls import hide_secrets
 
 
 def from_xarray(

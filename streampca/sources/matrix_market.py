@@ -25,6 +25,7 @@ from streampca.sources.compressed import CompressedMatrix
 from streampca.sources.npy import NpyReader
 
 TEXT_NBYTES = 4 << 20  # of text that is parsed at once
+LINE_NBYTES = 1 << 20
 DTYPES = {"integer": np.int32, "real": np.float64, "pattern": np.int8}
 NAMES = ("rows", "columns")
 BESIDE = (("barcodes.tsv",), ("features.tsv", "genes.tsv"))  # of a 10x folder: columns, rows
@@ -82,7 +83,7 @@ def open_matrix_market(path: str, dim: Any = None) -> ChunkedMatrix:
 
 def read_header(file: BinaryIO, path: str) -> Header:
     """The header of a file. Raises InvalidInputError or SourceError for what cannot be used."""
-    words = file.readline().decode("latin-1").lower().split()
+    words = file.readline(LINE_NBYTES).decode("latin-1").lower().split()
     if len(words) != 5 or words[0] != "%%matrixmarket" or words[1] != "matrix":
         raise SourceError(
             f"{path}: not a MatrixMarket file: it does not begin %%MatrixMarket matrix"
@@ -93,9 +94,9 @@ def read_header(file: BinaryIO, path: str) -> Header:
             f"{path} is {layout} {field} {symmetry}; streamed are coordinate integer, real or "
             f"pattern files that are general. Use streampca.open(scipy.io.mmread({path!r}))."
         )
-    line = file.readline()
+    line = file.readline(LINE_NBYTES)
     while line.startswith(b"%") or (line and not line.strip()):
-        line = file.readline()
+        line = file.readline(LINE_NBYTES)
     sizes = line.split()
     if len(sizes) != 3 or not all(one.isdigit() for one in sizes):
         raise SourceError(f"{path}: the line of sizes is {line[:60]!r}, expected three numbers")
@@ -183,6 +184,8 @@ def _entries(file: BinaryIO, header: Header, path: str) -> Iterator[tuple[Any, A
             ) from None
         whole, _, left = (rest + text).rpartition(b"\n") if text else (rest, b"", b"")
         rest = left
+        if len(rest) > LINE_NBYTES:
+            raise SourceError(f"{path}: a line after entry {done} is longer than {LINE_NBYTES}")
         numbers = _numbers(whole, path, done)
         if len(numbers) % wide:
             raise SourceError(f"{path}: a line after entry {done} has not {wide} numbers")

@@ -15,6 +15,7 @@ from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.matrix.kinds import is_sparse
+from streampca.regular_file import refuse_special
 from streampca.remote import check_readable, plain_errors
 from streampca.sources.anndata import from_anndata
 from streampca.sources.arrays import from_array
@@ -44,6 +45,7 @@ def open(
     tag: str | None = None,
     snapshot: str | None = None,
     storage_options: dict[str, Any] | None = None,
+    external_links: bool = False,
 ) -> ChunkedMatrix:
     """Open anything as a matrix of samples x features that is read in blocks.
 
@@ -71,6 +73,8 @@ def open(
     storage_options : for remote stores; never kept in results.
         A read without an answer for 300 s fails, or for what ``zarr.config`` has as
         ``async.timeout`` (``ZARR_ASYNC__TIMEOUT``).
+    external_links : take an ``.h5ad`` or ``.h5`` whose data lie in other files. Such a file can
+        name any file of this machine, and is refused otherwise.
 
     Cost: metadata only; nothing is read, but one column of a Dask data frame that does not know
     its rows (Parquet does).
@@ -82,12 +86,14 @@ def open(
     options: dict[str, Any] = {
         "dim": dim, "missing_value": missing_value, "missing_chunks": missing_chunks,
         "multiallelic": multiallelic, "storage_options": storage_options,
-        "branch": branch, "tag": tag, "snapshot": snapshot,
+        "branch": branch, "tag": tag, "snapshot": snapshot, "external_links": external_links,
     }  # fmt: skip
     which = {"branch": branch, "tag": tag, "snapshot": snapshot}
     if not (variable is None or isinstance(variable, str)):
         parts = [open(source, variable=name, **options) for name in variable]
         return concat_features(*parts, variables=variable)
+    if isinstance(source, (str, os.PathLike)):
+        refuse_special(os.fspath(source))
     if isinstance(source, ChunkedMatrix):
         return _opened_before(source, variable, dim, missing_value)
     if _names_plink(source):
@@ -99,7 +105,7 @@ def open(
         path = os.fspath(source)
         if any(which.values()) or is_repository(path):
             return _open_repository(path, which, options, variable)
-        matrix = open_path(path, variable, dim, policy, storage_options)
+        matrix = open_path(path, variable, dim, policy, storage_options, external_links)
     elif isinstance(source, zarr.Array | zarr.Group):
         policy = (missing_chunks, multiallelic, missing_value)
         matrix = from_zarr(source, variable, dim, policy, str(source.store))

@@ -12,6 +12,7 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix
 from streampca.matrix.kinds import check_dtype
 from streampca.remote import check_readable
+from streampca.shown import hide_secrets
 from streampca.sources.anndata import (
     is_anndata,
     is_sparse_group,
@@ -27,7 +28,6 @@ from streampca.sources.matrix_market import open_matrix_market
 from streampca.sources.npy import NpyReader
 from streampca.sources.sparse_npz import open_sparse_npz
 from streampca.sources.stacked import stack
-from streampca.sources.urls import hide_secrets
 from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
 from streampca.sources.zarr_coordinates import group_labels
 from streampca.sources.zarr_opening import open_array, pick_array, understood
@@ -40,6 +40,7 @@ def open_path(
     dim: Dim,
     policy: tuple[str, str, float | None],
     storage_options: dict[str, Any] | None,
+    external_links: bool = False,
 ) -> ChunkedMatrix:
     remote = "://" in path
     check_readable(path)
@@ -52,7 +53,7 @@ def open_path(
     if path.endswith((".mtx", ".mtx.gz")):
         return open_matrix_market(path, dim)
     if path.endswith((".h5ad", ".h5", ".npz")):
-        return _oriented(path, dim, variable)
+        return _oriented(path, dim, variable, external_links)
     if path.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
         from streampca.sources.labelled import from_netcdf
 
@@ -64,13 +65,13 @@ def open_path(
         return from_zarr(node, variable, dim, policy, path)
 
 
-def _oriented(path: str, dim: Dim, variable: str | None) -> ChunkedMatrix:
+def _oriented(path: str, dim: Dim, variable: str | None, external_links: bool) -> ChunkedMatrix:
     """Files whose rows are samples by their format."""
     if dim not in (None, 0):
         raise InvalidInputError(f"dim={dim!r}; the rows of {path} are its samples")
     if path.endswith(".npz"):
         return open_sparse_npz(path)
-    return open_h5ad(path, variable)
+    return open_h5ad(path, variable, external_links)
 
 
 def from_zarr(

@@ -20,9 +20,9 @@ import zarr
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.matrix import AxisLabels, Labels, ReadCount
 from streampca.matrix.text import Text
+from streampca.shown import hide_secrets
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
 from streampca.sources.thread_buffers import ThreadBuffers
-from streampca.sources.urls import hide_secrets
 from streampca.sources.variants import MISSING_CALL, UNNAMED, sample_labels, variant_labels
 from streampca.sources.zarr_labels import contigs, first_two, or_unnamed, text
 from streampca.sources.zarr_store import ZarrReader

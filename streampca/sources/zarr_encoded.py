@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import zarr.storage
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
+from streampca.regular_file import check_regular, open_at_once, read_regular
 from streampca.remote import plain_errors
 from streampca.sources.thread_buffers import ThreadBuffers
 from streampca.sources.zarr_guard import GuardedStore
 
 CONCURRENCY = 10  # chunks that Zarr fetches and decodes at once within one read (its default)
+
+
+MOST = 1 << 31  # bytes of one chunk at rest
 
 
 class EncodedChunks:
@@ -45,7 +48,7 @@ class EncodedChunks:
         """One chunk as it is stored now, counted nowhere; None where it is absent."""
         if self.is_local:
             try:
-                return bytes((self.guard.wrapped.root / key).read_bytes())
+                return read_regular(self.guard.wrapped.root / key, MOST)
             except (FileNotFoundError, NotADirectoryError):
                 return None
         with plain_errors():
@@ -58,8 +61,8 @@ class EncodedChunks:
         """One chunk of a local store, read into a buffer that this thread uses again."""
         path = self.guard.wrapped.root / key
         try:
-            with open(path, "rb", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
+            with open(path, "rb", buffering=0, opener=open_at_once) as file:
+                size = check_regular(file.fileno(), str(path))
                 held: Any = self.buffers.take("encoded", size, spare=size // 8)
                 view = memoryview(held)
                 done = 0

@@ -15,8 +15,8 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from streampca.errors import DamagedSourceError, NoAnswerError, SourceError
 from streampca.matrix import ReadCount
 from streampca.remote import plain_errors
+from streampca.shown import hide_secrets
 from streampca.sources.tally import Tally
-from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_frames import FrameLimit
 from streampca.sources.zarr_shards import ShardIndex
 

@@ -12,9 +12,10 @@ import zarr.storage
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
-from streampca.errors import DamagedSourceError, InvalidInputError
+from streampca.errors import DamagedSourceError, InvalidInputError, MissingDependencyError
+from streampca.regular_file import refuse_special
 from streampca.remote import OBJECTS, has_obstore, open_objects, scheme_of
-from streampca.sources.urls import hide_secrets
+from streampca.shown import hide_secrets
 from streampca.sources.zarr_guard import METADATA
 
 MOST = 8 << 20  # bytes of one zarr.json, .zattrs or .zmetadata
@@ -49,7 +50,16 @@ class _Bounded(Store):
 
 
 class BoundedLocal(_Bounded, zarr.storage.LocalStore):
-    """A directory."""
+    """A directory. What lies in the place of a file and is none would hang whoever reads it."""
+
+    async def get(
+        self,
+        key: str,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
+    ) -> Buffer | None:
+        refuse_special(self.root / key)
+        return await super().get(key, prototype, byte_range)
 
 
 class BoundedZip(_Bounded, zarr.storage.ZipStore):
@@ -78,4 +88,10 @@ def store_at(source: str, storage_options: Mapping[str, Any] | None) -> Store:
     options = dict(storage_options or {})
     if scheme in OBJECTS and has_obstore():
         return BoundedObjects(open_objects(source, options), read_only=True)
-    return BoundedFsspec.from_url(source, storage_options=options, read_only=True)
+    try:
+        return BoundedFsspec.from_url(source, storage_options=options, read_only=True)
+    except ImportError as error:
+        packages = "obstore" if scheme in OBJECTS else "fsspec aiohttp requests"
+        raise MissingDependencyError(
+            f"{scheme}:// cannot be read ({error}): pip install {packages}"
+        ) from None

@@ -14,8 +14,8 @@ from zarr.core.sync import sync
 
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError, StreamPCAError
 from streampca.remote import plain_errors
+from streampca.shown import hide_secrets
 from streampca.sources.hints import in_folder
-from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_guard import default_timeout, no_answer
 from streampca.sources.zarr_metadata import store_at
 

@@ -14,7 +14,7 @@ import zarr.storage
 from zarr.core.sync import sync
 
 from streampca.remote import plain_errors
-from streampca.sources.urls import hide_secrets
+from streampca.shown import hide_secrets
 
 # Of a store that cannot be listed nothing is known but that this process has just read it.
 UNKNOWN = uuid.uuid4().hex

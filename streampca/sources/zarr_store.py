@@ -15,11 +15,12 @@ import zarr
 
 from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAError
 from streampca.matrix import ReadCount
+from streampca.shown import hide_secrets
 from streampca.sources.cf import Packing
+from streampca.sources.chunk_grid import check_grid
 from streampca.sources.icechunk_repository import Snapshots
 from streampca.sources.stacked import Index, Reader, room_for
 from streampca.sources.thread_buffers import ThreadBuffers
-from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_chunks import decoder_of
 from streampca.sources.zarr_encoded import CONCURRENCY, EncodedChunks
 from streampca.sources.zarr_frames import FrameLimit
@@ -58,6 +59,7 @@ class ZarrReader(Reader):
             raise InvalidInputError(
                 f"missing_chunks={missing_chunks!r}; expected 'error', 'fill' or 'mask'"
             )
+        check_grid(array.shape, array.shards or array.chunks, place_of(array))
         timeout = default_timeout() if read_timeout is None else read_timeout
         if not timeout > 0:
             raise InvalidInputError(f"read_timeout={read_timeout!r}; expected seconds")

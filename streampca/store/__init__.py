@@ -14,6 +14,7 @@ from streampca.store.log import Entry, History
 from streampca.store.matrix_group import GroupLayout, GroupSink, open_group_sink
 from streampca.store.objects import ObjectBackend, open_backend
 from streampca.store.places import occupied
+from streampca.store.saved_form import check_fields, check_shapes, understood
 from streampca.store.sinks import ColumnsSink, MemorySink, Sink, ZarrSink
 from streampca.store.stored_version import Part, StoredVersion
 from streampca.store.versions import VersionStore, is_model
@@ -37,6 +38,8 @@ __all__ = [
     "StoredVersion",
     "VersionStore",
     "ZarrSink",
+    "check_fields",
+    "check_shapes",
     "is_bundle",
     "is_model",
     "labelled_rows",
@@ -47,5 +50,6 @@ __all__ = [
     "read_bundle",
     "read_labelled",
     "remove_bundle",
+    "understood",
     "write_bundle",
 ]

@@ -1,37 +1,52 @@
 """Arrays as named files (Zarr v3 with crc32c), wherever the files are put and come from.
 
-Numbers go by :mod:`streampca.store.plain_arrays`, text and dates by Zarr. Zarr writes into a
-dictionary, and what it wrote is handed on after every chunk; it reads from one that holds one chunk
-at a time. Files are put and fetched in the caller's thread: an interruption there must not end
-Zarr's own.
+Numbers are written by :mod:`streampca.store.plain_arrays`; text and dates by Zarr, into a
+dictionary whose entries are handed on after every chunk. All are read without Zarr, which would
+decode whatever is there. Files are put and fetched in the caller's thread: an interruption there
+must not end Zarr's own.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import zarr
 import zarr.codecs
 import zarr.storage
-from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.core.buffer import Buffer
 
-from streampca.errors import InvalidInputError, SourceError
-from streampca.store.plain_arrays import PlainArray, chunk_key, encode, is_plain, metadata_of
+from streampca.errors import DamagedSourceError, InvalidInputError, MemoryLimitError, SourceError
+from streampca.store.checked import NAME_OF_ARRAY as NAME
+from streampca.store.plain_arrays import (
+    METADATA,
+    chunk_key,
+    decode,
+    decode_text,
+    dtype_of,
+    encode,
+    fits,
+    is_plain,
+    metadata_of,
+)
+from streampca.store.signed import parse
 
 Array = np.ndarray[Any, Any]
 Put = Callable[[str, bytes], object]
-Get = Callable[[str], bytes]
+Get = Callable[[str, int], bytes]  # of a name, at most so many bytes
 CHUNK_NBYTES = 8 * 1024 * 1024
 TEXT_ROWS = 16384  # Zarr encodes them as Python strings
-METADATA = "zarr.json"
+MOST_METADATA = 64 << 10
+FREE = 64 << 20  # bytes that the arrays of one bundle may take however little is stored of them
+RATIO = 200  # times what is stored, which they may take beyond that
 
 
 def check_name(name: str) -> None:
     """Refuse what cannot name an array's directory."""
-    if name in ("", ".", "..") or "/" in name:
+    if name in (".", "..") or not NAME.fullmatch(name):
         raise InvalidInputError(f"array name {name!r}; expected one that can name a directory")
 
 
@@ -82,57 +97,111 @@ def _write_plain(put: Put, name: str, array: Any, chunks: tuple[int, ...]) -> No
         put(f"arrays/{name}/{key}", encode(part, chunks))
 
 
-def read_array(get: Get, known: Iterable[str], name: str) -> Array:
-    """The array whose files ``get(path)`` returns, chunk by chunk.
+@dataclass(frozen=True)
+class StoredArray:
+    """What ``zarr.json`` says of an array, checked. Nothing of it has been decoded.
 
-    known : the paths that there are. Raises SourceError where a chunk is not among them: Zarr
-    would make fill values of it.
+    files : its chunks, by their names in the bundle, in order.
     """
-    folder, held = f"arrays/{name}/", dict[str, Buffer]()
-    files = {path.removeprefix(folder) for path in known if path.startswith(folder)}
 
-    def fetch(file: str) -> None:
-        if file not in files:
-            raise _absent(folder + file)
-        held[file] = default_buffer_prototype().buffer.from_bytes(get(folder + file))
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    files: tuple[str, ...]
 
-    fetch(METADATA)
-    if (plain := PlainArray.of(held[METADATA].to_bytes())) is not None:
-        return _read_plain(plain, files, lambda file: get(folder + file), folder)
-    stored = zarr.open_array(zarr.storage.MemoryStore(held, read_only=True), mode="r")
-    if not stored.ndim or 0 in stored.shape:
-        for file in sorted(files - {METADATA}):
-            fetch(file)
-        array = np.asarray(stored[...])
-    else:
-        array = np.empty(stored.shape, stored.dtype)
-        step = stored.chunks[0]
-        for i in range(-(-stored.shape[0] // step)):
-            file = stored.metadata.encode_chunk_key((i, *(0 for _ in stored.shape[1:])))
-            fetch(file)
-            array[i * step : (i + 1) * step] = stored[i * step : (i + 1) * step]
-            del held[file]
-    if array.dtype.kind == "T":
-        array = array.astype(f"U{np.strings.str_len(array).max(initial=1)}")
-    return array
+    @property
+    def nbytes(self) -> int:
+        """Of the array in memory, less the characters of text."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """The most that a chunk decodes to."""
+        return FREE if self.dtype.kind == "T" else math.prod(self.chunks) * self.dtype.itemsize
 
 
-def _read_plain(plain: PlainArray, files: set[str], get: Get, folder: str) -> Array:
-    array = np.empty(plain.shape, plain.dtype)
-    step = plain.chunks[0] if plain.shape else 1
-    for i in range(-(-plain.shape[0] // step) if plain.shape else 1) if array.size else ():
-        key = chunk_key((i, *(0 for _ in plain.shape[1:])) if plain.shape else ())
-        if key not in files:
-            raise _absent(folder + key)
+def read_array(get: Get, known: Iterable[str], name: str) -> Array:
+    """The array whose files ``get(path, most)`` returns, chunk by chunk.
+
+    known : the paths that there are. Raises SourceError where a chunk is not among them.
+    """
+    return decode_array(get, find_array(get, known, name))
+
+
+def find_array(get: Get, known: Iterable[str], name: str) -> StoredArray:
+    """Read the metadata of an array alone.  get, known : see :func:`read_array`.
+
+    Raises SourceError where it is not as arrays are written here, or a chunk is absent.
+    """
+    folder = f"arrays/{name}/"
+    files = {path for path in known if path.startswith(folder)}
+    if folder + METADATA not in files:
+        raise _absent(folder + METADATA)
+    whole = parse(get(folder + METADATA, MOST_METADATA), folder + METADATA)
+    dtype = dtype_of(whole)
+    shape: Any = None if dtype is None else whole.get("shape")
+    chunks: Any = None if dtype is None else _chunk_shape(whole)
+    if dtype is None or not fits(shape, chunks):
+        raise DamagedSourceError(f"{folder}{METADATA} is not of an array as streampca writes them")
+    number = (-(-shape[0] // chunks[0]) if shape else 1) if math.prod(shape) else 0
+    if number > len(files):
+        raise _absent(f"{folder}c/{len(files)}")
+    places = ((i, *(0 for _ in shape[1:])) if shape else () for i in range(number))
+    wanted = tuple(folder + chunk_key(place) for place in places)
+    if missing := [file for file in wanted if file not in files]:
+        raise _absent(missing[0])
+    return StoredArray(dtype, tuple(shape), tuple(chunks), wanted)
+
+
+def _chunk_shape(whole: Any) -> Any:
+    told = whole["chunk_grid"].get("configuration")
+    return told.get("chunk_shape") if isinstance(told, dict) else None
+
+
+def check_growth(need: int, stored: int, what: str) -> None:
+    """Refuse what decodes to more than FREE bytes and more than RATIO times what is stored of it.
+
+    Raises DamagedSourceError.
+    """
+    if need > max(FREE, RATIO * stored):
+        raise DamagedSourceError(
+            f"{what} would take {need} bytes, and {stored} are stored: more than {RATIO} times as "
+            "many are not decoded"
+        )
+
+
+def decode_array(get: Get, stored: StoredArray) -> Array:
+    """The values of an array whose metadata are known. Raises SourceError."""
+    try:
+        array: Array = np.empty(stored.shape, stored.dtype)
+    except MemoryError:
+        raise MemoryLimitError(
+            f"an array of {stored.nbytes} bytes does not fit in memory"
+        ) from None
+    most = stored.chunk_nbytes + stored.chunk_nbytes // 64 + MOST_METADATA  # compressed, at worst
+    text = read = 0
+    for i, file in enumerate(stored.files):
+        data = get(file, most)
         try:
-            values = plain.decode(get(key))
+            if stored.dtype.kind == "T":
+                values, nbytes = decode_text(data, stored.chunks, FREE)
+                text, read = text + nbytes, read + len(data)
+                check_growth(text, read, file)
+            else:
+                values = decode(data, stored.chunks, stored.dtype)
         except (ValueError, RuntimeError) as error:
-            raise SourceError(f"{folder}{key} is damaged: {error}") from error
-        if not plain.shape:
-            return values
-        rows = array[i * step : (i + 1) * step]
+            raise DamagedSourceError(f"{file} is damaged: {error}") from error
+        step = stored.chunks[0] if stored.shape else 1
+        rows = array[i * step : (i + 1) * step] if stored.shape else array
         rows[...] = values[tuple(slice(0, n) for n in rows.shape)]
-    return array
+    return _fixed_width(array, read) if stored.dtype.kind == "T" else array
+
+
+def _fixed_width(array: Array, stored: int) -> Array:
+    """Text as NumPy's plain strings, each as wide as the longest."""
+    width = int(np.strings.str_len(array).max(initial=1))
+    check_growth(4 * width * array.size, stored, f"text of up to {width} characters")
+    return array.astype(f"U{width}")
 
 
 def _absent(file: str) -> SourceError:

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from streampca.errors import InvalidInputError
+from streampca.errors import DamagedSourceError, InvalidInputError
 
+MOST = 1 << 30  # bytes of one object, where nothing says how long it is
 NAME = re.compile(r"[A-Za-z0-9_][\w.@+-]*")
 
 
@@ -34,8 +35,11 @@ class Backend(Protocol):
 
     place: str  # for messages; holds no credentials
 
-    def get(self, name: str) -> bytes | None:
-        """The bytes of that name, or None where there are none."""
+    def get(self, name: str, most: int = MOST) -> bytes | None:
+        """The bytes of that name, or None where there are none.
+
+        most : that are read. Raises SourceError where there are more.
+        """
 
     def put(self, name: str, data: bytes) -> None:
         """Keep the bytes under that name. Readers see the old ones or the new ones, whole."""
@@ -55,3 +59,10 @@ def check_object_name(name: str) -> str:
     if not all(NAME.fullmatch(part) for part in name.split("/")):
         raise InvalidInputError(f"{name!r} cannot name a file of a model store")
     return name
+
+
+def too_long(place: str, name: str, most: int) -> DamagedSourceError:
+    """The refusal of an object that is longer than what names it says."""
+    return DamagedSourceError(
+        f"{place}: {name} has more than {most} bytes, and is not read; restore it from a backup"
+    )

@@ -12,21 +12,29 @@ import hashlib
 import os
 import shutil
 import uuid
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, SourceError
-from streampca.store.array_files import Get, Put, check_name, read_array
+from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
+from streampca.regular_file import read_inside
+from streampca.store.array_files import (
+    Get,
+    Put,
+    check_growth,
+    check_name,
+    decode_array,
+    find_array,
+)
 from streampca.store.array_files import write_array as _write_array
-from streampca.store.signed import sign, unsign
+from streampca.store.checked import INDEX, check_index
+from streampca.store.pack import MOST_READ, PACK, unpack
+from streampca.store.signed import MOST_BYTES, sign, unsign
 
 FORMAT_VERSION = 1
-INDEX = "bundle.json"
-PACK = "files.zip"  # small files of all bundles of one version, see :mod:`streampca.store.pack`
 
 
 def write_files(
@@ -49,27 +57,35 @@ def write_files(
 
 
 def read_files(
-    get: Get, text: bytes, where: str
+    get: Get, size: Callable[[str], int], text: bytes, where: str
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-    """(arrays, document) of a bundle whose files ``get(name)`` returns, each of them checked.
+    """(arrays, document) of a bundle whose files ``get(name, most)`` returns, each of them checked.
 
-    text : its ``bundle.json``.  where : its place, for messages. Raises SourceError.
+    size : of a file as it is stored.  text : its ``bundle.json``.  where : its place, for messages.
+    Only files of the names that a bundle has are asked for, and no array is decoded before it is
+    known what all of them take. Raises SourceError.
     """
     whole = unsign(text, f"{where}/{INDEX}", FORMAT_VERSION)
+    check_index(whole, f"{where}/{INDEX}")
     digests = whole["files"]
     unread = set(digests)
 
-    def get_checked(name: str) -> bytes:
-        data = get(name)
+    def get_checked(name: str, most: int) -> bytes:
+        data = get(name, most)
         if _sha256(data) != digests[name]:
             raise altered(where, name)
         unread.discard(name)
         return data
 
-    names = sorted({name.split("/")[1] for name in digests})
-    arrays = {name: read_array(get_checked, digests, name) for name in names}
+    files: dict[str, list[str]] = {}
+    for name in digests:
+        files.setdefault(name.split("/")[1], []).append(name)
+    found = {name: find_array(get_checked, files[name], name) for name in sorted(files)}
+    stored = sum(size(file) for one in found.values() for file in one.files)
+    check_growth(sum(one.nbytes for one in found.values()), stored, f"{where}: what it holds")
+    arrays = {name: decode_array(get_checked, one) for name, one in found.items()}
     for name in sorted(unread):
-        get_checked(name)
+        get_checked(name, size(name))
     return arrays, whole["document"]
 
 
@@ -130,7 +146,9 @@ def read_bundle(
 
 def _read_index(target: Path) -> bytes:
     try:
-        return _read(target, INDEX)
+        return _Folder(target).get(INDEX, MOST_BYTES)
+    except DamagedSourceError:
+        raise
     except OSError:
         raise SourceError(f"{target}: no streampca model or state there") from None
 
@@ -138,25 +156,51 @@ def _read_index(target: Path) -> bytes:
 def _read_whole(
     target: Path, text: bytes
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-    def get(name: str) -> bytes:
+    folder = _Folder(target)
+
+    def get(name: str, most: int) -> bytes:
         try:
-            return _read(target, name)
+            return folder.get(name, most)
+        except DamagedSourceError:
+            raise
         except OSError:
             raise altered(str(target), name) from None
 
-    return read_files(get, text, str(target))
+    return read_files(get, folder.size, text, str(target))
 
 
-def _read(target: Path, name: str) -> bytes:
-    """A file of a bundle: in its directory, or packed beside it, as parts of a version are."""
-    try:
-        return (target / name).read_bytes()
-    except OSError:
+class _Folder:
+    """The files of a bundle: in its directory, or packed beside it, as parts of a version are."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def get(self, name: str, most: int) -> bytes:
+        """A file of the bundle. Raises OSError."""
         try:
-            with zipfile.ZipFile(target.parent / PACK) as packed:
-                return packed.read(f"{target.name}/{name}")
-        except (KeyError, zipfile.BadZipFile) as error:
-            raise FileNotFoundError(name) from error
+            return read_inside(self.target, name, most)
+        except (FileNotFoundError, NotADirectoryError):
+            return bytes(self._packed[f"{self.target.name}/{name}"])
+
+    def size(self, name: str) -> int:
+        """Of a file as it is stored; 0 of one that is not there, which ``get`` says."""
+        try:
+            return (self.target / name).lstat().st_size
+        except OSError:
+            return len(self._packed.get(f"{self.target.name}/{name}", b""))
+
+    @cached_property
+    def _packed(self) -> dict[str, memoryview]:
+        try:
+            archive = read_inside(self.target.parent, PACK, MOST_READ)
+        except (FileNotFoundError, NotADirectoryError):
+            archive = b""
+        return _Members(unpack(archive, str(self.target.parent / PACK)))
+
+
+class _Members(dict[str, memoryview]):
+    def __missing__(self, name: str) -> memoryview:
+        raise FileNotFoundError(name)
 
 
 def is_bundle(path: str | os.PathLike[str]) -> bool:

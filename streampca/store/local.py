@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from streampca.errors import SourceError
-from streampca.store.backend import Listed, check_object_name
+from streampca.regular_file import no_file, read_inside
+from streampca.store.backend import MOST, Listed, check_object_name
 
 STAGED = "_staged"  # files on their way; what a killed process left here is swept by gc
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -29,9 +30,9 @@ class LocalBackend:
         self.root = Path(root)
         self.place = str(self.root)
 
-    def get(self, name: str) -> bytes | None:
+    def get(self, name: str, most: int = MOST) -> bytes | None:
         try:
-            return self._path(name).read_bytes()
+            return read_inside(self.root, check_object_name(name), most)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -90,7 +91,7 @@ class LocalBackend:
     @contextlib.contextmanager
     def _staged(self, data: bytes) -> Iterator[Path]:
         """A flushed file of these bytes that goes away unless it is moved."""
-        path = self.root / STAGED / uuid.uuid4().hex
+        path = self._path(f"{STAGED}/{uuid.uuid4().hex}")
         self._folder(path.parent)
         try:
             with open(path, "xb") as file:
@@ -121,7 +122,14 @@ class LocalBackend:
         fsync(folder.parent)
 
     def _path(self, name: str) -> Path:
-        return self.root / check_object_name(name)
+        """Where the file of that name lies, or will. Raises SourceError behind a link."""
+        path = self.root / check_object_name(name)
+        for folder in path.parents:
+            if folder == self.root:
+                return path
+            if folder.is_symlink():
+                raise no_file(str(folder))
+        return path
 
 
 def fsync(path: Path) -> None:

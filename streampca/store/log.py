@@ -19,11 +19,13 @@ from typing import Any
 
 from streampca.errors import SourceError
 from streampca.store.backend import Backend
-from streampca.store.signed import sign, unsign
+from streampca.store.checked import check_entry, check_number
+from streampca.store.signed import MOST_BYTES, sign, unsign
 
 FOLDER = "_log/"
 HEAD = "_head.json"
 FORMAT_VERSION = 1
+MOST_HEAD = 64 << 10
 ATTEMPTS = 1000  # entries of others between a look at the log and ours
 NUMBERED = re.compile(FOLDER + r"(\d{20})\.json")
 PUBLISH, PROMOTE, ROLLBACK, REMOVE = "publish", "promote", "rollback", "remove"
@@ -104,13 +106,14 @@ def read_history(backend: Backend, strict: bool = True) -> History:
     digest, entries = "", []
     for n in range(1, last + 1):
         name = _name(n)
-        text = backend.get(name)
+        text = backend.get(name, MOST_BYTES)
         if text is None:
             raise SourceError(
                 f"{backend.place}: {name} is absent, and the log reaches {last}. Restore it from a "
                 "backup"
             )
         whole = unsign(text, f"{backend.place}/{name}", FORMAT_VERSION)
+        check_entry(whole, f"{backend.place}/{name}")
         if whole["n"] != n or whole["previous"] != digest:
             raise SourceError(
                 f"{backend.place}: {name} does not follow the entry before it; restore the log "
@@ -163,11 +166,12 @@ def _name(n: int) -> str:
 
 def _told(backend: Backend) -> int:
     """How far ``_head.json`` says that the log reaches at least."""
-    text = backend.get(HEAD)
-    if text is None:
-        return 0
     try:
-        return int(unsign(text, f"{backend.place}/{HEAD}", FORMAT_VERSION)["n"])
+        text = backend.get(HEAD, MOST_HEAD)
+        if text is None:
+            return 0
+        whole = unsign(text, f"{backend.place}/{HEAD}", FORMAT_VERSION)
+        return check_number(whole.get("n"), f"{backend.place}/{HEAD}: n")
     except SourceError as error:
         raise SourceError(
             f"{error}. It can be made again from the log: streampca models verify --mend"

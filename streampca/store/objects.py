@@ -7,7 +7,7 @@ from typing import Any
 
 from streampca.errors import InvalidInputError
 from streampca.remote import OBJECTS, open_objects, plain_errors
-from streampca.store.backend import Backend, Listed, check_object_name
+from streampca.store.backend import MOST, Backend, Listed, check_object_name, too_long
 from streampca.store.local import LocalBackend
 
 SCHEMES = (*OBJECTS, "memory")
@@ -24,10 +24,13 @@ class ObjectBackend:
     def __init__(self, store: Any, place: str) -> None:
         self.store, self.place = store, place
 
-    def get(self, name: str) -> bytes | None:
+    def get(self, name: str, most: int = MOST) -> bytes | None:
         try:
             with plain_errors():
-                return bytes(self.store.get(check_object_name(name)).bytes())
+                found = self.store.get(check_object_name(name))
+                if found.meta["size"] > most:
+                    raise too_long(self.place, name, most)
+                return bytes(found.bytes())
         except FileNotFoundError:
             return None
 

@@ -21,6 +21,13 @@ NUMBERS = (
     "float32", "float64",
 )  # fmt: skip
 ZSTD = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+METADATA = "zarr.json"
+COMPLEX = "complex64", "complex128"
+TEXT = "string", "variable_length_utf8"
+TIMES = {"numpy.datetime64": "M8", "numpy.timedelta64": "m8"}
+UNITS = ("generic", "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "μs", "ns", "ps", "fs", "as")
+MOST_ENTRIES, MOST_DIMENSIONS = 1 << 50, 32
 ENCODING = {"name": "default", "configuration": {"separator": "/"}}
 
 
@@ -63,36 +70,105 @@ def encode(values: Array, chunks: tuple[int, ...]) -> bytes:
     return body + google_crc32c.value(body).to_bytes(4, "little")
 
 
-class PlainArray:
-    """What ``zarr.json`` says of an array that can be read here."""
+def decode(data: bytes, chunks: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """One chunk of numbers, dates or spans. Raises ValueError where it is damaged."""
+    body = without_checksum(data)
+    nbytes = math.prod(chunks) * dtype.itemsize
+    raw = _inflated(body, nbytes)
+    if len(raw) != nbytes:
+        raise ValueError(f"it decodes to {len(raw)} bytes instead of {nbytes}")
+    values = raw.view(dtype.newbyteorder("<")).reshape(chunks)
+    return values.astype(dtype, copy=False)
 
-    def __init__(self, shape: list[int], chunks: list[int], dtype: str) -> None:
-        self.shape, self.chunks = tuple(shape), tuple(chunks)
-        self.dtype = np.dtype(dtype)
 
-    @classmethod
-    def of(cls, metadata: bytes) -> PlainArray | None:
-        """None of anything that ``metadata_of`` would have written otherwise."""
-        whole = json.loads(metadata)
-        try:
-            shape, chunks = whole["shape"], whole["chunk_grid"]["configuration"]["chunk_shape"]
-            name = whole["data_type"]
-        except (KeyError, TypeError):  # Zarr has the words for it
-            return None
-        if name not in NUMBERS or any(c < n for c, n in zip(chunks[1:], shape[1:])):
-            return None
-        found = cls(shape, chunks, name)
-        same = json.loads(metadata_of(found.shape, found.chunks, found.dtype))
-        return found if same == whole else None
+def decode_text(data: bytes, chunks: tuple[int, ...], most: int) -> tuple[Array, int]:
+    """(one chunk of strings, the bytes that they take encoded), of at most ``most`` bytes.
 
-    def decode(self, data: bytes) -> Array:
-        """One chunk. Raises ValueError where it is damaged."""
-        body, told = data[:-4], data[-4:]
-        if google_crc32c.value(body).to_bytes(4, "little") != told:
-            raise ValueError("its crc32c does not match")
-        raw = np.empty(math.prod(self.chunks) * self.dtype.itemsize, np.uint8)
-        if len(plain := numcodecs.Zstd().decode(body)) != len(raw):
-            raise ValueError(f"it decodes to {len(plain)} bytes instead of {len(raw)}")
-        raw[:] = np.frombuffer(plain, np.uint8)
-        values = raw.view(self.dtype.newbyteorder("<")).reshape(self.chunks)
-        return values.astype(self.dtype, copy=False)
+    Raises ValueError where it is damaged, or longer.
+    """
+    raw = _inflated(without_checksum(data), most)
+    count = int.from_bytes(raw[:4].tobytes(), "little")
+    if len(raw) < 4 or count != math.prod(chunks) or len(raw) < 4 * (count + 1):
+        raise ValueError(f"it has {count} strings instead of {math.prod(chunks)}")
+    return numcodecs.VLenUTF8().decode(raw).reshape(chunks), len(raw)
+
+
+def _inflated(body: memoryview, most: int) -> Array:
+    """The bytes of a zstd frame, which says how many there are. Raises ValueError for more."""
+    if (nbytes := frame_nbytes(body)) > most:
+        raise ValueError(f"it decodes to {nbytes} bytes where at most {most} are expected")
+    raw = np.empty(nbytes, np.uint8)
+    if nbytes:
+        numcodecs.Zstd().decode(body, out=raw)
+    return raw
+
+
+def dtype_of(whole: Any) -> np.dtype[Any] | None:
+    """The data type that a ``zarr.json`` names; None of another than are written here.
+
+    Its codecs must be those of :func:`metadata_of`, or those by which Zarr writes text.
+    """
+    try:
+        name, codecs = whole["data_type"], [one["name"] for one in whole["codecs"]]
+        dtype = _named(name)
+        endian = whole["codecs"][0].get("configuration", {}).get("endian", "little")
+        grid, keys = whole["chunk_grid"]["name"], whole["chunk_key_encoding"]
+        kind = (whole["zarr_format"], whole["node_type"], whole.get("storage_transformers") or [])
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError):
+        return None
+    first = "vlen-utf8" if dtype is not None and dtype.kind == "T" else "bytes"
+    known = codecs == [first, "zstd", "crc32c"] and endian == "little" and grid == "regular"
+    return dtype if known and keys == ENCODING and kind == (3, "array", []) else None
+
+
+def _named(name: Any) -> np.dtype[Any] | None:
+    if isinstance(name, str):
+        if name in TEXT:
+            return np.dtype(np.dtypes.StringDType())
+        return np.dtype(name) if name in NUMBERS or name in COMPLEX else None
+    if name["name"] not in TIMES:
+        return None
+    told = name["configuration"]
+    unit, scale = told["unit"], told["scale_factor"]
+    if unit not in UNITS or type(scale) is not int or not 0 < scale < 2**31:
+        return None
+    kind = TIMES[name["name"]]
+    return np.dtype(kind) if unit == "generic" else np.dtype(f"{kind}[{scale}{unit}]")
+
+
+def fits(shape: Any, chunks: Any) -> bool:
+    """Whether these are a shape and chunks of whole rows, as arrays are written here."""
+    if not (isinstance(shape, list) and isinstance(chunks, list) and len(shape) == len(chunks)):
+        return False
+    if not all(type(n) is int and 0 <= n < MOST_ENTRIES for n in (*shape, *chunks)):
+        return False
+    whole = [n or 1 for n in shape]
+    return (
+        len(shape) <= MOST_DIMENSIONS
+        and chunks[1:] == whole[1:]
+        and all(1 <= c <= n for c, n in zip(chunks[:1], whole[:1]))
+        and math.prod(whole) < MOST_ENTRIES
+    )
+
+
+def without_checksum(data: bytes) -> memoryview:
+    """A chunk less its crc32c. Raises ValueError where that does not match."""
+    body, told = memoryview(data)[:-4], data[-4:]
+    if google_crc32c.value(bytes(body)).to_bytes(4, "little") != told:
+        raise ValueError("its crc32c does not match")
+    return body
+
+
+def frame_nbytes(frame: memoryview) -> int:
+    """The decoded size that a zstd frame states. Raises ValueError where it states none.
+
+    Source: RFC 8878, section 3.1.1.1.
+    """
+    if bytes(frame[:4]) != ZSTD_MAGIC or len(frame) < 6:
+        raise ValueError("it does not begin as a zstd frame")
+    single = frame[4] >> 5 & 1
+    width = (1 if single else 0, 2, 4, 8)[frame[4] >> 6]
+    if not width:
+        raise ValueError("its zstd frame does not state its size")
+    start = 5 + (not single) + (0, 1, 2, 4)[frame[4] & 3]  # behind window and dictionary
+    return int.from_bytes(frame[start : start + width], "little") + (256 if width == 2 else 0)

@@ -1,4 +1,8 @@
-"""JSON documents that carry their own SHA-256, so that any altered byte is noticed."""
+"""JSON documents that carry their own SHA-256, so that any altered byte is noticed.
+
+The digest finds damage. It does not vouch for whoever made the document: what is read is bounded
+in length, number of values and depth before it is used.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from streampca.errors import SourceError
+from streampca.errors import DamagedSourceError, SourceError
 
 UNSIGNED = "0" * 64  # stands where the digest of the document itself goes, while it is taken
+MOST_BYTES = 16 << 20
+MOST_VALUES = 1 << 20  # each takes up to 100 bytes of memory
+MOST_DEPTH = 64
 
 
 def sign(document: Mapping[str, Any]) -> bytes:
@@ -23,21 +30,48 @@ def unsign(text: bytes, what: str, *formats: int) -> dict[str, Any]:
     """The document of ``sign``, checked. Its format version is looked at first.
 
     what : its name, for messages.  formats : that are read. Raises SourceError where it is damaged
-    or of another format.
+    or of another format, or larger than MOST_BYTES, MOST_VALUES or MOST_DEPTH.
     """
-    try:
-        whole = json.loads(text)
-        version, digest = whole.get("format_version"), whole.get("sha256")
-    except (ValueError, AttributeError) as error:
-        raise SourceError(f"{what} is damaged: {error}") from None
-    if version not in formats or isinstance(version, bool):
+    whole = parse(text, what)
+    if not isinstance(whole, dict):
+        raise SourceError(f"{what} is damaged: it holds no object")
+    version, digest = whole.get("format_version"), whole.get("sha256")
+    if type(version) is not int or version not in formats:
         raise SourceError(
-            f"{what} has format {version!r}; this streampca reads "
+            f"{what} has format {version!r:.80}; this streampca reads "
             f"{' and '.join(map(str, formats))}. "
             "Upgrade streampca to read newer ones."
         )
-    head, found, tail = text.rpartition(str(digest).encode())
+    signed = isinstance(digest, str) and digest.isascii()
+    head, found, tail = text.rpartition(str(digest).encode() if signed else b"\0")
     unsigned = head + UNSIGNED.encode() + tail
     if not found or hashlib.sha256(unsigned).hexdigest() != digest:
         raise SourceError(f"{what} is damaged; restore it from a backup")
-    return dict(whole)
+    return whole
+
+
+def parse(text: bytes, what: str) -> Any:
+    """JSON of unknown origin. Raises SourceError where it is none, or too large or too deep."""
+    values = sum(map(text.count, (b",", b"[", b"{"))) + 1  # or more: some stand in strings
+    if len(text) > MOST_BYTES or values > MOST_VALUES:
+        raise DamagedSourceError(
+            f"{what} has {len(text)} bytes and up to {values} values; expected at most "
+            f"{MOST_BYTES} and {MOST_VALUES}"
+        )
+    try:
+        whole = json.loads(str(text, "utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{what} is damaged: {error}") from None
+    level, depth = [whole] if isinstance(whole, (dict, list)) else [], 0
+    while level:
+        depth += 1
+        if depth > MOST_DEPTH:
+            raise DamagedSourceError(f"{what} is damaged: it is nested deeper than {MOST_DEPTH}")
+        level = [inner for one in level for inner in _inside(one)]
+    return whole
+
+
+def _inside(value: Any) -> Any:
+    """The lists and objects in a list or an object."""
+    values = value.values() if isinstance(value, dict) else value
+    return [one for one in values if isinstance(one, (dict, list))] if values else ()

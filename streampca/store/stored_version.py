@@ -20,10 +20,11 @@ import numpy as np
 
 from streampca.errors import SourceError
 from streampca.store.backend import Backend
-from streampca.store.bundle import INDEX, PACK, altered, read_files, write_files
+from streampca.store.bundle import altered, read_files, write_files
+from streampca.store.checked import INDEX, check_manifest
 from streampca.store.log import Entry, now
-from streampca.store.pack import Packer, unpack
-from streampca.store.signed import sign, unsign
+from streampca.store.pack import PACK, Packer, unpack
+from streampca.store.signed import MOST_BYTES, sign, unsign
 
 FORMATS = (1, 2)  # of manifests that are read; the last is written
 FOLDER = "versions/"
@@ -55,10 +56,12 @@ class StoredVersion:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """Digest and size of every file, and the record. Raises SourceError where damaged."""
-        text = self.backend.get(f"{self._folder}manifest.json")
+        text = self.backend.get(f"{self._folder}manifest.json", MOST_BYTES)
         if text is None or hashlib.sha256(text).hexdigest() != self.entry.manifest:
             raise altered(self._where, "manifest.json")
-        return unsign(text, f"{self._where}/manifest.json", *FORMATS)
+        whole = unsign(text, f"{self._where}/manifest.json", *FORMATS)
+        check_manifest(whole, f"{self._where}/manifest.json")
+        return whole
 
     @property
     def record(self) -> dict[str, Any]:
@@ -74,8 +77,10 @@ class StoredVersion:
         """(arrays, document) of one part. Raises SourceError where it is absent or altered."""
         if part not in self.parts:
             raise SourceError(f"{self._where} has no {part}; it has {', '.join(self.parts)}")
-        get = lambda name: self._checked(f"{part}/{name}")  # noqa: E731
-        return read_files(get, get(INDEX), f"{self._where}/{part}")
+        known = self.manifest["files"]
+        get = lambda name, most: self._checked(f"{part}/{name}")  # noqa: E731
+        size = lambda name: known.get(f"{part}/{name}", {"nbytes": 0})["nbytes"]  # noqa: E731
+        return read_files(get, size, get(INDEX, MOST_BYTES), f"{self._where}/{part}")
 
     def verify(self) -> None:
         """Read every byte. Raises SourceError for the first file that is not what was written."""
@@ -90,17 +95,22 @@ class StoredVersion:
         told = self.manifest["files"].get(name)
         if told is None or not told.get("packed"):
             return self._fetched(name, told)
-        if name not in self._packed:
+        if len(self._packed.get(name, b"")) != told["nbytes"]:
             raise altered(self._where, name)
-        return self._packed[name]
+        return bytes(self._packed[name])
 
     @cached_property
-    def _packed(self) -> dict[str, bytes]:
-        return unpack(self._fetched(PACK, self.manifest["pack"]))
+    def _packed(self) -> dict[str, memoryview]:
+        return unpack(self._fetched(PACK, self.manifest["pack"]), f"{self._where}/{PACK}")
 
     def _fetched(self, name: str, told: Mapping[str, Any] | None) -> bytes:
-        data = self.backend.get(self._folder + name)
-        if told is None or data is None or hashlib.sha256(data).hexdigest() != told["sha256"]:
+        """A file as long as the manifest says, and no longer."""
+        if told is None:
+            raise altered(self._where, name)
+        data = self.backend.get(self._folder + name, told["nbytes"])
+        if data is None or len(data) != told["nbytes"]:
+            raise altered(self._where, name)
+        if hashlib.sha256(data).hexdigest() != told["sha256"]:
             raise altered(self._where, name)
         return data
 

@@ -23,6 +23,7 @@ from streampca.store.bundle import is_bundle
 from streampca.store.garbage import GRACE, collect_garbage
 from streampca.store.local import STAGED
 from streampca.store.log import (
+    MOST_HEAD,
     PROMOTE,
     PUBLISH,
     ROLLBACK,
@@ -52,7 +53,7 @@ class VersionStore:
 
     def history(self, strict: bool = True) -> History:
         """The log, checked. Raises SourceError where no store is, or it is damaged or newer."""
-        text = self.backend.get(MARKER)
+        text = self.backend.get(MARKER, MOST_HEAD)
         if text is None:
             raise SourceError(f"{self.backend.place}: no model store there")
         unsign(text, f"{self.backend.place}/{MARKER}", FORMAT_VERSION)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 from streampca.store import Backend, Listed
+from streampca.store.backend import MOST, too_long
 
 
 class Killed(BaseException):
@@ -21,8 +22,10 @@ class MemoryBackend:
         self.place = "memory"
         self._lock = threading.Lock()
 
-    def get(self, name: str) -> bytes | None:
+    def get(self, name: str, most: int = MOST) -> bytes | None:
         found = self.objects.get(name)
+        if found is not None and len(found[0]) > most:
+            raise too_long(self.place, name, most)
         return None if found is None else found[0]
 
     def put(self, name: str, data: bytes) -> None:
@@ -76,8 +79,8 @@ class FaultyBackend:
             raise self.error
         return result
 
-    def get(self, name: str) -> bytes | None:
-        return self._do("get", name)  # type: ignore[return-value]
+    def get(self, name: str, most: int = MOST) -> bytes | None:
+        return self._do("get", name, most)  # type: ignore[return-value]
 
     def put(self, name: str, data: bytes) -> None:
         self._do("put", name, data)

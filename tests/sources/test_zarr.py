@@ -19,9 +19,9 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCode
 
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
+from streampca.shown import hide_secrets
 from streampca.sources import zarr_opening, zarr_stamp
 from streampca.sources.stacked import StackedMatrix
-from streampca.sources.urls import hide_secrets
 from streampca.sources.zarr_store import ZarrReader
 
 X = np.random.default_rng(0).standard_normal((53, 21)).astype("f4")

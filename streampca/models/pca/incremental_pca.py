@@ -29,7 +29,7 @@ from streampca.models.side_data import sample_weights
 from streampca.passes import PassCost, check_workers, find_client, run
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted
-from streampca.store import read_bundle, write_bundle
+from streampca.store import read_bundle, understood, write_bundle
 
 NOT_KEPT = ("scheduler", "progress", "checkpoint")
 NO_SAMPLES = AxisLabels.plain("sample", 0)
@@ -295,7 +295,13 @@ class IncrementalPCA(LinearModel):
         """The inverse of ``state_to_saved``.  where : for messages. Raises SourceError."""
         if document.get("kind") != "incremental state":
             raise SourceError(f"{where} is not a saved IncrementalPCA state")
-        model = cls(**document["settings"])
+        with understood(where):
+            return cls._of_state(arrays, document)
+
+    @classmethod
+    def _of_state(cls, arrays: dict[str, Array], document: dict[str, Any]) -> IncrementalPCA:
+        kept = {k: v for k, v in document["settings"].items() if k not in NOT_KEPT}
+        model = cls(**kept)
         state = {k[6:]: v for k, v in arrays.items() if k.startswith("state-")}
         model._accumulator = model._request().blank().from_state(state)
         p = len(model._accumulator.mean)

@@ -19,6 +19,7 @@ from streampca.kernels import Array
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.incremental_state import StateRequest
 from streampca.passes import parse_nbytes
+from streampca.store import understood
 
 MOST = 16  # spans
 LEAST_NBYTES = 128 << 20  # decoded rows of a span: under it, what a pass costs by itself is felt
@@ -130,6 +131,13 @@ def from_saved(
     """
     if document.get("kind") != "kept spans":
         raise SourceError("not kept spans")
+    with understood("the kept spans"):
+        return _spans_of(arrays, document, total)
+
+
+def _spans_of(
+    arrays: Mapping[str, Array], document: Mapping[str, Any], total: IncrementalPCA
+) -> tuple[Span, ...]:
     columns, told = total.state_to_saved()
     labels = {name: one for name, one in columns.items() if not name.startswith(STATE)}
     at = dict.fromkeys(document["shapes"], 0)
