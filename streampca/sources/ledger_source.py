@@ -16,6 +16,7 @@ import numpy as np
 
 from streampca.errors import ChangingSourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
+from streampca.sources.blank_rows import UNSEEN, doubtful
 from streampca.sources.ledger import (
     ABSENT,
     APPENDED,
@@ -107,10 +108,119 @@ class LedgerSource:
         return Seen(nbytes, version, times, written)
 
     def keep_checksums(self) -> None:
-        """From now on take the checksum of every chunk that is read whole."""
+        """From now on take the checksum of every chunk that is read whole, and look for blank rows
+        in it, unless absent chunks are fill values on purpose: so are blank rows then."""
         tally = self.reader.tally
         if tally.checksums is None:
             tally.checksums = {}
+        if self.reader.guard.missing != "fill":
+            self.reader.rows_dim = self.dim
+
+    def first_blank(self, first: int, rows: int, again: bool = False) -> int | None:
+        """The first of the rows ``first`` to ``rows`` - 1 that nothing shows to be written.
+
+        again : look at all of them, whatever was seen. Cost: none for chunks that a pass has read
+        since ``keep_checksums``, else a read of each.
+        """
+        if self.reader.rows_dim is None:
+            return None
+        for number in range(first // self.step, -(-rows // self.step)):
+            start = number * self.step
+            low, high = max(first, start), min(rows, start + self.step)
+            found = doubtful(self._note(place, low, high, again) for place in self._row(number))
+            found &= (1 << (high - start)) - (1 << (low - start))
+            if found:
+                return start + (found & -found).bit_length() - 1
+        return None
+
+    def _row(self, number: int) -> Iterator[Place]:
+        """The places of one row of chunks."""
+        counts = self.grid(self.shape[self.dim])
+        ranges = [range(number, number + 1) if d == self.dim else range(n)
+                  for d, n in enumerate(counts)]  # fmt: skip
+        return itertools.product(*ranges)
+
+    def _note(self, place: Place, low: int, high: int, again: bool) -> int:
+        """See ``blank_rows.note_of``: of rows ``low`` to ``high`` - 1 of a chunk, at least."""
+        key, tally = self.reader.key(place), self.reader.tally
+        if again or key not in (tally.checksums or ()) or tally.blank.get(key) == UNSEEN:
+            tally.blank.pop(key, None)
+            self.reader.read(self._index(place, low, high))
+        return tally.blank.get(key, 0)
+
+    def _index(self, place: Place, low: int, high: int) -> tuple[slice, ...]:
+        """Rows ``low`` to ``high`` - 1 of a chunk."""
+        index = [
+            slice(i * step, min((i + 1) * step, n))
+            for i, step, n in zip(place, self.reader.unit, self.shape, strict=True)
+        ]
+        index[self.dim] = slice(low, high)
+        return tuple(index)
+
+    def look(self, rows: int | None = None) -> Seen:
+        """List the chunks as they are now. Cost: one ``stat`` each, or a listing."""
+        counts = self.grid(self.shape[self.dim] if rows is None else rows)
+        nbytes, version = np.full(counts, ABSENT, np.int64), np.zeros(counts, np.int64)
+        times, written = np.full(counts, np.nan), np.nan
+        store, path = self.reader.guard.wrapped, self.reader.array.path
+        about = dict(listing(store, path) or ())
+        for name in ("zarr.json", ".zarray"):
+            if name in about:
+                written = _time(about[name])
+        encode = self.reader.array.metadata.encode_chunk_key
+        for place in itertools.product(*(range(n) for n in counts)):
+            if (found := about.get(encode(place))) is not None:
+                nbytes[place], version[place] = found[0], _version(found)
+                times[place] = _time(found)
+        if snapshot := snapshot_of(store):
+            return Seen(nbytes, version, np.full(counts, np.nan), np.nan, snapshot)
+        return Seen(nbytes, version, times, written)
+
+    def keep_checksums(self) -> None:
+        """From now on take the checksum of every chunk that is read whole, and look for blank rows
+        in it, unless absent chunks are fill values on purpose: so are blank rows then."""
+        tally = self.reader.tally
+        if tally.checksums is None:
+            tally.checksums = {}
+        if self.reader.guard.missing != "fill":
+            self.reader.rows_dim = self.dim
+
+    def first_blank(self, first: int, rows: int, again: bool = False) -> int | None:
+        """The first of the rows ``first`` to ``rows`` - 1 that nothing shows to be written.
+
+        again : look at all of them, whatever was seen. Cost: none for chunks that a pass has read
+        since ``keep_checksums``, else a read of each.
+        """
+        if self.reader.rows_dim is None:
+            return None
+        for number in range(first // self.step, -(-rows // self.step)):
+            start = number * self.step
+            low, high = max(first, start), min(rows, start + self.step)
+            found = doubtful(self._note(place, low, high, again) for place in self._row(number))
+            found &= (1 << (high - start)) - (1 << (low - start))
+            if found:
+                return start + (found & -found).bit_length() - 1
+        return None
+
+    def _row(self, number: int) -> Iterator[Place]:
+        """The places of one row of chunks."""
+        counts = self.grid(self.shape[self.dim])
+        ranges = [range(number, number + 1) if d == self.dim else range(n)
+                  for d, n in enumerate(counts)]  # fmt: skip
+        return itertools.product(*ranges)
+
+    def _note(self, place: Place, low: int, high: int, again: bool) -> int:
+        """See ``blank_rows.note_of``: of rows ``low`` to ``high`` - 1 of a chunk, at least."""
+        key, seen = self.reader.key(place), self.reader.tally.blank
+        if again or key not in seen:
+            index = tuple(
+                slice(low, high) if d == self.dim else slice(i * step, min((i + 1) * step, n))
+                for d, (i, step, n) in enumerate(
+                    zip(place, self.reader.unit, self.shape, strict=True)
+                )
+            )
+            self.reader.read(index)
+        return seen.get(key, 0)
 
     def make(self, rows: int, seen: Seen, old: Ledger | None = None) -> Ledger:
         """The ledger of the rows that have been read.
@@ -180,8 +290,9 @@ class LedgerSource:
         here = seen.nbytes[part] != ABSENT
         vanished = [self.reader.key(p) for p in _places(~here & (old.nbytes != ABSENT))]
         suspect = here & (np.True_ if full else self._written(old, seen, part))
-        if rows > old.rows:  # appending wrote the last chunk anew; its old rows are compared below
-            suspect[(slice(None),) * self.dim + (slice(whole, None),)] = False
+        last = (slice(None),) * self.dim + (slice(whole, None),)
+        renewed = bool(suspect[last].any()) or rows > old.rows
+        suspect[last] = False  # appending writes it anew: its old rows are compared below
         changed: dict[str, int] = {}
         hidden: list[int] = []  # what neither length nor time nor snapshot shows
         where: set[tuple[int, int]] = set()
@@ -199,8 +310,10 @@ class LedgerSource:
                 first = place[self.dim] * self.step
                 where.add((first, min(first + self.step, old.rows)))
         cut = whole * self.step
-        if not vanished and rows > old.rows > cut and (now := self.tail(old.rows)) != old.tail:
+        if not vanished and renewed and old.rows > cut and (now := self.tail(old.rows)) != old.tail:
             changed[f"rows {cut} to {old.rows - 1}"] = now
+            if not seen.snapshot and np.array_equal(seen.version[part][last], old.version[last]):
+                hidden.append(now)
             where.add((cut, old.rows))
         if vanished:
             return Change(VANISHED, span, how, tuple(vanished), read)
