@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streampca.errors import ChangingSourceError
+from streampca.errors import AbsentChunkError, ChangingSourceError
 from streampca.jobs.behind import behind_since, note_behind
 from streampca.jobs.config import Job
 from streampca.jobs.gate import against, refusal
@@ -65,20 +65,21 @@ def refresh(
 
 def _tried(job: Job, verify: str | None, progress: Any) -> Outcome:
     """One attempt; a second one where a writer was at it, or rows turned out to be blank."""
-    limit, changed, trials = None, False, 0
-    while True:
-        trials += 1
+    limit, changed, everywhere = None, False, False
+    for _ in range(TRIALS):
         try:
-            return _Run(job, verify, progress, limit).go()
+            return _Run(job, verify, progress, limit, everywhere).go()
         except ChangingSourceError:  # once more, of what is there now
             if changed:
                 raise
             limit, changed = None, True
+        except AbsentChunkError:  # of a shard, perhaps of rows that were not written yet
+            if everywhere:
+                raise
+            everywhere = True
         except _BlankRow as found:
-            if trials == TRIALS:
-                words = f"row {found.row} was written, or taken back, while it was read"
-                raise ChangingSourceError(words) from None
             limit = found.row
+    raise ChangingSourceError(f"rows of {job.source['path']} were taken back while they were read")
 
 
 class _BlankRow(Exception):
@@ -91,12 +92,13 @@ class _BlankRow(Exception):
 
 @dataclass
 class _Run:
-    """One attempt.  limit : a row that is not known to have been written."""
+    """One attempt.  limit, everywhere : see ``state.look``."""
 
     job: Job
     verify: str | None
     progress: Any
     limit: int | None = None
+    everywhere: bool = False
     store: ModelStore = field(init=False)
     base: History = field(init=False)
     current: Version | None = field(init=False, default=None)
@@ -116,7 +118,7 @@ class _Run:
 
     def go(self, dry_run: bool = False) -> Outcome:
         """Do it."""
-        found = look(self.job, self.old, self.limit)
+        found = look(self.job, self.old, self.limit, self.everywhere)
         told = None if self.current is None else self.current.record.get("job", {})
         change, why, read = change_of(self.job, found, told, self.old, self.mode)
         previous = None if self.current is None else self.current.number

@@ -63,10 +63,13 @@ class State:
         self.key = self.key or self.stat
 
 
-def look(job: Job, old: Ledger | None, limit: int | None = None) -> State:
+def look(
+    job: Job, old: Ledger | None, limit: int | None = None, everywhere: bool = False
+) -> State:
     """Open the source and list its chunks; read none but those at the end of the old rows.
 
     old : of the promoted version.  limit : a row that is not known to have been written.
+    everywhere : read all new rows, to see which of them were.
     """
     options = {name: value for name, value in job.source.items() if name != "path"}
     matrix = open_source(job.source["path"], **options)
@@ -77,7 +80,7 @@ def look(job: Job, old: Ledger | None, limit: int | None = None) -> State:
     if old is not None and old.layout != source.layout():
         old = None
     source.keep_checksums()
-    written = rows_written(source, seen, old, job.settle, limit)
+    written = rows_written(source, seen, old, job.settle, limit, everywhere)
     rows = written.count
     if rows == 0:
         why = f": {written.why}" if written.why else ""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import ChangingSourceError
+from streampca.errors import AbsentChunkError, ChangingSourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
 from streampca.sources.blank_rows import UNSEEN, doubtful
 from streampca.sources.ledger import (
@@ -49,6 +49,7 @@ class LedgerSource:
         self.matrix, self.reader = matrix, reader
         self.dim = matrix.dims[0][0]
         self.step = reader.unit[self.dim]
+        self.inner_step = int(reader.array.chunks[self.dim]) if reader.array.shards else self.step
         self.inner = math.prod(reader.shape[d] for d in matrix.dims[0][1:])  # samples per row
         self._found: dict[tuple[Place, int], int] = {}  # checksums, by place and writing
 
@@ -145,8 +146,20 @@ class LedgerSource:
         key, tally = self.reader.key(place), self.reader.tally
         if again or key not in (tally.checksums or ()) or tally.blank.get(key) == UNSEEN:
             tally.blank.pop(key, None)
-            self.reader.read(self._index(place, low, high))
+            inner = self.inner_step
+            edges = [low, *range((low // inner + 1) * inner, high, inner), high]
+            for first, end in itertools.pairwise(edges):
+                self._look_at(place, first, end)
         return tally.blank.get(key, 0)
+
+    def _look_at(self, place: Place, low: int, high: int) -> None:
+        """Read rows of a chunk, of which a note is taken then; of a shard, those of one chunk."""
+        try:
+            self.reader.limited(self.dim, high).read(self._index(place, low, high))
+        except AbsentChunkError:  # of a shard: as if the fill value were there
+            start = place[self.dim] * self.step
+            bits = (1 << (high - start)) - (1 << (low - start))
+            self.reader.tally.keep_blank({self.reader.key(place): bits << 1})
 
     def _index(self, place: Place, low: int, high: int) -> tuple[slice, ...]:
         """Rows ``low`` to ``high`` - 1 of a chunk."""

@@ -67,12 +67,12 @@ class Rows:
 
 def rows_written(
     source: LedgerSource, seen: Seen, old: Ledger | None = None, settle: float = SETTLE,
-    limit: int | None = None,
+    limit: int | None = None, look: bool = False,
 ) -> Rows:  # fmt: skip
     """The rows of the growing dimension that count, by the rule of this module.
 
     old : the ledger of the served version, if there is one.  settle : seconds.  limit : a row
-    that is known to be blank.
+    that is known to be blank.  look : at all rows, not only where blank ones are likely.
 
     Cost: a look at the row of chunks behind the served rows, and at the last one that is older
     than the array's length. What lies beyond is looked at when it is read: ``first_in_doubt``.
@@ -94,8 +94,10 @@ def rows_written(
     if limit is not None and limit < rows:
         rows, why = limit, _blank(limit)
     rows = max(rows, known)
-    near = [older] if old is None else sorted({known // source.step, older})
-    for number in near:
+    near = {older} if old is None else {known // source.step, older}
+    if look:
+        near = set(range(known // source.step, -(-rows // source.step)))
+    for number in sorted(near):
         unproven = mark.unproven(max(known, number * source.step), rows, (number + 1) * source.step)
         row = Rows(rows, why, size, unproven).first_in_doubt(source)
         if row is not None:

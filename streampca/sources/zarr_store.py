@@ -25,7 +25,7 @@ from streampca.sources.zarr_chunks import decoder_of
 from streampca.sources.zarr_encoded import CONCURRENCY, EncodedChunks
 from streampca.sources.zarr_frames import FrameLimit
 from streampca.sources.zarr_guard import GuardedStore, default_timeout
-from streampca.sources.zarr_missing import absent_value, with_fill
+from streampca.sources.zarr_missing import absent_value, on_store, with_fill
 from streampca.sources.zarr_shards import ShardIndex
 from streampca.sources.zarr_stamp import local_paths, place_of, stamp
 
@@ -275,4 +275,8 @@ class ZarrReader(Reader):
         """The same array, as if it ended after ``size`` along dim."""
         shorter = copy.copy(self)
         shorter.shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
+        if self.guard.shards is not None:
+            shorter.guard = self.guard.limited(dim, size)
+            shorter.chunks = EncodedChunks(shorter.guard)
+            shorter.array = on_store(self.array, shorter.guard)
         return shorter
