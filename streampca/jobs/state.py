@@ -63,9 +63,7 @@ class State:
         self.key = self.key or self.stat
 
 
-def look(
-    job: Job, old: Ledger | None, limit: int | None = None, everywhere: bool = False
-) -> State:
+def look(job: Job, old: Ledger | None, limit: int | None = None, everywhere: bool = False) -> State:
     """Open the source and list its chunks; read none but those at the end of the old rows.
 
     old : of the promoted version.  limit : a row that is not known to have been written.

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import AbsentChunkError, ChangingSourceError
+from streampca.errors import ChangingSourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
-from streampca.sources.blank_rows import UNSEEN, doubtful
 from streampca.sources.ledger import (
     ABSENT,
     APPENDED,
@@ -49,7 +48,6 @@ class LedgerSource:
         self.matrix, self.reader = matrix, reader
         self.dim = matrix.dims[0][0]
         self.step = reader.unit[self.dim]
-        self.inner_step = int(reader.array.chunks[self.dim]) if reader.array.shards else self.step
         self.inner = math.prod(reader.shape[d] for d in matrix.dims[0][1:])  # samples per row
         self._found: dict[tuple[Place, int], int] = {}  # checksums, by place and writing
 
@@ -116,124 +114,6 @@ class LedgerSource:
             tally.checksums = {}
         if self.reader.guard.missing != "fill":
             self.reader.rows_dim = self.dim
-
-    def first_blank(self, first: int, rows: int, again: bool = False) -> int | None:
-        """The first of the rows ``first`` to ``rows`` - 1 that nothing shows to be written.
-
-        again : look at all of them, whatever was seen. Cost: none for chunks that a pass has read
-        since ``keep_checksums``, else a read of each.
-        """
-        if self.reader.rows_dim is None:
-            return None
-        for number in range(first // self.step, -(-rows // self.step)):
-            start = number * self.step
-            low, high = max(first, start), min(rows, start + self.step)
-            found = doubtful(self._note(place, low, high, again) for place in self._row(number))
-            found &= (1 << (high - start)) - (1 << (low - start))
-            if found:
-                return start + (found & -found).bit_length() - 1
-        return None
-
-    def _row(self, number: int) -> Iterator[Place]:
-        """The places of one row of chunks."""
-        counts = self.grid(self.shape[self.dim])
-        ranges = [range(number, number + 1) if d == self.dim else range(n)
-                  for d, n in enumerate(counts)]  # fmt: skip
-        return itertools.product(*ranges)
-
-    def _note(self, place: Place, low: int, high: int, again: bool) -> int:
-        """See ``blank_rows.note_of``: of rows ``low`` to ``high`` - 1 of a chunk, at least."""
-        key, tally = self.reader.key(place), self.reader.tally
-        if again or key not in (tally.checksums or ()) or tally.blank.get(key) == UNSEEN:
-            tally.blank.pop(key, None)
-            inner = self.inner_step
-            edges = [low, *range((low // inner + 1) * inner, high, inner), high]
-            for first, end in itertools.pairwise(edges):
-                self._look_at(place, first, end)
-        return tally.blank.get(key, 0)
-
-    def _look_at(self, place: Place, low: int, high: int) -> None:
-        """Read rows of a chunk, of which a note is taken then; of a shard, those of one chunk."""
-        try:
-            self.reader.limited(self.dim, high).read(self._index(place, low, high))
-        except AbsentChunkError:  # of a shard: as if the fill value were there
-            start = place[self.dim] * self.step
-            bits = (1 << (high - start)) - (1 << (low - start))
-            self.reader.tally.keep_blank({self.reader.key(place): bits << 1})
-
-    def _index(self, place: Place, low: int, high: int) -> tuple[slice, ...]:
-        """Rows ``low`` to ``high`` - 1 of a chunk."""
-        index = [
-            slice(i * step, min((i + 1) * step, n))
-            for i, step, n in zip(place, self.reader.unit, self.shape, strict=True)
-        ]
-        index[self.dim] = slice(low, high)
-        return tuple(index)
-
-    def look(self, rows: int | None = None) -> Seen:
-        """List the chunks as they are now. Cost: one ``stat`` each, or a listing."""
-        counts = self.grid(self.shape[self.dim] if rows is None else rows)
-        nbytes, version = np.full(counts, ABSENT, np.int64), np.zeros(counts, np.int64)
-        times, written = np.full(counts, np.nan), np.nan
-        store, path = self.reader.guard.wrapped, self.reader.array.path
-        about = dict(listing(store, path) or ())
-        for name in ("zarr.json", ".zarray"):
-            if name in about:
-                written = _time(about[name])
-        encode = self.reader.array.metadata.encode_chunk_key
-        for place in itertools.product(*(range(n) for n in counts)):
-            if (found := about.get(encode(place))) is not None:
-                nbytes[place], version[place] = found[0], _version(found)
-                times[place] = _time(found)
-        if snapshot := snapshot_of(store):
-            return Seen(nbytes, version, np.full(counts, np.nan), np.nan, snapshot)
-        return Seen(nbytes, version, times, written)
-
-    def keep_checksums(self) -> None:
-        """From now on take the checksum of every chunk that is read whole, and look for blank rows
-        in it, unless absent chunks are fill values on purpose: so are blank rows then."""
-        tally = self.reader.tally
-        if tally.checksums is None:
-            tally.checksums = {}
-        if self.reader.guard.missing != "fill":
-            self.reader.rows_dim = self.dim
-
-    def first_blank(self, first: int, rows: int, again: bool = False) -> int | None:
-        """The first of the rows ``first`` to ``rows`` - 1 that nothing shows to be written.
-
-        again : look at all of them, whatever was seen. Cost: none for chunks that a pass has read
-        since ``keep_checksums``, else a read of each.
-        """
-        if self.reader.rows_dim is None:
-            return None
-        for number in range(first // self.step, -(-rows // self.step)):
-            start = number * self.step
-            low, high = max(first, start), min(rows, start + self.step)
-            found = doubtful(self._note(place, low, high, again) for place in self._row(number))
-            found &= (1 << (high - start)) - (1 << (low - start))
-            if found:
-                return start + (found & -found).bit_length() - 1
-        return None
-
-    def _row(self, number: int) -> Iterator[Place]:
-        """The places of one row of chunks."""
-        counts = self.grid(self.shape[self.dim])
-        ranges = [range(number, number + 1) if d == self.dim else range(n)
-                  for d, n in enumerate(counts)]  # fmt: skip
-        return itertools.product(*ranges)
-
-    def _note(self, place: Place, low: int, high: int, again: bool) -> int:
-        """See ``blank_rows.note_of``: of rows ``low`` to ``high`` - 1 of a chunk, at least."""
-        key, seen = self.reader.key(place), self.reader.tally.blank
-        if again or key not in seen:
-            index = tuple(
-                slice(low, high) if d == self.dim else slice(i * step, min((i + 1) * step, n))
-                for d, (i, step, n) in enumerate(
-                    zip(place, self.reader.unit, self.shape, strict=True)
-                )
-            )
-            self.reader.read(index)
-        return seen.get(key, 0)
 
     def make(self, rows: int, seen: Seen, old: Ledger | None = None) -> Ledger:
         """The ledger of the rows that have been read.

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 COMMITTED = "streampca_rows_committed"  # of a writer of its own, set last: it decides
 MARK = "streampca_rows"  # of streampca.append: [first, end] of rows that it vouches for
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -22,18 +23,25 @@ class RowMark:
     def of(cls, attributes: Mapping[str, Any]) -> Self:
         """Of the attributes of an array; of none, or of others, an empty one."""
         told = attributes.get(COMMITTED)
-        if _is_count(told):
+        if isinstance(told, int) and not isinstance(told, bool):
             return cls(0, told, True)
         span = attributes.get(MARK)
-        if isinstance(span, list) and len(span) == 2 and all(map(_is_count, span)):
+        if isinstance(span, list) and [type(one) for one in span] == [int, int]:
             return cls(*span)
         return cls()
+
+    def extended(self, first: int, end: int) -> dict[str, Any]:
+        """The attribute of an array to which rows ``first`` to ``end`` - 1 were appended."""
+        if self.decides:
+            return {COMMITTED: end}
+        follows = self.first < self.end == first
+        return {MARK: [self.first if follows else first, end]}
 
     def proves(self, known: int) -> int:
         """The end of the rows that count without a look, where those before ``known`` do."""
         return max(known, self.end) if self.first <= known else known
 
-    def unproven(self, known: int, rows: int, end: int | None = None) -> tuple[tuple[int, int], ...]:
+    def unproven(self, known: int, rows: int, end: int | None = None) -> tuple[Span, ...]:
         """The spans of rows ``known`` to ``rows`` - 1 that the mark does not hold.
 
         end : nothing from this row on is asked for.
@@ -43,7 +51,3 @@ class RowMark:
         if self.first >= self.end:
             spans = [(known, rows)]
         return tuple((a, b) for a, b in spans if a < b)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

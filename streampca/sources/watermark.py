@@ -23,18 +23,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from streampca.sources.ledger import ABSENT, Ledger, Seen
 from streampca.sources.ledger_source import LedgerSource
-from streampca.sources.row_mark import COMMITTED, RowMark
+from streampca.sources.row_look import first_blank
+from streampca.sources.row_mark import COMMITTED, RowMark, Span
 
 __all__ = ["COMMITTED", "SETTLE", "Rows", "rows_written"]
 
 SETTLE = 60.0  # seconds without a write after which an append is taken to be over
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Rows:
 
         Cost: none for what a pass has read since ``keep_checksums``.
         """
-        found = (source.first_blank(first, end, again) for first, end in self.unproven)
+        found = (first_blank(source, first, end, again) for first, end in self.unproven)
         return next((row for row in found if row is not None), None)
 
 
@@ -134,7 +133,7 @@ def _others(source: LedgerSource, seen: Seen) -> tuple[int, ...]:
 
 def _blank(row: int) -> str:
     return (
-        f"rows from {row} on have not been written, as far as is known: row {row} holds only the fill value. "
-        "Write them; or, if that is what they hold, streampca.commit_rows(place, number_of_rows); "
+        f"nothing shows that rows from {row} on have been written: row {row} holds only the fill "
+        "value. Write them; or, if that is what they hold, streampca.commit_rows(place, rows); "
         "source.missing_chunks: fill takes all such rows"
     )
