@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streampca.errors import AbsentChunkError, ChangingSourceError
+from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError
 from streampca.jobs.behind import behind_since, note_behind
 from streampca.jobs.config import Job
 from streampca.jobs.gate import against, refusal
@@ -65,18 +65,14 @@ def refresh(
 
 def _tried(job: Job, verify: str | None, progress: Any) -> Outcome:
     """One attempt; a second one where a writer was at it, or rows turned out to be blank."""
-    limit, changed, everywhere = None, False, False
+    limit, changed = None, False
     for _ in range(TRIALS):
         try:
-            return _Run(job, verify, progress, limit, everywhere).go()
+            return _Run(job, verify, progress, limit).go()
         except ChangingSourceError:  # once more, of what is there now
             if changed:
                 raise
             limit, changed = None, True
-        except AbsentChunkError:  # of a shard, perhaps of rows that were not written yet
-            if everywhere:
-                raise
-            everywhere = True
         except _BlankRow as found:
             limit = found.row
     raise ChangingSourceError(f"rows of {job.source['path']} were taken back while they were read")
@@ -92,13 +88,12 @@ class _BlankRow(Exception):
 
 @dataclass
 class _Run:
-    """One attempt.  limit, everywhere : see ``state.look``."""
+    """One attempt.  limit : a row that is not known to have been written."""
 
     job: Job
     verify: str | None
     progress: Any
     limit: int | None = None
-    everywhere: bool = False
     store: ModelStore = field(init=False)
     base: History = field(init=False)
     current: Version | None = field(init=False, default=None)
@@ -118,7 +113,7 @@ class _Run:
 
     def go(self, dry_run: bool = False) -> Outcome:
         """Do it."""
-        found = look(self.job, self.old, self.limit, self.everywhere)
+        found = look(self.job, self.old, self.limit)
         told = None if self.current is None else self.current.record.get("job", {})
         change, why, read = change_of(self.job, found, told, self.old, self.mode)
         previous = None if self.current is None else self.current.number
@@ -211,7 +206,12 @@ class _Run:
     # -- the work -----------------------------------------------------------------------------
 
     def _work(self, found: State, outcome: Outcome, work: Work) -> Outcome:
-        model = work.do(outcome.how)
+        try:
+            model = work.do(outcome.how)
+        except (NonFiniteError, AbsentChunkError):  # which rows that were never written may be
+            if (row := found.blank_row(again=True)) is not None:
+                raise _BlankRow(row) from None
+            raise
         costs = work.costs
         outcome.chunk_reads = sum(cost.reads for cost in costs)
         outcome.bytes = sum(cost.nbytes for cost in costs)

@@ -151,13 +151,14 @@ def _check_neighbours(group: zarr.Group, array: zarr.Array, dim: int) -> None:
     if names is None or names[dim] is None:
         return
     for path, other in group.members(max_depth=None):
-        if isinstance(other, zarr.Array) and other.path != array.path:
-            if names[dim] in (_dimension_names(other) or ()):
-                raise InvalidInputError(
-                    f"{path} has the dimension {names[dim]!r} too, and would be too short. Append "
-                    f"to both: dataset.to_zarr(store, append_dim={names[dim]!r}), then "
-                    f"streampca.commit_rows(store, rows, variable={array.path!r})"
-                )
+        if not isinstance(other, zarr.Array) or other.path == array.path:
+            continue
+        if names[dim] in (_dimension_names(other) or ()):
+            raise InvalidInputError(
+                f"{path} has the dimension {names[dim]!r} too, and would be too short. Append to "
+                f"both: dataset.to_zarr(store, append_dim={names[dim]!r}), then "
+                f"streampca.commit_rows(store, rows, variable={array.path!r})"
+            )
 
 
 def _dimension_names(array: zarr.Array) -> tuple[Any, ...] | None:

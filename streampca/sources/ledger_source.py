@@ -139,8 +139,11 @@ class LedgerSource:
                 crc[place] = found
         for place in _places((crc == UNKNOWN) & (now.nbytes != ABSENT)):
             crc[place] = checksum(self.reader.encoded(place) or b"")
-        layout, tail = self.layout(), self.tail(rows)
-        return Ledger(rows, self.dim, layout, now.nbytes, now.version, crc, tail, now.snapshot)
+        written = 0.0 if math.isnan(seen.written) else seen.written
+        return Ledger(
+            rows, self.dim, self.layout(), now.nbytes, now.version, crc, self.tail(rows),
+            now.snapshot, written,
+        )  # fmt: skip
 
     def tail(self, rows: int) -> int:
         """The checksum of the decoded rows of the last chunk, where it is not full."""

@@ -41,13 +41,9 @@ class RowMark:
         """The end of the rows that count without a look, where those before ``known`` do."""
         return max(known, self.end) if self.first <= known else known
 
-    def unproven(self, known: int, rows: int, end: int | None = None) -> tuple[Span, ...]:
-        """The spans of rows ``known`` to ``rows`` - 1 that the mark does not hold.
-
-        end : nothing from this row on is asked for.
-        """
-        rows = rows if end is None else min(rows, end)
-        spans = [(known, min(self.first, rows)), (max(known, self.end), rows)]
+    def unproven(self, first: int, end: int) -> list[Span]:
+        """The spans of rows ``first`` to ``end`` - 1 that the mark does not hold."""
         if self.first >= self.end:
-            spans = [(known, rows)]
-        return tuple((a, b) for a, b in spans if a < b)
+            return [(first, end)] if first < end else []
+        spans = [(first, min(self.first, end)), (max(first, self.end), end)]
+        return [(a, b) for a, b in spans if a < b]

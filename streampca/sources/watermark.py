@@ -22,7 +22,7 @@ unseen, and where ``missing_chunks="fill"`` declares it to be data, nothing but 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from streampca.sources.row_mark import COMMITTED, RowMark, Span
 
 __all__ = ["COMMITTED", "SETTLE", "Rows", "rows_written"]
 
+UNMARKED = RowMark()
 SETTLE = 60.0  # seconds without a write after which an append is taken to be over
 
 
@@ -41,37 +42,46 @@ class Rows:
     """The rows that are taken.
 
     count : how many.  why : not all; "" where all.  there : what the array's length says.
-    unproven : spans (first, end) of rows that count unless a look at them shows otherwise: see
-    ``first_in_doubt``.
+    mark : what the writer says.  known : rows before this one are not looked at again: the served
+    version has them.  waiting : whether others may count in less than ``settle`` seconds.
     """
 
     count: int
     why: str
     there: int
-    unproven: tuple[Span, ...] = ()
+    mark: RowMark = UNMARKED
+    known: int = 0
+    waiting: bool = False
 
     @property
     def behind(self) -> int:
         """How many are there and not taken."""
         return self.there - self.count
 
-    def first_in_doubt(self, source: LedgerSource, again: bool = False) -> int | None:
-        """The first row that a look shows to be blank.  again : see ``first_blank``.
+    def first_in_doubt(
+        self, source: LedgerSource, again: bool = False, within: Span | None = None
+    ) -> int | None:
+        """The first row that counts unless a look at it shows that it is blank, and does.
 
+        again : see ``first_blank``.  within : of these rows, the served ones among them.
         Cost: none for what a pass has read since ``keep_checksums``.
         """
-        found = (first_blank(source, first, end, again) for first, end in self.unproven)
+        if self.mark.decides:
+            return None
+        first, end = within or (self.known, self.count)
+        spans = self.mark.unproven(first, min(end, self.count))
+        found = (first_blank(source, *span, again) for span in spans)
         return next((row for row in found if row is not None), None)
 
 
 def rows_written(
     source: LedgerSource, seen: Seen, old: Ledger | None = None, settle: float = SETTLE,
-    limit: int | None = None, look: bool = False,
+    limit: int | None = None,
 ) -> Rows:  # fmt: skip
     """The rows of the growing dimension that count, by the rule of this module.
 
     old : the ledger of the served version, if there is one.  settle : seconds.  limit : a row
-    that is known to be blank.  look : at all rows, not only where blank ones are likely.
+    that is known to be blank.
 
     Cost: a look at the row of chunks behind the served rows, and at the last one that is older
     than the array's length. What lies beyond is looked at when it is read: ``first_in_doubt``.
@@ -80,28 +90,26 @@ def rows_written(
     mark = RowMark.of(source.reader.array.attrs)
     if mark.decides:
         why = f"{COMMITTED} says {mark.end} of {size}" if mark.end != size else ""
-        return Rows(max(0, min(mark.end, size)), why, size)
-    known = 0 if old is None else min(old.rows, size)
+        return Rows(max(0, min(mark.end, size)), why, size, mark)
+    known = old.rows if old is not None and old.rows <= size else 0
     rows, why = _before_absent(source, seen)
     if seen.snapshot:
-        return Rows(max(rows, known), why, size)
+        return Rows(max(rows, known), why, size, RowMark(0, size))
     older = _last_older(source, seen, rows)
-    proven = mark.proves(known)
-    if proven < min((older + 1) * source.step, rows) and _age(seen) < settle:
+    proven = mark.proves(known if old is None else min(old.rows, size))
+    waiting = proven < min((older + 1) * source.step, rows) and _age(seen) < settle
+    if waiting:
         rows = min(max(older * source.step, proven), rows)
         why = f"rows from {rows} on may still be being written"
     if limit is not None and limit < rows:
         rows, why = limit, _blank(limit)
-    rows = max(rows, known)
-    near = {older} if old is None else {known // source.step, older}
-    if look:
-        near = set(range(known // source.step, -(-rows // source.step)))
+    found = Rows(max(rows, known), why, size, mark, known, waiting)
+    near = {known // source.step, older} if known else {older}
     for number in sorted(near):
-        unproven = mark.unproven(max(known, number * source.step), rows, (number + 1) * source.step)
-        row = Rows(rows, why, size, unproven).first_in_doubt(source)
-        if row is not None:
-            return Rows(row, _blank(row), size, mark.unproven(known, row))
-    return Rows(rows, why, size, mark.unproven(known, rows))
+        span = max(known, number * source.step), (number + 1) * source.step
+        if (row := found.first_in_doubt(source, within=span)) is not None:
+            return replace(found, count=row, why=_blank(row))
+    return found
 
 
 def _before_absent(source: LedgerSource, seen: Seen) -> tuple[int, str]:

@@ -325,7 +325,7 @@ def test_absent_chunks_that_are_meant_to_be_count(tmp_path: Path) -> None:
     assert written(source)[0] == ROWS
     seen = LedgerSource.of(streampca.open(source.place, missing_chunks="fill"))
     assert seen is not None
-    assert rows_written(seen, seen.look(), None, 0.0) == Rows(N, "", N, ((0, N),))
+    assert rows_written(seen, seen.look(), None, 0.0) == Rows(N, "", N)
 
 
 def test_a_clock_that_jumps_delays_rows_and_invents_none(
