@@ -11,7 +11,7 @@ from typing import Any
 from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError
 from streampca.jobs.behind import behind_since, note_behind
 from streampca.jobs.config import Job
-from streampca.jobs.gate import against, refusal
+from streampca.jobs.gate import against, jump, refusal
 from streampca.jobs.least_work import Work
 from streampca.jobs.lock import only_one
 from streampca.jobs.outcome import PLANNED, PUBLISHED, REFUSED, UNCHANGED, Outcome
@@ -188,7 +188,8 @@ class _Run:
             return outcome
         lineage = known.record.get("lineage", {})
         same = self.current is not None and lineage.get("parent") == self.current.id
-        outcome.gate = refusal(self.job.gate, outcome.drift) if same else known.entry.reason
+        change = lineage.get("change", "")
+        outcome.gate = self._refusal(outcome.drift, change) if same else known.entry.reason
         outcome.why += f"; version {known.number} was made of these data before"
         if outcome.gate:
             outcome.status = REFUSED
@@ -221,7 +222,7 @@ class _Run:
         old = None if self.current is None else self.current.result()
         made = replace(model.result_, settings={**model.result_.settings, "checkpoint": None})
         result, outcome.drift = against(old, made, work.error, self.job.align)
-        outcome.gate = "" if self.current is None else refusal(self.job.gate, outcome.drift)
+        outcome.gate = self._refusal(outcome.drift, outcome.change)
         more = {}
         if found.source is None and stamp_of(self.job, found.matrix) != found.stat:
             raise ChangingSourceError(f"{self.job.source['path']} was changed while it was read")
@@ -246,6 +247,12 @@ class _Run:
         if self.job.keep is not None:
             outcome.removed = len(self.store.gc(self.job.keep))
         return outcome
+
+    def _refusal(self, drift: Any, change: str) -> str:
+        """Why the gates keep a version from being served, or ""."""
+        if self.current is None:
+            return ""
+        return refusal(self.job.gate, drift) or jump(self.job.gate, drift, change)
 
     def _estimator(self) -> Any:
         return self.job.estimator(

@@ -246,7 +246,7 @@ class Walk:
 
 @pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 @pytest.mark.parametrize(
-    ("walks", "steps"), [(1, 30), pytest.param(int(__import__('os').environ.get('W','50')), 50, marks=pytest.mark.soak)]
+    ("walks", "steps"), [(1, 30), pytest.param(50, 50, marks=pytest.mark.soak)]
 )
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_rows_that_were_written_and_no_others(

@@ -175,3 +175,17 @@ def test_who_is_behind_says_so_every_night(
     night.array[1000:] = data(137, 1)
     assert run("--fail-behind")[1]["behind"] == 0
     assert not (tmp_path / "models" / "behind.json").exists()
+
+
+def test_a_jump_is_refused_unless_it_is_allowed(tmp_path: Path) -> None:
+    """Whatever the rows hold: a writer that vouches for zeros, among data that are far from it."""
+    night = Night(tmp_path, 1000)
+    night.run()
+    streampca.append(night.place, np.zeros((200, P)))
+    for _ in range(2):
+        done = night.run()
+        assert (done.status, done.exit_code, done.behind) == ("refused", 65, 0)
+        assert "is over gate.max_variance_ratio 20" in done.gate
+    assert night.served.n_samples == 1000
+    assert night.run(gate={"max_variance_ratio": 1000}).status == "published"
+    night.check(zarr.open_array(night.place)[...])
