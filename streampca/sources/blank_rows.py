@@ -15,6 +15,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 UNSEEN = -1  # in place of a note: the chunk was not read in its full width
 PROBES = 16  # cells of a row that are looked at before all of them are
+PART = 1024  # rows that are searched for the fill value at a time
 
 
 def note_of(values: Array, dim: int, first: int, fill: Any) -> int:
@@ -33,10 +34,11 @@ def note_of(values: Array, dim: int, first: int, fill: Any) -> int:
     blank = _blank(rows, fill)
     if not len(blank):
         return 0
-    others = np.delete(np.arange(len(rows)), blank)
-    sparse = bool(_equal(rows[others], fill).any())
     mask = np.zeros(len(rows), bool)
     mask[blank] = True
+    others = np.flatnonzero(~mask)
+    parts = (others[i : i + PART] for i in range(0, len(others), PART))
+    sparse = any(_equal(rows[part], fill).any() for part in parts)
     bits = int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
     return bits << (first + 1) | sparse
 
@@ -58,7 +60,8 @@ def doubtful(notes: Iterable[int]) -> int:
 def _blank(rows: Array, fill: Any) -> Array:
     """The numbers of the blank rows."""
     found = np.arange(len(rows))
-    inner = [np.unique(np.linspace(0, n - 1, 4, dtype=int)) for n in rows.shape[1:]]
+    each = PROBES if rows.ndim == 2 else 4
+    inner = [np.unique(np.linspace(0, n - 1, each, dtype=int)) for n in rows.shape[1:]]
     for cell in itertools.islice(itertools.product(*inner), PROBES):
         found = found[_equal(rows[(found, *cell)], fill)]
         if not len(found):
