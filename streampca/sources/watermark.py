@@ -141,7 +141,7 @@ def _others(source: LedgerSource, seen: Seen) -> tuple[int, ...]:
 
 def _blank(row: int) -> str:
     return (
-        f"nothing shows that rows from {row} on have been written: row {row} holds only the fill "
-        "value. Write them; or, if that is what they hold, streampca.commit_rows(place, rows); "
-        "source.missing_chunks: fill takes all such rows"
+        f"rows from {row} on have not been written, as far as can be seen: row {row} holds only "
+        "the fill value. Write them; or, if that is what they hold, streampca.commit_rows(place, "
+        "rows); source.missing_chunks: fill takes all such rows"
     )
