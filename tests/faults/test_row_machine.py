@@ -6,6 +6,7 @@ nothing is being written it holds all rows before the first one that was not.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import xarray
 import zarr
+from zarr.core.sync import sync
 
 import streampca
 from streampca.errors import ChangingSourceError, DamagedSourceError
@@ -31,6 +33,12 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 class Died(Exception):
     """The writer."""
+
+
+def prefix_of(cells: Any) -> int:
+    """How many rows there are before the first one that was not written."""
+    blank = np.flatnonzero((cells == 0).any(axis=1))
+    return int(blank[0]) if len(blank) else len(cells)
 
 
 class Writer:
@@ -66,9 +74,8 @@ class Writer:
 
     @property
     def prefix(self) -> int:
-        """How many rows there are before the first one that was not written."""
-        blank = np.flatnonzero((self.cells == 0).any(axis=1))
-        return int(blank[0]) if len(blank) else self.array.shape[0]
+        """See ``prefix_of``: of what is stored now."""
+        return prefix_of(self.cells)
 
     def rows(self, first: int, n: int) -> Any:
         """New rows, which are about to be written there."""
@@ -150,9 +157,17 @@ def dying(after: int) -> Iterator[None]:
             raise Died
         await put(self, key, value)
 
+    async def quiet() -> None:
+        """Zarr leaves the other writes of one that failed under way."""
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(zarr.storage.LocalStore, "set", one)
-        yield
+        try:
+            yield
+        finally:
+            sync(quiet())
 
 
 class Walk:
@@ -206,7 +221,8 @@ class Walk:
         verify = str(self.rng.choice(["stat", "full"]))
         job = check_job({**self.entries, "settle": settle, "verify": verify}, "job")
         before = self.store.latest().number if self.published else None
-        cells, prefix = self.writer.cells, self.writer.prefix
+        cells = self.writer.cells
+        prefix = prefix_of(cells)
         try:
             done = refresh(job)
         except ChangingSourceError:  # nothing is served yet, and the writer may still be at it
