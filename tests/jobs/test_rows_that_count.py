@@ -12,6 +12,7 @@ import zarr
 
 import streampca
 from streampca.cli import main
+from streampca.errors import ChangingSourceError, DamagedSourceError
 from streampca.jobs.config import check_job
 from streampca.jobs.refresh import refresh
 
@@ -189,3 +190,49 @@ def test_a_jump_is_refused_unless_it_is_allowed(tmp_path: Path) -> None:
     assert night.served.n_samples == 1000
     assert night.run(gate={"max_variance_ratio": 1000}).status == "published"
     night.check(zarr.open_array(night.place)[...])
+
+
+@pytest.mark.parametrize(
+    "layout", [{"fill_value": np.nan}, {"shards": (2 * ROWS, P)}], ids=["NaN", "shards"]
+)
+def test_a_gap_that_the_pass_cannot_read(layout: dict[str, Any], tmp_path: Path) -> None:
+    """NaN is refused by the model, an absent chunk of a shard by the source: rows before count."""
+    night = Night(tmp_path, 1000)
+    night.array = zarr.create_array(
+        night.place, shape=(1000, P), chunks=(ROWS, 4), dtype="f8", overwrite=True, **layout
+    )
+    night.array[...] = data(1000)
+    night.run()
+    night.array.append(data(300, 1))
+    night.array.resize((1600, P))
+    night.array.append(data(200, 2))
+    night.array[1750:1751] = data(1, 3)
+    done = night.run()
+    assert (done.new_samples, done.behind) == (300, 500)
+    night.array[1300:1600] = data(300, 4)
+    assert night.run().new_samples == 500
+    night.check(night.array[...])
+
+
+def test_served_rows_that_are_lost_are_an_error(tmp_path: Path) -> None:
+    """Made shorter, then longer by an append that wrote a part, between two nights."""
+    night = Night(tmp_path, 1000)
+    night.run()
+    night.array.resize((400, P))
+    night.array.resize((1100, P))
+    night.array[600:] = data(500, 1)
+    with pytest.raises(DamagedSourceError, match="row 500 of the source.*only the fill value"):
+        night.run()
+    assert night.served.n_samples == 1000
+    streampca.commit_rows(night.place, 1100)
+    assert night.run(gate={"max_variance_ratio": 1e6}).samples == 1100
+    zarr.open_array(night.place).resize((900, P))
+    assert night.run(gate={"max_variance_ratio": 1e6}).samples == 900
+
+
+def test_a_first_version_waits_for_the_writer(tmp_path: Path) -> None:
+    night = Night(tmp_path, 200, settle=60)
+    night.array.attrs["units"] = "K"  # the metadata are newer than the rows
+    with pytest.raises(ChangingSourceError, match="no row yet: rows from 0 on may still be"):
+        night.run()
+    assert night.run(settle=0).samples == 200
