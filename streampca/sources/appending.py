@@ -77,8 +77,9 @@ def commit_rows(
 
     For writers of another kind, after an append (``Dataset.to_zarr(append_dim=...)``), and where
     a refresh cannot know: rows of nothing but the fill value. Other parameters are those of
-    ``append``. Rows behind them are judged by what they hold. A ``zarr.Array`` that was opened before writes the metadata without
-    this when it is made longer: open it again. Cost: one write of the metadata.
+    ``append``. Rows behind them are judged by what they hold. A ``zarr.Array`` that was opened
+    before does not know of this, and drops it when it is made longer: open it again.
+    Cost: one write of the metadata.
 
     Raises InvalidInputError where the array has fewer rows.
     """

@@ -221,7 +221,7 @@ def test_served_rows_that_are_lost_are_an_error(tmp_path: Path) -> None:
     night.array.resize((400, P))
     night.array.resize((1100, P))
     night.array[600:] = data(500, 1)
-    with pytest.raises(DamagedSourceError, match="row 500 of the source.*only the fill value"):
+    with pytest.raises(DamagedSourceError, match=r"row 500 of the source.*only the fill value"):
         night.run()
     assert night.served.n_samples == 1000
     streampca.commit_rows(night.place, 1100)

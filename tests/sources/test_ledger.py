@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from streampca.errors import DamagedSourceError, SourceError
 from streampca.sources import watermark
 from streampca.sources.ledger import Ledger
 from streampca.sources.ledger_source import LedgerSource
+from streampca.sources.row_look import first_blank
 from streampca.sources.watermark import Rows, rows_written
 from streampca.store import read_bundle, write_bundle
 
@@ -341,3 +343,23 @@ def test_a_clock_that_jumps_delays_rows_and_invents_none(
         source.array.resize((N + 200, P))
         assert written(source, old, settle=60)[0] <= N + 30
         source.array.resize((N + 20, P))
+
+
+def test_what_a_worker_saw_of_rows_is_known_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source("v3", tmp_path)
+    source.array[37:40, :4] = 0
+    here = LedgerSource.of(source.open())
+    assert here is not None
+    here.keep_checksums()
+    there = pickle.loads(pickle.dumps(here.matrix))
+    there.read(0, 0, 20)
+    there.read(0, 20, N)
+    here.matrix.add_checksums(there.checksums())
+    with monkeypatch.context() as patch:
+        patch.setattr(here.reader, "read", None)
+        assert first_blank(here, 0, N) == 37
+        assert first_blank(here, 38, N) == 38
+        assert first_blank(here, 40, N) is None
+    assert first_blank(here, 0, N, again=True) == 37
