@@ -31,7 +31,7 @@ from streampca.models.loading import load
 from streampca.models.model_store import ModelStore
 from streampca.passes import Advance, Plan
 from streampca.registration import register_with_xarray
-from streampca.sources import open
+from streampca.sources import append, commit_rows, open
 from streampca.version import __version__
 
 __all__ = [
@@ -57,6 +57,8 @@ __all__ = [
     "TruncatedSVD",
     "VariantFilter",
     "__version__",
+    "append",
+    "commit_rows",
     "concat_features",
     "concat_samples",
     "correlation",

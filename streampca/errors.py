@@ -46,6 +46,10 @@ class DamagedSourceError(SourceError):
     """A part of a source is absent, cut off or altered."""
 
 
+class AbsentChunkError(DamagedSourceError):
+    """A chunk is not there, and was not said to be left out on purpose."""
+
+
 class ChangingSourceError(SourceError):
     """A source was changed while it was read."""
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from streampca.cli.config import apply_config
 from streampca.errors import InvalidInputError
+from streampca.jobs.behind import seconds_since
 from streampca.jobs.config import check_job, read_job
 from streampca.jobs.outcome import Outcome
 from streampca.jobs.refresh import refresh
@@ -31,6 +32,10 @@ def add_commands(commands: Any) -> None:
     one.add_argument(
         "--resume", action=argparse.BooleanOptionalAction, default=True,
         help="go on where an interrupted refresh of the same data was",
+    )  # fmt: skip
+    one.add_argument(
+        "--fail-behind", metavar="SECONDS", type=float, nargs="?", const=0.0,
+        help="exit with 79 where samples have been there for so long and are not taken (0)",
     )  # fmt: skip
     one.add_argument("-q", "--quiet", action="store_true", help="no words on stderr")
 
@@ -54,6 +59,9 @@ def run_refresh(arguments: argparse.Namespace) -> int:
         kept = "" if "://" in job.store else "; the next refresh goes on from what was done"
         print(f"streampca: terminated{kept}", file=sys.stderr)
         raise
+    most = arguments.fail_behind
+    if most is not None and outcome.behind:
+        outcome.overdue = seconds_since(outcome.behind_since) >= most
     print(outcome.to_json())
     if not arguments.quiet:
         print(in_words(outcome), file=sys.stderr)
@@ -74,7 +82,12 @@ def in_words(outcome: Outcome) -> str:
         f"(streampca models promote {outcome.store} {outcome.version})",
         "planned": f"would do: {outcome.how}: {outcome.why}",
     }[outcome.status]
-    return f"streampca: {words}" + (f"\nstreampca: {outcome.note}" if outcome.note else "")
+    if not outcome.behind:
+        return f"streampca: {words}"
+    return (
+        f"streampca: {words}\nstreampca: behind: {outcome.behind} samples from "
+        f"{outcome.samples} on are not taken, since {outcome.behind_since}: {outcome.note}"
+    )
 
 
 def run_check(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,9 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.models.decomposition import Decomposition
 from streampca.models.drift import align, compare
+from streampca.sources.ledger import APPENDED, CHANGED
+
+JUMP = 20.0  # of the total variance, either way, where a job says nothing
 
 
 def against(
@@ -51,3 +54,17 @@ def refusal(gate: Mapping[str, float], drift: Mapping[str, Any] | None) -> str:
         if found > limit:
             return f"{value.replace('_', ' ')} {found:.4g} is over gate.{name} {limit:g}"
     return ""
+
+
+def jump(gate: Mapping[str, float], drift: Mapping[str, Any] | None, change: str) -> str:
+    """Why new or changed rows are not believed, or "": the total variance is another order.
+
+    Rows of zeros among data far from zero look so, and other units. This gate is there unless
+    ``gate.max_variance_ratio`` says otherwise. Columns that were constant are no jump.
+    """
+    if drift is None or "total_ratio" not in drift or change not in (APPENDED, CHANGED):
+        return ""
+    limit, ratio = gate.get("max_variance_ratio", JUMP), drift["total_ratio"]
+    if ratio == math.inf or 1 / limit <= ratio <= limit:
+        return ""
+    return f"total variance x {ratio:.4g} is over gate.max_variance_ratio {limit:g}"

@@ -10,6 +10,7 @@ from streampca.models.saved_labels import plain
 
 UNCHANGED, PUBLISHED, REFUSED, PLANNED = "unchanged", "published", "refused", "planned"
 EXIT = {UNCHANGED: 0, PUBLISHED: 0, REFUSED: 65, PLANNED: 0}
+BEHIND = 79  # the code after those of sysexits.h
 
 
 @dataclass
@@ -36,7 +37,10 @@ class Outcome:
     verified_bytes: int = 0
     resumed_blocks: int = 0  # taken from an interrupted refresh
     seconds: float = 0.0
-    note: str = ""  # rows that are not counted yet
+    note: str = ""  # why samples that are there are not taken
+    behind: int = 0  # how many
+    behind_since: str = ""  # when a refresh first found so, ISO 8601
+    overdue: bool = False  # longer than whoever started it puts up with
     gate: str = ""  # why it refused
     drift: dict[str, Any] | None = None
     scores: dict[str, Any] | None = None
@@ -45,7 +49,7 @@ class Outcome:
     @property
     def exit_code(self) -> int:
         """Of the process."""
-        return EXIT[self.status]
+        return EXIT[self.status] or (BEHIND if self.overdue else 0)
 
     def to_json(self) -> str:
         """One line."""

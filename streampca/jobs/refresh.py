@@ -8,9 +8,10 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streampca.errors import ChangingSourceError
+from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError
+from streampca.jobs.behind import behind_since, note_behind
 from streampca.jobs.config import Job
-from streampca.jobs.gate import against, refusal
+from streampca.jobs.gate import against, jump, refusal
 from streampca.jobs.least_work import Work
 from streampca.jobs.lock import only_one
 from streampca.jobs.outcome import PLANNED, PUBLISHED, REFUSED, UNCHANGED, Outcome
@@ -25,6 +26,8 @@ from streampca.passes import started
 from streampca.sources.file_checksum import files_checksum
 from streampca.sources.ledger import APPENDED, NOTHING, Ledger
 from streampca.store import History, check_fields, understood
+
+TRIALS = 4  # of one refresh, beside a writer
 
 
 def refresh(
@@ -49,25 +52,48 @@ def refresh(
     begun = time.perf_counter()
     if dry_run:
         outcome = _Run(job, verify, progress).go(dry_run=True)
+        outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
     else:
         with only_one(job.store):
             if not resume:
                 _clear(job)
-            try:
-                outcome = _Run(job, verify, progress).go()
-            except ChangingSourceError:  # a writer was at it: once more, of what is there now
-                outcome = _Run(job, verify, progress).go()
+            outcome = _tried(job, verify, progress)
+            outcome.behind_since = note_behind(job.store, outcome.samples, outcome.behind)
     outcome.seconds = round(time.perf_counter() - begun, 3)
     return outcome
 
 
+def _tried(job: Job, verify: str | None, progress: Any) -> Outcome:
+    """One attempt; a second one where a writer was at it, or rows turned out to be blank."""
+    limit, changed = None, False
+    for _ in range(TRIALS):
+        try:
+            return _Run(job, verify, progress, limit).go()
+        except ChangingSourceError:  # once more, of what is there now
+            if changed:
+                raise
+            limit, changed = None, True
+        except _BlankRow as found:
+            limit = found.row
+    raise ChangingSourceError(f"rows of {job.source['path']} were taken back while they were read")
+
+
+class _BlankRow(Exception):
+    """A row that was read is not known to have been written."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(f"row {row} holds only the fill value")
+        self.row = row
+
+
 @dataclass
 class _Run:
-    """One attempt."""
+    """One attempt.  limit : a row that is not known to have been written."""
 
     job: Job
     verify: str | None
     progress: Any
+    limit: int | None = None
     store: ModelStore = field(init=False)
     base: History = field(init=False)
     current: Version | None = field(init=False, default=None)
@@ -87,13 +113,13 @@ class _Run:
 
     def go(self, dry_run: bool = False) -> Outcome:
         """Do it."""
-        found = look(self.job, self.old)
+        found = look(self.job, self.old, self.limit)
         told = None if self.current is None else self.current.record.get("job", {})
         change, why, read = change_of(self.job, found, told, self.old, self.mode)
         previous = None if self.current is None else self.current.number
         outcome = Outcome(
             UNCHANGED, self.job.store, change, why, checked=self.mode, verified_bytes=read,
-            previous=previous, samples=found.matrix.shape[0], note=found.note,
+            previous=previous, samples=found.matrix.shape[0], note=found.note, behind=found.behind,
         )  # fmt: skip
         if change == NOTHING:
             outcome.version = outcome.previous
@@ -162,7 +188,8 @@ class _Run:
             return outcome
         lineage = known.record.get("lineage", {})
         same = self.current is not None and lineage.get("parent") == self.current.id
-        outcome.gate = refusal(self.job.gate, outcome.drift) if same else known.entry.reason
+        change = lineage.get("change", "")
+        outcome.gate = self._refusal(outcome.drift, change) if same else known.entry.reason
         outcome.why += f"; version {known.number} was made of these data before"
         if outcome.gate:
             outcome.status = REFUSED
@@ -180,15 +207,22 @@ class _Run:
     # -- the work -----------------------------------------------------------------------------
 
     def _work(self, found: State, outcome: Outcome, work: Work) -> Outcome:
-        model = work.do(outcome.how)
+        try:
+            model = work.do(outcome.how)
+        except (NonFiniteError, AbsentChunkError):  # which rows that were never written may be
+            if (row := found.blank_row(again=True)) is not None:
+                raise _BlankRow(row) from None
+            raise
         costs = work.costs
         outcome.chunk_reads = sum(cost.reads for cost in costs)
         outcome.bytes = sum(cost.nbytes for cost in costs)
         outcome.resumed_blocks = sum(cost.resumed_blocks for cost in costs) + work.resumed_blocks
+        if (row := found.blank_row(again=outcome.resumed_blocks > 0)) is not None:
+            raise _BlankRow(row)
         old = None if self.current is None else self.current.result()
         made = replace(model.result_, settings={**model.result_.settings, "checkpoint": None})
         result, outcome.drift = against(old, made, work.error, self.job.align)
-        outcome.gate = "" if self.current is None else refusal(self.job.gate, outcome.drift)
+        outcome.gate = self._refusal(outcome.drift, outcome.change)
         more = {}
         if found.source is None and stamp_of(self.job, found.matrix) != found.stat:
             raise ChangingSourceError(f"{self.job.source['path']} was changed while it was read")
@@ -213,6 +247,12 @@ class _Run:
         if self.job.keep is not None:
             outcome.removed = len(self.store.gc(self.job.keep))
         return outcome
+
+    def _refusal(self, drift: Any, change: str) -> str:
+        """Why the gates keep a version from being served, or ""."""
+        if self.current is None:
+            return ""
+        return refusal(self.job.gate, drift) or jump(self.job.gate, drift, change)
 
     def _estimator(self) -> Any:
         return self.job.estimator(

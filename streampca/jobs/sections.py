@@ -101,6 +101,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "max_error_ratio": Entry(
             NUMBER, "error of the new rows under the old model over that of its own rows", above=0
         ),
+        "max_variance_ratio": Entry(
+            NUMBER, "total variance of the new version over that of the old one, or the inverse, "
+            "where rows were appended or changed; 20 where nothing is said", above=1
+        ),
     },
     "scores": {
         "path": Entry(TEXT, "Zarr array; {version} becomes the number", required=True, place=True),

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streampca.errors import DamagedSourceError, SourceError
+from streampca.errors import ChangingSourceError, DamagedSourceError, SourceError
 from streampca.jobs.config import Job
 from streampca.sources import open as open_source
 from streampca.sources.file_checksum import files_checksum
 from streampca.sources.ledger import NOTHING, VANISHED, Ledger, Seen
 from streampca.sources.ledger_source import LedgerSource
-from streampca.sources.watermark import COMMITTED, rows_written
+from streampca.sources.watermark import Rows, rows_written
 from streampca.sources.zarr_frames import carries_checksum
 
 FIRST, SETTINGS, OTHER = "first", "settings", "other"  # kinds of change beside those of a ledger
@@ -24,48 +24,84 @@ FIRST, SETTINGS, OTHER = "first", "settings", "other"  # kinds of change beside 
 class State:
     """The source as it is now.
 
-    matrix : ends at the rows that count.  source, seen : None without a ledger.  note : why rows
-    do not count yet.  stat : digest of the settings and of what lengths and times say.  key : of
-    the settings and the data, as exactly as these are known.  content : digest of all files, of a
-    source without a ledger under the full check.  changed : old rows, (first, last), that are in
-    chunks that changed.
+    matrix : ends at the rows that count.  source, seen, written : None without a ledger.
+    stat : digest of the settings and of what lengths and times say.  key : of the settings and the
+    data, as exactly as these are known.  content : digest of all files, of a source without a
+    ledger under the full check.  changed : old rows, (first, last), that are in chunks that
+    changed.  lengthened : whether the array's length may have been changed too.
     """
 
     matrix: Any
     source: LedgerSource | None
     seen: Seen | None
     rows: int
-    note: str
     stat: str
     key: str = ""
     content: str | None = None
     changed: tuple[tuple[int, int], ...] = ()
+    lengthened: bool = False
+    written: Rows | None = None
+
+    @property
+    def note(self) -> str:
+        """Why rows do not count; "" where all do."""
+        return "" if self.written is None else self.written.why
+
+    @property
+    def behind(self) -> int:
+        """How many samples are there and do not count."""
+        if self.written is None or self.source is None:
+            return 0
+        return self.written.behind * self.source.inner
+
+    def blank_row(self, again: bool = False) -> int | None:
+        """The first row that was read and is not known to have been written.
+
+        Raises DamagedSourceError where the promoted version has it: it was written once. Old rows
+        are looked at where chunks changed and the array's length may have, which drops rows.
+        """
+        if self.written is None or self.source is None:
+            return None
+        row = self.written.first_in_doubt(self.source, again)
+        if self.lengthened:
+            lost = (self.written.first_in_doubt(self.source, again, span) for span in self.changed)
+            if (first := next((one for one in lost if one is not None), None)) is not None:
+                raise DamagedSourceError(
+                    f"row {first} of the source, which the promoted version has, holds only the "
+                    "fill value now. Write it again; or, if that is what it holds, "
+                    "streampca.commit_rows(place, rows)"
+                )
+        return row
 
     def __post_init__(self) -> None:
         self.key = self.key or self.stat
 
 
-def look(job: Job, old: Ledger | None) -> State:
-    """Open the source and list its chunks. Reads none.  old : of the promoted version."""
+def look(job: Job, old: Ledger | None, limit: int | None = None) -> State:
+    """Open the source and list its chunks; read none but those at the end of the old rows.
+
+    old : of the promoted version.  limit : a row that is not known to have been written.
+    """
     options = {name: value for name, value in job.source.items() if name != "path"}
     matrix = open_source(job.source["path"], **options)
     source = LedgerSource.of(matrix)
     if source is None:
-        return State(matrix, None, None, matrix.shape[0], "", stamp_of(job, matrix))
+        return State(matrix, None, None, matrix.shape[0], stamp_of(job, matrix))
     seen = source.look()
     if old is not None and old.layout != source.layout():
         old = None
-    rows, note = rows_written(source, seen, old, job.settle)
-    if old is not None and COMMITTED not in source.reader.array.attrs:
-        rows = max(rows, min(old.rows, source.shape[source.dim]))  # absent ones have vanished
-    if rows == 0:
-        raise SourceError(f"{job.source['path']} has no row yet{note and f': {note}'}")
     source.keep_checksums()
+    written = rows_written(source, seen, old, job.settle, limit)
+    rows = written.count
+    if rows == 0:
+        why = f": {written.why}" if written.why else ""
+        kind = ChangingSourceError if written.waiting else SourceError
+        raise kind(f"{job.source['path']} has no row yet{why}")
     part = tuple(slice(0, n) for n in source.grid(rows))
     listed = (seen.nbytes[part].tobytes(), seen.version[part].tobytes())
     pinned = (seen.snapshot,) if seen.snapshot else ()
     stat = digest_of(settings_of(job), source.layout(), rows, *listed, *pinned)
-    return State(source.first_rows(rows), source, seen, rows, note, stat)
+    return State(source.first_rows(rows), source, seen, rows, stat, written=written)
 
 
 def change_of(
@@ -96,6 +132,7 @@ def change_of(
     if change.content:  # times may hide it: what is there decides whether it is known
         found.key = digest_of(found.key, repr(change.content))
     found.changed = change.where
+    found.lengthened = old.written not in (0.0, found.seen.written)
     stat = "by the diff of their snapshots" if found.seen.snapshot else "by length and time"
     how = {"stat": stat, "full": "byte by byte"}[change.checked]
     return change.kind, f"{change}; old chunks were checked {how}", change.read

@@ -52,6 +52,7 @@ class Ledger:
     stay the same (other sizes, chunks, dtype, codecs, fill value, names of the features).
     snapshot : of Icechunk.
     tail : checksum of the decoded rows in the last chunk, where it was not full, else UNKNOWN.
+    written : when the array's metadata were, its length among them; 0.0 where that is not known.
     """
 
     rows: int
@@ -62,11 +63,13 @@ class Ledger:
     crc32c: Array
     tail: int = UNKNOWN
     snapshot: str = ""
+    written: float = 0.0
 
     def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """(arrays, JSON-ready document), for a bundle."""
         arrays = {name: getattr(self, name) for name in ("nbytes", "version", "crc32c")}
-        numbers = {name: getattr(self, name) for name in ("rows", "dim", "layout", "tail")}
+        names = ("rows", "dim", "layout", "tail", "written")
+        numbers = {name: getattr(self, name) for name in names}
         snapshot = {"snapshot": self.snapshot} if self.snapshot else {}
         return arrays, {"kind": "ledger", **numbers, **snapshot}
 

@@ -107,10 +107,13 @@ class LedgerSource:
         return Seen(nbytes, version, times, written)
 
     def keep_checksums(self) -> None:
-        """From now on take the checksum of every chunk that is read whole."""
+        """From now on take the checksum of every chunk that is read whole, and look for blank rows
+        in it, unless absent chunks are fill values on purpose: so are blank rows then."""
         tally = self.reader.tally
         if tally.checksums is None:
             tally.checksums = {}
+        if self.reader.guard.missing != "fill":
+            self.reader.rows_dim = self.dim
 
     def make(self, rows: int, seen: Seen, old: Ledger | None = None) -> Ledger:
         """The ledger of the rows that have been read.
@@ -136,8 +139,11 @@ class LedgerSource:
                 crc[place] = found
         for place in _places((crc == UNKNOWN) & (now.nbytes != ABSENT)):
             crc[place] = checksum(self.reader.encoded(place) or b"")
-        layout, tail = self.layout(), self.tail(rows)
-        return Ledger(rows, self.dim, layout, now.nbytes, now.version, crc, tail, now.snapshot)
+        written = 0.0 if math.isnan(seen.written) else seen.written
+        return Ledger(
+            rows, self.dim, self.layout(), now.nbytes, now.version, crc, self.tail(rows),
+            now.snapshot, written,
+        )  # fmt: skip
 
     def tail(self, rows: int) -> int:
         """The checksum of the decoded rows of the last chunk, where it is not full."""
@@ -180,8 +186,9 @@ class LedgerSource:
         here = seen.nbytes[part] != ABSENT
         vanished = [self.reader.key(p) for p in _places(~here & (old.nbytes != ABSENT))]
         suspect = here & (np.True_ if full else self._written(old, seen, part))
-        if rows > old.rows:  # appending wrote the last chunk anew; its old rows are compared below
-            suspect[(slice(None),) * self.dim + (slice(whole, None),)] = False
+        last = (slice(None),) * self.dim + (slice(whole, None),)
+        renewed = bool(suspect[last].any()) or rows > old.rows
+        suspect[last] = False  # appending writes it anew: its old rows are compared below
         changed: dict[str, int] = {}
         hidden: list[int] = []  # what neither length nor time nor snapshot shows
         where: set[tuple[int, int]] = set()
@@ -199,8 +206,10 @@ class LedgerSource:
                 first = place[self.dim] * self.step
                 where.add((first, min(first + self.step, old.rows)))
         cut = whole * self.step
-        if not vanished and rows > old.rows > cut and (now := self.tail(old.rows)) != old.tail:
+        if not vanished and renewed and old.rows > cut and (now := self.tail(old.rows)) != old.tail:
             changed[f"rows {cut} to {old.rows - 1}"] = now
+            if not seen.snapshot and np.array_equal(seen.version[part][last], old.version[last]):
+                hidden.append(now)
             where.add((cut, old.rows))
         if vanished:
             return Change(VANISHED, span, how, tuple(vanished), read)

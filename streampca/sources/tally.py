@@ -14,12 +14,14 @@ class Tally:
     """What was read; all who read the same share one. It counts from zero where it was unpickled.
 
     checksums : crc32c of every chunk that was read whole, by its key; None unless asked for.
+    blank : what the rows of a chunk look like, where some are blank: see ``blank_rows.note_of``.
     """
 
     def __init__(self, checksums: bool = False) -> None:
         self.lock = threading.Lock()
         self.count = ReadCount()
         self.checksums: dict[str, int] | None = {} if checksums else None
+        self.blank: dict[str, int] = {}
 
     def __reduce__(self) -> Any:
         return Tally, (self.checksums is not None,)
@@ -36,6 +38,12 @@ class Tally:
                     raise ChangingSourceError(
                         f"chunk {key!r} was changed while it was read; start again"
                     )
+
+    def keep_blank(self, found: Mapping[str, int]) -> None:
+        """Keep more of what was seen of rows."""
+        with self.lock:
+            for key, note in found.items():
+                self.blank[key] = self.blank.get(key, 0) | note
 
     def add(self, count: ReadCount) -> None:
         """Count more."""

@@ -1,60 +1,147 @@
-"""How many rows of a Zarr array have been written: ``shape[0]`` is no mark of that.
+"""Which rows of a Zarr array count: ``shape[0]`` is no mark of that.
 
 ``Array.append`` first makes the array longer and then writes the rows, so that a reader sees rows
-of zeros in between, or for ever where the writer died. Rows count here where all chunks that hold
-them are there, and none of them can be from before the array was made longer.
+of the fill value in between, or for ever where the writer died. The rule:
+
+1. Rows that the served version holds count, and so do those that the writer vouches for: by
+   ``streampca.append``, by ``streampca.commit_rows``, by the attribute
+   ``streampca_rows_committed`` (which then decides alone), or by a commit of Icechunk.
+2. A row behind them counts if every chunk that holds it is there, and a chunk that is older than
+   the array's length counts once nothing has been written for ``settle`` seconds.
+3. A row of nothing but the fill value does not count, nor does one that is so in one of its
+   chunks while no other row of that chunk has the fill value at all.
+4. The rows that are taken end before the first one that does not count, however many follow.
+5. Rows that are there and are not taken are told, with how many, since when, why, and the line
+   that repairs it.
+
+That a chunk was written says nothing of its rows, so nothing is concluded from it. Of values in
+which the fill value is common (3.) a writer that dies between two chunks of the same rows can go
+unseen, and where ``missing_chunks="fill"`` declares it to be data, nothing but (1.) is known.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streampca.sources.ledger import ABSENT, Ledger, Seen
 from streampca.sources.ledger_source import LedgerSource
+from streampca.sources.row_look import first_blank
+from streampca.sources.row_mark import COMMITTED, RowMark, Span
 
-COMMITTED = "streampca_rows_committed"  # an attribute that the writer sets last
+__all__ = ["COMMITTED", "SETTLE", "Rows", "rows_written"]
+
+UNMARKED = RowMark()
 SETTLE = 60.0  # seconds without a write after which an append is taken to be over
 
 
-def rows_written(
-    source: LedgerSource, seen: Seen, old: Ledger | None = None, settle: float = SETTLE
-) -> tuple[int, str]:
-    """(rows of the growing dimension that were written, why not all; "" where all).
+@dataclass(frozen=True)
+class Rows:
+    """The rows that are taken.
 
-    old : the ledger of the last fit, if there was one.  settle : seconds.
-
-    The attribute ``streampca_rows_committed``, where it is there, decides. Else: the chunk that
-    was last written before the array was made longer may have been full, or not and then waits to
-    be written again. With a ledger that is known. Without one, or where it was written in
-    between, the rows in it and behind it count once nothing was written for ``settle`` seconds.
+    count : how many.  why : not all; "" where all.  there : what the array's length says.
+    mark : what the writer says.  known : rows before this one are not looked at again: the served
+    version has them.  waiting : whether others may count in less than ``settle`` seconds.
     """
-    size, dim, step = source.shape[source.dim], source.dim, source.step
-    told = source.reader.array.attrs.get(COMMITTED)
-    if isinstance(told, int) and not isinstance(told, bool):
-        rows = max(0, min(told, size))
-        return rows, "" if rows == size else f"{COMMITTED} says {told} of {size}"
-    others = tuple(d for d in range(seen.nbytes.ndim) if d != dim)
-    limit, why = size, ""
-    if source.reader.guard.missing == "error":
-        absent = np.flatnonzero((seen.nbytes == ABSENT).any(axis=others))
-        if len(absent):
-            limit = int(absent[0]) * step
-            why = f"chunks of rows {limit} to {size - 1} are absent"
-    before = np.flatnonzero(seen.times.min(axis=others)[: -(-limit // step)] <= seen.written)
-    if not len(before):
-        return limit, why
-    doubtful = int(before[-1])
-    known = 0 if old is None else old.rows
-    if known >= min((doubtful + 1) * step, limit):
-        return limit, why
-    waiting = f"rows from {max(doubtful * step, known)} on may still be being written"
-    if old is not None and known > doubtful * step:
-        part = (slice(None),) * dim + (doubtful,)
-        if np.array_equal(seen.version[part], old.version[part]):
-            return known, f"rows from {known} on have not been written"
-    age = time.time() - max(float(np.nanmax(seen.times)), seen.written)
-    if age < settle:
-        return min(max(doubtful * step, known), limit), waiting
-    return limit, why
+
+    count: int
+    why: str
+    there: int
+    mark: RowMark = UNMARKED
+    known: int = 0
+    waiting: bool = False
+
+    @property
+    def behind(self) -> int:
+        """How many are there and not taken."""
+        return self.there - self.count
+
+    def first_in_doubt(
+        self, source: LedgerSource, again: bool = False, within: Span | None = None
+    ) -> int | None:
+        """The first row that counts unless a look at it shows that it is blank, and does.
+
+        again : see ``first_blank``.  within : of these rows, the served ones among them.
+        Cost: none for what a pass has read since ``keep_checksums``.
+        """
+        if self.mark.decides:
+            return None
+        first, end = within or (self.known, self.count)
+        spans = self.mark.unproven(first, min(end, self.count))
+        found = (first_blank(source, *span, again) for span in spans)
+        return next((row for row in found if row is not None), None)
+
+
+def rows_written(
+    source: LedgerSource, seen: Seen, old: Ledger | None = None, settle: float = SETTLE,
+    limit: int | None = None,
+) -> Rows:  # fmt: skip
+    """The rows of the growing dimension that count, by the rule of this module.
+
+    old : the ledger of the served version, if there is one.  settle : seconds.  limit : a row
+    that is known to be blank.
+
+    Cost: a look at the row of chunks behind the served rows, and at the last one that is older
+    than the array's length. What lies beyond is looked at when it is read: ``first_in_doubt``.
+    """
+    size = source.shape[source.dim]
+    mark = RowMark.of(source.reader.array.attrs)
+    if mark.decides:
+        why = f"{COMMITTED} says {mark.end} of {size}" if mark.end != size else ""
+        return Rows(max(0, min(mark.end, size)), why, size, mark)
+    known = old.rows if old is not None and old.rows <= size else 0
+    rows, why = _before_absent(source, seen)
+    if seen.snapshot:
+        return Rows(max(rows, known), why, size, RowMark(0, size))
+    older = _last_older(source, seen, rows)
+    proven = mark.proves(known if old is None else min(old.rows, size))
+    waiting = proven < min((older + 1) * source.step, rows) and _age(seen) < settle
+    if waiting:
+        rows = min(max(older * source.step, proven), rows)
+        why = f"rows from {rows} on may still be being written"
+    if limit is not None and limit < rows:
+        rows, why = limit, _blank(limit)
+    found = Rows(max(rows, known), why, size, mark, known, waiting)
+    near = {known // source.step, older} if known else {older}
+    for number in sorted(near):
+        span = max(known, number * source.step), (number + 1) * source.step
+        if (row := found.first_in_doubt(source, within=span)) is not None:
+            return replace(found, count=row, why=_blank(row))
+    return found
+
+
+def _before_absent(source: LedgerSource, seen: Seen) -> tuple[int, str]:
+    """(rows before the first absent chunk, why not all)."""
+    size = source.shape[source.dim]
+    if source.reader.guard.missing != "error":
+        return size, ""
+    absent = np.flatnonzero((seen.nbytes == ABSENT).any(axis=_others(source, seen)))
+    if not len(absent):
+        return size, ""
+    first = int(absent[0]) * source.step
+    return first, f"chunks of rows {first} to {size - 1} are absent"
+
+
+def _last_older(source: LedgerSource, seen: Seen, rows: int) -> int:
+    """The last row of chunks that was written before the array's length was, or -1."""
+    times = seen.times.min(axis=_others(source, seen))[: -(-rows // source.step)]
+    return max(np.flatnonzero(times <= seen.written).tolist(), default=-1)
+
+
+def _age(seen: Seen) -> float:
+    """Seconds since something was written; as the store's times have it."""
+    return time.time() - max(float(np.nanmax(seen.times)), seen.written)
+
+
+def _others(source: LedgerSource, seen: Seen) -> tuple[int, ...]:
+    return tuple(d for d in range(seen.nbytes.ndim) if d != source.dim)
+
+
+def _blank(row: int) -> str:
+    return (
+        f"rows from {row} on have not been written, as far as can be seen: row {row} holds only "
+        "the fill value. Write them; or, if that is what they hold, streampca.commit_rows(place, "
+        "rows); source.missing_chunks: fill takes all such rows"
+    )

@@ -12,7 +12,7 @@ import zarr.storage
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
-from streampca.errors import DamagedSourceError, NoAnswerError, SourceError
+from streampca.errors import AbsentChunkError, DamagedSourceError, NoAnswerError, SourceError
 from streampca.matrix import ReadCount
 from streampca.remote import plain_errors
 from streampca.shown import hide_secrets
@@ -54,6 +54,14 @@ class GuardedStore(zarr.storage.WrapperStore):
     def wrapped(self) -> Any:
         """The store that is guarded: what is read there is neither counted nor checked."""
         return self._store
+
+    def limited(self, dim: int, size: int) -> GuardedStore:
+        """The same, where the array ends after ``size`` along dim: of shards no more is expected
+        to be there."""
+        shards = None if self.shards is None else self.shards.limited(dim, size)
+        return GuardedStore(
+            self._store, self.missing, self.timeout, shards, self.tally, self.frames
+        )
 
     def _with_store(self, store: Any) -> GuardedStore:
         return GuardedStore(store, self.missing, self.timeout, self.shards, self.tally, self.frames)
@@ -98,7 +106,7 @@ class GuardedStore(zarr.storage.WrapperStore):
             raise self._refusal(f"chunk {key!r}")
 
     def _refusal(self, what: str) -> SourceError:
-        return DamagedSourceError(
+        return AbsentChunkError(
             f"{what} is absent from {hide_secrets(str(self._store))}. Restore it; or, "
             "if absent chunks are meant to be the fill value, "
             "streampca.open(..., missing_chunks='fill'), or 'mask' for missing cells."

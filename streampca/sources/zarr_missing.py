@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import zarr
+from zarr.storage import StorePath
 
 from streampca.errors import InvalidInputError
 from streampca.sources.cf import Packing
@@ -37,3 +38,10 @@ def with_fill(array: Any, value: Any) -> Any:
     one = array.async_array
     metadata = replace(one.metadata, fill_value=value)
     return zarr.Array(zarr.AsyncArray(metadata, one.store_path, one.config))
+
+
+def on_store(array: Any, store: Any) -> Any:
+    """The same ``zarr.Array``, read by way of another store."""
+    one = array.async_array
+    place = StorePath(store, one.store_path.path)
+    return zarr.Array(zarr.AsyncArray(one.metadata, place, one.config))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from typing import Any
@@ -59,6 +60,12 @@ class ShardIndex:
                 "meant to be the fill value: streampca.open(..., missing_chunks='fill')."
             )
         return cls(array, codec)
+
+    def limited(self, dim: int, size: int) -> ShardIndex:
+        """The same of an array that ends after ``size`` along dim."""
+        shorter = copy.copy(self)
+        shorter.shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
+        return shorter
 
     def absent(self, key: str, data: Any, byte_range: ByteRequest | None) -> str | None:
         """The first inner chunk inside the array that is not there, in words, or None."""

@@ -16,6 +16,7 @@ import zarr
 from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAError
 from streampca.matrix import ReadCount
 from streampca.shown import hide_secrets
+from streampca.sources.blank_rows import UNSEEN, note_of
 from streampca.sources.cf import Packing
 from streampca.sources.chunk_grid import check_grid
 from streampca.sources.icechunk_repository import Snapshots
@@ -25,13 +26,14 @@ from streampca.sources.zarr_chunks import decoder_of
 from streampca.sources.zarr_encoded import CONCURRENCY, EncodedChunks
 from streampca.sources.zarr_frames import FrameLimit
 from streampca.sources.zarr_guard import GuardedStore, default_timeout
-from streampca.sources.zarr_missing import absent_value, with_fill
+from streampca.sources.zarr_missing import absent_value, on_store, with_fill
 from streampca.sources.zarr_shards import ShardIndex
 from streampca.sources.zarr_stamp import local_paths, place_of, stamp
 
 # What malloc keeps for Zarr's own threads: of arrays that it does not map one by one, which those
 # above 32 MiB are. 4 to 5 chunks measured with chunks of 10 MB, about half of one with 40.
 KEPT_CHUNKS, KEPT_NBYTES = 5, 64 << 20
+BLANK = "\0blank "  # before the key of a chunk: what was seen of its rows, beside checksums
 
 
 class ZarrReader(Reader):
@@ -73,6 +75,8 @@ class ZarrReader(Reader):
         )
         self.shape = tuple(int(n) for n in self.array.shape)
         self.attributes = dict(self.array.attrs)
+        self.rows_dim: int | None = None  # of rows that are looked at for blank ones
+        self.fill = 0 if self.array.fill_value is None else self.array.fill_value
         fill = self.array.fill_value if self.array.metadata.zarr_format == 2 else None
         self.stored = np.dtype(self.array.dtype).newbyteorder("=")
         self.packing = (
@@ -99,9 +103,34 @@ class ZarrReader(Reader):
         else:
             values = self._assemble(index, None if self.packing else buffer)
         self.tally.add(ReadCount(nbytes=values.size * self.dtype.itemsize))
+        if self.rows_dim is not None:
+            self._note_blank_rows(index, values)
         if self.packing is not None:
             return self.packing.decode(values)
         return values if values.dtype == self.dtype else values.astype(self.dtype)
+
+    def _note_blank_rows(self, index: Index, values: np.ndarray[Any, Any]) -> None:
+        """Of every chunk; of one that is not read in its full width nothing is known."""
+        assert self.rows_dim is not None
+        grid = [
+            range(part.start // step, -(-part.stop // step))
+            for part, step in zip(index, self.unit, strict=True)
+        ]
+        found = {}
+        for place in itertools.product(*grid):
+            here, whole, row = [], True, 0
+            for d, (number, step, part) in enumerate(zip(place, self.unit, index, strict=True)):
+                start, end = number * step, min((number + 1) * step, self.array.shape[d])
+                low, high = max(start, part.start), min(end, part.stop)
+                here.append(slice(low - part.start, high - part.start))
+                if d == self.rows_dim:
+                    row = low - start
+                else:
+                    whole &= (low, high) == (start, end)
+            note = note_of(values[tuple(here)], self.rows_dim, row, self.fill) if whole else UNSEEN
+            if note:
+                found[self.key(place)] = note
+        self.tally.keep_blank(found)
 
     def _by_zarr(self, index: Index) -> np.ndarray[Any, Any]:
         """Raises DamagedSourceError where a codec cannot decode what is stored."""
@@ -225,10 +254,15 @@ class ZarrReader(Reader):
         return local_paths(self.guard.wrapped, self.array.path)
 
     def checksums(self) -> dict[str, int]:
-        return dict(self.tally.checksums or {})
+        """Those of chunks by their keys; and by BLANK and the key what their rows look like, where
+        some are blank."""
+        seen = {BLANK + key: note for key, note in self.tally.blank.items()}
+        return {**(self.tally.checksums or {}), **seen}
 
     def add_checksums(self, found: Mapping[str, int]) -> None:
-        self.tally.keep_checksums(found)
+        seen = {key.removeprefix(BLANK): n for key, n in found.items() if key.startswith(BLANK)}
+        self.tally.keep_blank(seen)
+        self.tally.keep_checksums({k: n for k, n in found.items() if not k.startswith(BLANK)})
 
     def encoded(self, place: tuple[int, ...]) -> bytes | None:
         """One chunk as it is stored now, counted nowhere; None where it is absent."""
@@ -243,4 +277,8 @@ class ZarrReader(Reader):
         """The same array, as if it ended after ``size`` along dim."""
         shorter = copy.copy(self)
         shorter.shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
+        if self.guard.shards is not None:
+            shorter.guard = self.guard.limited(dim, size)
+            shorter.chunks = EncodedChunks(shorter.guard)
+            shorter.array = on_store(self.array, shorter.guard)
         return shorter

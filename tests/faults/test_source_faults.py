@@ -43,7 +43,8 @@ def test_no_read_takes_rows_that_are_not_written(reads: int, tmp_path: Path) -> 
             source = LedgerSource.of(matrix)
             assert source is not None
             seen = source.look()
-            rows, _ = rows_written(source, seen, old)
+            source.keep_checksums()
+            rows = rows_written(source, seen, old).count
             assert rows >= last
             if rows == last:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from streampca.errors import DamagedSourceError, SourceError
 from streampca.sources import watermark
 from streampca.sources.ledger import Ledger
 from streampca.sources.ledger_source import LedgerSource
-from streampca.sources.watermark import rows_written
+from streampca.sources.row_look import first_blank
+from streampca.sources.watermark import Rows, rows_written
 from streampca.store import read_bundle, write_bundle
 
 N, P, ROWS = 50, 6, 16
@@ -287,7 +289,9 @@ def test_a_cluster_gives_the_same_ledger(tmp_path: Path) -> None:
 def written(source: Source, old: Ledger | None = None, settle: float = 0.0) -> tuple[int, str]:
     seen = LedgerSource.of(source.open())
     assert seen is not None
-    return rows_written(seen, seen.look(), old, settle)
+    seen.keep_checksums()
+    found = rows_written(seen, seen.look(), old, settle)
+    return found.count, found.why
 
 
 @local
@@ -299,8 +303,8 @@ def test_rows_count_once_they_are_written(source: Source) -> None:
     rows, why = written(source, old)
     assert rows == N
     assert "have not been written" in why
-    assert written(source)[0] == 64  # without a ledger: the chunk is there
-    assert "absent" in written(source)[1]
+    assert written(source)[0] == N  # without a ledger: its chunk is there, and holds no more
+    assert "row 50 holds only the fill value" in written(source)[1]
     assert written(source, settle=60)[0] == N // ROWS * ROWS
     assert "may still be being written" in written(source, settle=60)[1]
     values = data(40, seed=2)
@@ -323,7 +327,7 @@ def test_absent_chunks_that_are_meant_to_be_count(tmp_path: Path) -> None:
     assert written(source)[0] == ROWS
     seen = LedgerSource.of(streampca.open(source.place, missing_chunks="fill"))
     assert seen is not None
-    assert rows_written(seen, seen.look(), None, 0.0) == (N, "")
+    assert rows_written(seen, seen.look(), None, 0.0) == Rows(N, "", N)
 
 
 def test_a_clock_that_jumps_delays_rows_and_invents_none(
@@ -339,3 +343,23 @@ def test_a_clock_that_jumps_delays_rows_and_invents_none(
         source.array.resize((N + 200, P))
         assert written(source, old, settle=60)[0] <= N + 30
         source.array.resize((N + 20, P))
+
+
+def test_what_a_worker_saw_of_rows_is_known_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source("v3", tmp_path)
+    source.array[37:40, :4] = 0
+    here = LedgerSource.of(source.open())
+    assert here is not None
+    here.keep_checksums()
+    there = pickle.loads(pickle.dumps(here.matrix))
+    there.read(0, 0, 20)
+    there.read(0, 20, N)
+    here.matrix.add_checksums(there.checksums())
+    with monkeypatch.context() as patch:
+        patch.setattr(here.reader, "read", None)
+        assert first_blank(here, 0, N) == 37
+        assert first_blank(here, 38, N) == 38
+        assert first_blank(here, 40, N) is None
+    assert first_blank(here, 0, N, again=True) == 37

@@ -1,0 +1,238 @@
+"""Rows that are taken: those that were written, all of them, and what is said of the others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import streampca
+from streampca.cli import main
+from streampca.errors import ChangingSourceError, DamagedSourceError
+from streampca.jobs.config import check_job
+from streampca.jobs.refresh import refresh
+
+pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
+P, ROWS = 8, 250
+
+
+def data(n: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal((n, P)) + 50
+
+
+class Night:
+    """An array with the layout of the trial that found it, and the job that follows it."""
+
+    def __init__(self, folder: Path, rows: int, **changes: Any) -> None:
+        self.place = str(folder / "x.zarr")
+        self.array = zarr.create_array(self.place, shape=(rows, P), chunks=(ROWS, 4), dtype="f8")
+        self.array[...] = data(rows)
+        self.entries: dict[str, Any] = {
+            "source": {"path": self.place}, "model": {"n_components": 2},
+            "store": str(folder / "models"), "settle": 0, **changes,
+        }  # fmt: skip
+
+    def run(self, **more: Any) -> Any:
+        return refresh(check_job({**self.entries, **more}, "job"))
+
+    @property
+    def served(self) -> Any:
+        return streampca.ModelStore(self.entries["store"]).latest().result()
+
+    def check(self, X: Any) -> None:
+        """The served version is that of these rows."""
+        assert self.served.n_samples == len(X)
+        expected = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:2] ** 2 / (len(X) - 1)
+        found = np.sort(self.served.explained_variance)[::-1]
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_appends_beside_refreshes_are_all_taken(tmp_path: Path) -> None:
+    """It published 1033 of 1407 rows again, as changed, and never took another."""
+    night = Night(tmp_path, 1033)
+    night.run()
+    night.array.append(data(237, 1))
+    night.array.append(data(137, 2))
+    done = night.run(settle=60)
+    assert (done.status, done.behind) == ("unchanged", 374)
+    assert "may still be being written" in done.note
+    done = night.run()
+    assert (done.change, done.how, done.new_samples, done.behind) == ("appended", "append", 374, 0)
+    night.check(night.array[...])
+    night.array.append(data(20, 3))
+    assert night.run().new_samples == 20
+    night.check(night.array[...])
+
+
+def test_an_append_after_a_rollback_is_taken(tmp_path: Path) -> None:
+    night = Night(tmp_path, 1033)
+    night.run()
+    night.array.append(data(237, 1))
+    night.run()
+    streampca.ModelStore(night.entries["store"]).rollback()
+    night.array.append(data(137, 2))
+    night.run(settle=60)
+    assert night.run().new_samples == 374
+    night.check(night.array[...])
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["a version is there", "the first"])
+@pytest.mark.parametrize("model", ["IncrementalPCA", "PCA"])
+def test_rows_that_were_never_written_are_not_taken(
+    model: str, first: bool, tmp_path: Path
+) -> None:
+    """An append that dies, then one that does not: 137 rows of zeros were taken as data."""
+    night = Night(tmp_path, 1000, model={"kind": model, "n_components": 2})
+    if not first:
+        night.run()
+    night.array.resize((1137, P))
+    night.array.append(data(200, 1))
+    done = night.run()
+    assert (done.samples, done.behind) == (1000, 337)
+    assert done.status == ("published" if first else "unchanged")
+    assert "row 1000 holds only the fill value" in done.note
+    night.check(night.array[:1000])
+    again = night.run()
+    assert (again.status, again.behind, again.behind_since) == ("unchanged", 337, done.behind_since)
+    night.array[1000:1137] = data(137, 2)
+    assert night.run().behind == 0
+    night.check(night.array[...])
+
+
+def test_one_chunk_of_a_row_is_not_enough(tmp_path: Path) -> None:
+    """The writer died between two chunks of the same rows; all are there."""
+    night = Night(tmp_path, 1033)
+    night.run()
+    night.array.resize((1100, P))
+    night.array[1033:, :4] = data(67, 1)[:, :4]
+    assert night.run().behind == 67
+    night.array[1033:, 4:] = data(67, 1)[:, 4:]
+    assert night.run().behind == 0
+    night.check(night.array[...])
+
+
+def test_a_gap_beyond_the_border_is_found_when_it_is_read(tmp_path: Path) -> None:
+    night = Night(tmp_path, 1000)
+    night.run()
+    night.array.append(data(300, 1))
+    night.array.resize((1400, P))
+    night.array.append(data(200, 2))
+    done = night.run()
+    assert (done.how, done.new_samples, done.behind) == ("append", 300, 300)
+    night.check(night.array[:1300])
+    night.array[1300:1400] = data(100, 3)
+    assert night.run().new_samples == 300
+    night.check(night.array[...])
+
+
+def test_values_among_which_zeros_are_common_count(tmp_path: Path) -> None:
+    """A row of zeros in one chunk is nothing then; in all chunks it is."""
+    night = Night(tmp_path, 1000)
+    rng = np.random.default_rng(0)
+    calls = rng.integers(0, 2, (1000, P)) * 1.0
+    assert (calls[:, :4] == 0).all(axis=1).any()
+    calls[(calls == 0).all(axis=1), 0] = 1
+    night.array[...] = calls
+    assert night.run().behind == 0
+    more = rng.integers(0, 2, (300, P)) * 1.0
+    more[:, 7] = 1
+    more[100] = 0
+    night.array.append(more)
+    done = night.run()
+    assert (done.new_samples, done.behind) == (100, 200)
+    done = night.run(source={"path": night.place, "missing_chunks": "fill"})
+    assert (done.samples, done.behind) == (1300, 0)
+
+
+def test_who_is_behind_says_so_every_night(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    night = Night(tmp_path, 1000)
+    job = tmp_path / "job.yaml"
+    job.write_text(json.dumps(night.entries))
+
+    def run(*words: str) -> tuple[int, Any, str]:
+        code = main(["refresh", str(job), *words])
+        printed = capsys.readouterr()
+        return code, json.loads(printed.out), printed.err
+
+    code, told, words = run("--fail-behind")
+    assert (code, told["behind"], told["behind_since"]) == (0, 0, "")
+    assert "behind" not in words
+    night.array.resize((1137, P))
+    _, first, _ = run()
+    for flags, expected in (
+        ((), 0), (("--fail-behind",), 79), (("--fail-behind", "3600"), 0), (("--dry-run",), 0),
+    ):  # fmt: skip
+        code, told, words = run(*flags)
+        assert (code, told["exit"], told["status"]) == (expected, expected, "unchanged")
+        assert (told["behind"], told["behind_since"]) == (137, first["behind_since"])
+        assert "behind: 137 samples from 1000 on are not taken, since 20" in words
+    assert streampca.ModelStore(night.entries["store"]).verify() == {}
+    night.array[1000:] = data(137, 1)
+    assert run("--fail-behind")[1]["behind"] == 0
+    assert not (tmp_path / "models" / "behind.json").exists()
+
+
+def test_a_jump_is_refused_unless_it_is_allowed(tmp_path: Path) -> None:
+    """Whatever the rows hold: a writer that vouches for zeros, among data that are far from it."""
+    night = Night(tmp_path, 1000)
+    night.run()
+    streampca.append(night.place, np.zeros((200, P)))
+    for _ in range(2):
+        done = night.run()
+        assert (done.status, done.exit_code, done.behind) == ("refused", 65, 0)
+        assert "is over gate.max_variance_ratio 20" in done.gate
+    assert night.served.n_samples == 1000
+    assert night.run(gate={"max_variance_ratio": 1000}).status == "published"
+    night.check(zarr.open_array(night.place)[...])
+
+
+@pytest.mark.parametrize(
+    "layout", [{"fill_value": np.nan}, {"shards": (2 * ROWS, P)}], ids=["NaN", "shards"]
+)
+def test_a_gap_that_the_pass_cannot_read(layout: dict[str, Any], tmp_path: Path) -> None:
+    """NaN is refused by the model, an absent chunk of a shard by the source: rows before count."""
+    night = Night(tmp_path, 1000)
+    night.array = zarr.create_array(
+        night.place, shape=(1000, P), chunks=(ROWS, 4), dtype="f8", overwrite=True, **layout
+    )
+    night.array[...] = data(1000)
+    night.run()
+    night.array.append(data(300, 1))
+    night.array.resize((1600, P))
+    night.array.append(data(200, 2))
+    night.array[1750:1751] = data(1, 3)
+    done = night.run()
+    assert (done.new_samples, done.behind) == (300, 500)
+    night.array[1300:1600] = data(300, 4)
+    assert night.run().new_samples == 500
+    night.check(night.array[...])
+
+
+def test_served_rows_that_are_lost_are_an_error(tmp_path: Path) -> None:
+    """Made shorter, then longer by an append that wrote a part, between two nights."""
+    night = Night(tmp_path, 1000)
+    night.run()
+    night.array.resize((400, P))
+    night.array.resize((1100, P))
+    night.array[600:] = data(500, 1)
+    with pytest.raises(DamagedSourceError, match=r"row 500 of the source.*only the fill value"):
+        night.run()
+    assert night.served.n_samples == 1000
+    streampca.commit_rows(night.place, 1100)
+    assert night.run(gate={"max_variance_ratio": 1e6}).samples == 1100
+    zarr.open_array(night.place).resize((900, P))
+    assert night.run(gate={"max_variance_ratio": 1e6}).samples == 900
+
+
+def test_a_first_version_waits_for_the_writer(tmp_path: Path) -> None:
+    night = Night(tmp_path, 200, settle=60)
+    night.array.attrs["units"] = "K"  # the metadata are newer than the rows
+    with pytest.raises(ChangingSourceError, match="no row yet: rows from 0 on may still be"):
+        night.run()
+    assert night.run(settle=0).samples == 200
