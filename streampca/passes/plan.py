@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise, product
+from itertools import groupby, product
 from typing import Any
 
 import numpy as np
@@ -142,9 +142,10 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, lanes: int, ahead: int
     across = source.shape[1 - spec.axis]
     blocks = source.spans_nbytes(spec.axis, edges)
     block = int(blocks.max(initial=0))
-    reads = sum(source.count_chunks(spec.axis, int(a), int(b)) for a, b in pairwise(edges))
-    one = PassPlan(spec.name, spec.axis, edges, span_length(len(edges) - 1), reads,
+    one = PassPlan(spec.name, spec.axis, edges, blocks_per_span(source, spec.axis, edges), 0,
                    int(blocks.sum()), spec.flops, spec.ordered, spec.times)  # fmt: skip
+    spans = [edges[span[0] : span[-1] + 2] for span in one.spans]
+    one = replace(one, reads=sum(source.count_span(spec.axis, span) for span in spans))
     active = min(lanes, max(1, len(one.spans)))
     tile = tile_length(longest, across, work.itemsize, spec.thin) * across * work.itemsize
     if source.sparse:  # a tile is expanded in the stored dtype first; masks of the entries
@@ -170,6 +171,17 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, lanes: int, ahead: int
 def span_length(n_blocks: int) -> int:
     """Blocks per span: long enough that merging is cheap, short enough that lanes end together."""
     return 1 if n_blocks < 8 else min(OPEN_BLOCKS, max(2, n_blocks // 16))
+
+
+def blocks_per_span(matrix: ChunkedMatrix, axis: int, edges: np.ndarray[Any, Any]) -> int:
+    """:func:`span_length`, and so long that no chunk is read by three spans."""
+    n_blocks = len(edges) - 1
+    length = span_length(n_blocks)
+    if not (reach := matrix.reach(axis)):
+        return length
+    beyond = np.searchsorted(edges, edges[:-1] + reach, side="right")
+    needed = (beyond - np.arange(n_blocks))[beyond <= n_blocks]
+    return max(length, int(needed.max(initial=0))) if len(needed) else n_blocks
 
 
 def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
@@ -225,7 +237,7 @@ def pass_spec(name: str, matrix: ChunkedMatrix, axis: int, accumulators: Sequenc
     total = sum(a.projected_nbytes(shape, itemsize) for a in accumulators)
     edges = block_edges(matrix, axis, rows=more.get("rows"), stored=more.get("stored", False),
                         most=more.get("longest"))  # fmt: skip
-    longest = span_length(len(edges) - 1) * int(np.diff(edges).max(initial=0))
+    longest = blocks_per_span(matrix, axis, edges) * int(np.diff(edges).max(initial=0))
     seen = min(longest, shape[axis])  # of the streamed axis, in one span
     span = (shape[0], seen) if axis else (seen, shape[1])
     partial = sum(a.partial_nbytes(span, itemsize) for a in accumulators)

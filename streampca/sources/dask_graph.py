@@ -42,13 +42,18 @@ class Graph:
         constants = {k: (Constant(v),) for k, v in values.items()}
         return Graph({**self.nodes, **constants}, {**self.links, **dict.fromkeys(values, ())})
 
-    def cull(self, keys: Iterable[Key]) -> dict[Key, Any]:
-        """The nodes that these keys need."""
+    def cull(
+        self, keys: Iterable[Key], known: Mapping[Key, Any] | None = None
+    ) -> dict[Key, Any]:
+        """The nodes that these keys need; with ``known`` results in place of what makes them."""
+        known = known or {}
         found: dict[Key, Any] = {}
         todo = list(keys)
         while todo:
             key = todo.pop()
-            if key not in found:
+            if key in known:
+                found[key] = (Constant(known[key]),)
+            elif key not in found:
                 found[key] = self.nodes[key]
                 todo.extend(self.links[key])
         return found

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import math
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import dask.local
@@ -15,11 +16,13 @@ import numpy as np
 import zarr
 
 from streampca.errors import InvalidInputError
-from streampca.matrix import ReadCount
+from streampca.matrix import ReadCount, SpanCache, current_cache
 from streampca.sources import dask_sharing
 from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering
 from streampca.sources.dask_graph import Graph, Key, low_level
 from streampca.sources.dask_sharing import MiB, Sharing, find_sharing
+from streampca.sources.dask_sizes import Sizes
+from streampca.sources.dask_window import Keep, Results, Window
 from streampca.sources.stacked import Index, Reader, StackedMatrix, check_dtype, room_for
 from streampca.sources.tally import Tally
 from streampca.sources.zarr_stamp import stamp
@@ -43,9 +46,8 @@ class DaskMatrix(StackedMatrix):
 
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
         """As the contract says. Refuses where strips of neither axis can be separated."""
-        here, there = (self.reader.sharing(self._dim(a)) for a in (axis, 1 - axis))
-        held, other = here.merged * self._step(axis), there.longest * self._step(1 - axis)
-        if min(held, other) > dask_sharing.MERGED_NBYTES:
+        if min(self._held(axis), self._held(1 - axis)) > dask_sharing.WINDOW_NBYTES:
+            held = self._window(axis).nbytes
             raise InvalidInputError(
                 f"chunks of this Dask graph do not line up: {held // MiB} MiB would have to be "
                 "held at once so that none is computed twice. Write the array down first, "
@@ -54,9 +56,24 @@ class DaskMatrix(StackedMatrix):
             )
         return super().chunk_edges(axis)
 
-    def _step(self, axis: int) -> int:
-        """Bytes of one step along the streamed dimension."""
-        return self.nbytes // max(1, self.reader.shape[self._dim(axis)])
+    def _held(self, axis: int) -> int:
+        """Bytes of the longest strip, and of what is kept for those that follow."""
+        dim = self._dim(axis)
+        step = self.nbytes // max(1, self.reader.shape[dim])
+        window = self._window(axis).nbytes
+        return window and window + step * max(self.reader.chunks[dim], default=0)
+
+    def read_scratch_nbytes(self, axis: int, length: int) -> int:
+        return super().read_scratch_nbytes(axis, length) + self._window(axis).nbytes
+
+    def _window(self, axis: int) -> Window:
+        return self.reader.sharing(self._dim(axis)).window
+
+    def reach(self, axis: int) -> int:
+        return self._window(axis).reach * max(1, self._inner(axis))
+
+    def count_span(self, axis: int, edges: np.ndarray[Any, Any]) -> int:
+        return self.count_chunks(axis, int(edges[0]), int(edges[-1])) if len(edges) > 1 else 0
 
     def count_chunks(self, axis: int, start: int, stop: int) -> int:
         index, _ = self._index(axis, start, stop)
@@ -96,11 +113,13 @@ class DaskReader(Reader):
         self.name = array.name
         self.chunks = tuple(tuple(int(n) for n in sizes) for sizes in array.chunks)
         self.graph = low_level(array)
+        self.sizes = Sizes.of(array)
         self.dim: int | None = None  # streamed; told by the matrix
         self._sharing: dict[int, Sharing] = {}
         self._ready: dict[int, Graph] = {}
         self._kept: dict[Key, Any] = {}
         self.tally, self.preparing = Tally(), Tally()
+        self._cache = SpanCache()  # of reads outside of a pass
         self._lock = threading.RLock()
 
     def _check_meta(self, meta: Any) -> None:
@@ -126,7 +145,7 @@ class DaskReader(Reader):
         out = room_for(shape, self.dtype, buffer)
         if not out.size:
             return out
-        graph = self._prepare(self._dim(index))
+        dim = self._dim(index)
         spots = [self._spots(d, s) for d, s in enumerate(index)]
         places: dict[Any, Any] = {}
         keys: list[Key] = []
@@ -140,8 +159,30 @@ class DaskReader(Reader):
             )
             places["streampca-place", len(keys)] = (place, key)
             keys.append(key)
-        self.tally.add(ReadCount(compute(graph, keys, places), out.nbytes))
+        self.tally.add(ReadCount(self._compute(dim, index[dim], keys, places), out.nbytes))
         return out
+
+    def _compute(self, dim: int, part: slice, keys: list[Key], places: dict[Any, Any]) -> int:
+        """Execute here what these keys need, and the tasks that place them. Returns the reads.
+
+        What later strips need as well is kept, and what earlier ones left is used.
+        """
+        graph, window = self._prepare(dim), self.sharing(dim).window
+        if not window.until:
+            return compute(graph, keys, places)
+        cache = current_cache() or self._cache
+        limit = 2 * window.nbytes + MiB  # it was estimated
+        results = cache.of((self._cache, dim), lambda: Results(limit))
+        _, last = covering(self.chunks[dim], part.start, part.stop)
+        known = results.values()
+        later = {
+            ("streampca-keep", i): (Keep(results, key), key)
+            for i, key in enumerate(graph.cull(keys, known))
+            if window.until.get(key, -1) >= last and key not in known
+        }
+        leaves = compute(graph, keys, {**places, **later}, known)
+        results.forget(window, last)
+        return leaves
 
     def _dim(self, index: Index) -> int:
         """The streamed dimension: the one that was told, or the first that is cut."""
@@ -149,7 +190,7 @@ class DaskReader(Reader):
         return self.dim if self.dim is not None else next(partial, 0)
 
     def edges(self, dim: int) -> np.ndarray[Any, Any]:
-        return self.sharing(dim).edges
+        return np.unique(np.cumsum((0, *self.chunks[dim])))
 
     def count(self, dim: int, start: int, stop: int) -> int:
         """How many reads the strips that hold [start, stop) execute."""
@@ -164,11 +205,12 @@ class DaskReader(Reader):
         rest = [range(len(sizes)) for sizes in self.chunks]
         rest[dim] = range(*covering(self.chunks[dim], start, stop))
         keys = [(self.name, *block) for block in itertools.product(*rest)]
+        nodes = graph.cull(keys)
         smaller = copy.copy(self)
         smaller.tally, smaller.preparing = Tally(), Tally()
-        smaller.graph = Graph(graph.cull(keys))
+        smaller.graph = Graph(nodes)
         smaller._ready, smaller._kept = {dim: smaller.graph}, {}
-        smaller._sharing = {dim: self.sharing(dim).bare()}
+        smaller._sharing = {dim: self.sharing(dim).bare(nodes)}
         return smaller
 
     def fingerprint(self) -> str:
@@ -206,7 +248,9 @@ class DaskReader(Reader):
                     blocks = itertools.product(*counts[:dim], (i,), *counts[dim + 1 :])
                     strips.append([(self.name, *block) for block in blocks])
                 nbytes = math.prod(self.shape) * self.dtype.itemsize
-                self._sharing[dim] = find_sharing(self.graph, strips, self.chunks[dim], nbytes)
+                self._sharing[dim] = find_sharing(
+                    self.graph, strips, self.chunks[dim], nbytes, self.sizes
+                )
             return self._sharing[dim]
 
     def _prepare(self, dim: int) -> Graph:
@@ -247,13 +291,16 @@ class DaskReader(Reader):
         return spots
 
 
-def compute(graph: Graph, keys: list[Key], places: dict[Any, Any]) -> int:
+def compute(
+    graph: Graph, keys: list[Key], places: dict[Any, Any], known: Mapping[Key, Any] | None = None
+) -> int:
     """Execute here the part of a graph that ``keys`` need, and the tasks that place them.
 
-    Returns how many tasks without dependencies there were.
+    known : results that are at hand. Returns how many tasks without dependencies there were.
     """
-    nodes = graph.cull(keys)
-    leaves = graph.count_reads(nodes)
+    known = known or {}
+    nodes = graph.cull(keys, known)
+    leaves = graph.count_reads(nodes.keys() - known.keys())
     dask.local.get_sync({**nodes, **places}, list(places))
     return leaves
 
