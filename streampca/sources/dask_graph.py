@@ -116,7 +116,7 @@ def low_level(array: Any) -> Graph:
     keys = set(flatten(array.__dask_keys__()))
     nodes = dict(graph.cull(keys) if hasattr(graph, "cull") else graph)
     for key, node in nodes.items():
-        if str(layer_of(key)).startswith(("rechunk-p2p-", "rechunk-transfer-", "shuffle-p2p-")):
+        if str(layer_of(key)).startswith(("rechunk-transfer-", "shuffle-p2p-")):
             raise InvalidInputError(
                 "this Dask array was rechunked between workers (p2p), which cannot be read in "
                 "strips. Build it inside: with dask.config.set({'array.rechunk.method': 'tasks'})"

@@ -20,6 +20,7 @@ from streampca.matrix import ReadCount, SpanCache, current_cache
 from streampca.sources import dask_sharing
 from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering
 from streampca.sources.dask_graph import Graph, Key, low_level
+from streampca.sources.dask_rechunk import looked_through
 from streampca.sources.dask_sharing import MiB, Sharing, find_sharing
 from streampca.sources.dask_sizes import Sizes
 from streampca.sources.dask_window import Keep, Results, Window
@@ -108,6 +109,7 @@ class DaskReader(Reader):
             )
         check_dtype(np.dtype(array.dtype))
         self._check_meta(array._meta)
+        array = looked_through(array)
         self.shape = tuple(int(n) for n in array.shape)
         self.dtype = np.dtype(array.dtype).newbyteorder("=")
         self.name = array.name
