@@ -206,13 +206,13 @@ def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
     if edges is None:
         return start + regular_edges(stop - start, wanted)
     edges = np.asarray(edges, dtype=np.int64)
-    edges = edges[(edges >= start) & (edges <= stop)]
-    known = np.unique(np.concatenate([[start], edges, [stop]])).tolist()
+    inside = edges[np.searchsorted(edges, start, "right") : np.searchsorted(edges, stop, "left")]
+    known = np.concatenate([[start], inside, [stop]])
     grouped = [start]
     while grouped[-1] < stop:
         nearest = bisect_right(known, grouped[-1] + wanted) - 1
         after = bisect_right(known, grouped[-1])
-        grouped.append(known[max(nearest, after)])
+        grouped.append(int(known[max(nearest, after)]))
     return np.array(grouped, dtype=np.int64)
 
 

@@ -18,8 +18,9 @@ import zarr
 from streampca.errors import InvalidInputError
 from streampca.matrix import ReadCount, SpanCache, current_cache
 from streampca.sources import dask_sharing
-from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering
+from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering, ends_of
 from streampca.sources.dask_graph import Graph, Key, low_level
+from streampca.sources.dask_layers import Layers, find_aligned
 from streampca.sources.dask_rechunk import looked_through
 from streampca.sources.dask_sharing import MiB, Sharing, find_sharing
 from streampca.sources.dask_sizes import Sizes
@@ -47,8 +48,8 @@ class DaskMatrix(StackedMatrix):
 
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
         """As the contract says. Refuses where strips of neither axis can be separated."""
-        if min(self._held(axis), self._held(1 - axis)) > dask_sharing.WINDOW_NBYTES:
-            held = self._window(axis).nbytes
+        held, limit = self._window(axis).nbytes, dask_sharing.WINDOW_NBYTES
+        if held > limit and self._held(1 - axis) > limit:
             raise InvalidInputError(
                 f"chunks of this Dask graph do not line up: {held // MiB} MiB would have to be "
                 "held at once so that none is computed twice. Write the array down first, "
@@ -61,8 +62,7 @@ class DaskMatrix(StackedMatrix):
         """Bytes of the longest strip, and of what is kept for those that follow."""
         dim = self._dim(axis)
         step = self.nbytes // max(1, self.reader.shape[dim])
-        window = self._window(axis).nbytes
-        return window and window + step * max(self.reader.chunks[dim], default=0)
+        return self._window(axis).nbytes + step * max(self.reader.chunks[dim], default=0)
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
         return super().read_scratch_nbytes(axis, length) + self._window(axis).nbytes
@@ -114,11 +114,15 @@ class DaskReader(Reader):
         self.dtype = np.dtype(array.dtype).newbyteorder("=")
         self.name = array.name
         self.chunks = tuple(tuple(int(n) for n in sizes) for sizes in array.chunks)
-        self.graph = low_level(array)
+        self.ends = tuple(ends_of(sizes) for sizes in self.chunks)
         self.sizes = Sizes.of(array)
+        self.layers = Layers.of(array)
+        self._array: Any = array  # until it is materialised
+        self._graph: Graph | None = None
         self.dim: int | None = None  # streamed; told by the matrix
         self._sharing: dict[int, Sharing] = {}
-        self._ready: dict[int, Graph] = {}
+        self._sources: dict[int, Graph | Layers] = {}  # of strips along a dimension
+        self._ready: dict[int, Graph | Layers] = {}
         self._kept: dict[Key, Any] = {}
         self.tally, self.preparing = Tally(), Tally()
         self._cache = SpanCache()  # of reads outside of a pass
@@ -135,6 +139,14 @@ class DaskReader(Reader):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._lock = threading.RLock()
+
+    @property
+    def graph(self) -> Graph:
+        """All tasks; materialised when the layers of the graph do not say enough."""
+        with self._lock:
+            if self._graph is None:
+                self._graph, self._array = low_level(self._array), None
+            return self._graph
 
     def along(self, dim: int) -> DaskReader:
         """The same reader, sharing everything, told which dimension is streamed."""
@@ -169,13 +181,13 @@ class DaskReader(Reader):
 
         What later strips need as well is kept, and what earlier ones left is used.
         """
-        graph, window = self._prepare(dim), self.sharing(dim).window
+        graph, window = self._prepare(dim).part(keys), self.sharing(dim).window
         if not window.until:
             return compute(graph, keys, places)
         cache = current_cache() or self._cache
         limit = 2 * window.nbytes + MiB  # it was estimated
         results = cache.of((self._cache, dim), lambda: Results(limit))
-        _, last = covering(self.chunks[dim], part.start, part.stop)
+        _, last = covering(self.ends[dim], part.start, part.stop)
         known = results.values()
         later = {
             ("streampca-keep", i): (Keep(results, key), key)
@@ -192,26 +204,24 @@ class DaskReader(Reader):
         return self.dim if self.dim is not None else next(partial, 0)
 
     def edges(self, dim: int) -> np.ndarray[Any, Any]:
-        return np.unique(np.cumsum((0, *self.chunks[dim])))
+        ends = self.ends[dim]
+        return ends[np.concatenate([[True], np.diff(ends) > 0])]  # without empty chunks
 
     def count(self, dim: int, start: int, stop: int) -> int:
         """How many reads the strips that hold [start, stop) execute."""
-        sharing, ends = self.sharing(dim), np.cumsum((0, *self.chunks[dim]))
-        first = int(np.searchsorted(ends, start, "right")) - 1
-        last = int(np.searchsorted(ends, stop, "left"))
-        return sharing.count(first, last)
+        return self.sharing(dim).count(*covering(self.ends[dim], start, stop))
 
     def part(self, dim: int, start: int, stop: int) -> Reader:
         """Only the graph of these strips, with shared operands already computed."""
-        graph = self._prepare(dim)
         rest = [range(len(sizes)) for sizes in self.chunks]
-        rest[dim] = range(*covering(self.chunks[dim], start, stop))
+        rest[dim] = range(*covering(self.ends[dim], start, stop))
         keys = [(self.name, *block) for block in itertools.product(*rest)]
+        graph = self._prepare(dim).part(keys)
         nodes = graph.cull(keys)
         smaller = copy.copy(self)
         smaller.tally, smaller.preparing = Tally(), Tally()
-        smaller.graph = Graph(nodes)
-        smaller._ready, smaller._kept = {dim: smaller.graph}, {}
+        smaller._graph, smaller._array, smaller.layers = Graph(nodes), None, None
+        smaller._sources, smaller._ready, smaller._kept = {}, {dim: smaller._graph}, {}
         smaller._sharing = {dim: self.sharing(dim).bare(nodes)}
         return smaller
 
@@ -223,7 +233,7 @@ class DaskReader(Reader):
     def content_stamp(self) -> str:
         """Also of the files of every Zarr array that the graph reads."""
         digest = hashlib.sha256(self.fingerprint().encode())
-        for node in self.graph.nodes.values():
+        for node in self.graph.nodes.values() if self.layers is None else self.layers.data():
             if (stored := _zarr_array(node)) is not None:
                 digest.update(stamp(stored.store, stored.path).encode())
         return digest.hexdigest()
@@ -244,29 +254,37 @@ class DaskReader(Reader):
         """What strips along dim share; found once."""
         with self._lock:
             if dim not in self._sharing:
-                counts = [range(len(sizes)) for sizes in self.chunks]
-                strips = []
-                for i in counts[dim]:
-                    blocks = itertools.product(*counts[:dim], (i,), *counts[dim + 1 :])
-                    strips.append([(self.name, *block) for block in blocks])
-                nbytes = math.prod(self.shape) * self.dtype.itemsize
-                self._sharing[dim] = find_sharing(
-                    self.graph, strips, self.chunks[dim], nbytes, self.sizes
-                )
+                self._sharing[dim] = self._find_sharing(dim)
             return self._sharing[dim]
 
-    def _prepare(self, dim: int) -> Graph:
+    def _find_sharing(self, dim: int) -> Sharing:
+        nbytes = math.prod(self.shape) * self.dtype.itemsize
+        counts = [len(sizes) for sizes in self.chunks]
+        if self.layers is not None:
+            aligned = find_aligned(self.layers, self.name, counts, dim, nbytes)
+            if aligned is not None:
+                self._sources[dim] = self.layers
+                return aligned
+        self._sources[dim] = self.graph
+        strips = []
+        for i in range(counts[dim]):
+            ranges = (range(n) if d != dim else (i,) for d, n in enumerate(counts))
+            strips.append([(self.name, *block) for block in itertools.product(*ranges)])
+        return find_sharing(self.graph, strips, self.chunks[dim], nbytes, self.sizes)
+
+    def _prepare(self, dim: int) -> Graph | Layers:
         """The graph with the operands that strips along dim share replaced by their values."""
         with self._lock:
             if dim in self._ready:
                 return self._ready[dim]
             sharing = self.sharing(dim)
+            source = self._sources[dim]
             values = {k: v for k, v in self._kept.items() if k in sharing.cuts}
             room = Room(dask_sharing.PREPARED_NBYTES)
             for stage in sharing.stages:
                 if not (todo := [k for k in stage if k not in values]):
                     continue
-                graph = self.graph.fixed(values)
+                graph = source.fixed(values).part(todo)
                 nodes = graph.cull(todo)
                 wanted: dict[Any, Any] = {}
                 wanted |= {("streampca-keep", i): (room, k) for i, k in enumerate(todo)}
@@ -277,14 +295,14 @@ class DaskReader(Reader):
                 leaves = graph.count_reads(nodes)
                 self.preparing.add(ReadCount(leaves, int(leaves * sharing.leaf_nbytes)))
             self._kept.update({k: values[k] for k in sharing.cuts})
-            self._ready[dim] = self.graph.fixed({k: values[k] for k in sharing.cuts})
+            self._ready[dim] = source.fixed({k: values[k] for k in sharing.cuts})
             return self._ready[dim]
 
     def _spots(self, dim: int, wanted: slice) -> list[Spot]:
         """The chunks along one dimension that hold ``wanted``."""
-        ends = np.cumsum((0, *self.chunks[dim]))
+        ends = self.ends[dim]
         spots = []
-        for block in range(*covering(self.chunks[dim], wanted.start, wanted.stop)):
+        for block in range(*covering(ends, wanted.start, wanted.stop)):
             first, last = int(ends[block]), int(ends[block + 1])
             low, high = max(first, wanted.start), min(last, wanted.stop)
             if low < high:
