@@ -174,14 +174,20 @@ def span_length(n_blocks: int) -> int:
 
 
 def blocks_per_span(matrix: ChunkedMatrix, axis: int, edges: np.ndarray[Any, Any]) -> int:
-    """:func:`span_length`, and so long that no chunk is read by three spans."""
+    """:func:`span_length`, and so long that no chunk is read by three spans, and few by two.
+
+    A single span where two of them would read most chunks twice.
+    """
     n_blocks = len(edges) - 1
     length = span_length(n_blocks)
     if not (reach := matrix.reach(axis)):
         return length
-    beyond = np.searchsorted(edges, edges[:-1] + reach, side="right")
-    needed = (beyond - np.arange(n_blocks))[beyond <= n_blocks]
-    return max(length, int(needed.max(initial=0))) if len(needed) else n_blocks
+    for rows in (4 * reach, reach):
+        beyond = np.searchsorted(edges, edges[:-1] + rows, side="right")
+        needed = int((beyond - np.arange(n_blocks)).max(initial=1, where=beyond <= n_blocks))
+        if edges[0] + rows < edges[-1] and needed <= n_blocks // 2:
+            return max(length, needed)
+    return n_blocks
 
 
 def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,

@@ -46,9 +46,7 @@ class Graph:
         """A graph that has what these keys need."""
         return self
 
-    def cull(
-        self, keys: Iterable[Key], known: Mapping[Key, Any] | None = None
-    ) -> dict[Key, Any]:
+    def cull(self, keys: Iterable[Key], known: Mapping[Key, Any] | None = None) -> dict[Key, Any]:
         """The nodes that these keys need; with ``known`` results in place of what makes them."""
         known = known or {}
         found: dict[Key, Any] = {}

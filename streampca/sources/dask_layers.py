@@ -7,6 +7,7 @@ rest what a strip needs when it is read.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,8 +35,12 @@ class Layers:
     """
 
     def __init__(self, layers: Mapping[str, Any], values: Mapping[Key, Any] | None = None) -> None:
-        self.layers, self.values = layers, dict(values or {})
+        self.layers, self.values = dict(layers), dict(values or {})
         self._counts: dict[str, tuple[int, int]] = {}
+        self._owners: dict[Key, str] = {name: name for name in self.layers}
+        for name, layer in self.layers.items():
+            if not isinstance(layer, Blockwise):
+                self._owners |= dict.fromkeys(map(layer_of, layer), name)  # of parts of its tasks
 
     @classmethod
     def of(cls, array: Any) -> Layers | None:
@@ -65,7 +70,9 @@ class Layers:
 
     def fixed(self, values: Mapping[Key, Any]) -> Layers:
         """The same with values in place of these tasks."""
-        return Layers(self.layers, {**self.values, **values})
+        given = copy.copy(self)
+        given.values = {**self.values, **values}
+        return given
 
     def part(self, keys: Iterable[Key]) -> Graph:
         """The graph of what these keys need. Raises UnclearError where it is in no layer."""
@@ -87,9 +94,9 @@ class Layers:
             if key in self.values:
                 nodes[key] = (Constant(self.values[key]),)
             else:
-                by_layer.setdefault(layer_of(key), set()).add(key)
+                by_layer.setdefault(self._owners.get(layer_of(key)), set()).add(key)
         for name, wanted in by_layer.items():
-            layer = self.layers.get(name, {})
+            layer = self.layers.get(name, {})  # type: ignore[arg-type]
             if isinstance(layer, Blockwise):
                 layer = dict(layer.cull(wanted, ())[0])
             if not wanted <= layer.keys():
@@ -128,7 +135,7 @@ class Layers:
         return ()
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str | tuple) and layer_of(key) in self.layers
+        return isinstance(key, str | tuple) and layer_of(key) in self._owners
 
 
 @dataclass
@@ -221,8 +228,10 @@ def _operands(
             continue
         blocks = layer.numblocks[arg]
         place = index.index(symbol) if symbol in index else None
-        if place is None or (blocks[place] == 1 and n_strips > 1) or (
-            n_strips == 1 and layers.made_of_others(arg)
+        if (
+            place is None
+            or (blocks[place] == 1 and n_strips > 1)
+            or (n_strips == 1 and layers.made_of_others(arg))
         ):
             strip.operands |= {(arg, *numbers) for numbers in product(*map(range, blocks))}
             continue

@@ -21,9 +21,28 @@ from streampca.sources.dask_sizes import Chunks, annotated
 
 OPERATORS = {
     getattr(operator, name)
-    for name in (
-        "add sub mul truediv floordiv mod pow neg pos abs and_ or_ xor invert lt le eq ne gt ge"
-    ).split()
+    for name in [
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "neg",
+        "pos",
+        "abs",
+        "and_",
+        "or_",
+        "xor",
+        "invert",
+        "lt",
+        "le",
+        "eq",
+        "ne",
+        "gt",
+        "ge",
+    ]
 }
 FUNCTIONS = {np.where, np.clip, np.round, np.nan_to_num, np.real, np.transpose}
 OF_DASK = {"astype", "clip", "where", "nan_to_num", "_enforce_dtype"}  # in dask.array

@@ -6,6 +6,7 @@ What neighbours share (``map_overlap``, ``rechunk``) is kept while they are read
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -89,8 +90,14 @@ def find_sharing(
     weights = np.asarray(lengths, dtype=np.int64)
     step = nbytes / max(1, int(weights.sum()))
     cuts: set[Key] = set()
+
+    def held(key: Key) -> int:
+        """Of a slice, with the chunk that it is a view of."""
+        views = graph.needs[key] if _is_slice(graph.nodes[key]) else ()
+        return max(map(size, (key, *views)))
+
     given, users = graph, _users(graph, order, strips)
-    whole, window = users, find_window(users.first, users.until, len(strips), size)
+    whole, window = users, find_window(users.first, users.until, len(strips), held)
     for _ in range(ROUNDS if window.until else 0):
         groups = users.groups(len(strips))
         counts, sizes = np.bincount(groups), np.bincount(groups, weights) * step
@@ -103,7 +110,7 @@ def find_sharing(
         given = graph.fixed(dict.fromkeys(cuts))
         users = _users(given, order, strips)
     if cuts:
-        less = find_window(users.first, users.until, len(strips), size)
+        less = find_window(users.first, users.until, len(strips), held)
         if 2 * less.nbytes > window.nbytes:  # nothing came apart
             cuts, given, users = set(), graph, whole
         else:
@@ -124,6 +131,11 @@ def find_sharing(
         np.sort(lasts),
         replace(window, reach=_reach(firsts, lasts, weights)),
     )
+
+
+def _is_slice(node: Any) -> bool:
+    function = node[0] if isinstance(node, tuple) and node else getattr(node, "func", None)
+    return function is operator.getitem
 
 
 def _reach(

@@ -68,7 +68,7 @@ class DaskMatrix(StackedMatrix):
         return super().read_scratch_nbytes(axis, length) + self._window(axis).nbytes
 
     def _window(self, axis: int) -> Window:
-        return self.reader.sharing(self._dim(axis)).window
+        return self.reader.window(self._dim(axis))
 
     def reach(self, axis: int) -> int:
         return self._window(axis).reach * max(1, self._inner(axis))
@@ -82,6 +82,8 @@ class DaskMatrix(StackedMatrix):
         return self.reader.count(dim, index[dim].start, index[dim].stop)
 
     def prepare_reads(self, axis: int) -> ReadCount:
+        if len(self.reader.chunks[self._dim(axis)]) == 1:
+            return ReadCount()
         sharing = self.reader.sharing(self._dim(axis))
         chunks = sharing.prepared_chunks
         return ReadCount(chunks, int(chunks * sharing.leaf_nbytes))
@@ -256,6 +258,10 @@ class DaskReader(Reader):
             if dim not in self._sharing:
                 self._sharing[dim] = self._find_sharing(dim)
             return self._sharing[dim]
+
+    def window(self, dim: int) -> Window:
+        """What is kept while strips along dim are read in order."""
+        return self.sharing(dim).window if len(self.chunks[dim]) > 1 else Window()
 
     def _find_sharing(self, dim: int) -> Sharing:
         nbytes = math.prod(self.shape) * self.dtype.itemsize

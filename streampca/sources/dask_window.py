@@ -69,7 +69,7 @@ class Results:
 
     def keep(self, key: Key, value: Any) -> None:
         """Keep a result, unless that would be more than the limit."""
-        nbytes = held_nbytes(value)
+        nbytes = int(sizeof(value))
         with self._lock:
             if key not in self._values and sum(self._nbytes.values()) + nbytes <= self.limit:
                 self._values[key], self._nbytes[key] = value, nbytes
@@ -79,12 +79,6 @@ class Results:
         with self._lock:
             for key in [k for k in self._values if window.until.get(k, -1) < strip]:
                 del self._values[key], self._nbytes[key]
-
-
-def held_nbytes(value: Any) -> int:
-    """Bytes that a value keeps in memory; of a view, those of the array below it."""
-    base = getattr(value, "base", None)
-    return int(sizeof(base if isinstance(base, np.ndarray) else value))
 
 
 @dataclass(frozen=True)
