@@ -22,6 +22,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from streampca.sources.dask_graph import Constant, Graph, Key, layer_of
 from streampca.sources.dask_sharing import Sharing, find_stages, prepared_chunks
+from streampca.sources.dask_sizes import array_operands
 
 
 class UnclearError(Exception):
@@ -89,14 +90,14 @@ class Layers:
     def _nodes(self, keys: Collection[Key]) -> dict[Key, Any]:
         """The nodes of these keys."""
         nodes: dict[Key, Any] = {}
-        by_layer: dict[Key, set[Key]] = {}
+        by_layer: dict[Any, set[Key]] = {}
         for key in keys:
             if key in self.values:
                 nodes[key] = (Constant(self.values[key]),)
             else:
                 by_layer.setdefault(self._owners.get(layer_of(key)), set()).add(key)
         for name, wanted in by_layer.items():
-            layer = self.layers.get(name, {})  # type: ignore[arg-type]
+            layer = self.layers.get(name, {})
             if isinstance(layer, Blockwise):
                 layer = dict(layer.cull(wanted, ())[0])
             if not wanted <= layer.keys():
@@ -131,7 +132,7 @@ class Layers:
         if isinstance(node, GraphNode):
             return tuple(node.dependencies)
         if isinstance(node, tuple | list | dict):
-            return tuple(keys_in_tasks(self, [node]))
+            return tuple(keys_in_tasks(self, [node]))  # type: ignore[arg-type]
         return ()
 
     def __contains__(self, key: object) -> bool:
@@ -216,32 +217,31 @@ def _operands(
         raise UnclearError(layer.output)
     if any(made.produces_keys for made in layer.io_deps.values()):
         raise UnclearError(layer.output)
-    new = []
+    arrays = array_operands(layer)
+    if any(index is not None and index != arrays[str(arg)] for arg, index in layer.indices):
+        raise UnclearError(layer.output)  # one array by several indices
     for arg, index in layer.indices:
-        if index is None:
-            if isinstance(arg, TaskRef):
-                strip.operands.add(arg.key)
-            elif isinstance(arg, GraphNode) and arg.dependencies:
-                raise UnclearError(layer.output)
-            continue
-        if arg in layer.io_deps:
-            continue
-        blocks = layer.numblocks[arg]
-        place = index.index(symbol) if symbol in index else None
-        if (
-            place is None
-            or (blocks[place] == 1 and n_strips > 1)
-            or (n_strips == 1 and layers.made_of_others(arg))
-        ):
-            strip.operands |= {(arg, *numbers) for numbers in product(*map(range, blocks))}
-            continue
-        if blocks[place] != n_strips or index.count(symbol) > 1:
+        if index is None and isinstance(arg, TaskRef):
+            strip.operands.add(arg.key)
+        elif index is None and isinstance(arg, GraphNode) and arg.dependencies:
             raise UnclearError(layer.output)
-        strip.strips.append(arg)
-        if arg not in found:
-            found[arg] = _Strip(place, math.prod(blocks) // n_strips)
-            new.append(arg)
-        elif found[arg].place != place:
+    new = []
+    for name, index in arrays.items():
+        if name in layer.io_deps:
+            continue
+        blocks = layer.numblocks[name]
+        place = index.index(symbol) if symbol in index else None
+        shared = place is None or (blocks[place] == 1 and n_strips > 1)
+        if shared or (n_strips == 1 and layers.made_of_others(name)):
+            strip.operands |= {(name, *numbers) for numbers in product(*map(range, blocks))}
+            continue
+        if place is None or blocks[place] != n_strips or index.count(symbol) > 1:
+            raise UnclearError(layer.output)
+        strip.strips.append(name)
+        if name not in found:
+            found[name] = _Strip(place, math.prod(blocks) // n_strips)
+            new.append(name)
+        elif found[name].place != place:
             raise UnclearError(layer.output)
     return new
 

@@ -17,7 +17,7 @@ from dask.array import Array
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
-from streampca.sources.dask_sizes import Chunks, annotated
+from streampca.sources.dask_sizes import Chunks, annotated, array_operands
 
 OPERATORS = {
     getattr(operator, name)
@@ -101,8 +101,7 @@ class _Layers:
 
     def below(self, name: str, chunks: Chunks) -> tuple[str, Chunks] | None:
         """An array of the same values in the chunks below a rechunk; None where there is none."""
-        layer = self.layers.get(name)
-        source = self._rechunked(name)
+        layer, source = self.layers.get(name), self._rechunked(name)
         if source is not None:
             said = annotated(self.layers[source])
             if said is None or _shape(said[0]) != _shape(chunks):
@@ -114,7 +113,7 @@ class _Layers:
 
     def _rechunked(self, name: str) -> str | None:
         """What a layer rechunks, if that is what it does."""
-        layer = self.layers.get(name)
+        layer: Any = self.layers.get(name)
         if _is_p2p(layer):
             return str(layer.name_input) if layer.name_input in self.layers else None
         if name.startswith("rechunk-merge-") and len(self.needs[name]) == 1:
@@ -125,57 +124,52 @@ class _Layers:
         self, name: str, layer: Blockwise, chunks: Chunks
     ) -> tuple[str, Chunks] | None:
         """The operation on the chunks below one of its operands, to which others are rechunked."""
-        operands = {}
-        for arg, index in layer.indices:
-            if index is not None:
-                said = annotated(self.layers.get(arg))
-                if said is None or len(said[0]) != len(index):
-                    return None
-                operands[arg] = said
-        whole = {
-            arg: index
-            for arg, index in layer.indices
-            if index is not None and set(index) == set(layer.output_indices)
-        }
-        lower = {arg: self.below(arg, operands[arg][0]) for arg in whole}
-        main = next((arg for arg in whole if lower[arg] is not None), None)
-        shape = _shape(chunks)
-        if main is None or any(
-            lower[arg] is None and _shape(operands[arg][0]) == _shape(operands[main][0])
-            for arg in whole
-        ):
+        arrays = array_operands(layer)
+        said = {arg: annotated(self.layers.get(arg)) for arg in arrays}
+        known = {arg: one for arg, one in said.items() if one is not None}
+        if len(known) < len(arrays):
             return None
-        by_index = dict(zip(whole[main], lower[main][1], strict=True))  # type: ignore[index]
-        found = tuple(by_index[i] for i in layer.output_indices)
-        if _shape(found) != shape:  # the main operand is broadcast
+        sizes = dict(zip(layer.output_indices, _shape(chunks), strict=True))
+        whole = [
+            arg
+            for arg, index in arrays.items()
+            if dict(zip(index, _shape(known[arg][0]), strict=False)) == sizes
+        ]
+        lower = {arg: self.below(arg, known[arg][0]) for arg in whole}
+        if not whole or None in lower.values():
             return None
-        indices: list[tuple[Any, Any]] = []
-        for arg, index in layer.indices:
-            if index is None:
-                indices.append((arg, index))
-                continue
-            now = lower.get(arg) or (arg, operands[arg][0])
-            wanted = tuple(
-                now[1][d] if _is_broadcast(now[1][d], by_index[i]) else by_index[i]
-                for d, i in enumerate(index)
+        (_, fresh), index = lower[whole[0]], arrays[whole[0]]  # type: ignore[misc]
+        wanted = dict(zip(index, fresh, strict=True))
+        found = tuple(wanted[i] for i in layer.output_indices)
+        names = {}
+        for arg, index in arrays.items():
+            one, old = lower.get(arg) or (arg, known[arg][0])
+            new = tuple(
+                sizes if sum(sizes) == 1 != sum(wanted[i]) else wanted[i]
+                for sizes, i in zip(old, index, strict=True)
             )
-            indices.append((self._rechunk(*now, wanted, operands[arg][1]), index))
+            names[arg] = self._rechunk(one, old, new, known[arg][1])
+        made = self._applied(name, layer, names)
+        dtype = (layer.collection_annotations or {}).get("dtype")
+        self.layers[made].collection_annotations = {"chunks": found, "dtype": dtype}
+        return made, found
+
+    def _applied(self, name: str, layer: Blockwise, names: Mapping[str, str]) -> str:
+        """A layer that does the same to other operands; its name."""
+        indices = [
+            (arg if index is None else names[str(arg)], index) for arg, index in layer.indices
+        ]
+        counts = {}
+        for one in names.values():
+            said = annotated(self.layers[one])
+            counts[one] = tuple(map(len, said[0])) if said is not None else ()
         made = f"through-{name}"
-        counts = {
-            arg: tuple(map(len, annotated(self.layers[arg])[0]))  # type: ignore[index]
-            for arg, index in indices
-            if index is not None
-        }
-        new = Blockwise(
+        self.layers[made] = Blockwise(
             made, layer.output_indices, layer.task, indices, counts, annotations=layer.annotations
         )
-        said = annotated(layer)
-        new.collection_annotations = {"chunks": found, "dtype": said and said[1]}
-        self.layers[made] = new
-        self.needs[made] = {arg for arg, index in indices if index is not None}
-        literal = {getattr(arg, "key", None) for arg, index in indices if index is None}
-        self.needs[made] |= {key for key in literal if key in self.layers}
-        return made, found
+        literals = {getattr(arg, "key", None) for arg, index in indices if index is None}
+        self.needs[made] = {*names.values(), *(key for key in literals if key in self.layers)}
+        return made
 
     def _rechunk(self, name: str, chunks: Chunks, wanted: Chunks, dtype: np.dtype[Any]) -> str:
         """The array in other chunks, by tasks; its layers are added."""
@@ -214,13 +208,13 @@ def _is_elementwise(layer: Blockwise) -> bool:
     outer = layer.output_indices
     if layer.new_axes or layer.io_deps or len(set(outer)) != len(outer):
         return False
-    seen: dict[str, Any] = {}
+    arrays = array_operands(layer)
     for arg, index in layer.indices:
         if index is None:
             continue
         if not (len(set(index)) == len(index) and set(index) <= set(outer)):
             return False
-        if seen.setdefault(arg, index) != index:
+        if arrays[str(arg)] != index:
             return False
     return _works_elementwise(layer.task.func, layer.task.kwargs)
 
@@ -238,10 +232,6 @@ def _works_elementwise(function: Any, named: Mapping[str, Any]) -> bool:
         return False
     inner = named.get("enforce_dtype_function")
     return inner is None or _works_elementwise(inner, {})
-
-
-def _is_broadcast(sizes: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    return sum(sizes) == 1 != sum(wanted)
 
 
 def _shape(chunks: Chunks) -> tuple[int, ...]:

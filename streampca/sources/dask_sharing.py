@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ class Sharing:
     leaf_nbytes: float
     firsts: np.ndarray[Any, Any]
     lasts: np.ndarray[Any, Any]
-    window: Window = Window()
+    window: Window = field(default_factory=Window)
 
     def count(self, first: int, last: int) -> int:
         """Reads of the strips [first, last)."""

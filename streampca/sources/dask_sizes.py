@@ -51,3 +51,8 @@ def annotated(layer: Any) -> tuple[Chunks, np.dtype[Any]] | None:
     if chunks is None or dtype is None or any(n != n for sizes in chunks for n in sizes):
         return None
     return chunks, np.dtype(dtype)
+
+
+def array_operands(layer: Any) -> dict[str, tuple[str, ...]]:
+    """Name of an array -> its indices, of all that a blockwise layer is given."""
+    return {str(arg): index for arg, index in layer.indices if index is not None}

@@ -117,7 +117,9 @@ class DaskReader(Reader):
         self.name = array.name
         self.chunks = tuple(tuple(int(n) for n in sizes) for sizes in array.chunks)
         self.ends = tuple(ends_of(sizes) for sizes in self.chunks)
-        self.sizes = Sizes.of(array)
+        self.offsets = (0,) * len(self.chunks)  # number of the first chunk: a part knows its own
+        self._digest = ""
+        self.sizes: Sizes | None = Sizes.of(array)
         self.layers = Layers.of(array)
         self._array: Any = array  # until it is materialised
         self._graph: Graph | None = None
@@ -189,7 +191,7 @@ class DaskReader(Reader):
         cache = current_cache() or self._cache
         limit = 2 * window.nbytes + MiB  # it was estimated
         results = cache.of((self._cache, dim), lambda: Results(limit))
-        _, last = covering(self.ends[dim], part.start, part.stop)
+        _, last = self._strips(dim, part.start, part.stop)
         known = results.values()
         later = {
             ("streampca-keep", i): (Keep(results, key), key)
@@ -211,26 +213,48 @@ class DaskReader(Reader):
 
     def count(self, dim: int, start: int, stop: int) -> int:
         """How many reads the strips that hold [start, stop) execute."""
-        return self.sharing(dim).count(*covering(self.ends[dim], start, stop))
+        first, last = self._strips(dim, start, stop)
+        return self.sharing(dim).count(first, last)
+
+    def _strips(self, dim: int, start: int, stop: int) -> tuple[int, int]:
+        """Numbers (first, after the last) of the strips that hold [start, stop)."""
+        first, last = covering(self.ends[dim], start, stop)
+        return first + self.offsets[dim], last + self.offsets[dim]
 
     def part(self, dim: int, start: int, stop: int) -> Reader:
         """Only the graph of these strips, with shared operands already computed."""
-        rest = [range(len(sizes)) for sizes in self.chunks]
-        rest[dim] = range(*covering(self.ends[dim], start, stop))
+        rest = [
+            range(o, o + len(sizes)) for o, sizes in zip(self.offsets, self.chunks, strict=True)
+        ]
+        rest[dim] = range(*self._strips(dim, start, stop))
         keys = [(self.name, *block) for block in itertools.product(*rest)]
         graph = self._prepare(dim).part(keys)
         nodes = graph.cull(keys)
         smaller = copy.copy(self)
         smaller.tally, smaller.preparing = Tally(), Tally()
-        smaller._graph, smaller._array, smaller.layers = Graph(nodes), None, None
+        smaller._graph = Graph(nodes)
+        smaller._array = smaller.layers = smaller.sizes = None
         smaller._sources, smaller._ready, smaller._kept = {}, {dim: smaller._graph}, {}
+        smaller._digest, smaller._cache = self.fingerprint(), SpanCache()
+        smaller._keep_chunks(dim, *covering(self.ends[dim], start, stop))
         smaller._sharing = {dim: self.sharing(dim).bare(nodes)}
         return smaller
 
+    def _keep_chunks(self, dim: int, first: int, last: int) -> None:
+        """Forget where other chunks along dim than these lie: there may be very many."""
+        change = {"chunks": self.chunks[dim][first:last], "ends": self.ends[dim][first : last + 1]}
+        for name, part in change.items():
+            every = getattr(self, name)
+            setattr(self, name, (*every[:dim], part, *every[dim + 1 :]))
+        self.offsets = (*self.offsets[:dim], self.offsets[dim] + first, *self.offsets[dim + 1 :])
+
     def fingerprint(self) -> str:
         """Of the name that Dask gives the graph: the same array opened again may differ."""
-        text = repr((self.name, self.shape, str(self.dtype), self.chunks))
-        return hashlib.sha256(text.encode()).hexdigest()
+        with self._lock:
+            if not self._digest:
+                text = repr((self.name, self.shape, str(self.dtype), self.chunks))
+                self._digest = hashlib.sha256(text.encode()).hexdigest()
+            return self._digest
 
     def content_stamp(self) -> str:
         """Also of the files of every Zarr array that the graph reads."""
@@ -276,7 +300,8 @@ class DaskReader(Reader):
         for i in range(counts[dim]):
             ranges = (range(n) if d != dim else (i,) for d, n in enumerate(counts))
             strips.append([(self.name, *block) for block in itertools.product(*ranges)])
-        return find_sharing(self.graph, strips, self.chunks[dim], nbytes, self.sizes)
+        sizes = self.sizes or Sizes({}, nbytes)
+        return find_sharing(self.graph, strips, self.chunks[dim], nbytes, sizes)
 
     def _prepare(self, dim: int) -> Graph | Layers:
         """The graph with the operands that strips along dim share replaced by their values."""
@@ -313,7 +338,8 @@ class DaskReader(Reader):
             low, high = max(first, wanted.start), min(last, wanted.stop)
             if low < high:
                 into = slice(low - wanted.start, high - wanted.start)
-                spots.append(Spot(block, into, slice(low - first, high - first), last - first))
+                number = block + self.offsets[dim]
+                spots.append(Spot(number, into, slice(low - first, high - first), last - first))
         return spots
 
 

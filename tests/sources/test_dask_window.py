@@ -1,6 +1,7 @@
 """Strips that share chunks: each chunk is read once in order, and what is kept is bounded."""
 
 import functools
+import itertools
 import pickle
 from collections import Counter
 
@@ -77,7 +78,7 @@ def test_the_order_of_reading_leaves_no_trace(name):
     matrix = from_dask(GRAPHS[name](Source().array((12, 12))))
     in_order = values_of(matrix, 0)
     edges = matrix.chunk_edges(0)
-    for start, stop in reversed(list(zip(edges[:-1], edges[1:], strict=True))):
+    for start, stop in reversed(list(itertools.pairwise(edges))):
         with reading_with(SpanCache()):
             alone = matrix.read(0, int(start), int(stop))
         np.testing.assert_array_equal(alone, in_order[start:stop])
