@@ -8,6 +8,7 @@ from streampca.matrix.labels import AxisLabels, Labels, component_axis
 from streampca.matrix.preprocessing import RAW, Preprocessing
 from streampca.matrix.residual import found, residual_block
 from streampca.matrix.select import ChosenFeatures, select
+from streampca.matrix.span_cache import SpanCache, current_cache, reading_with
 from streampca.matrix.standardize import (
     ALLELE_SCALES,
     SCALES,
@@ -36,13 +37,16 @@ __all__ = [
     "RowLengths",
     "RowTotals",
     "Scaling",
+    "SpanCache",
     "Standardize",
     "Tile",
     "component_axis",
     "concat_features",
     "concat_samples",
     "constant_columns",
+    "current_cache",
     "found",
+    "reading_with",
     "regular_edges",
     "residual_block",
     "select",

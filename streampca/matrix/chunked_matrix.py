@@ -7,6 +7,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,20 @@ class ChunkedMatrix(ABC):
     @abstractmethod
     def count_chunks(self, axis: int, start: int, stop: int) -> int:
         """How many stored chunks ``read(axis, start, stop)`` reads."""
+
+    def count_span(self, axis: int, edges: np.ndarray[Any, Any]) -> int:
+        """How many chunks are read where the blocks between edges are read in order.
+
+        Less than the sum of ``count_chunks`` where blocks that follow each other share chunks.
+        """
+        return sum(self.count_chunks(axis, int(a), int(b)) for a, b in pairwise(edges))
+
+    def reach(self, axis: int) -> int:
+        """Streamed rows between the first and the last block that need one chunk.
+
+        A span that is longer reads no chunk that both its neighbours read.
+        """
+        return 0
 
     @abstractmethod
     def fingerprint(self) -> str:

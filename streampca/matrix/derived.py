@@ -140,6 +140,9 @@ class DerivedMatrix(MatrixView):
     def count_chunks(self, axis: int, start: int, stop: int) -> int:
         return self.base.count_chunks(axis, start, stop)
 
+    def count_span(self, axis: int, edges: Array) -> int:
+        return self.base.count_span(axis, edges)
+
     def row_nbytes(self, axis: int) -> float:
         if not self.sparse:
             return super().row_nbytes(axis)

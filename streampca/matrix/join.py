@@ -158,6 +158,18 @@ class JoinedMatrix(ChunkedMatrix):
             if start < o + part.shape[axis] and stop > o
         )
 
+    def count_span(self, axis: int, edges: np.ndarray[Any, Any]) -> int:
+        if axis != self.joined:
+            return sum(part.count_span(axis, edges) for part in self.parts)
+        inside = [
+            np.unique(np.clip(edges - o, 0, part.shape[axis]))
+            for part, o in zip(self.parts, self.offsets[:-1], strict=True)
+        ]
+        return sum(p.count_span(axis, e) for p, e in zip(self.parts, inside, strict=True))
+
+    def reach(self, axis: int) -> int:
+        return max(part.reach(axis) for part in self.parts)
+
     def row_nbytes(self, axis: int) -> float:
         every = [part.row_nbytes(axis) for part in self.parts]
         if axis != self.joined:

@@ -16,6 +16,9 @@ class MatrixView(ChunkedMatrix):
     def advice(self, axis: int) -> str:
         return self.base.advice(axis)
 
+    def reach(self, axis: int) -> int:
+        return self.base.reach(axis)
+
     def prepare_reads(self, axis: int) -> ReadCount:
         return self.base.prepare_reads(axis)
 

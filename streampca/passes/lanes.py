@@ -174,3 +174,6 @@ class _Claims:
         self.spans.append(claim)
         self._blocks = iter(claim[1])
         return next(self._blocks)
+
+    def begins_span(self, block: int) -> bool:
+        return block == self.spans[-1][1][0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise, product
+from itertools import groupby, product
 from typing import Any
 
 import numpy as np
@@ -142,9 +142,10 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, lanes: int, ahead: int
     across = source.shape[1 - spec.axis]
     blocks = source.spans_nbytes(spec.axis, edges)
     block = int(blocks.max(initial=0))
-    reads = sum(source.count_chunks(spec.axis, int(a), int(b)) for a, b in pairwise(edges))
-    one = PassPlan(spec.name, spec.axis, edges, span_length(len(edges) - 1), reads,
+    one = PassPlan(spec.name, spec.axis, edges, blocks_per_span(source, spec.axis, edges), 0,
                    int(blocks.sum()), spec.flops, spec.ordered, spec.times)  # fmt: skip
+    spans = [edges[span[0] : span[-1] + 2] for span in one.spans]
+    one = replace(one, reads=sum(source.count_span(spec.axis, span) for span in spans))
     active = min(lanes, max(1, len(one.spans)))
     tile = tile_length(longest, across, work.itemsize, spec.thin) * across * work.itemsize
     if source.sparse:  # a tile is expanded in the stored dtype first; masks of the entries
@@ -172,6 +173,23 @@ def span_length(n_blocks: int) -> int:
     return 1 if n_blocks < 8 else min(OPEN_BLOCKS, max(2, n_blocks // 16))
 
 
+def blocks_per_span(matrix: ChunkedMatrix, axis: int, edges: np.ndarray[Any, Any]) -> int:
+    """:func:`span_length`, and so long that no chunk is read by three spans, and few by two.
+
+    A single span where two of them would read most chunks twice.
+    """
+    n_blocks = len(edges) - 1
+    length = span_length(n_blocks)
+    if not (reach := matrix.reach(axis)):
+        return length
+    for rows in (4 * reach, reach):
+        beyond = np.searchsorted(edges, edges[:-1] + rows, side="right")
+        needed = int((beyond - np.arange(n_blocks)).max(initial=1, where=beyond <= n_blocks))
+        if edges[0] + rows < edges[-1] and needed <= n_blocks // 2:
+            return max(length, needed)
+    return n_blocks
+
+
 def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
                 rows: tuple[int, int] | None = None,
                 stored: bool = False,
@@ -194,13 +212,13 @@ def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
     if edges is None:
         return start + regular_edges(stop - start, wanted)
     edges = np.asarray(edges, dtype=np.int64)
-    edges = edges[(edges >= start) & (edges <= stop)]
-    known = np.unique(np.concatenate([[start], edges, [stop]])).tolist()
+    inside = edges[np.searchsorted(edges, start, "right") : np.searchsorted(edges, stop, "left")]
+    known = np.concatenate([[start], inside, [stop]])
     grouped = [start]
     while grouped[-1] < stop:
         nearest = bisect_right(known, grouped[-1] + wanted) - 1
         after = bisect_right(known, grouped[-1])
-        grouped.append(known[max(nearest, after)])
+        grouped.append(int(known[max(nearest, after)]))
     return np.array(grouped, dtype=np.int64)
 
 
@@ -225,7 +243,7 @@ def pass_spec(name: str, matrix: ChunkedMatrix, axis: int, accumulators: Sequenc
     total = sum(a.projected_nbytes(shape, itemsize) for a in accumulators)
     edges = block_edges(matrix, axis, rows=more.get("rows"), stored=more.get("stored", False),
                         most=more.get("longest"))  # fmt: skip
-    longest = span_length(len(edges) - 1) * int(np.diff(edges).max(initial=0))
+    longest = blocks_per_span(matrix, axis, edges) * int(np.diff(edges).max(initial=0))
     seen = min(longest, shape[axis])  # of the streamed axis, in one span
     span = (shape[0], seen) if axis else (seen, shape[1])
     partial = sum(a.partial_nbytes(span, itemsize) for a in accumulators)

@@ -6,11 +6,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any, Protocol
 
 from streampca.errors import NoAnswerError
 from streampca.kernels import pages
-from streampca.matrix import Block
+from streampca.matrix import Block, SpanCache, reading_with
 from streampca.passes.readers import Readers
 from streampca.passes.work import Work
 
@@ -25,15 +26,21 @@ class Order(Protocol):
     def next(self, wait: bool) -> int | None:
         """The next block; None when there is none, or none yet and ``wait`` is False."""
 
+    def begins_span(self, block: int) -> bool:
+        """Whether this block, the last that ``next`` gave, is the first of a span."""
+
 
 class InOrder:
     """Consecutive blocks."""
 
     def __init__(self, blocks: range) -> None:
-        self._blocks = iter(blocks)
+        self._blocks, self._first = iter(blocks), blocks[:1]
 
     def next(self, wait: bool) -> int | None:
         return next(self._blocks, None)
+
+    def begins_span(self, block: int) -> bool:
+        return block in self._first
 
 
 class ReadAhead:
@@ -52,14 +59,20 @@ class ReadAhead:
         self._live = self.most_live = 0
         self._free: list[Any] = []  # block buffers that no block uses at present
         self._scratch: dict[Any, Any] = {}  # tile buffers of this lane
+        self._cache = SpanCache()  # of the span whose blocks were asked for last
 
     def __iter__(self) -> Iterator[Block]:
         if not self._ahead:
-            while (i := self._order.next(wait=True)) is not None:
-                block = self._read(i) if self._patience is None else self._read_apart(i)
-                yield block
-                self._release(block)
-                del block
+            try:
+                while (i := self._order.next(wait=True)) is not None:
+                    cache = self._cache_for(i)
+                    apart = self._patience is not None
+                    block = self._read_apart(cache, i) if apart else self._read(cache, i)
+                    yield block
+                    self._release(block)
+                    del block
+            finally:
+                self._cache.clear()
             return
         readers = Readers(self._ahead)
         waiting: list[tuple[int, Future[Block]]] = []
@@ -77,19 +90,26 @@ class ReadAhead:
             for _, future in waiting:
                 future.cancel()
             readers.close()
+            self._cache.clear()
 
-    def _read_apart(self, i: int) -> Block:
+    def _cache_for(self, i: int) -> SpanCache:
+        """What sources keep for the next blocks of the span that block i is of."""
+        if self._order.begins_span(i):
+            self._cache = SpanCache()
+        return self._cache
+
+    def _read_apart(self, cache: SpanCache, i: int) -> Block:
         """Read in another thread, which may be left to itself."""
         readers = Readers(1)
         try:
-            return self._result(i, readers.submit(self._read, i))
+            return self._result(i, readers.submit(partial(self._read, cache), i))
         finally:
             readers.close()
 
     def _fill(self, readers: Readers, waiting: list[tuple[int, Future[Block]]],
               wait: bool) -> None:  # fmt: skip
         while len(waiting) < self._ahead and (i := self._order.next(wait)) is not None:
-            waiting.append((i, readers.submit(self._read, i)))
+            waiting.append((i, readers.submit(partial(self._read, self._cache_for(i)), i)))
             wait = False
 
     def _result(self, i: int, future: Future[Block]) -> Block:
@@ -110,7 +130,7 @@ class ReadAhead:
         kind = ("samples", "features")[matrix.streamed_axis]
         return f"block {i} ({kind} {matrix.edges[i]} to {matrix.edges[i + 1] - 1})"
 
-    def _read(self, i: int) -> Block:
+    def _read(self, cache: SpanCache, i: int) -> Block:
         if self._stop.is_set():
             raise Stopped
         buffer = None
@@ -122,7 +142,8 @@ class ReadAhead:
         if buffer is None and self._work.matrix.into_buffer:
             buffer = pages(self._work.matrix.block_nbytes)
         try:
-            block = self._work.read(i, buffer)
+            with reading_with(cache):
+                block = self._work.read(i, buffer)
         except Exception as error:
             error.add_note(f"while reading {self._which(i)}")
             raise

@@ -32,9 +32,13 @@ class Spot:
     length: int
 
 
-def covering(sizes: Sequence[int], start: int, stop: int) -> tuple[int, int]:
+def ends_of(sizes: Sequence[int]) -> np.ndarray[Any, Any]:
+    """(chunks + 1,) where chunks of these sizes begin and end."""
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+
+def covering(ends: np.ndarray[Any, Any], start: int, stop: int) -> tuple[int, int]:
     """Numbers (first, after the last) of the chunks that hold [start, stop)."""
-    ends = np.cumsum((0, *sizes))
     return int(np.searchsorted(ends, start, "right")) - 1, int(np.searchsorted(ends, stop, "left"))
 
 

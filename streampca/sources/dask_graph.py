@@ -42,13 +42,20 @@ class Graph:
         constants = {k: (Constant(v),) for k, v in values.items()}
         return Graph({**self.nodes, **constants}, {**self.links, **dict.fromkeys(values, ())})
 
-    def cull(self, keys: Iterable[Key]) -> dict[Key, Any]:
-        """The nodes that these keys need."""
+    def part(self, keys: Iterable[Key]) -> Graph:
+        """A graph that has what these keys need."""
+        return self
+
+    def cull(self, keys: Iterable[Key], known: Mapping[Key, Any] | None = None) -> dict[Key, Any]:
+        """The nodes that these keys need; with ``known`` results in place of what makes them."""
+        known = known or {}
         found: dict[Key, Any] = {}
         todo = list(keys)
         while todo:
             key = todo.pop()
-            if key not in found:
+            if key in known:
+                found[key] = (Constant(known[key]),)
+            elif key not in found:
                 found[key] = self.nodes[key]
                 todo.extend(self.links[key])
         return found
@@ -111,7 +118,7 @@ def low_level(array: Any) -> Graph:
     keys = set(flatten(array.__dask_keys__()))
     nodes = dict(graph.cull(keys) if hasattr(graph, "cull") else graph)
     for key, node in nodes.items():
-        if str(layer_of(key)).startswith(("rechunk-p2p-", "rechunk-transfer-", "shuffle-p2p-")):
+        if str(layer_of(key)).startswith(("rechunk-transfer-", "shuffle-p2p-")):
             raise InvalidInputError(
                 "this Dask array was rechunked between workers (p2p), which cannot be read in "
                 "strips. Build it inside: with dask.config.set({'array.rechunk.method': 'tasks'})"

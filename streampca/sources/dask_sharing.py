@@ -1,23 +1,25 @@
 """What the strips of a Dask graph share, found in the graph without computing anything.
 
 An operand of all strips (``x.mean(0)`` in ``x - x.mean(0)``) is computed once before the first.
-Chunks that do not line up (``x.rechunk``) make one strip of several.
+What neighbours share (``map_overlap``, ``rechunk``) is kept while they are read, in a window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from dask.core import toposort
 
 from streampca.sources.dask_graph import Graph, Key, layer_of
+from streampca.sources.dask_window import Window, find_window
 
 MiB = 1024 * 1024
 PREPARED_NBYTES = 64 * MiB  # of all results that are computed before the first strip
-MERGED_NBYTES = 1024 * MiB  # of one strip that is merged from several
+WINDOW_NBYTES = 1024 * MiB  # of what is kept for later strips
 ROUNDS = 8  # of looking for shared operands inside shared operands
 
 MANY = object()  # more than one read
@@ -27,39 +29,40 @@ MANY = object()  # more than one read
 class Sharing:
     """What strips of one dimension share, and what follows from it.
 
-    edges : where slices may begin and end.  merged, longest : length of the longest slice that
-    is made of several strips, and of any.  cuts : operands to compute before the first strip.
-    stages : the same with what they need themselves, in order of computation.
-    firsts, lasts : sorted numbers of the first (last) strip that uses each read.
+    cuts : operands to compute before the first strip.  stages : the same with what they need
+    themselves, in order of computation.  firsts, lasts : sorted numbers of the first (last) strip
+    that uses each read.  window : what is kept from one strip to the next.
     """
 
-    edges: np.ndarray[Any, Any]
-    merged: int
-    longest: int
     cuts: frozenset[Key]
     stages: tuple[tuple[Key, ...], ...]
     prepared_chunks: int
     leaf_nbytes: float
     firsts: np.ndarray[Any, Any]
     lasts: np.ndarray[Any, Any]
+    window: Window = field(default_factory=Window)
 
     def count(self, first: int, last: int) -> int:
         """Reads of the strips [first, last)."""
         begun = int(np.searchsorted(self.firsts, last, "left"))
         return max(0, begun - int(np.searchsorted(self.lasts, first, "left")))
 
-    def bare(self) -> Sharing:
-        """Without what only planning needs."""
-        none = np.empty(0, np.int64)
-        return replace(self, cuts=frozenset(), stages=(), firsts=none, lasts=none)
+    def bare(self, keys: Collection[Key]) -> Sharing:
+        """What reading these tasks needs, without what only planning needs."""
+        none, window = np.empty(0, np.int64), self.window.only(keys)
+        return replace(self, cuts=frozenset(), stages=(), firsts=none, lasts=none, window=window)
 
 
 @dataclass(frozen=True)
 class Users:
-    """Which strips use a task: from ``first`` to ``last``. ``inner``: used by a shared task."""
+    """Which strips use a task: from ``first`` to ``last``. ``inner``: used by a shared task.
+
+    until : the last strip that computes something from it, where strips are read in order.
+    """
 
     first: dict[Key, int]
     last: dict[Key, int]
+    until: dict[Key, int]
     inner: set[Key]
 
     def groups(self, n_strips: int) -> np.ndarray[Any, Any]:
@@ -72,19 +75,31 @@ class Users:
 
 
 def find_sharing(
-    graph: Graph, strips: Sequence[Sequence[Key]], lengths: Sequence[int], nbytes: int
+    graph: Graph,
+    strips: Sequence[Sequence[Key]],
+    lengths: Sequence[int],
+    nbytes: int,
+    size: Callable[[Key], int],
 ) -> Sharing:
-    """Operands to compute first, and edges across which nothing is shared.
+    """Operands to compute first, and what strips then still share.
 
     strips : the output keys of each strip.  lengths : rows of each.  nbytes : of the array.
+    size : estimated bytes of a task's result.
     """
     order = [k for k in toposort(graph.needs, dependencies=graph.needs) if k in graph.needs]
     weights = np.asarray(lengths, dtype=np.int64)
     step = nbytes / max(1, int(weights.sum()))
     cuts: set[Key] = set()
+
+    def held(key: Key) -> int:
+        """Of a slice, with the chunk that it is a view of."""
+        views = graph.needs[key] if _is_slice(graph.nodes[key]) else ()
+        return max(map(size, (key, *views)))
+
     given, users = graph, _users(graph, order, strips)
-    whole = groups = users.groups(len(strips))
-    for _ in range(ROUNDS):
+    whole, window = users, find_window(users.first, users.until, len(strips), held)
+    for _ in range(ROUNDS if window.until else 0):
+        groups = users.groups(len(strips))
         counts, sizes = np.bincount(groups), np.bincount(groups, weights) * step
         # a small group is cheaper to hold than to read twice
         split = (counts > 1) & ((sizes > PREPARED_NBYTES) | (len(counts) == 1))
@@ -94,35 +109,51 @@ def find_sharing(
         cuts |= found
         given = graph.fixed(dict.fromkeys(cuts))
         users = _users(given, order, strips)
-        groups = users.groups(len(strips))
-    if groups[-1] == whole[-1]:  # nothing came apart
-        cuts, given, groups = set(), graph, whole
-        users = _users(graph, order, strips)
-    rows, counts = np.bincount(groups, weights), np.bincount(groups)
+    if cuts:
+        less = find_window(users.first, users.until, len(strips), held)
+        if 2 * less.nbytes > window.nbytes:  # nothing came apart
+            cuts, given, users = set(), graph, whole
+        else:
+            window = less
     leaves = [k for k in users.first if given.is_read(k)]
+    firsts, lasts = (
+        np.fromiter((of[k] for k in leaves), np.int64, len(leaves))
+        for of in (users.first, users.last)
+    )
     leaf_nbytes = nbytes / max(1, len(leaves))
-    stages = _stages(graph, order, cuts, leaf_nbytes)
+    stages = find_stages(graph, order, cuts, leaf_nbytes)
     return Sharing(
-        np.unique(np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)),
-        int(rows[counts > 1].max(initial=0)),
-        int(rows.max(initial=0)),
         frozenset(cuts),
         stages,
-        _prepared_chunks(graph, stages),
+        prepared_chunks(graph, stages),
         leaf_nbytes,
-        np.sort(np.array([users.first[k] for k in leaves], np.int64)),
-        np.sort(np.array([users.last[k] for k in leaves], np.int64)),
+        np.sort(firsts),
+        np.sort(lasts),
+        replace(window, reach=_reach(firsts, lasts, weights)),
     )
+
+
+def _is_slice(node: Any) -> bool:
+    function = node[0] if isinstance(node, tuple) and node else getattr(node, "func", None)
+    return function is operator.getitem
+
+
+def _reach(
+    firsts: np.ndarray[Any, Any], lasts: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]
+) -> int:
+    """Rows between the first and the last strip that use one read, at most."""
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    return int((ends[lasts] - ends[np.minimum(firsts + 1, len(lengths))]).max(initial=0))
 
 
 def _users(graph: Graph, order: Sequence[Key], strips: Sequence[Sequence[Key]]) -> Users:
     """For each task that strips compute, which strips use it."""
-    users = Users({}, {}, set())
+    users = Users({}, {}, {}, set())
     for number, keys in enumerate(strips):
         for key in keys:
             if key in graph.needs:
                 users.first.setdefault(key, number)
-                users.last[key] = number
+                users.last[key] = users.until[key] = number
     for key in reversed(order):
         if key not in users.first:
             continue
@@ -130,6 +161,7 @@ def _users(graph: Graph, order: Sequence[Key], strips: Sequence[Sequence[Key]]) 
         for need in graph.needs[key]:
             users.first[need] = min(users.first.get(need, first), first)
             users.last[need] = max(users.last.get(need, last), last)
+            users.until[need] = max(users.until.get(need, first), first)
             if first < last:
                 users.inner.add(need)
     return users
@@ -178,7 +210,7 @@ def _operands(
     return {k for k in found if group[k] in fed or isinstance(k, str)}
 
 
-def _stages(
+def find_stages(
     graph: Graph, order: Sequence[Key], cuts: Collection[Key], leaf_nbytes: float
 ) -> tuple[tuple[Key, ...], ...]:
     """Operands in an order that keeps memory small.
@@ -232,7 +264,7 @@ def _ancestors(needs: Mapping[Key, Sequence[Key]], keys: Iterable[Key]) -> set[K
     return found
 
 
-def _prepared_chunks(graph: Graph, stages: Iterable[Sequence[Key]]) -> int:
+def prepared_chunks(graph: Graph, stages: Iterable[Sequence[Key]]) -> int:
     """Reads that the stages execute."""
     total, known = 0, graph
     for stage in stages:

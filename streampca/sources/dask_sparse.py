@@ -17,7 +17,7 @@ from streampca.matrix import ReadCount
 from streampca.matrix.entries import sparse_nbytes
 from streampca.matrix.kinds import CHUNKS, as_scipy, is_sparse, refuse_gpu
 from streampca.sources.dask_chunks import Spot, check_numbers
-from streampca.sources.dask_strips import DaskMatrix, DaskReader, compute
+from streampca.sources.dask_strips import DaskMatrix, DaskReader
 from streampca.sources.stacked import Index
 
 
@@ -31,7 +31,6 @@ class SparseDaskReader(DaskReader):
 
     def read(self, index: Index, buffer: Any = None) -> Any:
         dim = self._dim(index)
-        graph = self._prepare(dim)
         rows, columns = (self._spots(d, s) for d, s in enumerate(index))
         shape = tuple(s.stop - s.start for s in index)
         if not rows or not columns:
@@ -43,7 +42,7 @@ class SparseDaskReader(DaskReader):
             ("streampca-place", n): (Piece(kept, n, spots[n], self.dtype), key)
             for n, key in enumerate(keys)
         }
-        leaves = compute(graph, keys, places)
+        leaves = self._compute(dim, index[dim], keys, places)
         pieces = [kept.pieces[n] for n in range(len(keys))]
         grid = [pieces[i : i + len(columns)] for i in range(0, len(pieces), len(columns))]
         values = scipy.sparse.block_array(grid, format="csc" if dim else "csr", dtype=self.dtype)

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import math
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import dask.local
@@ -15,11 +16,15 @@ import numpy as np
 import zarr
 
 from streampca.errors import InvalidInputError
-from streampca.matrix import ReadCount
+from streampca.matrix import ReadCount, SpanCache, current_cache
 from streampca.sources import dask_sharing
-from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering
+from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering, ends_of
 from streampca.sources.dask_graph import Graph, Key, low_level
+from streampca.sources.dask_layers import Layers, find_aligned
+from streampca.sources.dask_rechunk import looked_through
 from streampca.sources.dask_sharing import MiB, Sharing, find_sharing
+from streampca.sources.dask_sizes import Sizes
+from streampca.sources.dask_window import Keep, Results, Window
 from streampca.sources.stacked import Index, Reader, StackedMatrix, check_dtype, room_for
 from streampca.sources.tally import Tally
 from streampca.sources.zarr_stamp import stamp
@@ -43,9 +48,8 @@ class DaskMatrix(StackedMatrix):
 
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
         """As the contract says. Refuses where strips of neither axis can be separated."""
-        here, there = (self.reader.sharing(self._dim(a)) for a in (axis, 1 - axis))
-        held, other = here.merged * self._step(axis), there.longest * self._step(1 - axis)
-        if min(held, other) > dask_sharing.MERGED_NBYTES:
+        held, limit = self._window(axis).nbytes, dask_sharing.WINDOW_NBYTES
+        if held > limit and self._held(1 - axis) > limit:
             raise InvalidInputError(
                 f"chunks of this Dask graph do not line up: {held // MiB} MiB would have to be "
                 "held at once so that none is computed twice. Write the array down first, "
@@ -54,9 +58,23 @@ class DaskMatrix(StackedMatrix):
             )
         return super().chunk_edges(axis)
 
-    def _step(self, axis: int) -> int:
-        """Bytes of one step along the streamed dimension."""
-        return self.nbytes // max(1, self.reader.shape[self._dim(axis)])
+    def _held(self, axis: int) -> int:
+        """Bytes of the longest strip, and of what is kept for those that follow."""
+        dim = self._dim(axis)
+        step = self.nbytes // max(1, self.reader.shape[dim])
+        return self._window(axis).nbytes + step * max(self.reader.chunks[dim], default=0)
+
+    def read_scratch_nbytes(self, axis: int, length: int) -> int:
+        return super().read_scratch_nbytes(axis, length) + self._window(axis).nbytes
+
+    def _window(self, axis: int) -> Window:
+        return self.reader.window(self._dim(axis))
+
+    def reach(self, axis: int) -> int:
+        return self._window(axis).reach * max(1, self._inner(axis))
+
+    def count_span(self, axis: int, edges: np.ndarray[Any, Any]) -> int:
+        return self.count_chunks(axis, int(edges[0]), int(edges[-1])) if len(edges) > 1 else 0
 
     def count_chunks(self, axis: int, start: int, stop: int) -> int:
         index, _ = self._index(axis, start, stop)
@@ -64,6 +82,8 @@ class DaskMatrix(StackedMatrix):
         return self.reader.count(dim, index[dim].start, index[dim].stop)
 
     def prepare_reads(self, axis: int) -> ReadCount:
+        if len(self.reader.chunks[self._dim(axis)]) == 1:
+            return ReadCount()
         sharing = self.reader.sharing(self._dim(axis))
         chunks = sharing.prepared_chunks
         return ReadCount(chunks, int(chunks * sharing.leaf_nbytes))
@@ -91,16 +111,25 @@ class DaskReader(Reader):
             )
         check_dtype(np.dtype(array.dtype))
         self._check_meta(array._meta)
+        array = looked_through(array)
         self.shape = tuple(int(n) for n in array.shape)
         self.dtype = np.dtype(array.dtype).newbyteorder("=")
         self.name = array.name
         self.chunks = tuple(tuple(int(n) for n in sizes) for sizes in array.chunks)
-        self.graph = low_level(array)
+        self.ends = tuple(ends_of(sizes) for sizes in self.chunks)
+        self.offsets = (0,) * len(self.chunks)  # number of the first chunk: a part knows its own
+        self._digest = ""
+        self.sizes: Sizes | None = Sizes.of(array)
+        self.layers = Layers.of(array)
+        self._array: Any = array  # until it is materialised
+        self._graph: Graph | None = None
         self.dim: int | None = None  # streamed; told by the matrix
         self._sharing: dict[int, Sharing] = {}
-        self._ready: dict[int, Graph] = {}
+        self._sources: dict[int, Graph | Layers] = {}  # of strips along a dimension
+        self._ready: dict[int, Graph | Layers] = {}
         self._kept: dict[Key, Any] = {}
         self.tally, self.preparing = Tally(), Tally()
+        self._cache = SpanCache()  # of reads outside of a pass
         self._lock = threading.RLock()
 
     def _check_meta(self, meta: Any) -> None:
@@ -115,6 +144,14 @@ class DaskReader(Reader):
         self.__dict__.update(state)
         self._lock = threading.RLock()
 
+    @property
+    def graph(self) -> Graph:
+        """All tasks; materialised when the layers of the graph do not say enough."""
+        with self._lock:
+            if self._graph is None:
+                self._graph, self._array = low_level(self._array), None
+            return self._graph
+
     def along(self, dim: int) -> DaskReader:
         """The same reader, sharing everything, told which dimension is streamed."""
         view = object.__new__(type(self))
@@ -126,7 +163,7 @@ class DaskReader(Reader):
         out = room_for(shape, self.dtype, buffer)
         if not out.size:
             return out
-        graph = self._prepare(self._dim(index))
+        dim = self._dim(index)
         spots = [self._spots(d, s) for d, s in enumerate(index)]
         places: dict[Any, Any] = {}
         keys: list[Key] = []
@@ -140,8 +177,30 @@ class DaskReader(Reader):
             )
             places["streampca-place", len(keys)] = (place, key)
             keys.append(key)
-        self.tally.add(ReadCount(compute(graph, keys, places), out.nbytes))
+        self.tally.add(ReadCount(self._compute(dim, index[dim], keys, places), out.nbytes))
         return out
+
+    def _compute(self, dim: int, part: slice, keys: list[Key], places: dict[Any, Any]) -> int:
+        """Execute here what these keys need, and the tasks that place them. Returns the reads.
+
+        What later strips need as well is kept, and what earlier ones left is used.
+        """
+        graph, window = self._prepare(dim).part(keys), self.sharing(dim).window
+        if not window.until:
+            return compute(graph, keys, places)
+        cache = current_cache() or self._cache
+        limit = 2 * window.nbytes + MiB  # it was estimated
+        results = cache.of((self._cache, dim), lambda: Results(limit))
+        _, last = self._strips(dim, part.start, part.stop)
+        known = results.values()
+        later = {
+            ("streampca-keep", i): (Keep(results, key), key)
+            for i, key in enumerate(graph.cull(keys, known))
+            if window.until.get(key, -1) >= last and key not in known
+        }
+        leaves = compute(graph, keys, {**places, **later}, known)
+        results.forget(window, last)
+        return leaves
 
     def _dim(self, index: Index) -> int:
         """The streamed dimension: the one that was told, or the first that is cut."""
@@ -149,37 +208,58 @@ class DaskReader(Reader):
         return self.dim if self.dim is not None else next(partial, 0)
 
     def edges(self, dim: int) -> np.ndarray[Any, Any]:
-        return self.sharing(dim).edges
+        ends = self.ends[dim]
+        return ends[np.concatenate([[True], np.diff(ends) > 0])]  # without empty chunks
 
     def count(self, dim: int, start: int, stop: int) -> int:
         """How many reads the strips that hold [start, stop) execute."""
-        sharing, ends = self.sharing(dim), np.cumsum((0, *self.chunks[dim]))
-        first = int(np.searchsorted(ends, start, "right")) - 1
-        last = int(np.searchsorted(ends, stop, "left"))
-        return sharing.count(first, last)
+        first, last = self._strips(dim, start, stop)
+        return self.sharing(dim).count(first, last)
+
+    def _strips(self, dim: int, start: int, stop: int) -> tuple[int, int]:
+        """Numbers (first, after the last) of the strips that hold [start, stop)."""
+        first, last = covering(self.ends[dim], start, stop)
+        return first + self.offsets[dim], last + self.offsets[dim]
 
     def part(self, dim: int, start: int, stop: int) -> Reader:
         """Only the graph of these strips, with shared operands already computed."""
-        graph = self._prepare(dim)
-        rest = [range(len(sizes)) for sizes in self.chunks]
-        rest[dim] = range(*covering(self.chunks[dim], start, stop))
+        rest = [
+            range(o, o + len(sizes)) for o, sizes in zip(self.offsets, self.chunks, strict=True)
+        ]
+        rest[dim] = range(*self._strips(dim, start, stop))
         keys = [(self.name, *block) for block in itertools.product(*rest)]
+        graph = self._prepare(dim).part(keys)
+        nodes = graph.cull(keys)
         smaller = copy.copy(self)
         smaller.tally, smaller.preparing = Tally(), Tally()
-        smaller.graph = Graph(graph.cull(keys))
-        smaller._ready, smaller._kept = {dim: smaller.graph}, {}
-        smaller._sharing = {dim: self.sharing(dim).bare()}
+        smaller._graph = Graph(nodes)
+        smaller._array = smaller.layers = smaller.sizes = None
+        smaller._sources, smaller._ready, smaller._kept = {}, {dim: smaller._graph}, {}
+        smaller._digest, smaller._cache = self.fingerprint(), SpanCache()
+        smaller._keep_chunks(dim, *covering(self.ends[dim], start, stop))
+        smaller._sharing = {dim: self.sharing(dim).bare(nodes)}
         return smaller
+
+    def _keep_chunks(self, dim: int, first: int, last: int) -> None:
+        """Forget where other chunks along dim than these lie: there may be very many."""
+        change = {"chunks": self.chunks[dim][first:last], "ends": self.ends[dim][first : last + 1]}
+        for name, part in change.items():
+            every = getattr(self, name)
+            setattr(self, name, (*every[:dim], part, *every[dim + 1 :]))
+        self.offsets = (*self.offsets[:dim], self.offsets[dim] + first, *self.offsets[dim + 1 :])
 
     def fingerprint(self) -> str:
         """Of the name that Dask gives the graph: the same array opened again may differ."""
-        text = repr((self.name, self.shape, str(self.dtype), self.chunks))
-        return hashlib.sha256(text.encode()).hexdigest()
+        with self._lock:
+            if not self._digest:
+                text = repr((self.name, self.shape, str(self.dtype), self.chunks))
+                self._digest = hashlib.sha256(text.encode()).hexdigest()
+            return self._digest
 
     def content_stamp(self) -> str:
         """Also of the files of every Zarr array that the graph reads."""
         digest = hashlib.sha256(self.fingerprint().encode())
-        for node in self.graph.nodes.values():
+        for node in self.graph.nodes.values() if self.layers is None else self.layers.data():
             if (stored := _zarr_array(node)) is not None:
                 digest.update(stamp(stored.store, stored.path).encode())
         return digest.hexdigest()
@@ -200,27 +280,42 @@ class DaskReader(Reader):
         """What strips along dim share; found once."""
         with self._lock:
             if dim not in self._sharing:
-                counts = [range(len(sizes)) for sizes in self.chunks]
-                strips = []
-                for i in counts[dim]:
-                    blocks = itertools.product(*counts[:dim], (i,), *counts[dim + 1 :])
-                    strips.append([(self.name, *block) for block in blocks])
-                nbytes = math.prod(self.shape) * self.dtype.itemsize
-                self._sharing[dim] = find_sharing(self.graph, strips, self.chunks[dim], nbytes)
+                self._sharing[dim] = self._find_sharing(dim)
             return self._sharing[dim]
 
-    def _prepare(self, dim: int) -> Graph:
+    def window(self, dim: int) -> Window:
+        """What is kept while strips along dim are read in order."""
+        return self.sharing(dim).window if len(self.chunks[dim]) > 1 else Window()
+
+    def _find_sharing(self, dim: int) -> Sharing:
+        nbytes = math.prod(self.shape) * self.dtype.itemsize
+        counts = [len(sizes) for sizes in self.chunks]
+        if self.layers is not None:
+            aligned = find_aligned(self.layers, self.name, counts, dim, nbytes)
+            if aligned is not None:
+                self._sources[dim] = self.layers
+                return aligned
+        self._sources[dim] = self.graph
+        strips = []
+        for i in range(counts[dim]):
+            ranges = (range(n) if d != dim else (i,) for d, n in enumerate(counts))
+            strips.append([(self.name, *block) for block in itertools.product(*ranges)])
+        sizes = self.sizes or Sizes({}, nbytes)
+        return find_sharing(self.graph, strips, self.chunks[dim], nbytes, sizes)
+
+    def _prepare(self, dim: int) -> Graph | Layers:
         """The graph with the operands that strips along dim share replaced by their values."""
         with self._lock:
             if dim in self._ready:
                 return self._ready[dim]
             sharing = self.sharing(dim)
+            source = self._sources[dim]
             values = {k: v for k, v in self._kept.items() if k in sharing.cuts}
             room = Room(dask_sharing.PREPARED_NBYTES)
             for stage in sharing.stages:
                 if not (todo := [k for k in stage if k not in values]):
                     continue
-                graph = self.graph.fixed(values)
+                graph = source.fixed(values).part(todo)
                 nodes = graph.cull(todo)
                 wanted: dict[Any, Any] = {}
                 wanted |= {("streampca-keep", i): (room, k) for i, k in enumerate(todo)}
@@ -231,29 +326,33 @@ class DaskReader(Reader):
                 leaves = graph.count_reads(nodes)
                 self.preparing.add(ReadCount(leaves, int(leaves * sharing.leaf_nbytes)))
             self._kept.update({k: values[k] for k in sharing.cuts})
-            self._ready[dim] = self.graph.fixed({k: values[k] for k in sharing.cuts})
+            self._ready[dim] = source.fixed({k: values[k] for k in sharing.cuts})
             return self._ready[dim]
 
     def _spots(self, dim: int, wanted: slice) -> list[Spot]:
         """The chunks along one dimension that hold ``wanted``."""
-        ends = np.cumsum((0, *self.chunks[dim]))
+        ends = self.ends[dim]
         spots = []
-        for block in range(*covering(self.chunks[dim], wanted.start, wanted.stop)):
+        for block in range(*covering(ends, wanted.start, wanted.stop)):
             first, last = int(ends[block]), int(ends[block + 1])
             low, high = max(first, wanted.start), min(last, wanted.stop)
             if low < high:
                 into = slice(low - wanted.start, high - wanted.start)
-                spots.append(Spot(block, into, slice(low - first, high - first), last - first))
+                number = block + self.offsets[dim]
+                spots.append(Spot(number, into, slice(low - first, high - first), last - first))
         return spots
 
 
-def compute(graph: Graph, keys: list[Key], places: dict[Any, Any]) -> int:
+def compute(
+    graph: Graph, keys: list[Key], places: dict[Any, Any], known: Mapping[Key, Any] | None = None
+) -> int:
     """Execute here the part of a graph that ``keys`` need, and the tasks that place them.
 
-    Returns how many tasks without dependencies there were.
+    known : results that are at hand. Returns how many tasks without dependencies there were.
     """
-    nodes = graph.cull(keys)
-    leaves = graph.count_reads(nodes)
+    known = known or {}
+    nodes = graph.cull(keys, known)
+    leaves = graph.count_reads(nodes.keys() - known.keys())
     dask.local.get_sync({**nodes, **places}, list(places))
     return leaves
 

@@ -1,0 +1,134 @@
+"""Layers that only change chunks: the array below is read by its own chunks."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+import streampca
+from streampca.sources.dask_array import from_dask
+from streampca.sources.dask_rechunk import looked_through
+from tests.sources.dask_reads import Source, planned, values_of
+
+
+def standardised(y):
+    return (y - y.mean(0)) / y.std(0)
+
+
+# name: what is done to the array in other chunks
+ABOVE = {
+    "nothing": lambda y: y,
+    "standardised": standardised,
+    "kept dimensions": lambda y: y - y.mean(0, keepdims=True),
+    "row centred": lambda y: y - y.mean(1)[:, None],
+    "functions": lambda y: np.log1p(abs(y)).clip(0, 0.5).round(3),
+    "dtype": lambda y: y.astype("f4") * np.float32(2),
+    "where": lambda y: da.where(y > 0, y, 0),
+    "log in a dtype": lambda y: da.log(abs(y), dtype="f8"),
+    "transposed": lambda y: (y + 1).T,
+    "again": lambda y: (y.rechunk((7, 7)) + 1).rechunk((-1, 2)),
+    "with another": lambda y: y * y.rechunk((30, -1)) + y,
+    "by columns": lambda y: y * da.arange(12, chunks=y.chunks[1]),
+}
+CHUNKS = {"rows": (20, -1), "columns": (-1, 3), "both": (20, 7), "automatic": "auto"}
+
+
+@pytest.mark.parametrize("chunks", CHUNKS)
+@pytest.mark.parametrize("name", ABOVE)
+def test_a_rechunk_is_looked_through(name, chunks):
+    source = Source()
+    x = ABOVE[name](source.array((12, 5)).rechunk(CHUNKS[chunks]))
+    expected = x.compute(scheduler="sync")
+    source.reads.clear()
+    matrix = from_dask(x)
+    axis = int(name == "transposed")
+    stored = ((12,) * 10, (5, 5, 2))
+    assert matrix.reader.chunks == (stored[::-1] if axis else stored)
+    announced = planned(matrix, axis)
+    np.testing.assert_allclose(values_of(matrix, axis), expected, rtol=1e-12, atol=1e-12)
+    assert matrix.reads().chunks == announced
+    np.testing.assert_allclose(values_of(matrix, 1 - axis), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("chunks", ["rows", "columns", "both"])
+def test_a_rechunk_between_workers_is_never_run(chunks):
+    source = Source()
+    y = source.array((12, 5)).rechunk(CHUNKS[chunks], method="p2p")
+    for x, expected in (
+        (y, source.values),
+        (y * 2 - 1, source.values * 2 - 1),
+        (y.T, source.values.T),
+    ):
+        matrix = from_dask(x)
+        assert sorted(map(len, matrix.reader.chunks)) == [3, 10]
+        np.testing.assert_array_equal(values_of(matrix, 0), expected)
+
+
+def test_a_rechunk_between_workers_in_the_middle_is_one_by_tasks():
+    def built(method):
+        with dask.config.set({"array.rechunk.method": method}):
+            y = Source().array((12, 5)).rechunk((20, 7))
+            return y.map_blocks(np.cumsum, axis=0) + y.map_blocks(np.sort, axis=1).rechunk((20, 7))
+
+    expected = built("tasks").compute(scheduler="sync")
+    matrix = from_dask(built("p2p"))
+    assert matrix.reader.chunks[0] == (20,) * 6
+    np.testing.assert_array_equal(values_of(matrix, 0), expected)
+
+
+def demeaned(block):
+    return block - block.mean()
+
+
+def twice(square):
+    return da.blockwise(np.add, "ij", square, "ij", square, "ji", dtype=float, align_arrays=False)
+
+
+UNSEEN = {
+    "a function of chunks": lambda y: y.map_blocks(demeaned),
+    "told where it is": lambda y: y.map_blocks(lambda b, block_info=None: b, dtype=float),
+    "an operand in those chunks": lambda y: y + da.ones((120, 12), chunks=(20, 7)),
+    "and its transpose": lambda y: twice(y[:12].rechunk((4, 4))),
+    "a sum of chunks": lambda y: y.cumsum(1),
+}
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_what_sees_the_chunks_keeps_them(name):
+    x = UNSEEN[name](Source().array((12, 5)).rechunk((20, 7)))
+    expected = x.compute(scheduler="sync")
+    matrix = from_dask(x)
+    assert matrix.reader.chunks == x.chunks
+    np.testing.assert_allclose(values_of(matrix, 0), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_unknown_chunks_below_are_left_alone():
+    x = Source().array((12, 12)).rechunk((20, 12))
+    for layer in x.dask.layers.values():
+        layer.collection_annotations = None
+    assert looked_through(x) is x
+    np.testing.assert_array_equal(values_of(from_dask(x), 0), Source().values)
+
+
+def test_the_same_array_keeps_its_fingerprint():
+    first, again = (Source().array().rechunk((20, 7)) + 1 for _ in range(2))
+    first, again = from_dask(first), from_dask(again)
+    assert first.reader.name.startswith("through-")
+    assert from_dask(Source().array()).fingerprint() != first.fingerprint()
+    x = da.ones((20, 4), chunks=3).rechunk(5) + 1
+    assert from_dask(x).fingerprint() == from_dask(x).fingerprint()
+    assert again.shape == first.shape
+
+
+def test_a_plan_is_that_of_the_array_below(tmp_path):
+    path = str(tmp_path / "x.zarr")
+    da.random.RandomState(1).normal(size=(6000, 40), chunks=(500, 40)).to_zarr(path)
+    x = da.from_zarr(path)
+    plain = streampca.PCA(2, progress=False).plan(x)
+    for chunks in ((700, -1), (-1, 7), (700, 7)):
+        plan = streampca.PCA(2, progress=False).plan(x.rechunk(chunks))
+        assert plan.peak_nbytes == plain.peak_nbytes
+        assert plan.passes[0].reads == plain.passes[0].reads == 12
+    fits = [streampca.PCA(2, progress=False).fit(y) for y in (path, x, x.rechunk((700, -1)))]
+    for fit in fits[1:]:
+        np.testing.assert_array_equal(fit.components_, fits[0].components_)
