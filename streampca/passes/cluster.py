@@ -15,6 +15,7 @@ from streampca.passes.fold import Fold
 from streampca.passes.kept_total import LostError
 from streampca.passes.merging import Merging
 from streampca.passes.parcel import Parcel, Terms, fold_on_worker, placed
+from streampca.passes.placement import Placement, packed, spans_ahead
 from streampca.passes.settings import setting
 from streampca.passes.work import Work
 from streampca.passes.workers import await_worker, our_version, running, strangers
@@ -164,16 +165,25 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
     # a matrix in memory travels in its tasks, which is meant and not worth a warning
     quiet = {"distributed.admin.large-graph-warning-threshold": "1 TB"}
 
+    futures = work.matrix.futures()
+    placement = Placement(client, futures) if futures else None
+
     def send(number: int, span: range, trial: int, workers: list[str] | None) -> Any:
+        parcel, more = Parcel(bare.cut(span)), ()  # type: Parcel, tuple[Any, ...]
+        if placement is not None:
+            data, needs = packed(parcel.content)
+            parcel, more = Parcel(data), (needs, placement.holders(needs))
+            workers = placement.choose(number, needs, workers)
         where = {"workers": workers, "allow_other_workers": False} if workers else {}
         with dask.config.set(quiet):
             return client.submit(
-                fold_on_worker, Parcel(bare.cut(span)), span, terms, common,
+                fold_on_worker, parcel, span, terms, common, *more,
                 key=f"streampca-span-{number}-{run_id}-{trial}", pure=False, retries=2,
                 priority=trial, **where,
             )  # fmt: skip
 
-    flight, todo = Flight(client, send), deque(range(fold.next, len(fold.spans)))
+    flight = Flight(client, send, placement, spans_ahead(work))
+    todo = deque(range(fold.next, len(fold.spans)))
     try:
         while todo or flight:
             while todo and flight.has_room() and not (alone and flight):

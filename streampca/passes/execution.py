@@ -14,12 +14,19 @@ from streampca.passes.settings import setting
 
 @dataclass
 class PassCost:
-    """What a pass really cost, beside what its plan promised."""
+    """What a pass really cost, beside what its plan promised.
+
+    moved : bytes of X that crossed a wire: chunks of a persisted or scattered array that were
+        brought to where they were folded, and blocks of an array in memory that went to a cluster.
+        What Dask itself moved to compute a chunk, or an operand that all blocks share, is not in
+        it. A chunk that was computed again after its worker died counts.
+    """
 
     name: str
     reads: int = 0
     nbytes: int = 0
     stored: int = 0
+    moved: int = 0
     seconds: float = 0.0
     blocks: int = 0
     most_live_blocks: int = 0  # raw blocks in one lane

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import OPEN_BLOCKS, Accumulator
+from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import ChunkedMatrix, ReadCount, regular_edges, work_dtype
 from streampca.matrix.residual import PIECE_NBYTES
@@ -23,6 +23,7 @@ from streampca.passes.nbytes import MiB, as_limit, parse_nbytes, size
 from streampca.passes.process import process_terms
 from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan, phase_nbytes
 from streampca.passes.settings import setting
+from streampca.passes.shares import blocks_per_span, chunks_per_block
 
 BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, where chunks allow it
 BLOCK_LENGTH = 512  # fewer streamed rows than this cost more in merging than they save
@@ -143,8 +144,9 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, lanes: int, ahead: int
     blocks = source.spans_nbytes(spec.axis, edges)
     block = int(blocks.max(initial=0))
     reads = sum(source.count_chunks(spec.axis, int(a), int(b)) for a, b in pairwise(edges))
-    one = PassPlan(spec.name, spec.axis, edges, span_length(len(edges) - 1), reads,
-                   int(blocks.sum()), spec.flops, spec.ordered, spec.times)  # fmt: skip
+    span = blocks_per_span(source, spec.axis, len(edges) - 1)
+    one = PassPlan(spec.name, spec.axis, edges, span, reads, int(blocks.sum()),
+                   spec.flops, spec.ordered, spec.times)  # fmt: skip
     active = min(lanes, max(1, len(one.spans)))
     tile = tile_length(longest, across, work.itemsize, spec.thin) * across * work.itemsize
     if source.sparse:  # a tile is expanded in the stored dtype first; masks of the entries
@@ -167,16 +169,11 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, lanes: int, ahead: int
     return one, memory
 
 
-def span_length(n_blocks: int) -> int:
-    """Blocks per span: long enough that merging is cheap, short enough that lanes end together."""
-    return 1 if n_blocks < 8 else min(OPEN_BLOCKS, max(2, n_blocks // 16))
-
-
 def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
                 rows: tuple[int, int] | None = None,
                 stored: bool = False,
                 most: int | None = None) -> np.ndarray[Any, Any]:  # fmt: skip
-    """Block boundaries along axis: whole chunks, about BLOCK_NBYTES each.
+    """Block boundaries along axis: whole chunks, about BLOCK_NBYTES each, or few that are computed.
 
     share : of BLOCK_NBYTES; 0 gives the smallest blocks that read each chunk once.
     stored : of a sparse matrix, by the stored entries and not by the cells.
@@ -196,11 +193,12 @@ def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
     edges = np.asarray(edges, dtype=np.int64)
     edges = edges[(edges >= start) & (edges <= stop)]
     known = np.unique(np.concatenate([[start], edges, [stop]])).tolist()
+    most_chunks = chunks_per_block(matrix, axis, len(known) - 1) or len(known)
     grouped = [start]
     while grouped[-1] < stop:
         nearest = bisect_right(known, grouped[-1] + wanted) - 1
         after = bisect_right(known, grouped[-1])
-        grouped.append(known[max(nearest, after)])
+        grouped.append(known[max(min(nearest, after + most_chunks - 1), after)])
     return np.array(grouped, dtype=np.int64)
 
 
@@ -225,7 +223,7 @@ def pass_spec(name: str, matrix: ChunkedMatrix, axis: int, accumulators: Sequenc
     total = sum(a.projected_nbytes(shape, itemsize) for a in accumulators)
     edges = block_edges(matrix, axis, rows=more.get("rows"), stored=more.get("stored", False),
                         most=more.get("longest"))  # fmt: skip
-    longest = span_length(len(edges) - 1) * int(np.diff(edges).max(initial=0))
+    longest = blocks_per_span(matrix, axis, len(edges) - 1) * int(np.diff(edges).max(initial=0))
     seen = min(longest, shape[axis])  # of the streamed axis, in one span
     span = (shape[0], seen) if axis else (seen, shape[1])
     partial = sum(a.partial_nbytes(span, itemsize) for a in accumulators)

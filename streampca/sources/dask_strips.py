@@ -18,8 +18,10 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import ReadCount
 from streampca.sources import dask_sharing
 from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering
+from streampca.sources.dask_futures import Fetches, computed_there, held_of
 from streampca.sources.dask_graph import Graph, Key, low_level
 from streampca.sources.dask_sharing import MiB, Sharing, find_sharing
+from streampca.sources.dask_work import computes
 from streampca.sources.stacked import Index, Reader, StackedMatrix, check_dtype, room_for
 from streampca.sources.tally import Tally
 from streampca.sources.zarr_stamp import stamp
@@ -96,6 +98,7 @@ class DaskReader(Reader):
         self.name = array.name
         self.chunks = tuple(tuple(int(n) for n in sizes) for sizes in array.chunks)
         self.graph = low_level(array)
+        self.computes = computes(self.graph)
         self.dim: int | None = None  # streamed; told by the matrix
         self._sharing: dict[int, Sharing] = {}
         self._ready: dict[int, Graph] = {}
@@ -140,7 +143,7 @@ class DaskReader(Reader):
             )
             places["streampca-place", len(keys)] = (place, key)
             keys.append(key)
-        self.tally.add(ReadCount(compute(graph, keys, places), out.nbytes))
+        self.tally.add(compute(graph, keys, places) + ReadCount(0, out.nbytes))
         return out
 
     def _dim(self, index: Index) -> int:
@@ -209,6 +212,9 @@ class DaskReader(Reader):
                 self._sharing[dim] = find_sharing(self.graph, strips, self.chunks[dim], nbytes)
             return self._sharing[dim]
 
+    def futures(self) -> tuple[Any, ...]:
+        return tuple(held.future for held in held_of(self.graph.nodes).values())
+
     def _prepare(self, dim: int) -> Graph:
         """The graph with the operands that strips along dim share replaced by their values."""
         with self._lock:
@@ -217,7 +223,7 @@ class DaskReader(Reader):
             sharing = self.sharing(dim)
             values = {k: v for k, v in self._kept.items() if k in sharing.cuts}
             room = Room(dask_sharing.PREPARED_NBYTES)
-            for stage in sharing.stages:
+            for stage in self._local_stages(sharing, values, room):
                 if not (todo := [k for k in stage if k not in values]):
                     continue
                 graph = self.graph.fixed(values)
@@ -234,6 +240,20 @@ class DaskReader(Reader):
             self._ready[dim] = self.graph.fixed({k: values[k] for k in sharing.cuts})
             return self._ready[dim]
 
+    def _local_stages(self, sharing: Sharing, values: dict[Key, Any], room: Room) -> Any:
+        """The stages to be computed here: none where a cluster holds X, and puts in all cuts.
+
+        There it is in memory anyway, and nothing is gained by stages.
+        """
+        todo = [k for k in sharing.cuts if k not in values]
+        nodes = self.graph.cull(todo)
+        if not todo or (found := computed_there(nodes, todo, room.take)) is None:
+            return sharing.stages
+        values.update(zip(todo, found, strict=True))
+        leaves = self.graph.count_reads(nodes)
+        self.preparing.add(ReadCount(leaves, int(leaves * sharing.leaf_nbytes)))
+        return ()
+
     def _spots(self, dim: int, wanted: slice) -> list[Spot]:
         """The chunks along one dimension that hold ``wanted``."""
         ends = np.cumsum((0, *self.chunks[dim]))
@@ -247,15 +267,16 @@ class DaskReader(Reader):
         return spots
 
 
-def compute(graph: Graph, keys: list[Key], places: dict[Any, Any]) -> int:
+def compute(graph: Graph, keys: list[Key], places: dict[Any, Any]) -> ReadCount:
     """Execute here the part of a graph that ``keys`` need, and the tasks that place them.
 
-    Returns how many tasks without dependencies there were.
+    Returns how many tasks without dependencies there were, and what came over a wire.
     """
     nodes = graph.cull(keys)
     leaves = graph.count_reads(nodes)
-    dask.local.get_sync({**nodes, **places}, list(places))
-    return leaves
+    fetches = Fetches(nodes)
+    dask.local.get_sync({**fetches.nodes, **places}, list(places))
+    return ReadCount(leaves, moved=fetches.moved)
 
 
 def _zarr_array(node: Any) -> Any:

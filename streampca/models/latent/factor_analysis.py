@@ -21,7 +21,7 @@ from streampca.models.latent.factor_result import FactorDecomposition
 from streampca.models.latent.latent import LatentModel
 from streampca.models.latent.rows import SCORES
 from streampca.models.linear import attach
-from streampca.passes import PassCost, Plan, check_workers, find_client, warn_of_excess
+from streampca.passes import PassCost, Plan, check_workers, client_for, warn_of_excess
 from streampca.solvers.rotation import METHODS
 from streampca.sources import as_matrix, counted
 
@@ -177,7 +177,7 @@ class FactorAnalysis(LatentModel):
         weights = resolve_given({}, matrix, sample_weight).sample_weight
         freedom(matrix.shape[0] if weights is None else float(weights.sum()), settings)
         whole, plan, steps = self._plans(matrix, settings)
-        client = find_client(self.scheduler)
+        client = client_for(self.scheduler, matrix)
         whole.check_machine()
         if client is not None:
             check_workers(client, whole)

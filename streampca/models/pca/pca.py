@@ -20,7 +20,7 @@ from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.impute import as_pca, completing, completion_of, plan_of
 from streampca.models.pca.plan import plan_pca
 from streampca.models.pca.settings import check_settings
-from streampca.passes import PassCost, Plan, check_workers, find_client
+from streampca.passes import PassCost, Plan, check_workers, client_for
 from streampca.sources import as_matrix, counted
 
 IMPUTE = "impute"
@@ -211,7 +211,7 @@ class PCA(LinearModel):
         settings["random_state"] = seed_of(self.random_state)
         self.n_features_in_ = matrix.shape[1]
         plan = plan_pca(matrix, settings)
-        client = find_client(self.scheduler)
+        client = client_for(self.scheduler, matrix)
         plan.check_machine()
         if client is not None:
             check_workers(client, plan)
