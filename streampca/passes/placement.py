@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
