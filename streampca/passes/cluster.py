@@ -166,13 +166,13 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
     quiet = {"distributed.admin.large-graph-warning-threshold": "1 TB"}
 
     futures = work.matrix.futures()
-    placement = Placement(client, futures) if futures else None
+    placement = Placement(client, futures, run_id) if futures else None
 
     def send(number: int, span: range, trial: int, workers: list[str] | None) -> Any:
         parcel, more = Parcel(bare.cut(span)), ()  # type: Parcel, tuple[Any, ...]
         if placement is not None:
             data, needs = packed(parcel.content)
-            parcel, more = Parcel(data), (needs, placement.holders(needs))
+            parcel, more = Parcel(data), (needs, placement.lay(needs))
             workers = placement.choose(number, needs, workers)
         where = {"workers": workers, "allow_other_workers": False} if workers else {}
         with dask.config.set(quiet):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from streampca.errors import StreamPCAError
-from streampca.passes.placement import unpacked
+from streampca.passes.placement import Lay, unpacked
 from streampca.passes.span import fold_span
 from streampca.passes.threads import single_threaded_blas
 from streampca.passes.workers import other_version, our_version
@@ -62,12 +62,11 @@ class Terms:
 
 
 def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel,
-                   values: Sequence[Any] = (), holders: Sequence[Sequence[str]] = (),
-                   ) -> Parcel:  # fmt: skip
+                   values: Sequence[Any] = (), lay: Lay | None = None) -> Parcel:  # fmt: skip
     """The task: read and fold one span on a worker, on one BLAS thread.
 
-    values : those on the cluster that the work needs, which is then packed without them.  holders :
-    the workers that had them when the task was sent.
+    values : those on the cluster that the work needs, which is then packed without them.  lay :
+    where they lay when the task was sent.
 
     Errors of our own are returned: they are the same at every trial, and what a task raises is
     tried again (a store may fail for a moment). They know which worker it was.
@@ -75,7 +74,7 @@ def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel,
     try:
         if terms.version != our_version():  # a worker that came later
             raise other_version(f"worker {_here()} has streampca {our_version()}")
-        mine = unpacked(work.content, values, holders, _here()) if values else work.content
+        mine = work.content if lay is None else unpacked(work.content, values, lay, _here())
         mine = replace(mine, **common.content)
         mine.matrix.restart_counts()
         with single_threaded_blas():

@@ -12,6 +12,7 @@ import pickle
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
@@ -31,6 +32,11 @@ MOST_AHEAD = 256  # spans
 LOOK_SECONDS = 1.0  # between looks whether workers came or went
 CROWDED = 1.5  # times the mean load of a thread: a worker with more may give spans to others
 
+REMEMBERED = 8  # passes
+
+# (pass, worker) -> keys of the values that its spans had; a process may be several workers
+_brought: dict[tuple[str, str], set[Any]] = {}
+
 
 def packed(work: Work) -> tuple[bytes, list[Any]]:
     """The work, pickled without the values that lie on a cluster, and their futures."""
@@ -40,11 +46,33 @@ def packed(work: Work) -> tuple[bytes, list[Any]]:
     return file.getvalue(), list(pickler.futures.values())
 
 
-def unpacked(data: bytes, values: Sequence[Any], holders: Sequence[Sequence[str]],
-             here: str) -> Work:  # fmt: skip
-    """The work, with the values in place of their futures.  holders : where each lay before."""
-    found: Work = _Unpickler(data, values, holders, here).load()
+def unpacked(data: bytes, values: Sequence[Any], lay: Lay, here: str) -> Work:
+    """The work, with the values in place of their futures."""
+    missing = lay.missing(here)
+    found: Work = _Unpickler(data, map(Brought, values, missing)).load()
     return found
+
+
+@dataclass(frozen=True)
+class Lay:
+    """Where the values of a span lay when its task was sent.  keys, holders : one of each."""
+
+    pass_id: str
+    keys: tuple[Any, ...]
+    holders: tuple[tuple[str, ...], ...]
+
+    def missing(self, here: str) -> list[bool]:
+        """Which of them were brought to this worker for this span, and for none before it."""
+        if (self.pass_id, here) not in _brought:
+            for old in list(_brought)[:-REMEMBERED]:
+                _brought.pop(old, None)
+            _brought.setdefault((self.pass_id, here), set())
+        seen = _brought[self.pass_id, here]
+        found = []
+        for key, holders in zip(self.keys, self.holders, strict=True):
+            found.append(here not in holders and key not in seen)
+            seen.add(key)
+        return found
 
 
 def spans_ahead(work: Work) -> int:
@@ -77,10 +105,9 @@ class _Pickler(cloudpickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, values: Sequence[Any], holders: Sequence[Sequence[str]],
-                 here: str) -> None:  # fmt: skip
+    def __init__(self, data: bytes, brought: Iterable[Brought]) -> None:
         super().__init__(io.BytesIO(data))
-        self._brought = [Brought(v, here not in h) for v, h in zip(values, holders, strict=True)]
+        self._brought = list(brought)
 
     def persistent_load(self, number: Any) -> Any:
         return self._brought[number]
@@ -94,8 +121,8 @@ class Placement:
     does where moving takes less time than waiting.
     """
 
-    def __init__(self, client: Any, futures: Iterable[Any]) -> None:
-        self.client = client
+    def __init__(self, client: Any, futures: Iterable[Any], pass_id: str) -> None:
+        self.client, self.pass_id = client, pass_id
         self._futures = {one.key: one for one in futures}
         self._homes: dict[int, str] = {}  # of spans that may go nowhere else
         self._workers: set[str] = set()
@@ -106,18 +133,20 @@ class Placement:
         self._crowded: set[str] = set()
         self._finished()
 
-    def holders(self, futures: Iterable[Any]) -> list[tuple[str, ...]]:
-        """The workers that have each."""
+    def lay(self, futures: Iterable[Any]) -> Lay:
+        """Where these lie now."""
         self._look()
-        return [tuple(self._who.get(one.key, ())) for one in futures]
+        keys = tuple(one.key for one in futures)
+        return Lay(self.pass_id, keys, tuple(tuple(self._who.get(key, ())) for key in keys))
 
     def choose(self, number: int, futures: Sequence[Any], workers: list[str] | None,
                ) -> list[str] | None:  # fmt: skip
         """The workers that may get a span, of ``workers``; None for any."""
         weights: defaultdict[str, int] = defaultdict(int)
-        for one, holders in zip(futures, self.holders(futures), strict=True):
+        lay = self.lay(futures)
+        for key, holders in zip(lay.keys, lay.holders, strict=True):
             for address in holders:
-                weights[address] += self._nbytes.get(one.key, 1)
+                weights[address] += self._nbytes.get(key, 1)
         home = max(weights, key=lambda one: (weights[one], one), default=None)
         self._homes.pop(number, None)
         if home is None or home in self._crowded or (workers and home not in workers):

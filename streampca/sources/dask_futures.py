@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from dask._task_spec import DataNode, GraphNode
+import dask.array.chunk
+from dask._task_spec import Alias, DataNode, GraphNode, Task
 from dask.sizeof import sizeof
 
 from streampca.matrix.held import Held
 
 Key = Any
+SLICES = (operator.getitem, dask.array.chunk.getitem)
 
 
 class Fetch(Held):
@@ -26,8 +29,10 @@ class Fetch(Held):
         except ValueError:
             return
         self.in_task = True
-        if future.client is None:
-            future.bind_client(get_client())
+        if future.client is None:  # nobody told the scheduler that this client wants it
+            client = get_client()
+            future.bind_client(client)
+            client._send_to_scheduler({"op": "client-desires-keys", "keys": [future.key]})
 
     def __reduce__(self) -> Any:
         return Fetch, (self.future,)
@@ -51,16 +56,40 @@ def with_held(nodes: Mapping[Key, Any]) -> dict[Key, Any]:
         elif not isinstance(node, GraphNode) or not node.dependencies <= nodes.keys():
             for future in _futures(node):
                 made.setdefault(future.key, (Fetch(future),))
+    return _sliced_apart(made)
+
+
+def _sliced_apart(nodes: dict[Key, Any]) -> dict[Key, Any]:
+    """Each slice of a value on a cluster gets a node of it for itself.
+
+    Strips that share a stored chunk are read together, or it would be read twice. What lies in
+    memory is sliced as often as one likes.
+    """
+    held = held_of(nodes)
+    made = dict(nodes)
+    for key, node in nodes.items():
+        target = node
+        while isinstance(target, Alias) and target.target != target.key:
+            target = nodes.get(target.target)
+        if isinstance(node, Alias) and is_held(target):
+            made[key] = held[key] = target
+    for key, node in nodes.items():
+        if isinstance(node, Task) and node.func in SLICES:
+            for used in node.dependencies & held.keys():
+                own = (f"{used}-of", key)
+                made[own] = made[used]
+                made[key] = made[key].substitute({used: own})
     return made
 
 
 def held_of(nodes: Mapping[Key, Any]) -> dict[Key, Held]:
     """The nodes that are values on a cluster."""
-    return {
-        key: node[0]
-        for key, node in nodes.items()
-        if type(node) is tuple and len(node) == 1 and isinstance(node[0], Held)
-    }
+    return {key: node[0] for key, node in nodes.items() if is_held(node)}
+
+
+def is_held(node: Any) -> bool:
+    """Whether a node is a value on a cluster."""
+    return type(node) is tuple and len(node) == 1 and isinstance(node[0], Held)
 
 
 class Fetches:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 from dask._task_spec import GraphNode, Task, _execute_subgraph
 from dask.array.core import getter, getter_inline, getter_nofancy
 
+from streampca.sources.dask_futures import SLICES
 from streampca.sources.dask_graph import Graph, Key, layer_of
 
-READS = (getter, getter_nofancy, getter_inline, operator.getitem)
+READS = (getter, getter_nofancy, getter_inline, *SLICES)
 
 
 def computes(graph: Graph) -> bool:
