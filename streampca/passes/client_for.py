@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from streampca.errors import ClusterError, InvalidInputError
 from streampca.matrix import ChunkedMatrix
+from streampca.passes.ambient import ambient_client, in_task
 from streampca.passes.cluster import find_client
+from streampca.passes.scattered import in_memory
 from streampca.passes.settings import setting
 
 
@@ -28,7 +29,7 @@ def client_for(scheduler: Any, matrix: ChunkedMatrix) -> Any | None:
     own = futures[0].client
     if client is None:
         asked = setting("scheduler") if scheduler is None else scheduler
-        return None if asked == "threads" or _in_task() else _open(own)
+        return None if asked == "threads" or in_task() else _open(own)
     if scheduler is not None and _cluster(client) != _cluster(_open(own)):
         raise InvalidInputError(
             f"X lies on the cluster at {own.scheduler.address}, and scheduler= names the one at "
@@ -36,25 +37,6 @@ def client_for(scheduler: Any, matrix: ChunkedMatrix) -> Any | None:
             "is fetched block by block."
         )
     return _open(own)
-
-
-def in_memory(matrix: ChunkedMatrix) -> bool:
-    """Whether most of a matrix lies in this process, and would travel with its tasks."""
-    return 0 < matrix.nbytes <= 2 * matrix.carried_nbytes or bool(
-        matrix.sparse and matrix.carried_nbytes
-    )
-
-
-def ambient_client() -> Any | None:
-    """The client that is there without being named."""
-    if "distributed" not in sys.modules:
-        return None
-    from distributed import default_client
-
-    try:
-        return default_client()
-    except ValueError:
-        return None
 
 
 def _open(client: Any) -> Any:
@@ -69,15 +51,3 @@ def _open(client: Any) -> Any:
 def _cluster(client: Any) -> str:
     """What a cluster is known by, whatever address it was reached at."""
     return str(client.scheduler_info(n_workers=0)["id"])
-
-
-def _in_task() -> bool:
-    if "distributed" not in sys.modules:
-        return False
-    from distributed import get_worker
-
-    try:
-        get_worker()
-    except ValueError:
-        return False
-    return True

@@ -9,6 +9,7 @@ from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.memory_use import MemoryUse
 from streampca.passes.progress import Progress, resolve
 from streampca.passes.records import Plan
+from streampca.passes.scattered import Scattered
 from streampca.passes.settings import setting
 
 
@@ -55,6 +56,7 @@ class Execution:
         of all are dropped.  first_pass : passes that another solver made before.
     keeps : False where a fit saves what its passes give itself: a finished one leaves nothing.
     plan : of the whole fit, if there is one: it knows what a worker needs.
+    scattered : what of an X in memory lies on workers.
     memory : of this process, from when this was made.
     costs, checkpoints : one more after each pass.
     """
@@ -70,6 +72,7 @@ class Execution:
     n_passes: int = 1
     keeps: bool = True
     plan: Plan | None = None
+    scattered: Scattered = field(default_factory=Scattered)
     memory: MemoryUse = field(default_factory=MemoryUse.begun)
     costs: list[PassCost] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)

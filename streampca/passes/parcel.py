@@ -62,11 +62,12 @@ class Terms:
 
 
 def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel,
-                   values: Sequence[Any] = (), lay: Lay | None = None) -> Parcel:  # fmt: skip
+                   values: Sequence[Any] = (), lay: Lay | None = None,
+                   part: Parcel | None = None) -> Parcel:  # fmt: skip
     """The task: read and fold one span on a worker, on one BLAS thread.
 
     values : those on the cluster that the work needs, which is then packed without them.  lay :
-    where they lay when the task was sent.
+    where they lay when the task was sent.  part : of an X in memory, which then is not in the work.
 
     Errors of our own are returned: they are the same at every trial, and what a task raises is
     tried again (a store may fail for a moment). They know which worker it was.
@@ -76,6 +77,7 @@ def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel,
             raise other_version(f"worker {_here()} has streampca {our_version()}")
         mine = work.content if lay is None else unpacked(work.content, values, lay, _here())
         mine = replace(mine, **common.content)
+        mine = mine if part is None else replace(mine, matrix=part.content)
         mine.matrix.restart_counts()
         with single_threaded_blas():
             result = fold_span(mine, span, terms.ahead, patience=terms.patience)
