@@ -21,6 +21,9 @@ class Held:
     def __call__(self) -> Any:
         return laid_out(self.future.result())
 
+    def bind(self) -> None:
+        """Find the client of the future, where it has none yet."""
+
     def moved(self, nbytes: int) -> int:
         """Bytes that crossed a wire for a call that gave so many."""
         return nbytes

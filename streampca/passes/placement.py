@@ -30,7 +30,7 @@ from streampca.passes.workers import await_worker, running, scheduler_answers
 AHEAD_NBYTES = 128 * MiB  # of what spans gave and that waits on workers to be merged
 MOST_AHEAD = 256  # spans
 LOOK_SECONDS = 1.0  # between looks whether workers came or went
-CROWDED = 1.5  # times the mean load of a thread: a worker with more may give spans to others
+CROWDED = 2.0  # times the mean load of a thread: a worker with more may give spans to others
 
 REMEMBERED = 8  # passes
 

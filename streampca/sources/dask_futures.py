@@ -21,18 +21,27 @@ class Fetch(Held):
     """A future of this process. In a task it belongs to the client of the worker."""
 
     def __init__(self, future: Any) -> None:
+        super().__init__(future)
+        self.bind()
+
+    def bind(self) -> None:
+        """Know whether this is a task. What is unpickled before one is asked again in it."""
         from distributed import get_client, get_worker
 
-        super().__init__(future)
         try:
             get_worker()
         except ValueError:
             return
         self.in_task = True
-        if future.client is None:  # nobody told the scheduler that this client wants it
+        if self.future.client is None:  # nobody told the scheduler that this client wants it
             client = get_client()
-            future.bind_client(client)
-            client._send_to_scheduler({"op": "client-desires-keys", "keys": [future.key]})
+            self.future.bind_client(client)
+            client._send_to_scheduler({"op": "client-desires-keys", "keys": [self.future.key]})
+
+    def __call__(self) -> Any:
+        if self.future.client is None:
+            self.bind()
+        return super().__call__()
 
     def __reduce__(self) -> Any:
         return Fetch, (self.future,)

@@ -213,7 +213,11 @@ class DaskReader(Reader):
             return self._sharing[dim]
 
     def futures(self) -> tuple[Any, ...]:
-        return tuple(held.future for held in held_of(self.graph.nodes).values())
+        held = held_of(self.graph.nodes).values()
+        for one in held:
+            if one.future is not None and one.future.client is None:
+                one.bind()
+        return tuple(one.future for one in held if one.future is not None)
 
     def _prepare(self, dim: int) -> Graph:
         """The graph with the operands that strips along dim share replaced by their values."""
