@@ -12,7 +12,7 @@ from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError
 from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix
-from streampca.passes.client_for import client_for
+from streampca.passes.client_choice import client_for
 from streampca.passes.cluster import run_on_cluster
 from streampca.passes.execution import Execution, PassCost, PassResult
 from streampca.passes.fold import Fold
