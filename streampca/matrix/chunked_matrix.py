@@ -21,22 +21,26 @@ from streampca.matrix.preprocessing import Preprocessing
 class ReadCount:
     """What has been read: stored chunks, their decoded bytes, and their bytes at rest.
 
-    ``stored`` stays 0 for sources that do not know it.
+    ``stored`` stays 0 for sources that do not know it. ``moved`` : bytes of chunks on a cluster
+    that were brought to where they were read.
     """
 
     chunks: int = 0
     nbytes: int = 0
     stored: int = 0
+    moved: int = 0
 
     def __add__(self, other: ReadCount) -> ReadCount:
         return ReadCount(
-            self.chunks + other.chunks, self.nbytes + other.nbytes, self.stored + other.stored
-        )
+            self.chunks + other.chunks, self.nbytes + other.nbytes,
+            self.stored + other.stored, self.moved + other.moved,
+        )  # fmt: skip
 
     def __sub__(self, other: ReadCount) -> ReadCount:
         return ReadCount(
-            self.chunks - other.chunks, self.nbytes - other.nbytes, self.stored - other.stored
-        )
+            self.chunks - other.chunks, self.nbytes - other.nbytes,
+            self.stored - other.stored, self.moved - other.moved,
+        )  # fmt: skip
 
 
 class ChunkedMatrix(ABC):
@@ -59,6 +63,8 @@ class ChunkedMatrix(ABC):
     absent: bool = False  # then: whether what is not stored is missing (ratings), and not 0
     resident_nbytes: int = 0  # of what the source itself holds while it is read (indptr)
     given_nbytes: int = 0  # of X, where whoever passed it holds it in memory
+    carried_nbytes: int = 0  # of values that lie in this process and travel with tasks
+    computes: bool = False  # whether reading a chunk may be work that its bytes do not tell
     beside: Any = None  # columns by name in its source: has ``column`` and ``names``, both by axis
     note: str = ""  # what a plan should say of the source
     streamed_axis: int = 0
@@ -110,6 +116,10 @@ class ChunkedMatrix(ABC):
 
     def paths(self) -> tuple[str, ...]:
         """The local files and directories that are read."""
+        return ()
+
+    def futures(self) -> tuple[Any, ...]:
+        """Those of the values on a cluster that reading needs."""
         return ()
 
     @abstractmethod

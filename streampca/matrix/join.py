@@ -49,6 +49,8 @@ class JoinedMatrix(ChunkedMatrix):
         self.sparse = any(part.sparse for part in parts)
         self.resident_nbytes = sum(part.resident_nbytes for part in parts)
         self.given_nbytes = sum(part.given_nbytes for part in parts)
+        self.carried_nbytes = sum(part.carried_nbytes for part in parts)
+        self.computes = any(part.computes for part in parts)
         self.joined = joined
         self.offsets = np.cumsum([0, *(part.shape[joined] for part in parts)])
         size, across = int(self.offsets[-1]), int(parts[0].shape[other])
@@ -222,6 +224,9 @@ class JoinedMatrix(ChunkedMatrix):
     def _digest(self, parts: list[str]) -> str:
         text = "|".join([str(self.joined), str(self.missing_value), *parts])
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def futures(self) -> tuple[Any, ...]:
+        return tuple(future for part in self.parts for future in part.futures())
 
     def paths(self) -> tuple[str, ...]:
         return tuple(path for part in self.parts for path in part.paths())

@@ -31,6 +31,17 @@ class MatrixView(ChunkedMatrix):
     def column_names(self, axis: int) -> list[str]:
         return self.base.column_names(axis)
 
+    @property
+    def carried_nbytes(self) -> int:  # type: ignore[override]
+        return self.base.carried_nbytes
+
+    @property
+    def computes(self) -> bool:  # type: ignore[override]
+        return self.base.computes
+
+    def futures(self) -> tuple[Any, ...]:
+        return self.base.futures()
+
     def paths(self) -> tuple[str, ...]:
         return self.base.paths()
 

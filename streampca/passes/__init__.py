@@ -1,5 +1,6 @@
 """How a matrix is read: plan, run, checkpoints, progress. The only room that schedules work."""
 
+from streampca.passes.client_choice import client_for
 from streampca.passes.cluster import find_client
 from streampca.passes.deploy import started
 from streampca.passes.execution import Execution, PassCost, PassResult
@@ -27,6 +28,7 @@ __all__ = [
     "Rates",
     "block_edges",
     "check_workers",
+    "client_for",
     "easier_axis",
     "find_client",
     "larger",

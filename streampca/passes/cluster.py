@@ -16,6 +16,8 @@ from streampca.passes.fold import Fold
 from streampca.passes.kept_total import LostError
 from streampca.passes.merging import Merging
 from streampca.passes.parcel import Parcel, Terms, fold_on_worker, placed
+from streampca.passes.placement import Placement, packed, spans_ahead
+from streampca.passes.scattered import in_memory, worth_keeping
 from streampca.passes.settings import setting
 from streampca.passes.work import Work
 from streampca.passes.workers import await_worker, our_version, running, strangers
@@ -102,7 +104,7 @@ def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) ->
                 raise _died(error, span, "every worker that folded them died") from error
             if kind not in ("FutureCancelledError", "CancelledError", "NotStored"):
                 raise
-            if not (work.operands or work.maps):
+            if not (work.operands or work.maps or in_memory(work.matrix)):
                 raise _died(error, span, f"the cluster gave them up: {error}") from error
             if attempts == ATTEMPTS:
                 why = f"{ATTEMPTS} times in a row the workers died; see their logs"
@@ -158,16 +160,32 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
     # a matrix in memory travels in its tasks, which is meant and not worth a warning
     quiet = {"distributed.admin.large-graph-warning-threshold": "1 TB"}
 
+    futures = work.matrix.futures()
+    placement = Placement(client, futures, run_id) if futures else None
+    scattered, travels = fold.execution.scattered, not futures and in_memory(work.matrix)
+    keep = travels and worth_keeping(client, work.matrix, fold.execution.n_passes)
+
     def send(number: int, span: range, trial: int, workers: list[str] | None) -> Any:
+        cut, more = bare.cut(span), {}  # type: Any, dict[str, Any]
+        if placement is not None:
+            cut, needs = packed(cut)
+            more = {"values": needs, "lay": placement.lay(needs)}
+            workers = placement.choose(number, needs, workers)
+        elif travels and (there := workers or flight.well()):
+            more["part"], nbytes = scattered.part(client, bare, span, there, keep)
+            fold.cost.moved += nbytes
+            cut = replace(cut, matrix=None)
+        parcel = Parcel(cut)
         where = {"workers": workers, "allow_other_workers": False} if workers else {}
         with dask.config.set(quiet):
             return client.submit(
-                fold_on_worker, Parcel(bare.cut(span)), span, terms, common,
+                fold_on_worker, parcel, span, terms, common,
                 key=f"streampca-span-{number}-{run_id}-{trial}", pure=False, retries=2,
-                priority=trial, **where,
+                priority=trial, **where, **more,
             )  # fmt: skip
 
-    flight, todo = Flight(client, send), deque(range(fold.next, len(fold.spans)))
+    flight = Flight(client, send, placement, spans_ahead(work))
+    todo = deque(range(fold.next, len(fold.spans)))
     try:
         while todo or flight:
             while todo and flight.has_room() and not (alone and flight):

@@ -9,17 +9,25 @@ from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.memory_use import MemoryUse
 from streampca.passes.progress import Progress, resolve
 from streampca.passes.records import Plan
+from streampca.passes.scattered import Scattered
 from streampca.passes.settings import setting
 
 
 @dataclass
 class PassCost:
-    """What a pass really cost, beside what its plan promised."""
+    """What a pass really cost, beside what its plan promised.
+
+    moved : bytes of X that crossed a wire: chunks of a persisted or scattered array that were
+        brought to where they were folded, and blocks of an array in memory that went to a cluster.
+        What Dask itself moved to compute a chunk, or an operand that all blocks share, is not in
+        it. A chunk that was computed again after its worker died counts.
+    """
 
     name: str
     reads: int = 0
     nbytes: int = 0
     stored: int = 0
+    moved: int = 0
     seconds: float = 0.0
     blocks: int = 0
     most_live_blocks: int = 0  # raw blocks in one lane
@@ -48,6 +56,7 @@ class Execution:
         of all are dropped.  first_pass : passes that another solver made before.
     keeps : False where a fit saves what its passes give itself: a finished one leaves nothing.
     plan : of the whole fit, if there is one: it knows what a worker needs.
+    scattered : what of an X in memory lies on workers.
     memory : of this process, from when this was made.
     costs, checkpoints : one more after each pass.
     """
@@ -63,6 +72,7 @@ class Execution:
     n_passes: int = 1
     keeps: bool = True
     plan: Plan | None = None
+    scattered: Scattered = field(default_factory=Scattered)
     memory: MemoryUse = field(default_factory=MemoryUse.begun)
     costs: list[PassCost] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)

@@ -11,6 +11,7 @@ from typing import Any
 
 from streampca.errors import ClusterError, NoAnswerError, StreamPCAError, StuckWorkerWarning
 from streampca.passes.kept_total import LostError
+from streampca.passes.placement import Placement
 from streampca.passes.remote_total import RemoteTotal
 from streampca.passes.settings import setting
 from streampca.passes.span import SpanResult
@@ -25,6 +26,7 @@ from streampca.passes.workers import (
 
 COUNT_SECONDS = 2.0  # how often the cluster is asked for its lanes: they come and go
 SLOWER = 8.0  # times the longest span so far that another may take
+LOOK_SECONDS = 1.0  # between looks at the only worker that a span may go to
 RETRY_SECONDS = 0.2  # between trials to bring a span to the worker that merges
 
 
@@ -60,8 +62,12 @@ class Flight:
     nothing, and what one of them got before it was known is sent again.
     """
 
-    def __init__(self, client: Any, send: Send) -> None:
+    def __init__(self, client: Any, send: Send, placement: Placement | None = None,
+                 ahead: int = 0) -> None:  # fmt: skip
+        """placement : of the values on the cluster that spans need; then so many more spans are in
+        flight, as those of one worker may follow each other."""
         self.client, self.send = client, send
+        self.placement, self.ahead = placement, ahead if placement is not None else 0
         self.spans: deque[Span] = deque()
         self.avoided: set[str] = set()
         self.longest = 0.0
@@ -76,14 +82,14 @@ class Flight:
 
     @scheduler_answers()
     def has_room(self) -> bool:
-        """Whether less is in flight than twice the lanes of all workers."""
+        """Whether less is in flight than twice the lanes of all workers, or than ``ahead``."""
         if time.monotonic() - self._counted >= COUNT_SECONDS:
             self.strange = strangers(self.client)  # workers come while a pass runs
             threads = self.client.nthreads()
             self._lanes = sum(n for a, n in threads.items() if a not in self.strange) or 1
             self._others = self._allowed(threads)
             self._counted = time.monotonic()
-        return len(self.spans) < 2 * self._lanes
+        return len(self.spans) < max(2 * self._lanes, self.ahead)
 
     def add(self, number: int, blocks: range) -> None:
         """Send a span."""
@@ -100,7 +106,8 @@ class Flight:
         while True:
             try:
                 trouble = None
-                if not finished(span.future, patience / 4):
+                if not finished(span.future, self._look_after(patience)):
+                    self._bring_home()
                     trouble = self._trouble(span, time.monotonic() - begun)
                 elif (result := self._taken(span, total, 4 * patience)) is not None:
                     self.longest = max(self.longest, time.monotonic() - begun)
@@ -130,6 +137,21 @@ class Flight:
         """Let go of all."""
         for span in self.spans:
             span.future.cancel()
+
+    def _look_after(self, patience: float) -> float:
+        """Seconds after which it is looked whether a span can still be done where it was sent."""
+        return patience / 4 if self.placement is None else min(LOOK_SECONDS, patience / 4)
+
+    def _bring_home(self) -> None:
+        """Send spans again that wait for a worker that is gone, with the chunks that it had."""
+        if self.placement is None:
+            return
+        stranded = self.placement.stranded(one.number for one in self.spans)
+        for one in self.spans:
+            if one.number in stranded:
+                one.trial += 1
+                one.future.cancel()
+                one.future = self.send(one.number, one.blocks, one.trial, self._others)
 
     def _taken(self, span: Span, total: RemoteTotal | None, patience: float) -> SpanResult | None:
         """The result; None where it was lost meanwhile, and is computed again."""

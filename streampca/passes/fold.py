@@ -63,6 +63,7 @@ class Fold:
                     self.work.sinks[name].write(start, values)
                 self.cost.reads += ready.reads.chunks
                 self.cost.stored += ready.reads.stored
+                self.cost.moved += ready.reads.moved
                 self.cost.nbytes += ready.nbytes
                 self.cost.blocks += ready.n_blocks
                 self.cost.most_live_blocks = max(self.cost.most_live_blocks, ready.live)

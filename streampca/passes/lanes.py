@@ -67,6 +67,7 @@ class _Lanes:
         read = self.work.matrix.reads() - before
         self.fold.cost.reads += read.chunks
         self.fold.cost.stored += read.stored
+        self.fold.cost.moved += read.moved
 
     def _run_threads(self) -> None:
         threads = [

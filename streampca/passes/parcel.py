@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from streampca.errors import StreamPCAError
+from streampca.passes.placement import Lay, unpacked
 from streampca.passes.span import fold_span
 from streampca.passes.threads import single_threaded_blas
 from streampca.passes.workers import other_version, our_version
@@ -59,8 +61,13 @@ class Terms:
     patience: float
 
 
-def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel) -> Parcel:
+def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel,
+                   values: Sequence[Any] = (), lay: Lay | None = None,
+                   part: Parcel | None = None) -> Parcel:  # fmt: skip
     """The task: read and fold one span on a worker, on one BLAS thread.
+
+    values : those on the cluster that the work needs, which is then packed without them.  lay :
+    where they lay when the task was sent.  part : of an X in memory, which then is not in the work.
 
     Errors of our own are returned: they are the same at every trial, and what a task raises is
     tried again (a store may fail for a moment). They know which worker it was.
@@ -68,7 +75,9 @@ def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel) -> P
     try:
         if terms.version != our_version():  # a worker that came later
             raise other_version(f"worker {_here()} has streampca {our_version()}")
-        mine = replace(work.content, **common.content)
+        mine = work.content if lay is None else unpacked(work.content, values, lay, _here())
+        mine = replace(mine, **common.content)
+        mine = mine if part is None else replace(mine, matrix=part.content)
         mine.matrix.restart_counts()
         with single_threaded_blas():
             result = fold_span(mine, span, terms.ahead, patience=terms.patience)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import OPEN_BLOCKS, Accumulator
+from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import ChunkedMatrix, ReadCount, regular_edges, work_dtype
 from streampca.matrix.residual import PIECE_NBYTES
@@ -23,6 +23,7 @@ from streampca.passes.nbytes import MiB, as_limit, parse_nbytes, size
 from streampca.passes.process import process_terms
 from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan, phase_nbytes
 from streampca.passes.settings import setting
+from streampca.passes.shares import blocks_per_span, chunks_per_block
 
 BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, where chunks allow it
 BLOCK_LENGTH = 512  # fewer streamed rows than this cost more in merging than they save
@@ -168,33 +169,11 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, lanes: int, ahead: int
     return one, memory
 
 
-def span_length(n_blocks: int) -> int:
-    """Blocks per span: long enough that merging is cheap, short enough that lanes end together."""
-    return 1 if n_blocks < 8 else min(OPEN_BLOCKS, max(2, n_blocks // 16))
-
-
-def blocks_per_span(matrix: ChunkedMatrix, axis: int, edges: np.ndarray[Any, Any]) -> int:
-    """:func:`span_length`, and so long that no chunk is read by three spans, and few by two.
-
-    A single span where two of them would read most chunks twice.
-    """
-    n_blocks = len(edges) - 1
-    length = span_length(n_blocks)
-    if not (reach := matrix.reach(axis)):
-        return length
-    for rows in (4 * reach, reach):
-        beyond = np.searchsorted(edges, edges[:-1] + rows, side="right")
-        needed = int((beyond - np.arange(n_blocks)).max(initial=1, where=beyond <= n_blocks))
-        if edges[0] + rows < edges[-1] and needed <= n_blocks // 2:
-            return max(length, needed)
-    return n_blocks
-
-
 def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
                 rows: tuple[int, int] | None = None,
                 stored: bool = False,
                 most: int | None = None) -> np.ndarray[Any, Any]:  # fmt: skip
-    """Block boundaries along axis: whole chunks, about BLOCK_NBYTES each.
+    """Block boundaries along axis: whole chunks, about BLOCK_NBYTES each, or few that are computed.
 
     share : of BLOCK_NBYTES; 0 gives the smallest blocks that read each chunk once.
     stored : of a sparse matrix, by the stored entries and not by the cells.
@@ -214,11 +193,12 @@ def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
     edges = np.asarray(edges, dtype=np.int64)
     inside = edges[np.searchsorted(edges, start, "right") : np.searchsorted(edges, stop, "left")]
     known = np.concatenate([[start], inside, [stop]])
+    most_chunks = chunks_per_block(matrix, axis, len(known) - 1) or len(known)
     grouped = [start]
     while grouped[-1] < stop:
         nearest = bisect_right(known, grouped[-1] + wanted) - 1
         after = bisect_right(known, grouped[-1])
-        grouped.append(int(known[max(nearest, after)]))
+        grouped.append(int(known[max(min(nearest, after + most_chunks - 1), after)]))
     return np.array(grouped, dtype=np.int64)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from streampca.matrix import ChunkedMatrix
 from streampca.passes import door
+from streampca.passes.ambient import ambient_client
 from streampca.passes.nbytes import size
 
 KEPT = ("kept arrays", "components", "statistics of features", "eigenvectors and scores")
@@ -266,6 +267,11 @@ class Plan:
             f"ahead in each, "
             f"arithmetic in {self.work_dtype}"
         )
+        if self.memory["process"].get("X in memory") and ambient_client() is not None:
+            lines.append(
+                "          X is in memory: on threads of this process, not on the cluster; "
+                "scheduler= names one to send it to"
+            )
         lines.append(f"memory    {size(self.peak_nbytes)} projected peak (limit: {limit})")
         memory = self.memory
         if self.then is not None and self.then.peak_nbytes > peak_of(memory):

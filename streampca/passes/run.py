@@ -12,7 +12,8 @@ from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError
 from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix
-from streampca.passes.cluster import find_client, run_on_cluster
+from streampca.passes.client_choice import client_for
+from streampca.passes.cluster import run_on_cluster
 from streampca.passes.execution import Execution, PassCost, PassResult
 from streampca.passes.fold import Fold
 from streampca.passes.lanes import run_on_lanes
@@ -45,7 +46,7 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
     Ctrl-C stops it within a block. Raises what reading, maps and accumulators raise.
     """
     execution = execution or Execution()
-    if (client := find_client(execution.scheduler)) is not None:
+    if (client := client_for(execution.scheduler, matrix)) is not None:
         await_worker(client)
         refuse_strangers(client)
     operands = dict(operands or {})

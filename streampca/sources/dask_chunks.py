@@ -148,8 +148,13 @@ class Room:
         self._lock = threading.Lock()
 
     def __call__(self, value: Any) -> Any:
+        self.take(int(sizeof(value)))
+        return value
+
+    def take(self, nbytes: int) -> None:
+        """Take so much of it. Raises InvalidInputError where that is not left."""
         with self._lock:
-            self.left -= int(sizeof(value))
+            self.left -= nbytes
             if self.left < 0:
                 raise InvalidInputError(
                     f"the operands that all strips of this Dask graph share are larger than "
@@ -157,4 +162,3 @@ class Room:
                     "X.to_zarr('scratch.zarr'), and use streampca.open('scratch.zarr'); or, if it "
                     "fits into memory, X = X.persist()."
                 )
-        return value

@@ -5,6 +5,7 @@ A *read* here is a task that depends on no other task; data that lie in the grap
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from dask.core import flatten, get_dependencies, istask
 
 from streampca.errors import InvalidInputError
+from streampca.sources.dask_futures import with_held
 
 Key = Any  # a string, or a tuple of a layer's name and a chunk's numbers
 
@@ -85,46 +87,19 @@ class Constant:
         return self.value
 
 
-class Fetch:
-    """A result that lies on a cluster (a persisted array), fetched where it is needed.
-
-    Only its key travels: a future belongs to one client, and a worker has its own.
-    """
-
-    def __init__(self, future: Any) -> None:
-        self.key, self.future = future.key, future
-
-    def __reduce__(self) -> Any:
-        return Fetch.on_worker, (self.key,)
-
-    @classmethod
-    def on_worker(cls, key: Key) -> Fetch:
-        """The result of that key, for the client of the process that asks for it."""
-        fetch = object.__new__(cls)
-        fetch.key, fetch.future = key, None
-        return fetch
-
-    def __call__(self) -> Any:
-        if self.future is None:
-            from distributed import Future, get_client
-
-            return Future(self.key, get_client()).result()
-        return self.future.result()
-
-
 def low_level(array: Any) -> Graph:
     """The materialised graph of an array, without what it does not need, futures made tasks."""
     graph = array.__dask_graph__()
     keys = set(flatten(array.__dask_keys__()))
     nodes = dict(graph.cull(keys) if hasattr(graph, "cull") else graph)
-    for key, node in nodes.items():
+    for key in nodes:
         if str(layer_of(key)).startswith(("rechunk-transfer-", "shuffle-p2p-")):
             raise InvalidInputError(
                 "this Dask array was rechunked between workers (p2p), which cannot be read in "
                 "strips. Build it inside: with dask.config.set({'array.rechunk.method': 'tasks'})"
             )
-        if type(node).__module__.startswith("distributed") and hasattr(node, "result"):
-            nodes[key] = (Fetch(node),)
+    if "distributed" in sys.modules:
+        nodes = with_held(nodes)
     whole = Graph(nodes)
     needed = whole.cull(keys)
     return whole if len(needed) == len(nodes) else Graph(needed, whole.links)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -20,6 +21,7 @@ from dask.blockwise import Blockwise
 from dask.core import istask, keys_in_tasks, toposort
 from dask.highlevelgraph import HighLevelGraph
 
+from streampca.sources.dask_futures import has_futures
 from streampca.sources.dask_graph import Constant, Graph, Key, layer_of
 from streampca.sources.dask_sharing import Sharing, find_stages, prepared_chunks
 from streampca.sources.dask_sizes import array_operands
@@ -50,7 +52,7 @@ class Layers:
         if not isinstance(graph, HighLevelGraph):
             return None
         made = cls(graph.layers)
-        far = any(type(node).__module__.startswith("distributed") for node in made.data())
+        far = "distributed" in sys.modules and any(map(has_futures, made.data()))
         return None if far else made
 
     def data(self) -> Iterable[Any]:

@@ -42,11 +42,11 @@ class SparseDaskReader(DaskReader):
             ("streampca-place", n): (Piece(kept, n, spots[n], self.dtype), key)
             for n, key in enumerate(keys)
         }
-        leaves = self._compute(dim, index[dim], keys, places)
+        read = self._compute(dim, index[dim], keys, places)
         pieces = [kept.pieces[n] for n in range(len(keys))]
         grid = [pieces[i : i + len(columns)] for i in range(0, len(pieces), len(columns))]
         values = scipy.sparse.block_array(grid, format="csc" if dim else "csr", dtype=self.dtype)
-        self.tally.add(ReadCount(leaves, sparse_nbytes(values)))
+        self.tally.add(read + ReadCount(0, sparse_nbytes(values)))
         return values
 
     def scratch_nbytes(self, index: Index) -> int:

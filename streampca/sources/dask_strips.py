@@ -19,12 +19,14 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import ReadCount, SpanCache, current_cache
 from streampca.sources import dask_sharing
 from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering, ends_of
+from streampca.sources.dask_futures import Fetches, computed_there, held_of
 from streampca.sources.dask_graph import Graph, Key, low_level
 from streampca.sources.dask_layers import Layers, find_aligned
 from streampca.sources.dask_rechunk import looked_through
 from streampca.sources.dask_sharing import MiB, Sharing, find_sharing
 from streampca.sources.dask_sizes import Sizes
 from streampca.sources.dask_window import Keep, Results, Window
+from streampca.sources.dask_work import computes
 from streampca.sources.stacked import Index, Reader, StackedMatrix, check_dtype, room_for
 from streampca.sources.tally import Tally
 from streampca.sources.zarr_stamp import stamp
@@ -123,6 +125,7 @@ class DaskReader(Reader):
         self.layers = Layers.of(array)
         self._array: Any = array  # until it is materialised
         self._graph: Graph | None = None
+        self.computes = computes(self.graph if self.layers is None else self.layers.specimens())
         self.dim: int | None = None  # streamed; told by the matrix
         self._sharing: dict[int, Sharing] = {}
         self._sources: dict[int, Graph | Layers] = {}  # of strips along a dimension
@@ -177,10 +180,10 @@ class DaskReader(Reader):
             )
             places["streampca-place", len(keys)] = (place, key)
             keys.append(key)
-        self.tally.add(ReadCount(self._compute(dim, index[dim], keys, places), out.nbytes))
+        self.tally.add(self._compute(dim, index[dim], keys, places) + ReadCount(0, out.nbytes))
         return out
 
-    def _compute(self, dim: int, part: slice, keys: list[Key], places: dict[Any, Any]) -> int:
+    def _compute(self, dim: int, part: slice, keys: list[Key], places: dict[Any, Any]) -> ReadCount:
         """Execute here what these keys need, and the tasks that place them. Returns the reads.
 
         What later strips need as well is kept, and what earlier ones left is used.
@@ -303,6 +306,15 @@ class DaskReader(Reader):
         sizes = self.sizes or Sizes({}, nbytes)
         return find_sharing(self.graph, strips, self.chunks[dim], nbytes, sizes)
 
+    def futures(self) -> tuple[Any, ...]:
+        if self.layers is not None:  # nothing lies on a cluster
+            return ()
+        held = held_of(self.graph.nodes).values()
+        for one in held:
+            if one.future is not None and one.future.client is None:
+                one.bind()
+        return tuple(one.future for one in held if one.future is not None)
+
     def _prepare(self, dim: int) -> Graph | Layers:
         """The graph with the operands that strips along dim share replaced by their values."""
         with self._lock:
@@ -312,7 +324,7 @@ class DaskReader(Reader):
             source = self._sources[dim]
             values = {k: v for k, v in self._kept.items() if k in sharing.cuts}
             room = Room(dask_sharing.PREPARED_NBYTES)
-            for stage in sharing.stages:
+            for stage in self._local_stages(sharing, values, room):
                 if not (todo := [k for k in stage if k not in values]):
                     continue
                 graph = source.fixed(values).part(todo)
@@ -328,6 +340,22 @@ class DaskReader(Reader):
             self._kept.update({k: values[k] for k in sharing.cuts})
             self._ready[dim] = source.fixed({k: values[k] for k in sharing.cuts})
             return self._ready[dim]
+
+    def _local_stages(self, sharing: Sharing, values: dict[Key, Any], room: Room) -> Any:
+        """The stages to be computed here: none where a cluster holds X, and puts in all cuts.
+
+        There it is in memory anyway, and nothing is gained by stages.
+        """
+        todo = [k for k in sharing.cuts if k not in values]
+        if not todo or self.layers is not None:  # then nothing lies on a cluster
+            return sharing.stages
+        nodes = self.graph.cull(todo)
+        if (found := computed_there(nodes, todo, room.take)) is None:
+            return sharing.stages
+        values.update(zip(todo, found, strict=True))
+        leaves = self.graph.count_reads(nodes)
+        self.preparing.add(ReadCount(leaves, int(leaves * sharing.leaf_nbytes)))
+        return ()
 
     def _spots(self, dim: int, wanted: slice) -> list[Spot]:
         """The chunks along one dimension that hold ``wanted``."""
@@ -345,16 +373,18 @@ class DaskReader(Reader):
 
 def compute(
     graph: Graph, keys: list[Key], places: dict[Any, Any], known: Mapping[Key, Any] | None = None
-) -> int:
+) -> ReadCount:
     """Execute here the part of a graph that ``keys`` need, and the tasks that place them.
 
-    known : results that are at hand. Returns how many tasks without dependencies there were.
+    known : results that are at hand. Returns how many tasks without dependencies there were, and
+    what came over a wire.
     """
     known = known or {}
     nodes = graph.cull(keys, known)
     leaves = graph.count_reads(nodes.keys() - known.keys())
-    dask.local.get_sync({**nodes, **places}, list(places))
-    return leaves
+    fetches = Fetches(nodes)
+    dask.local.get_sync({**fetches.nodes, **places}, list(places))
+    return ReadCount(leaves, moved=fetches.moved)
 
 
 def _zarr_array(node: Any) -> Any:

@@ -20,7 +20,7 @@ class ArrayReader(Reader):
 
     def __init__(self, array: np.ndarray[Any, Any], loads: tuple[str, ...] = ()) -> None:
         self.array, self.loads = array, loads
-        self.given_nbytes = resident_part(array)
+        self.given_nbytes, self.carried_nbytes = resident_part(array), array.nbytes
         self.shape = array.shape
         self.dtype = array.dtype.newbyteorder("=")
         self.offset: tuple[int, int] | None = None  # (dim, start) of a part

@@ -55,8 +55,9 @@ def open(
         by the path of a ``.bed``; a list of paths or a pattern (``chr*.bed``, ``chr*.zarr``):
         the same samples, the features of all; a ``zarr.Array`` or ``zarr.Group`` (one with
         ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array (any
-        graph) or data frame; NumPy, lists; data frames of pandas, polars and pyarrow;
-        scipy.sparse and ``sparse``; or a ChunkedMatrix.
+        graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
+        frame, or a list of them, one under another; NumPy, lists; data frames of pandas, polars
+        and pyarrow; scipy.sparse and ``sparse``; or a ChunkedMatrix.
     variable : which array of a group or file ("layers/counts" or "raw/X" of an AnnData);
         a list of them gives the features of all, side by side.
     dim : the sample dimension(s), by name or number; the rest is stacked into features. Needed
@@ -113,6 +114,10 @@ def open(
         from streampca.sources.labelled import from_xarray
 
         matrix = from_xarray(source, variable, dim)
+    elif "distributed" in sys.modules and (futures := _futures(source)):
+        from streampca.sources.futures import from_futures
+
+        matrix = from_futures(futures, dim)
     elif _is(source, "dask"):
         matrix = _from_dask(source, dim)
     elif is_sparse(source):
@@ -186,6 +191,13 @@ def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = Non
             "required."
         )
     return matrix
+
+
+def _futures(source: Any) -> list[Any]:
+    """The futures that X is, or lists."""
+    from streampca.sources.futures import futures_given
+
+    return futures_given(source)
 
 
 def _is(source: Any, package: str) -> bool:

@@ -29,7 +29,7 @@ class SparseMatrix(ChunkedMatrix):
         self.pointers: dict[int, Any] = {}
         format_ = matrix.format if matrix.format in ("csr", "csc") else "csr"
         self.matrix = matrix.asformat(format_)
-        self.given_nbytes = sparse_nbytes(self.matrix)
+        self.given_nbytes = self.carried_nbytes = sparse_nbytes(self.matrix)
         self.shape = matrix.shape
         self.dtype = matrix.dtype
         self.labels = labels or Labels.plain(self.shape)

@@ -34,6 +34,8 @@ class Reader(ABC):
 
     loads: tuple[str, ...] = ()  # heavy libraries that ``read`` brings into memory
     given_nbytes: int = 0  # of an array in memory
+    carried_nbytes: int = 0  # of what travels with the reader
+    computes: bool = False  # see ChunkedMatrix
 
     into_buffer = False  # whether ``read`` takes a buffer to put its result into
 
@@ -58,6 +60,10 @@ class Reader(ABC):
 
     def paths(self) -> tuple[str, ...]:
         """The local files and directories that are read."""
+        return ()
+
+    def futures(self) -> tuple[Any, ...]:
+        """See :meth:`ChunkedMatrix.futures`."""
         return ()
 
     def reads(self) -> ReadCount:
@@ -110,6 +116,7 @@ class StackedMatrix(ChunkedMatrix):
         self.missing_value = missing_value
         self.into_buffer = reader.into_buffer
         self.loads, self.given_nbytes = reader.loads, reader.given_nbytes
+        self.carried_nbytes, self.computes = reader.carried_nbytes, reader.computes
         check_dtype(self.dtype)
 
     def _inner(self, axis: int) -> int:
@@ -211,6 +218,9 @@ class StackedMatrix(ChunkedMatrix):
 
     def paths(self) -> tuple[str, ...]:
         return self.reader.paths()
+
+    def futures(self) -> tuple[Any, ...]:
+        return self.reader.futures()
 
     def reads(self) -> ReadCount:
         return self.reader.reads()

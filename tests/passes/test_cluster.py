@@ -574,7 +574,7 @@ def fake(monkeypatch: Any) -> FakeClient:
     client = FakeClient()
     # the package's attribute of that name is the function, not the module
     module = sys.modules["streampca.passes.run"]
-    monkeypatch.setattr(module, "find_client", lambda scheduler: client)
+    monkeypatch.setattr(module, "client_for", lambda scheduler, matrix: client)
     monkeypatch.setattr(module, "refuse_strangers", lambda client: None)
     monkeypatch.setattr(cluster, "_stored", FakeClient.stored)
     monkeypatch.setattr("streampca.passes.flight.strangers", lambda client, again=False: set())

@@ -24,7 +24,7 @@ from streampca.models.labelled_rows import completed_like
 from streampca.models.lazy_rows import lazy_rows_of
 from streampca.models.linear import LinearModel
 from streampca.models.projection import BackProjection, score_dtype
-from streampca.passes import PassCost, Plan, check_workers, find_client, warn_of_excess
+from streampca.passes import PassCost, Plan, check_workers, client_for, warn_of_excess
 from streampca.passes.lazy import is_dask_array
 from streampca.sources import as_matrix, counted
 
@@ -74,7 +74,7 @@ class Completion(LinearModel):
         task = self._task(matrix, sample_weight)
         plan = self._plan_task(matrix, task)
         plan.check_machine()
-        if (client := find_client(self.scheduler)) is not None:
+        if (client := client_for(self.scheduler, matrix)) is not None:
             check_workers(client, plan)
         execution = self._execution(plan)
         execution.checkpoint = self.checkpoint

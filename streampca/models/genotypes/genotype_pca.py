@@ -27,7 +27,7 @@ from streampca.models.pca.gram_outputs import COMPONENTS
 from streampca.models.pca.plan import plan_pca
 from streampca.models.projection import Projection
 from streampca.models.request import Request
-from streampca.passes import PassCost, Plan, check_workers, easier_axis, find_client
+from streampca.passes import PassCost, Plan, check_workers, client_for, easier_axis
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL
@@ -179,7 +179,7 @@ class GenotypePCA(LinearModel):
         )
         cohort = self._cohort(matrix)
         plan = self._plan(cohort)
-        client = find_client(self.scheduler)
+        client = client_for(self.scheduler, matrix)
         plan.check_machine()
         if client is not None:
             check_workers(client, plan)

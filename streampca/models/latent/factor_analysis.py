@@ -22,7 +22,7 @@ from streampca.models.latent.latent import LatentModel
 from streampca.models.linear import attach
 from streampca.models.request import degrees_of_freedom
 from streampca.models.side_data import sample_weights
-from streampca.passes import PassCost, Plan, check_workers, find_client, warn_of_excess
+from streampca.passes import PassCost, Plan, check_workers, client_for, warn_of_excess
 from streampca.sources import as_matrix, counted
 
 
@@ -158,7 +158,7 @@ class FactorAnalysis(LatentModel):
         total = float(matrix.shape[0]) if weights is None else float(weights.sum())
         degrees_of_freedom(total, self.ddof)
         whole, plan, steps = self._plans(matrix, request)
-        client = find_client(self.scheduler)
+        client = client_for(self.scheduler, matrix)
         whole.check_machine()
         if client is not None:
             check_workers(client, whole)

@@ -26,7 +26,7 @@ from streampca.models.pca.solve import solve_accumulator
 from streampca.models.restacked import restacked
 from streampca.models.saved_labels import axis_to_saved, labels_from_saved, labels_to_saved
 from streampca.models.side_data import sample_weights
-from streampca.passes import PassCost, check_workers, find_client, run
+from streampca.passes import PassCost, check_workers, client_for, run
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted
 from streampca.store import read_bundle, understood, write_bundle
@@ -133,7 +133,7 @@ class IncrementalPCA(LinearModel):
             matrix = self._checked_features(X, matrix)
         plan = plan_append(matrix, request, blank, held=seen)
         plan.check_machine()
-        if (client := find_client(self.scheduler)) is not None:
+        if (client := client_for(self.scheduler, matrix)) is not None:
             check_workers(client, plan)
         execution = self._execution(plan)
         execution.checkpoint = self.checkpoint

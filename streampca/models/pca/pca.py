@@ -19,7 +19,7 @@ from streampca.models.pca.impute import as_pca, completing, completion_of, plan_
 from streampca.models.pca.plan import plan_pca
 from streampca.models.request import Request
 from streampca.models.side_data import side_data
-from streampca.passes import PassCost, Plan, check_workers, find_client
+from streampca.passes import PassCost, Plan, check_workers, client_for
 from streampca.sources import as_matrix, counted
 
 IMPUTE = "impute"
@@ -222,7 +222,7 @@ class PCA(LinearModel):
         request = self._request(matrix, sample_weight, seed)
         self.n_features_in_ = matrix.shape[1]
         plan = plan_pca(matrix, request)
-        client = find_client(self.scheduler)
+        client = client_for(self.scheduler, matrix)
         plan.check_machine()
         if client is not None:
             check_workers(client, plan)

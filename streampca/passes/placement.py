@@ -1,0 +1,212 @@
+"""Values on a cluster that spans need: dependencies of their tasks, folded where they lie.
+
+A future in the work of a span is of no use on a worker: readers belong to no task, and fetching
+would go round the scheduler. What a span needs is therefore named to the scheduler, which brings
+what is missing, and computes again what died with a worker.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from streampca.accumulators import OPEN_BLOCKS
+from streampca.errors import ClusterError
+from streampca.matrix import work_dtype
+from streampca.matrix.held import Brought, Held
+from streampca.passes.nbytes import MiB
+from streampca.passes.settings import setting
+from streampca.passes.work import Work
+from streampca.passes.workers import await_worker, running, scheduler_answers
+
+AHEAD_NBYTES = 128 * MiB  # of what spans gave and that waits on workers to be merged
+MOST_AHEAD = 256  # spans
+LOOK_SECONDS = 1.0  # between looks whether workers came or went
+CROWDED = 2.0  # times the mean load of a thread: a worker with more may give spans to others
+
+REMEMBERED = 8  # passes
+
+# (pass, worker) -> keys of the values that its spans had; a process may be several workers
+_brought: dict[tuple[str, str], set[Any]] = {}
+
+
+def packed(work: Work) -> tuple[bytes, list[Any]]:
+    """The work, pickled without the values that lie on a cluster, and their futures."""
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    pickler.dump(work)
+    return file.getvalue(), list(pickler.futures.values())
+
+
+def unpacked(data: bytes, values: Sequence[Any], lay: Lay, here: str) -> Work:
+    """The work, with the values in place of their futures."""
+    missing = lay.missing(here)
+    found: Work = _Unpickler(data, map(Brought, values, missing)).load()
+    return found
+
+
+@dataclass(frozen=True)
+class Lay:
+    """Where the values of a span lay when its task was sent.  keys, holders : one of each."""
+
+    pass_id: str
+    keys: tuple[Any, ...]
+    holders: tuple[tuple[str, ...], ...]
+
+    def missing(self, here: str) -> list[bool]:
+        """Which of them were brought to this worker for this span, and for none before it."""
+        if (self.pass_id, here) not in _brought:
+            for old in list(_brought)[:-REMEMBERED]:
+                _brought.pop(old, None)
+            _brought.setdefault((self.pass_id, here), set())
+        seen = _brought[self.pass_id, here]
+        found = []
+        for key, holders in zip(self.keys, self.holders, strict=True):
+            found.append(here not in holders and key not in seen)
+            seen.add(key)
+        return found
+
+
+def spans_ahead(work: Work) -> int:
+    """How many spans may be in flight: what they give waits on workers until its turn comes.
+
+    Where the first half of X lies on one worker and the second on another, both should be busy.
+    """
+    if work.sinks or not work.accumulators:
+        return 0
+    matrix, axis = work.matrix, work.matrix.streamed_axis
+    rows = int(np.diff(matrix.edges).max(initial=0)) * OPEN_BLOCKS
+    seen = min(rows, matrix.shape[axis])
+    shape = (matrix.shape[0], seen) if axis else (seen, matrix.shape[1])
+    itemsize = work_dtype(matrix.dtype).itemsize
+    each = sum(one.partial_nbytes(shape, itemsize) for one in work.accumulators.values())
+    return min(MOST_AHEAD, AHEAD_NBYTES // max(1, each))
+
+
+class _Pickler(cloudpickle.Pickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self.futures: dict[Any, Any] = {}
+
+    def persistent_id(self, value: Any) -> Any:
+        """The number of a value that the task is given."""
+        if not isinstance(value, Held) or value.future is None:
+            return None
+        self.futures.setdefault(value.future.key, value.future)
+        return list(self.futures).index(value.future.key)
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, brought: Iterable[Brought]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._brought = list(brought)
+
+    def persistent_load(self, number: Any) -> Any:
+        return self._brought[number]
+
+
+class Placement:
+    """Where on a cluster the values lie that the spans of a pass need.
+
+    A span goes to the worker that has most of its bytes, and to no other as long as that one is
+    well, and has no more to do than others. Where it has, the scheduler may move spans, which it
+    does where moving takes less time than waiting.
+    """
+
+    def __init__(self, client: Any, futures: Iterable[Any], pass_id: str) -> None:
+        self.client, self.pass_id = client, pass_id
+        self._futures = {one.key: one for one in futures}
+        self._homes: dict[int, str] = {}  # of spans that may go nowhere else
+        self._workers: set[str] = set()
+        self._ill: dict[str, str] = {}  # worker -> why it takes no tasks, or ""
+        self._looked = -LOOK_SECONDS
+        self._who: dict[Any, tuple[str, ...]] = {}
+        self._nbytes: dict[Any, int] = {}
+        self._crowded: set[str] = set()
+        self._finished()
+
+    def lay(self, futures: Iterable[Any]) -> Lay:
+        """Where these lie now."""
+        self._look()
+        keys = tuple(one.key for one in futures)
+        return Lay(self.pass_id, keys, tuple(tuple(self._who.get(key, ())) for key in keys))
+
+    def choose(self, number: int, futures: Sequence[Any], workers: list[str] | None,
+               ) -> list[str] | None:  # fmt: skip
+        """The workers that may get a span, of ``workers``; None for any."""
+        weights: defaultdict[str, int] = defaultdict(int)
+        lay = self.lay(futures)
+        for key, holders in zip(lay.keys, lay.holders, strict=True):
+            for address in holders:
+                weights[address] += self._nbytes.get(key, 1)
+        home = max(weights, key=lambda one: (weights[one], one), default=None)
+        self._homes.pop(number, None)
+        if home is None or home in self._crowded or (workers and home not in workers):
+            return workers
+        if self._ill.get(home):
+            return workers
+        self._homes[number] = home
+        return [home]
+
+    def stranded(self, numbers: Iterable[int]) -> set[int]:
+        """The spans among these whose only worker is gone, or takes no tasks."""
+        states = running(self.client)
+        found = {n for n in numbers if n in self._homes and states.get(self._homes[n], "gone")}
+        if found:
+            self._looked, self._workers = -LOOK_SECONDS, set()
+        return found
+
+    @scheduler_answers()
+    def _look(self) -> None:
+        """Where they lie, asked again when workers came or went."""
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return
+        threads, self._ill = self.client.nthreads(), running(self.client)
+        self._looked = time.monotonic()
+        if threads.keys() == self._workers:
+            return
+        self._workers = set(threads)
+        self._who = dict(self.client.who_has(list(self._futures.values())))
+        self._nbytes = self.client.nbytes(keys=list(self._futures), summary=False)
+        load: defaultdict[str, float] = defaultdict(float)
+        for key, holders in self._who.items():
+            for address in holders:
+                load[address] += self._nbytes.get(key, 0) / len(holders)
+        mean = sum(load.values()) / max(1, sum(threads.values()))
+        self._crowded = {one for one, n in threads.items() if load[one] > CROWDED * n * mean}
+
+    def _finished(self) -> None:
+        """Wait until they are computed: where they lie is not known before.
+
+        Raises ClusterError where some are lost for good.
+        """
+        from distributed import CancelledError, wait
+
+        by_client: defaultdict[Any, list[Any]] = defaultdict(list)
+        for one in self._futures.values():
+            by_client[one.client].append(one)
+        for client, futures in by_client.items():
+            while True:
+                try:
+                    with client.as_current():
+                        wait(futures, timeout=setting("pause-timeout"))
+                    break
+                except TimeoutError:
+                    await_worker(client)
+                except CancelledError:
+                    break
+        lost = [one.key for one in self._futures.values() if one.status in ("lost", "cancelled")]
+        if lost:
+            raise ClusterError(
+                f"{len(lost)} of {len(self._futures)} chunks of X are lost on the cluster (the "
+                f"first is {lost[0]!r}). What was scattered died with its worker, or was released: "
+                "scatter it again."
+            )

@@ -1,0 +1,366 @@
+"""Chunks on a cluster of worker processes: folded where they lie, fetched by nobody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import distributed
+import numpy as np
+import pytest
+
+import streampca
+from streampca.errors import ClusterError, InvalidInputError, InvalidTypeError
+from streampca.matrix.held import Brought, Held, laid_out
+from streampca.models import PCA
+from streampca.passes.placement import Lay, Placement
+
+ROWS, COLUMNS, CHUNK = 1200, 12, 100
+
+
+@pytest.fixture(scope="module")
+def values() -> Any:
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((ROWS, COLUMNS)) * np.arange(1.0, COLUMNS + 1) + 5.0
+
+
+@pytest.fixture
+def chunked(values: Any) -> Any:
+    return da.from_array(values, chunks=(CHUNK, COLUMNS))
+
+
+@pytest.fixture
+def nothing_fetched(monkeypatch: Any) -> None:
+    """This process may not ask for a chunk."""
+
+    def fetch(held: Held) -> Any:
+        raise AssertionError(f"chunk {held.future} came to the client")
+
+    monkeypatch.setattr(Held, "__call__", fetch)
+
+
+@pytest.fixture
+def workers(two_processes: Any) -> list[str]:
+    return sorted(two_processes.nthreads())
+
+
+def fit(X: Any, **more: Any) -> Any:
+    return PCA(3, progress=False, **more).fit(X)
+
+
+def same(one: Any, other: Any) -> bool:
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name))
+        for name in ("components_", "explained_variance_", "mean_")
+    )
+
+
+def right(model: Any, values: Any) -> bool:
+    expected = np.linalg.eigvalsh(np.cov(values.T))[::-1][:3]
+    return np.allclose(model.explained_variance_, expected, rtol=1e-12)
+
+
+def persisted_at(client: Any, x: Any, where: list[str]) -> Any:
+    """The chunks of x, each on the worker that is said, in turn."""
+    futures = [
+        client.persist(x.blocks[i], workers=[where[i % len(where)]]) for i in range(x.numblocks[0])
+    ]
+    with client.as_current():
+        distributed.wait(distributed.futures_of(futures))
+    return da.concatenate(futures)
+
+
+@pytest.mark.usefixtures("nothing_fetched")
+def test_persisted_without_naming_a_scheduler(
+    two_processes: Any, chunked: Any, values: Any
+) -> None:
+    """The client that holds the futures is not the ambient one, and is found."""
+    model = fit(two_processes.persist(chunked))
+    assert right(model, values)
+    (cost,) = model.cost_
+    assert (cost.reads, cost.moved) == (ROWS // CHUNK, 0)
+
+
+def test_same_bits_wherever_it_is_folded(two_processes: Any, chunked: Any) -> None:
+    x = two_processes.persist(chunked)
+    there = fit(x, scheduler=two_processes)
+    here = fit(x, scheduler="threads")
+    assert same(there, here)
+    (cost,) = here.cost_
+    assert cost.moved == cost.nbytes == ROWS * COLUMNS * 8  # block by block, as was asked
+
+
+def test_the_same_cluster_by_its_address(two_processes: Any, chunked: Any, values: Any) -> None:
+    x = two_processes.persist(chunked)
+    assert right(fit(x, scheduler=two_processes.scheduler.address), values)
+
+
+@pytest.mark.usefixtures("nothing_fetched")
+@pytest.mark.parametrize("halves", [True, False])
+def test_folded_where_they_lie(
+    two_processes: Any, chunked: Any, values: Any, workers: list[str], halves: bool
+) -> None:
+    where = sorted(workers * (ROWS // CHUNK // 2)) if halves else workers
+    model = fit(persisted_at(two_processes, chunked, where))
+    assert right(model, values)
+    assert model.cost_[0].moved == 0
+
+
+@pytest.mark.usefixtures("nothing_fetched")
+def test_operands_of_all_strips_are_computed_there(
+    two_processes: Any, chunked: Any, values: Any
+) -> None:
+    x = two_processes.persist(chunked)
+    scaled = (values - values.mean(0)) / values.std(0)
+    y = (x - x.mean(0)) / x.std(0)
+    model = fit(y)
+    assert right(model, scaled)
+    assert model.cost_[0].moved == 0
+    assert right(fit(two_processes.persist(y)), scaled)
+
+
+def test_operands_that_are_too_large_are_not_brought(
+    two_processes: Any, chunked: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("streampca.sources.dask_sharing.PREPARED_NBYTES", 10)
+    x = two_processes.persist(chunked)
+    with pytest.raises(InvalidInputError, match="cannot be kept"):
+        fit(x - x.mean(0))
+
+
+@pytest.mark.usefixtures("nothing_fetched")
+@pytest.mark.parametrize("kind", ["from_delayed", "dict", "nested", "sliced", "rechunked"])
+def test_scattered(two_processes: Any, values: Any, kind: str) -> None:
+    pieces = two_processes.scatter(np.split(values, ROWS // CHUNK))
+    (whole,) = two_processes.scatter([values])
+
+    def chunk(value: Any) -> Any:
+        return da.from_delayed(value, (CHUNK, COLUMNS), values.dtype)
+
+    one = da.from_delayed(whole, values.shape, values.dtype)
+    sizes = ((CHUNK,) * len(pieces), (COLUMNS,))
+    X = {
+        "from_delayed": lambda: da.concatenate([chunk(piece) for piece in pieces]),
+        "dict": lambda: da.Array(
+            {("scattered", i, 0): piece for i, piece in enumerate(pieces)},
+            "scattered", sizes, values.dtype,
+        ),
+        "nested": lambda: da.concatenate([
+            chunk(dask.delayed(first)([{"value": piece}, 1])) for piece in pieces
+        ]),
+        "sliced": lambda: one[::2],
+        "rechunked": lambda: one.rechunk((CHUNK, -1)),
+    }[kind]()  # fmt: skip
+    model = fit(X)
+    assert right(model, values[::2] if kind == "sliced" else values)
+    if kind == "rechunked":
+        assert model.plan_.passes[0].n_blocks == ROWS // CHUNK  # slices of one share nothing
+
+
+def first(given: Any) -> Any:
+    return given[0]["value"]
+
+
+@pytest.mark.usefixtures("nothing_fetched")
+def test_futures_as_x(two_processes: Any, values: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("streampca.sources.futures.PIECE_NBYTES", values.nbytes // 4)
+    (whole,) = two_processes.scatter([values])
+    model = fit(whole)
+    assert right(model, values)
+    assert model.cost_[0].reads == 4
+    assert right(fit(two_processes.scatter(np.split(values, 5))), values)
+
+
+def test_a_future_of_a_frame_keeps_its_names(two_processes: Any, values: Any) -> None:
+    pd = pytest.importorskip("pandas")
+    names = [f"c{i}" for i in range(COLUMNS)]
+    (frame,) = two_processes.scatter([pd.DataFrame(values, columns=names)])
+    model = fit(frame)
+    assert right(model, values)
+    assert list(model.feature_names_in_) == names
+
+
+def test_futures_of_something_else(two_processes: Any, values: Any) -> None:
+    (number,) = two_processes.scatter([1])
+    with pytest.raises(InvalidTypeError, match=r"future of builtins.int.*client.persist"):
+        streampca.open(number)
+    with pytest.raises(InvalidInputError, match=r"rows of \(12,\); \(3,\)"):
+        streampca.open(two_processes.scatter([values, values[:, :3]]))
+
+
+def test_another_cluster_is_refused(two_processes: Any, one_process: Any, chunked: Any) -> None:
+    x = two_processes.persist(chunked)
+    with pytest.raises(InvalidInputError, match=r"X lies on the cluster at .* names the one at"):
+        fit(x, scheduler=one_process)
+
+
+def test_scattered_data_that_was_released(two_processes: Any, values: Any) -> None:
+    (whole,) = two_processes.scatter([values])
+    X = da.from_delayed(whole, values.shape, values.dtype)
+    whole.cancel()
+    with pytest.raises(ClusterError, match=r"1 of 1 chunks of X are lost.*scatter it again"):
+        fit(X)
+
+
+def test_fit_in_a_task_on_a_persisted_array(two_processes: Any, chunked: Any) -> None:
+    x = two_processes.persist(chunked)
+    there = two_processes.submit(fit, x, pure=False).result(timeout=60)
+    assert same(there, fit(x))
+
+
+def test_a_matrix_of_futures_pickled_for_a_task(two_processes: Any, chunked: Any) -> None:
+    matrix = streampca.open(two_processes.persist(chunked))
+    sent = matrix.part(0, CHUNK, 3 * CHUNK)
+    found = two_processes.submit(read, sent, CHUNK, 3 * CHUNK, pure=False).result(timeout=60)
+    np.testing.assert_array_equal(found, chunked[CHUNK : 3 * CHUNK].compute(scheduler="sync"))
+    there = two_processes.submit(fit, matrix, pure=False).result(timeout=60)
+    assert same(there, fit(matrix))
+
+
+def read(matrix: Any, start: int, stop: int) -> Any:
+    return matrix.read(0, start, stop)
+
+
+def test_chunks_that_two_workers_share_are_brought_once(
+    two_processes: Any, values: Any, workers: list[str]
+) -> None:
+    """Only what is missing travels: columns lie on one worker each."""
+    x = da.from_array(values, chunks=(CHUNK, COLUMNS // 2))
+    left = two_processes.persist(x[:, : COLUMNS // 2], workers=workers[:1])
+    right_half = two_processes.persist(x[:, COLUMNS // 2 :], workers=workers[1:])
+    model = fit(da.concatenate([left, right_half], axis=1))
+    assert right(model, values)
+    assert model.cost_[0].moved == values.nbytes // 2
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_with_its_chunks(new_client: Callable[..., Any], chunked: Any) -> None:
+    expected = fit(chunked.map_blocks(slowly, dtype=chunked.dtype), scheduler="threads")
+    client = new_client(2)
+    x = client.persist(chunked)
+    victim = next(iter(client.cluster.workers.values())).pid
+    kills = [victim]
+
+    def kill(advance: Any) -> None:
+        if kills and advance.blocks_done >= 3:
+            os.kill(kills.pop(), signal.SIGKILL)
+
+    slow = x.map_blocks(slowly, dtype=x.dtype)
+    model = PCA(3, progress=kill).fit(slow)
+    assert not kills
+    assert same(model, expected)
+
+
+def slowly(chunk: Any) -> Any:
+    time.sleep(0.1)
+    return chunk
+
+
+@pytest.mark.slow
+def test_workers_that_come_get_work(new_client: Callable[..., Any], chunked: Any) -> None:
+    """All chunks lie on the first worker, which has more to do than its share then."""
+    expected = fit(chunked.map_blocks(slowly, dtype=chunked.dtype), scheduler="threads")
+    client = new_client(1)
+    x = client.persist(chunked.map_blocks(slowly, dtype=chunked.dtype))
+    client.cluster.scale(2)
+    client.wait_for_workers(2)
+    model = fit(x.map_blocks(slowly, dtype=chunked.dtype))
+    assert same(model, expected)
+
+
+@pytest.mark.slow
+def test_most_bytes_are_folded_where_they_lie(two_processes: Any) -> None:
+    """The acceptance of 95 %: 200,000 x 256, wherever Dask put the chunks."""
+    x = two_processes.persist(da.random.default_rng(0).random((200_000, 256), chunks=(5000, 256)))
+    model = fit(x)
+    (cost,) = model.cost_
+    assert cost.nbytes == 200_000 * 256 * 8
+    assert cost.moved <= 0.05 * cost.nbytes
+
+
+def test_values_are_laid_out_as_new_ones() -> None:
+    raw = np.zeros(81, np.uint8)
+    odd = raw[1:].view(np.float64)
+    assert not odd.flags.aligned
+    assert laid_out(odd).flags.aligned
+    turned = np.asfortranarray(np.ones((3, 4)))
+    assert laid_out(turned) is turned
+    assert laid_out(np.ones((4, 4))[::2, ::2]).flags.c_contiguous
+    assert laid_out([1]) == [1]
+
+
+def test_what_is_brought_counts_once_for_a_worker() -> None:
+    lay = Lay("a pass", ("x", "y"), (("a",), ("b",)))
+    assert lay.missing("a") == [False, True]
+    assert lay.missing("a") == [False, False]
+    assert lay.missing("b") == [True, False]
+    brought = Brought(np.ones(3), away=True)
+    assert (brought.moved(24), brought.moved(24)) == (24, 0)
+
+
+class Somewhere:
+    """A client of workers that hold what a test says."""
+
+    def __init__(self, where: dict[str, list[str]], threads: dict[str, int]) -> None:
+        self.where, self.threads = where, threads
+
+    def nthreads(self) -> dict[str, int]:
+        return self.threads
+
+    def who_has(self, futures: Any) -> dict[str, Any]:
+        return {one.key: self.where[one.key] for one in futures}
+
+    def nbytes(self, keys: Any, summary: bool) -> dict[str, int]:
+        return dict.fromkeys(keys, 10)
+
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        return {"workers": {one: {"last_seen": 0.0} for one in self.threads}}
+
+
+class Key:
+    status = "finished"
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+@pytest.fixture
+def place(monkeypatch: Any) -> Callable[..., Placement]:
+    monkeypatch.setattr(Placement, "_finished", lambda self: None)
+    monkeypatch.setattr("streampca.passes.placement.LOOK_SECONDS", 0.0)
+
+    def made(where: dict[str, list[str]], *workers: str) -> Placement:
+        client = Somewhere(where, dict.fromkeys(workers, 1))
+        return Placement(client, map(Key, where), "pass")
+
+    return made
+
+
+def test_a_span_goes_where_most_of_it_lies(place: Callable[..., Placement]) -> None:
+    placement = place({"x": ["a"], "y": ["b"], "z": ["b"]}, "a", "b")
+    assert placement.choose(0, [Key("x"), Key("y"), Key("z")], None) == ["b"]
+    assert placement.choose(1, [Key("x")], None) == ["a"]
+    assert placement.choose(1, [Key("x")], ["b"]) == ["b"]  # a got none any more
+
+
+def test_the_scheduler_decides_where_one_worker_holds_too_much(
+    place: Callable[..., Placement],
+) -> None:
+    placement = place({"x": ["a"], "y": ["a"], "z": ["a"]}, "a", "b")
+    assert placement.choose(0, [Key("x")], None) is None
+
+
+def test_spans_of_a_worker_that_went_are_stranded(place: Callable[..., Placement]) -> None:
+    placement = place({"x": ["a"], "y": ["b"]}, "a", "b")
+    placement.choose(0, [Key("x")], None)
+    placement.choose(1, [Key("y")], None)
+    assert placement.stranded([0, 1]) == set()
+    placement.client.threads = {"b": 1}
+    placement.client.where["x"] = []
+    assert placement.stranded([0, 1]) == {0}
+    assert placement.choose(0, [Key("x")], None) is None
