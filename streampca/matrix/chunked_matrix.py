@@ -12,6 +12,7 @@ import numpy as np
 
 from streampca.matrix.block import Block, work_dtype
 from streampca.matrix.labels import AxisLabels, Labels
+from streampca.matrix.location import Location
 from streampca.matrix.preprocessing import Preprocessing
 
 
@@ -94,6 +95,10 @@ class ChunkedMatrix(ABC):
 
     def paths(self) -> tuple[str, ...]:
         """The local files and directories that are read."""
+        return ()
+
+    def locations(self) -> tuple[Location, ...]:
+        """Where the stored values lie; workers must find there what this process does."""
         return ()
 
     @abstractmethod

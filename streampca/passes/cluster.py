@@ -155,7 +155,7 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
     """Until all spans are taken.  alone : the others wait until the first one is."""
     import dask
 
-    common: Any = Parcel({"operands": dict(work.operands), "maps": dict(work.maps)})
+    common: Any = Parcel.sealed({"operands": dict(work.operands), "maps": dict(work.maps)})
     if work.operands or work.maps:
         common = _stored(client, common)
     bare = replace(work, operands={}, maps={})
@@ -168,7 +168,7 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
         where = {"workers": workers, "allow_other_workers": False} if workers else {}
         with dask.config.set(quiet):
             return client.submit(
-                fold_on_worker, Parcel(bare.cut(span)), span, terms, common,
+                fold_on_worker, Parcel.sealed(bare.cut(span)), span, terms, common,
                 key=f"streampca-span-{number}-{run_id}-{trial}", pure=False, retries=2,
                 priority=trial, **where,
             )  # fmt: skip

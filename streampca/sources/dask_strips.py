@@ -15,10 +15,11 @@ import numpy as np
 import zarr
 
 from streampca.errors import InvalidInputError
-from streampca.matrix import ReadCount
+from streampca.matrix import Location, ReadCount
 from streampca.sources import dask_sharing
 from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering
 from streampca.sources.dask_graph import Graph, Key, low_level
+from streampca.sources.dask_locations import locations_of
 from streampca.sources.dask_sharing import MiB, Sharing, find_sharing
 from streampca.sources.stacked import Index, Reader, StackedMatrix, check_dtype, room_for
 from streampca.sources.tally import Tally
@@ -100,6 +101,7 @@ class DaskReader(Reader):
         self._sharing: dict[int, Sharing] = {}
         self._ready: dict[int, Graph] = {}
         self._kept: dict[Key, Any] = {}
+        self._places: tuple[Location, ...] | None = None
         self.tally, self.preparing = Tally(), Tally()
         self._lock = threading.RLock()
 
@@ -109,7 +111,7 @@ class DaskReader(Reader):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         del state["_lock"]
-        return state
+        return {**state, "_places": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -168,6 +170,7 @@ class DaskReader(Reader):
         smaller.tally, smaller.preparing = Tally(), Tally()
         smaller.graph = Graph(graph.cull(keys))
         smaller._ready, smaller._kept = {dim: smaller.graph}, {}
+        smaller._places = self._places
         smaller._sharing = {dim: self.sharing(dim).bare()}
         return smaller
 
@@ -183,6 +186,11 @@ class DaskReader(Reader):
             if (stored := _zarr_array(node)) is not None:
                 digest.update(stamp(stored.store, stored.path).encode())
         return digest.hexdigest()
+
+    def locations(self) -> tuple[Location, ...]:
+        if self._places is None:
+            self._places = locations_of(self.graph.nodes.values())
+        return self._places
 
     def prepared(self) -> ReadCount:
         """What was read for shared operands: tasks, and estimated decoded bytes."""

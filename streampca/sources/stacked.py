@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidTypeError
-from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, ReadCount
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Location, ReadCount
 from streampca.sources.dimensions import Dim, sample_dims
+from streampca.sources.file_location import FileLocation
 from streampca.sources.tally import Tally
 
 Index = tuple[slice, ...]
@@ -59,6 +60,10 @@ class Reader(ABC):
     def paths(self) -> tuple[str, ...]:
         """The local files and directories that are read."""
         return ()
+
+    def locations(self) -> tuple[Location, ...]:
+        """See :meth:`ChunkedMatrix.locations`."""
+        return tuple(map(FileLocation, self.paths()))
 
     def reads(self) -> ReadCount:
         """What was read so far."""
@@ -211,6 +216,9 @@ class StackedMatrix(ChunkedMatrix):
 
     def paths(self) -> tuple[str, ...]:
         return self.reader.paths()
+
+    def locations(self) -> tuple[Location, ...]:
+        return self.reader.locations()
 
     def reads(self) -> ReadCount:
         return self.reader.reads()
