@@ -1,6 +1,6 @@
 """How a matrix is read: plan, run, checkpoints, progress. The only room that schedules work."""
 
-from streampca.passes.cluster import find_client
+from streampca.passes.clients import find_client, is_client
 from streampca.passes.deploy import started
 from streampca.passes.execution import Execution, PassCost, PassResult
 from streampca.passes.memory_use import MemoryUse, warn_of_excess
@@ -29,6 +29,7 @@ __all__ = [
     "check_workers",
     "easier_axis",
     "find_client",
+    "is_client",
     "larger",
     "make_plan",
     "parse_nbytes",

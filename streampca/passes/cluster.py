@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from streampca.errors import ClusterError, InvalidInputError
+from streampca.errors import ClusterError
 from streampca.passes.execution import Execution
 from streampca.passes.flight import Flight
 from streampca.passes.fold import Fold
@@ -19,63 +18,8 @@ from streampca.passes.settings import setting
 from streampca.passes.work import Work
 from streampca.passes.workers import await_worker, our_version, running, strangers
 
-CONNECT_SECONDS = 10
+RESTARTED = "scheduler-restart"  # how Dask says that ``client.restart()`` took the spans away
 ATTEMPTS = 3  # times that lost operands are sent again, in a row, before the pass gives up
-
-
-def find_client(scheduler: Any) -> Any | None:
-    """The distributed client to use, or None for threads of this process.
-
-    scheduler : None (the ambient client, if distributed is loaded and has one, else what Dask's
-        configuration says under ``streampca.scheduler``), "threads", an address such as
-        "tcp://127.0.0.1:8786", or a Client.
-    """
-    if scheduler is None:
-        if "distributed" in sys.modules:
-            from distributed import default_client, get_worker
-
-            try:
-                get_worker()
-            except ValueError:
-                pass
-            else:
-                return None  # inside a task: this worker is the machine
-            try:
-                return default_client()
-            except ValueError:
-                pass
-        scheduler = setting("scheduler")
-    if scheduler in (None, "threads"):
-        return None
-    from distributed import Client
-
-    if isinstance(scheduler, Client):
-        return scheduler
-    if isinstance(scheduler, str) and "://" in scheduler:
-        return _connect(scheduler)
-    raise InvalidInputError(
-        f"scheduler={scheduler!r}; expected None, 'threads', an address such as "
-        "'tcp://127.0.0.1:8786', or a distributed.Client"
-    )
-
-
-_clients: dict[str, Any] = {}
-
-
-def _connect(address: str) -> Any:
-    from distributed import Client
-
-    client = _clients.get(address)
-    if client is None or client.status != "running":
-        try:
-            client = Client(address, set_as_default=False, timeout=f"{CONNECT_SECONDS}s")
-        except (OSError, ValueError) as error:
-            raise ClusterError(
-                f"no Dask scheduler answers at {address} within {CONNECT_SECONDS} s ({error}). "
-                "Start one (dask scheduler), or use scheduler='threads'."
-            ) from error
-        _clients[address] = client
-    return client
 
 
 def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) -> None:
@@ -83,9 +27,10 @@ def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) ->
 
     Operands and maps are stored on the workers once and named by their future. A worker that
     dies loses its spans, which the scheduler runs again; where operands died with it they are
-    sent again, and the next span alone, so that the one that workers die of is known. Where the
-    total dies with it, spans are folded again from where it was fetched last. Raises ClusterError
-    where workers die of a span, or the scheduler is gone.
+    sent again, and the next span alone, so that the one that workers die of is known;
+    ``client.restart()`` counts as such a death. Where the total dies with it, spans are folded
+    again from where it was fetched last. Raises ClusterError where workers die of a span, or the
+    scheduler is gone.
     """
     edges = work.matrix.edges
     work.hold = tuple(name for name, sink in work.sinks.items() if not sink.concurrent(edges))
@@ -108,7 +53,8 @@ def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) ->
                 raise _died(error, span, "every worker that folded them died") from error
             if kind not in ("FutureCancelledError", "CancelledError", "NotStored"):
                 raise
-            if not (work.operands or work.maps):
+            restarted = RESTARTED in str(error)  # workers died of it, not of the span
+            if not (work.operands or work.maps or restarted):
                 raise _died(error, span, f"the cluster gave them up: {error}") from error
             if attempts == ATTEMPTS:
                 why = f"{ATTEMPTS} times in a row the workers died; see their logs"

@@ -74,9 +74,12 @@ async def placed(client: Any, parcel: Parcel, workers: list[str] | None, broadca
 
 
 def dumps(content: Any) -> bytes:
-    """Pickled in one piece, by cloudpickle where it must be."""
+    """Pickled in one piece, by cloudpickle where it must be or modules are to be sent by value."""
+    import cloudpickle
     from distributed.protocol import pickle as theirs
 
+    if cloudpickle.list_registry_pickle_by_value():  # plain pickle would name them all the same
+        return bytes(cloudpickle.dumps(content))
     return bytes(theirs.dumps(content))
 
 

@@ -32,6 +32,7 @@ from streampca.passes import (
     Execution,
     PassResult,
     check_workers,
+    clients,
     cluster,
     find_client,
     run,
@@ -211,9 +212,9 @@ def test_ambient_client_is_used_and_threads_override_it(two_processes: Any, subm
 @pytest.fixture
 def no_kept_clients() -> Iterator[None]:
     yield
-    for client in cluster._clients.values():
+    for client in clients._clients.values():
         client.close()
-    cluster._clients.clear()
+    clients._clients.clear()
 
 
 def test_client_and_address(two_processes: Any, submitted: list[str], small_blocks: None,
@@ -649,6 +650,6 @@ def test_zarr_of_a_grid_is_read_once(
 
 
 def test_a_scheduler_that_does_not_answer(monkeypatch: Any) -> None:
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(clients, "CONNECT_SECONDS", 1)
     with pytest.raises(ClusterError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9 .*1 s"):
         find_client("tcp://127.0.0.1:9")
