@@ -12,7 +12,7 @@ from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan, larger
 from streampca.passes.run import run
 from streampca.passes.settings import setting
 from streampca.passes.threads import single_threaded_blas
-from streampca.passes.workers import check_workers
+from streampca.passes.worker_memory import check_workers
 
 __all__ = [
     "Advance",

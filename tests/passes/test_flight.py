@@ -95,6 +95,11 @@ def flown(cluster: Cluster, monkeypatch: Any, **settings: float) -> Flight:
     ("state", "words", "after"),
     [
         ({"status": "paused"}, "blocks 4 to 5 wait after 60 s: worker a is paused", 60),
+        (
+            {"status": "paused", "memory_limit": 300 << 20, "metrics": {"memory": 250 << 20}},
+            "worker a is paused: 250 MiB of its 300 MiB of memory are in use",
+            60,
+        ),
         ({"last_seen": 930.0}, "blocks 4 to 5 wait after 60 s: worker a is silent", 60),
         ({}, "blocks 4 to 5 were not done within 3600 s on worker a", 3600),
     ],

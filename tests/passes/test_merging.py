@@ -27,7 +27,7 @@ from streampca.passes.kept_total import LostError
 from streampca.passes.parcel import Parcel
 from streampca.passes.remote_total import RemoteTotal
 from streampca.passes.span import SpanResult
-from streampca.passes.workers import roomy
+from streampca.passes.worker_memory import roomy
 
 SPANS = 24  # of two blocks
 
