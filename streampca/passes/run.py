@@ -18,7 +18,7 @@ from streampca.passes.execution import Execution, PassCost, PassResult
 from streampca.passes.fold import Fold
 from streampca.passes.lanes import run_on_lanes
 from streampca.passes.records import PassPlan
-from streampca.passes.spot_checks import client_for
+from streampca.passes.spot_checks import workers_can_read
 from streampca.passes.threads import single_threaded_blas
 from streampca.passes.work import Map, Work
 from streampca.passes.workers import await_worker, refuse_strangers
@@ -47,7 +47,9 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
     Ctrl-C stops it within a block. Raises what reading, maps and accumulators raise.
     """
     execution = execution or Execution()
-    client = client_for(matrix, find_client(execution.scheduler))
+    client = find_client(execution.scheduler)
+    if client is not None and not workers_can_read(matrix):
+        client = None
     if client is not None:
         await_worker(client)
         refuse_strangers(client)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable
-from typing import Any
 
 from streampca.errors import ClusterError, LocalSourceWarning
 from streampca.matrix import ChunkedMatrix, SpotCheck
@@ -16,13 +15,11 @@ _passed: dict[str, None] = {}  # tokens of checks that passed in this process, o
 _lock = threading.Lock()
 
 
-def client_for(matrix: ChunkedMatrix, client: Any | None) -> Any | None:
-    """The client; None, with a warning, where no worker can read the matrix.
+def workers_can_read(matrix: ChunkedMatrix) -> bool:
+    """Whether they can: not what lies in the memory of this process alone. Then a warning says so.
 
-    That is so of what lies in the memory of this process alone: its threads read it.
+    Its threads read that.
     """
-    if client is None:
-        return None
     for one in matrix.locations():
         if one.in_process:
             warnings.warn(
@@ -30,8 +27,8 @@ def client_for(matrix: ChunkedMatrix, client: Any | None) -> Any | None:
                 "here, not on the workers. Write it to a path that the workers share, or use "
                 "scheduler='threads'.", LocalSourceWarning, stacklevel=4,
             )  # fmt: skip
-            return None
-    return client
+            return False
+    return True
 
 
 def confirm(checks: Iterable[SpotCheck], worker: str) -> None:
