@@ -152,7 +152,10 @@ class ZarrSink(Sink):
     def array(self) -> Any:
         """The Zarr array, opened where this process needs it."""
         if self._array is None:
-            opened = zarr.open_array(self.place, mode="r+")
+            try:
+                opened = zarr.open_array(self.place, mode="r+")
+            except (FileNotFoundError, zarr.errors.BaseZarrError) as error:
+                raise another_array(self.place) from error
             if self._token is not None and opened.attrs.get(TOKEN) != self._token:
                 raise another_array(self.place)
             self._array = opened.with_config({"write_empty_chunks": True})
@@ -208,9 +211,9 @@ def marked(path: str) -> str | None:
 def another_array(place: str) -> SourceError:
     """The refusal of what a process finds where another one made its output."""
     return SourceError(
-        f"{place} is another array on this machine than the one that is being written: the output "
-        "must lie where every worker sees the same, on a shared file system or in object storage. "
-        "Or use scheduler='threads'."
+        f"{place} is not the array here that is being written, or there is none: the output must "
+        "lie where every worker sees the same, on a shared file system or in object storage. Or "
+        "use scheduler='threads'."
     )
 
 

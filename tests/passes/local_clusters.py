@@ -1,17 +1,23 @@
-"""Workers on this machine, of one thread each, that listen on loopback alone."""
+"""Worker processes on this machine that listen on loopback alone."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def start_client(n_workers: int, *, processes: bool = True, **more: Any) -> Any:
-    """A client of a new LocalCluster that is not the ambient one."""
+def start_client(
+    n_workers: int, *, processes: bool = True, threads_per_worker: int = 1, **more: Any
+) -> Any:
+    """A client of a new LocalCluster that is not the ambient one.
+
+    processes : False for threads of this process, where thousands of blocks or hundreds of workers
+    are counted, and not what a worker can reach.
+    """
     from distributed import Client, LocalCluster
 
     where = {"host": "127.0.0.1"} if processes else {}
     cluster = LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, processes=processes, **where,
+        n_workers=n_workers, threads_per_worker=threads_per_worker, processes=processes, **where,
         dashboard_address="127.0.0.1:0", **more,
     )  # fmt: skip
     return Client(cluster, set_as_default=False)

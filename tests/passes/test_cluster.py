@@ -128,19 +128,12 @@ def test_20_of_20_runs_give_the_same_bits(two_processes: Any, small_blocks: None
         assert same_bits(here, fitted(x, two_processes, svd_solver="tsqr"))
 
 
-def test_threads_of_one_worker_give_the_same_bits(small_blocks: None) -> None:
+def test_threads_of_one_worker_give_the_same_bits(one_process: Any, small_blocks: None) -> None:
     """Tasks that share a process share its BLAS, and its thread count."""
-    from distributed import Client, LocalCluster
-
+    assert list(one_process.nthreads().values()) == [3]
     x = data((6000, 24), {})
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=3, processes=False, dashboard_address="127.0.0.1:0"
-        ) as inside,
-        Client(inside, set_as_default=False) as client,
-    ):
-        assert same_bits(fitted(x), fitted(x, client))
-        assert same_bits(fitted(x, svd_solver="tsqr"), fitted(x, client, svd_solver="tsqr"))
+    assert same_bits(fitted(x), fitted(x, one_process))
+    assert same_bits(fitted(x, svd_solver="tsqr"), fitted(x, one_process, svd_solver="tsqr"))
 
 
 def test_a_matrix_in_memory_travels_without_a_warning(two_processes: Any) -> None:
@@ -322,7 +315,10 @@ def test_all_workers_killed_at_once(new_client: Any) -> None:
 
 
 def test_operands_wait_for_a_worker() -> None:
-    """All died, and it takes longer until one comes than Dask waits for one."""
+    """All died, and it takes longer until one comes than Dask waits for one.
+
+    In this process, where a worker is there at once: half a second is what is waited for.
+    """
     from distributed import Client, LocalCluster
 
     with (

@@ -34,7 +34,10 @@ SPANS = 24  # of two blocks
 
 @pytest.fixture
 def workers() -> Iterator[Any]:
-    """A client of two workers of one thread each, in this process."""
+    """A client of two workers of one thread each.
+
+    In this process: tests patch what workers run, and read what they keep.
+    """
     from distributed import Client, LocalCluster
 
     with (

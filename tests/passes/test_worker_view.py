@@ -308,7 +308,10 @@ def test_another_output_is_refused(two_processes: Any, tmp_path: Path, small_blo
     def earlier(place: str) -> None:
         zarr.create_array(place, data=np.ones((N, 3)), chunks=(rows, 3))
 
-    with swapped(out, earlier), pytest.raises(SourceError, match="another array on this machine"):
+    with (
+        swapped(out, earlier),
+        pytest.raises(SourceError, match="is not the array here that is being written"),
+    ):
         model.transform(path, out=out)
     assert np.all(zarr.open_array(out, mode="r")[...] == 1)
 
