@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pickle
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,7 +103,8 @@ def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel) -> P
     try:
         if terms.version != our_version():  # a worker that came later
             raise other_version(f"worker {_here()} has streampca {our_version()}")
-        mine = replace(_opened(work), **_opened(common))
+        with _unpickling():
+            mine = replace(work.content, **common.content)
         confirm(mine.checks.values(), _here())
         mine.matrix.restart_counts()
         with single_threaded_blas():
@@ -113,10 +116,11 @@ def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel) -> P
         return Parcel(error)
 
 
-def _opened(parcel: Parcel) -> Any:
-    """Its content. Raises ClusterError where this worker lacks what it is made of."""
+@contextlib.contextmanager
+def _unpickling() -> Iterator[None]:
+    """Raise ClusterError where this worker lacks what a parcel is made of."""
     try:
-        return parcel.content
+        yield
     except ModuleNotFoundError as error:
         raise ClusterError(
             f"worker {_here()} has no module {error.name!r}, which a function or a source of this "
