@@ -124,6 +124,10 @@ class NoWorkerWarning(UserWarning):
     """A pass waits: the cluster has no worker."""
 
 
+class LocalSourceWarning(UserWarning):
+    """A source that only this process can read was read here, and not on the workers."""
+
+
 class OtherVersionWarning(UserWarning):
     """A worker that came to a cluster has another version of streampca, and gets no work."""
 

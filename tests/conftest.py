@@ -46,7 +46,8 @@ def one_blas_thread() -> Iterator[None]:
 
 # files that start worker processes: one test process takes them all, and starts those once
 ON_CLUSTERS = (
-    "test_cluster.py", "test_dask_table.py", "test_genotypes_on_cluster.py", "test_toy_programs.py"
+    "test_cluster.py", "test_dask_table.py", "test_genotypes_on_cluster.py", "test_toy_programs.py",
+    "test_clients.py", "test_worker_view.py",
 )  # fmt: skip
 
 

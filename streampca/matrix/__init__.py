@@ -5,6 +5,7 @@ from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_ed
 from streampca.matrix.columns import Column
 from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels, component_axis
+from streampca.matrix.location import Location, SpotCheck, spot_checks
 from streampca.matrix.preprocessing import RAW, Preprocessing
 from streampca.matrix.residual import found, residual_block
 from streampca.matrix.select import ChosenFeatures, select
@@ -31,6 +32,7 @@ __all__ = [
     "Column",
     "FeatureWeights",
     "Labels",
+    "Location",
     "Logarithm",
     "Preprocessing",
     "ReadCount",
@@ -38,6 +40,7 @@ __all__ = [
     "RowTotals",
     "Scaling",
     "SpanCache",
+    "SpotCheck",
     "Standardize",
     "Tile",
     "component_axis",
@@ -50,6 +53,7 @@ __all__ = [
     "regular_edges",
     "residual_block",
     "select",
+    "spot_checks",
     "stored_eps",
     "weighted_divisors",
     "work_dtype",

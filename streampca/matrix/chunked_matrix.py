@@ -14,6 +14,7 @@ import numpy as np
 
 from streampca.matrix.block import Block, work_dtype
 from streampca.matrix.labels import AxisLabels, Labels
+from streampca.matrix.location import Location
 from streampca.matrix.preprocessing import Preprocessing
 
 
@@ -120,6 +121,10 @@ class ChunkedMatrix(ABC):
 
     def futures(self) -> tuple[Any, ...]:
         """Those of the values on a cluster that reading needs."""
+        return ()
+
+    def locations(self) -> tuple[Location, ...]:
+        """Where the stored values lie; workers must find there what this process does."""
         return ()
 
     @abstractmethod

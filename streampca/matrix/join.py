@@ -16,6 +16,7 @@ from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
 from streampca.matrix.exact import refuse_inexact
 from streampca.matrix.labels import AxisLabels, Labels
+from streampca.matrix.location import Location
 from streampca.matrix.preprocessing import RAW, Preprocessing, RowSums, Step
 from streampca.matrix.select import select
 
@@ -230,6 +231,9 @@ class JoinedMatrix(ChunkedMatrix):
 
     def paths(self) -> tuple[str, ...]:
         return tuple(path for part in self.parts for path in part.paths())
+
+    def locations(self) -> tuple[Location, ...]:
+        return tuple(one for part in self.parts for one in part.locations())
 
     def reads(self) -> ReadCount:
         return sum((part.reads() for part in self.parts), ReadCount())

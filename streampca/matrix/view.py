@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
+from streampca.matrix.location import Location
 
 
 class MatrixView(ChunkedMatrix):
@@ -44,6 +45,9 @@ class MatrixView(ChunkedMatrix):
 
     def paths(self) -> tuple[str, ...]:
         return self.base.paths()
+
+    def locations(self) -> tuple[Location, ...]:
+        return self.base.locations()
 
     def reads(self) -> ReadCount:
         return self.base.reads()

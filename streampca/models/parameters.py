@@ -6,6 +6,7 @@ import inspect
 from typing import Any, Self
 
 from streampca.errors import InvalidInputError
+from streampca.passes import is_client
 from streampca.shown import hide_secrets
 
 
@@ -30,6 +31,23 @@ class Parameters:
                 )
             setattr(self, name, value)
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without a client, which is of this process: elsewhere the ambient one, or threads."""
+        state = dict(self.__dict__)
+        if is_client(state.get("scheduler")):
+            state["scheduler"] = None
+        return state
+
+    def __sklearn_clone__(self) -> Self:
+        """The same parameters, not fitted; a client is shared, as it cannot be copied."""
+        from sklearn.base import clone
+
+        params = {
+            name: value if is_client(value) else clone(value, safe=False)
+            for name, value in self.get_params(deep=False).items()
+        }
+        return type(self)(**params)
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self).__init__).parameters

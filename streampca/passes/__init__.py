@@ -1,7 +1,7 @@
 """How a matrix is read: plan, run, checkpoints, progress. The only room that schedules work."""
 
 from streampca.passes.client_choice import client_for
-from streampca.passes.cluster import find_client
+from streampca.passes.clients import find_client, is_client
 from streampca.passes.deploy import started
 from streampca.passes.execution import Execution, PassCost, PassResult
 from streampca.passes.memory_use import MemoryUse, warn_of_excess
@@ -13,7 +13,7 @@ from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan, larger
 from streampca.passes.run import run
 from streampca.passes.settings import setting
 from streampca.passes.threads import single_threaded_blas
-from streampca.passes.workers import check_workers
+from streampca.passes.worker_memory import check_workers
 
 __all__ = [
     "Advance",
@@ -31,6 +31,7 @@ __all__ = [
     "client_for",
     "easier_axis",
     "find_client",
+    "is_client",
     "larger",
     "make_plan",
     "parse_nbytes",

@@ -6,8 +6,7 @@ from typing import Any
 
 from streampca.errors import ClusterError, InvalidInputError
 from streampca.matrix import ChunkedMatrix
-from streampca.passes.ambient import ambient_client, in_task
-from streampca.passes.cluster import find_client
+from streampca.passes.clients import ambient_client, find_client, in_task
 from streampca.passes.scattered import in_memory
 from streampca.passes.settings import setting
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from streampca.errors import ClusterError, InvalidInputError
-from streampca.passes.address import connect
+from streampca.errors import ClusterError
 from streampca.passes.execution import Execution
 from streampca.passes.flight import Flight
 from streampca.passes.fold import Fold
@@ -21,57 +19,9 @@ from streampca.passes.scattered import in_memory, worth_keeping
 from streampca.passes.settings import setting
 from streampca.passes.work import Work
 from streampca.passes.workers import await_worker, our_version, running, strangers
-from streampca.shown import hide_secrets
 
-CONNECT_SECONDS = 10
+RESTARTED = "scheduler-restart"  # how Dask says that ``client.restart()`` took the spans away
 ATTEMPTS = 3  # times that lost operands are sent again, in a row, before the pass gives up
-
-
-def find_client(scheduler: Any) -> Any | None:
-    """The distributed client to use, or None for threads of this process.
-
-    scheduler : None (the ambient client, if distributed is loaded and has one, else what Dask's
-        configuration says under ``streampca.scheduler``), "threads", an address such as
-        "tcp://127.0.0.1:8786", or a Client.
-    """
-    if scheduler is None:
-        if "distributed" in sys.modules:
-            from distributed import default_client, get_worker
-
-            try:
-                get_worker()
-            except ValueError:
-                pass
-            else:
-                return None  # inside a task: this worker is the machine
-            try:
-                return default_client()
-            except ValueError:
-                pass
-        scheduler = setting("scheduler")
-    if scheduler in (None, "threads"):
-        return None
-    from distributed import Client
-
-    if isinstance(scheduler, Client):
-        return scheduler
-    if isinstance(scheduler, str) and "://" in scheduler:
-        return _connect(scheduler)
-    raise InvalidInputError(
-        f"scheduler={hide_secrets(repr(scheduler))}; expected None, 'threads', an address such as "
-        "'tcp://127.0.0.1:8786', or a distributed.Client"
-    )
-
-
-_clients: dict[str, Any] = {}
-
-
-def _connect(address: str) -> Any:
-    client = _clients.get(address)
-    if client is None or client.status != "running":
-        client = connect(address, CONNECT_SECONDS, repair="use scheduler='threads'")
-        _clients[address] = client
-    return client
 
 
 def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) -> None:
@@ -79,9 +29,10 @@ def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) ->
 
     Operands and maps are stored on the workers once and named by their future. A worker that
     dies loses its spans, which the scheduler runs again; where operands died with it they are
-    sent again, and the next span alone, so that the one that workers die of is known. Where the
-    total dies with it, spans are folded again from where it was fetched last. Raises ClusterError
-    where workers die of a span, or the scheduler is gone.
+    sent again, and the next span alone, so that the one that workers die of is known;
+    ``client.restart()`` counts as such a death. Where the total dies with it, spans are folded
+    again from where it was fetched last. Raises ClusterError where workers die of a span, or the
+    scheduler is gone.
     """
     edges = work.matrix.edges
     work.hold = tuple(name for name, sink in work.sinks.items() if not sink.concurrent(edges))
@@ -104,7 +55,8 @@ def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) ->
                 raise _died(error, span, "every worker that folded them died") from error
             if kind not in ("FutureCancelledError", "CancelledError", "NotStored"):
                 raise
-            if not (work.operands or work.maps or in_memory(work.matrix)):
+            restarted = RESTARTED in str(error)  # workers died of it, not of the span
+            if not (work.operands or work.maps or in_memory(work.matrix) or restarted):
                 raise _died(error, span, f"the cluster gave them up: {error}") from error
             if attempts == ATTEMPTS:
                 why = f"{ATTEMPTS} times in a row the workers died; see their logs"
@@ -151,7 +103,7 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
     """Until all spans are taken.  alone : the others wait until the first one is."""
     import dask
 
-    common: Any = Parcel({"operands": dict(work.operands), "maps": dict(work.maps)})
+    common: Any = Parcel.sealed({"operands": dict(work.operands), "maps": dict(work.maps)})
     if work.operands or work.maps:
         common = _stored(client, common)
     bare = replace(work, operands={}, maps={})
@@ -175,7 +127,7 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
             more["part"], nbytes = scattered.part(client, bare, span, there, keep)
             fold.cost.moved += nbytes
             cut = replace(cut, matrix=None)
-        parcel = Parcel(cut)
+        parcel = Parcel.sealed(cut)
         where = {"workers": workers, "allow_other_workers": False} if workers else {}
         with dask.config.set(quiet):
             return client.submit(

@@ -105,10 +105,15 @@ async def _brought(span: str, holders: list[str], worker: Any) -> Any:
     from distributed.utils_comm import gather_from_workers
 
     if span in worker.data:
-        return worker.data[span].content
+        return await asyncio.to_thread(_content, worker.data[span])
     found = await gather_from_workers({span: holders}, worker.rpc, who=worker.address)
     data: dict[Any, Any] = found[0]
-    return data[span].content if span in data else None
+    return await asyncio.to_thread(_content, data[span]) if span in data else None
+
+
+def _content(parcel: Parcel) -> Any:
+    """Unpickled; of many bytes not in the event loop."""
+    return parcel.content
 
 
 async def give_total(key: str, number: int, last: bool, dask_worker: Any) -> bytes:

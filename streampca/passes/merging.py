@@ -11,7 +11,7 @@ from streampca.passes.fold import Fold
 from streampca.passes.kept_total import LostError
 from streampca.passes.remote_total import RemoteTotal
 from streampca.passes.settings import setting
-from streampca.passes.workers import roomy
+from streampca.passes.worker_memory import roomy
 
 LAST_SECONDS = 10.0  # that a pass which failed waits for its total
 

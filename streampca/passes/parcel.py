@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streampca.errors import StreamPCAError
+from streampca.errors import ClusterError, StreamPCAError
 from streampca.passes.placement import Lay, unpacked
 from streampca.passes.span import fold_span
+from streampca.passes.spot_checks import confirm
 from streampca.passes.threads import single_threaded_blas
 from streampca.passes.workers import other_version, our_version
 
@@ -20,13 +22,46 @@ class Parcel:
 
     Distributed sends arrays beside the pickle, and they arrive wherever they lie in the message,
     often at odd addresses. NumPy then leaves BLAS aside and rounds otherwise.
+
+    It is unpickled where its content is asked for: in a task, whose errors reach the client. Where
+    messages are read, a module that is not there would end the worker's connection.
     """
 
     def __init__(self, content: Any) -> None:
-        self.content = content
+        self._content, self._packed = content, b""
+
+    @classmethod
+    def sealed(cls, content: Any) -> Parcel:
+        """Pickled now. Raises ClusterError for what cannot be."""
+        try:
+            return cls.received(dumps(content))
+        except Exception as error:  # every library has errors of its own
+            raise ClusterError(
+                f"the source, or a function that is applied to it, cannot be sent to workers: "
+                f"{type(error).__name__}: {error}. Give a path in place of an open file or a "
+                "connection; or use scheduler='threads'."
+            ) from error
+
+    @classmethod
+    def received(cls, packed: bytes) -> Parcel:
+        """One that is still pickled."""
+        parcel = cls(None)
+        parcel._packed = packed
+        return parcel
+
+    @property
+    def content(self) -> Any:
+        """What is in it, unpickled once."""
+        if packed := self._packed:  # threads may both unpickle it, and either result will do
+            self._content, self._packed = pickle.loads(packed), b""
+        return self._content
+
+    @content.setter
+    def content(self, content: Any) -> None:
+        self._content, self._packed = content, b""
 
     def __reduce__(self) -> Any:
-        return _unpack, (dumps(self.content),)
+        return Parcel.received, (self._packed or dumps(self._content),)
 
 
 async def placed(client: Any, parcel: Parcel, workers: list[str] | None, broadcast: bool) -> Any:
@@ -42,14 +77,13 @@ async def placed(client: Any, parcel: Parcel, workers: list[str] | None, broadca
 
 
 def dumps(content: Any) -> bytes:
-    """Pickled in one piece, by cloudpickle where it must be."""
+    """Pickled in one piece, by cloudpickle where it must be or modules are to be sent by value."""
+    import cloudpickle
     from distributed.protocol import pickle as theirs
 
+    if cloudpickle.list_registry_pickle_by_value():  # plain pickle would name them all the same
+        return bytes(cloudpickle.dumps(content))
     return bytes(theirs.dumps(content))
-
-
-def _unpack(data: bytes) -> Parcel:
-    return Parcel(pickle.loads(data))
 
 
 @dataclass(frozen=True)
@@ -75,9 +109,11 @@ def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel,
     try:
         if terms.version != our_version():  # a worker that came later
             raise other_version(f"worker {_here()} has streampca {our_version()}")
-        mine = work.content if lay is None else unpacked(work.content, values, lay, _here())
-        mine = replace(mine, **common.content)
-        mine = mine if part is None else replace(mine, matrix=part.content)
+        with _unpickling():
+            mine = work.content if lay is None else unpacked(work.content, values, lay, _here())
+            mine = replace(mine, **common.content)
+            mine = mine if part is None else replace(mine, matrix=part.content)
+        confirm(mine.checks.values(), _here())
         mine.matrix.restart_counts()
         with single_threaded_blas():
             result = fold_span(mine, span, terms.ahead, patience=terms.patience)
@@ -86,6 +122,25 @@ def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel,
     except StreamPCAError as error:
         error.worker = _here()  # type: ignore[attr-defined]
         return Parcel(error)
+
+
+@contextlib.contextmanager
+def _unpickling() -> Iterator[None]:
+    """Raise ClusterError where this worker lacks what a parcel is made of."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ClusterError(
+            f"worker {_here()} has no module {error.name!r}, which a function or a source of this "
+            "fit comes from. Install it on the workers; or send it: client.upload_file(its .py "
+            "file), or cloudpickle.register_pickle_by_value(the module) before the fit."
+        ) from error
+    except Exception as error:  # what libraries of another version raise
+        raise ClusterError(
+            f"worker {_here()} cannot unpickle what it is to work on: {type(error).__name__}: "
+            f"{error}. Install the same libraries everywhere, and give paths that every worker "
+            "can open."
+        ) from error
 
 
 def _here() -> str:

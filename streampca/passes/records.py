@@ -13,7 +13,7 @@ import numpy as np
 
 from streampca.matrix import ChunkedMatrix
 from streampca.passes import door
-from streampca.passes.ambient import ambient_client
+from streampca.passes.clients import ambient_client
 from streampca.passes.nbytes import size
 
 KEPT = ("kept arrays", "components", "statistics of features", "eigenvectors and scores")

@@ -11,13 +11,14 @@ import numpy as np
 from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError
 from streampca.kernels import give_back
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import ChunkedMatrix, spot_checks
 from streampca.passes.client_choice import client_for
 from streampca.passes.cluster import run_on_cluster
 from streampca.passes.execution import Execution, PassCost, PassResult
 from streampca.passes.fold import Fold
 from streampca.passes.lanes import run_on_lanes
 from streampca.passes.records import PassPlan
+from streampca.passes.spot_checks import workers_can_read
 from streampca.passes.threads import single_threaded_blas
 from streampca.passes.work import Map, Work
 from streampca.passes.workers import await_worker, refuse_strangers
@@ -46,7 +47,10 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
     Ctrl-C stops it within a block. Raises what reading, maps and accumulators raise.
     """
     execution = execution or Execution()
-    if (client := client_for(execution.scheduler, matrix)) is not None:
+    client = client_for(execution.scheduler, matrix)
+    if client is not None and not workers_can_read(matrix):
+        client = None
+    if client is not None:
         await_worker(client)
         refuse_strangers(client)
     operands = dict(operands or {})
@@ -70,6 +74,7 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
     try:
         with single_threaded_blas():  # on a cluster too: spans are merged here
             if todo and client is not None:
+                work.checks = spot_checks(work.matrix.locations())
                 run_on_cluster(client, work, fold, execution)
             elif todo:
                 run_on_lanes(work, todo, execution, fold)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import Accumulator
-from streampca.matrix import Block, ChunkedMatrix, residual_block
+from streampca.matrix import Block, ChunkedMatrix, SpotCheck, residual_block
 from streampca.store import Sink
 
 Map = Callable[[Block], np.ndarray[Any, Any]]
@@ -37,6 +37,7 @@ class Work:
     offset: int = 0  # of side inputs, weights and mask that were cut for one span
     design: Any = None
     hold: tuple[str, ...] = ()  # sinks that the folding process writes itself
+    checks: Mapping[str, SpotCheck] = field(default_factory=dict)  # of workers, by location
 
     def fresh(self) -> dict[str, Accumulator]:
         """Empty accumulators for one span."""
@@ -103,8 +104,11 @@ class Work:
         if hidden is not None:
             hidden = np.asarray(hidden[:, part] if axis else hidden[part])
         design = self.design if self.design is None or axis else self.design[part]
+        cut_out = matrix.part(axis, start, stop)
+        read = {one.name for one in cut_out.locations()}
+        checks = {name: check for name, check in self.checks.items() if name in read}
         sinks: dict[str, Any] = {n: None if n in self.hold else s for n, s in self.sinks.items()}
         return replace(
-            self, matrix=matrix.part(axis, start, stop), side_inputs=sides, weights=weights,
-            hidden=hidden, offset=start, sinks=sinks, design=design,
+            self, matrix=cut_out, side_inputs=sides, weights=weights, hidden=hidden,
+            offset=start, sinks=sinks, design=design, checks=checks,
         )  # fmt: skip

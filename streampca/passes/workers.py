@@ -7,21 +7,18 @@ import contextlib
 import sys
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from streampca.errors import (
     ClusterError,
-    MemoryLimitError,
     NoWorkerWarning,
     OtherVersionWarning,
     StreamPCAError,
     shorten,
 )
 from streampca.passes.nbytes import size
-from streampca.passes.process import WORKER_NBYTES, code_nbytes
-from streampca.passes.records import KEPT, PassPlan, Plan
 from streampca.passes.settings import setting
 
 VERSION_SECONDS = 5.0  # that a worker has to say which version it has
@@ -186,51 +183,14 @@ def running(client: Any) -> dict[str, str]:
         status = one.get("status", "running")
         silent = newest - one["last_seen"] > patience
         found[address] = "silent" if silent else "" if status == "running" else str(status)
+        if found[address] == "paused":
+            found[address] += _memory_of(one)
     return found
 
 
-def check_workers(client: Any, plan: Plan) -> None:
-    """Refuse a plan whose lanes do not fit into the workers' memory."""
-    for address, worker in client.scheduler_info(n_workers=-1)["workers"].items():
-        limit, lanes = worker.get("memory_limit"), worker["nthreads"]
-        need = max((_on_worker(plan, one, lanes) for one in plan.passes), default=0)
-        if limit and need > limit:
-            raise MemoryLimitError(
-                f"worker {address} may use {size(limit)}, and the plan needs {size(need)} on its "
-                f"{lanes} threads. Start workers with fewer threads or more memory, "
-                "or set memory_limit to look for a smaller plan."
-            )
-    if plan.then is not None:
-        check_workers(client, plan.then)
-
-
-@scheduler_answers()
-def roomy(client: Any, plan: Plan | None, one: PassPlan) -> dict[str, int]:
-    """Workers that may hold the total of a pass beside their lanes, and bytes that each uses."""
-
-    def need(lanes: int) -> int:
-        if plan is None:
-            return 0
-        named = (one,) if one.name in plan.memory else plan.passes  # "step 2" of "step"
-        return max(_on_worker(plan, each, lanes, total=True) for each in named)
-
-    return {
-        address: int(worker.get("metrics", {}).get("memory", 0))
-        for address, worker in client.scheduler_info(n_workers=-1)["workers"].items()
-        if not (limit := worker.get("memory_limit")) or need(worker["nthreads"]) <= limit
-    }
-
-
-def _on_worker(plan: Plan, one: PassPlan, lanes: int, total: bool = False) -> int:
-    """Bytes of one pass on a worker of so many lanes, which holds all operands.
-
-    total : and merges: the total, a copy of it to be sent, and the span that came, pickled too.
-    """
-    process, terms = plan.memory["process"], dict(plan.memory[one.name])
-    planned = max(1, min(plan.lanes, len(one.spans)))
-    partial = terms.pop("partial accumulators") // planned
-    kept, folded = sum(terms.pop(n, 0) for n in KEPT), terms.pop("folded accumulators")
-    # per lane: its blocks, the span that it folds, and one that waits to be fetched
-    need = kept + lanes * (sum(terms.values()) // planned + 2 * partial)
-    need += 2 * (folded + partial) if total else 0
-    return need + code_nbytes(process) + process["compiled kernels"] + WORKER_NBYTES
+def _memory_of(worker: Mapping[str, Any]) -> str:
+    """What a paused worker uses, in words: memory is why Dask pauses one."""
+    limit, used = worker.get("memory_limit"), worker.get("metrics", {}).get("memory")
+    if not limit or not used:
+        return ""
+    return f": {size(int(used))} of its {size(int(limit))} of memory are in use"

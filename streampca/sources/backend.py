@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import xarray
 
-from streampca.matrix import ReadCount
+from streampca.matrix import Location, ReadCount
 from streampca.shown import hide_secrets
+from streampca.sources.file_location import FileLocation
 from streampca.sources.stacked import Index, Reader
 from streampca.sources.tally import Tally
+from streampca.sources.zarr_location import ZarrLocation, zarr_array_in
 
 
 class BackendReader(Reader):
@@ -33,7 +35,8 @@ class BackendReader(Reader):
         self.dtype = np.dtype(array.dtype).newbyteorder("=")
         self.steps = _chunk_steps(self.variable)
         self.source = source or str(self.variable.encoding.get("source", ""))
-        if os.path.isfile(self.source):  # a NetCDF, which is read by one HDF5 library or another
+        self._is_file = os.path.isfile(self.source)
+        if self._is_file:  # a NetCDF, which is read by one HDF5 library or another
             self.loads = ("xarray", "h5py")
         self.name = str(array.name)
         self.tally = Tally()
@@ -64,6 +67,11 @@ class BackendReader(Reader):
 
     def paths(self) -> tuple[str, ...]:
         return (os.path.realpath(self.source),) if os.path.exists(self.source) else ()
+
+    def locations(self) -> tuple[Location, ...]:
+        if (array := zarr_array_in(self.variable._data)) is not None:
+            return (ZarrLocation.of(array),)
+        return (FileLocation(os.path.realpath(self.source)),) if self._is_file else ()
 
     def fingerprint(self) -> str:
         stored = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value")

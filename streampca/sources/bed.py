@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import SourceError
-from streampca.matrix import ReadCount
+from streampca.matrix import Location, ReadCount
+from streampca.sources.file_location import FileLocation
 from streampca.sources.stacked import Index, Reader, room_for
 from streampca.sources.tally import Tally
 from streampca.sources.thread_buffers import ThreadBuffers
@@ -91,6 +92,9 @@ class BedReader(Reader):
     def content_stamp(self) -> str:
         stats = [(os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in self.paths()]
         return hashlib.sha256(f"{self.fingerprint()} {stats}".encode()).hexdigest()
+
+    def locations(self) -> tuple[Location, ...]:
+        return tuple(map(FileLocation, self.files))  # labels are read by the client alone
 
     def paths(self) -> tuple[str, ...]:
         stems = [os.path.realpath(path)[:-4] for path in self.files]

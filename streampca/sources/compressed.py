@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from streampca.errors import InvalidInputError, SourceError
-from streampca.matrix import ChunkedMatrix, Labels, ReadCount
+from streampca.matrix import ChunkedMatrix, Labels, Location, ReadCount
 from streampca.matrix.entries import check_compressed, spans_of, sparse_nbytes
 from streampca.matrix.kinds import check_dtype
 from streampca.sources.stacked import Reader
@@ -186,6 +186,9 @@ class CompressedMatrix(ChunkedMatrix):
         if self.origin is not None:
             return (str(self.origin[0]),)
         return tuple(dict.fromkeys((*self.data.paths(), *self.indices.paths())))
+
+    def locations(self) -> tuple[Location, ...]:
+        return (*self.data.locations(), *self.indices.locations())
 
     def reads(self) -> ReadCount:
         below = self.data.reads() + self.indices.reads()

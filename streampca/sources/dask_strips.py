@@ -16,12 +16,13 @@ import numpy as np
 import zarr
 
 from streampca.errors import InvalidInputError
-from streampca.matrix import ReadCount, SpanCache, current_cache
+from streampca.matrix import Location, ReadCount, SpanCache, current_cache
 from streampca.sources import dask_sharing
 from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering, ends_of
 from streampca.sources.dask_futures import Fetches, computed_there, held_of
 from streampca.sources.dask_graph import Graph, Key, low_level
 from streampca.sources.dask_layers import Layers, find_aligned
+from streampca.sources.dask_locations import locations_of
 from streampca.sources.dask_rechunk import looked_through
 from streampca.sources.dask_sharing import MiB, Sharing, find_sharing
 from streampca.sources.dask_sizes import Sizes
@@ -131,6 +132,7 @@ class DaskReader(Reader):
         self._sources: dict[int, Graph | Layers] = {}  # of strips along a dimension
         self._ready: dict[int, Graph | Layers] = {}
         self._kept: dict[Key, Any] = {}
+        self._places: tuple[Location, ...] | None = None
         self.tally, self.preparing = Tally(), Tally()
         self._cache = SpanCache()  # of reads outside of a pass
         self._lock = threading.RLock()
@@ -141,7 +143,7 @@ class DaskReader(Reader):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         del state["_lock"]
-        return state
+        return {**state, "_places": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -241,6 +243,7 @@ class DaskReader(Reader):
         smaller._digest, smaller._cache = self.fingerprint(), SpanCache()
         smaller._keep_chunks(dim, *covering(self.ends[dim], start, stop))
         smaller._sharing = {dim: self.sharing(dim).bare(nodes)}
+        smaller._places = self._places
         return smaller
 
     def _keep_chunks(self, dim: int, first: int, last: int) -> None:
@@ -266,6 +269,15 @@ class DaskReader(Reader):
             if (stored := _zarr_array(node)) is not None:
                 digest.update(stamp(stored.store, stored.path).encode())
         return digest.hexdigest()
+
+    def locations(self) -> tuple[Location, ...]:
+        if self._places is None:
+            layers = self.layers
+            nodes = (
+                self.graph.nodes.values() if layers is None else layers.specimens().nodes.values()
+            )
+            self._places = locations_of([*nodes, *(() if layers is None else layers.data())])
+        return self._places
 
     def prepared(self) -> ReadCount:
         """What was read for shared operands: tasks, and estimated decoded bytes."""

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, ReadCount
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Location, ReadCount
 from streampca.matrix.kinds import check_dtype
 from streampca.sources.dimensions import Dim, sample_dims
+from streampca.sources.file_location import FileLocation
 from streampca.sources.tally import Tally
 
 Index = tuple[slice, ...]
@@ -65,6 +66,10 @@ class Reader(ABC):
     def futures(self) -> tuple[Any, ...]:
         """See :meth:`ChunkedMatrix.futures`."""
         return ()
+
+    def locations(self) -> tuple[Location, ...]:
+        """See :meth:`ChunkedMatrix.locations`."""
+        return tuple(map(FileLocation, self.paths()))
 
     def reads(self) -> ReadCount:
         """What was read so far."""
@@ -221,6 +226,9 @@ class StackedMatrix(ChunkedMatrix):
 
     def futures(self) -> tuple[Any, ...]:
         return self.reader.futures()
+
+    def locations(self) -> tuple[Location, ...]:
+        return self.reader.locations()
 
     def reads(self) -> ReadCount:
         return self.reader.reads()

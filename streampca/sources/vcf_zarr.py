@@ -18,7 +18,7 @@ import numpy as np
 import zarr
 
 from streampca.errors import InvalidInputError, SourceError, shorten
-from streampca.matrix import AxisLabels, Labels, ReadCount
+from streampca.matrix import AxisLabels, Labels, Location, ReadCount
 from streampca.matrix.text import Text
 from streampca.shown import hide_secrets
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
@@ -162,6 +162,9 @@ class VcfZarrReader(Reader):
 
     def paths(self) -> tuple[str, ...]:
         return tuple(path for reader in self._readers for path in reader.paths())
+
+    def locations(self) -> tuple[Location, ...]:
+        return tuple(one for reader in self._readers for one in reader.locations())
 
     def reads(self) -> ReadCount:
         return sum((reader.reads() for reader in self._readers), ReadCount())

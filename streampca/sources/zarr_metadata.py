@@ -5,6 +5,7 @@ Zarr keeps the attributes of an array as Python objects, at 15 to 50 times the b
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -82,9 +83,9 @@ def store_at(source: str, storage_options: Mapping[str, Any] | None) -> Store:
     if not scheme and storage_options:
         raise InvalidInputError(f"storage_options are for URLs, and {source} is a path")
     if not scheme and source.endswith(".zip"):
-        return BoundedZip(source, mode="r")
+        return BoundedZip(os.path.abspath(source), mode="r")
     if not scheme:
-        return BoundedLocal(source, read_only=True)
+        return BoundedLocal(os.path.abspath(source), read_only=True)
     options = dict(storage_options or {})
     if scheme in OBJECTS and has_obstore():
         return BoundedObjects(open_objects(source, options), read_only=True)

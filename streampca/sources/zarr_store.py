@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 
 from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAError
-from streampca.matrix import ReadCount
+from streampca.matrix import Location, ReadCount
 from streampca.shown import hide_secrets
 from streampca.sources.blank_rows import UNSEEN, note_of
 from streampca.sources.cf import Packing
@@ -26,6 +26,7 @@ from streampca.sources.zarr_chunks import decoder_of
 from streampca.sources.zarr_encoded import CONCURRENCY, EncodedChunks
 from streampca.sources.zarr_frames import FrameLimit
 from streampca.sources.zarr_guard import GuardedStore, default_timeout
+from streampca.sources.zarr_location import ZarrLocation, absolute
 from streampca.sources.zarr_missing import absent_value, on_store, with_fill
 from streampca.sources.zarr_shards import ShardIndex
 from streampca.sources.zarr_stamp import local_paths, place_of, stamp
@@ -68,7 +69,8 @@ class ZarrReader(Reader):
         shards = ShardIndex.of(array, strict=missing_chunks == "error")
         odd = shards is None and decoder_of(array) is None
         frames = FrameLimit.of(array) if odd else None
-        self.guard = GuardedStore(array.store, missing_chunks, timeout, shards, frames=frames)
+        store = absolute(array.store)
+        self.guard = GuardedStore(store, missing_chunks, timeout, shards, frames=frames)
         self.tally, self.chunks = self.guard.tally, EncodedChunks(self.guard)
         self.array = zarr.open_array(
             self.guard, path=array.path, mode="r", zarr_format=array.metadata.zarr_format
@@ -252,6 +254,11 @@ class ZarrReader(Reader):
 
     def paths(self) -> tuple[str, ...]:
         return local_paths(self.guard.wrapped, self.array.path)
+
+    def locations(self) -> tuple[Location, ...]:
+        listed = self.guard.missing != "error"
+        found = ZarrLocation(self.place, self.array, self.guard.wrapped, self.shape, listed)
+        return (found,)
 
     def checksums(self) -> dict[str, int]:
         """Those of chunks by their keys; and by BLANK and the key what their rows look like, where

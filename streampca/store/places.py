@@ -14,6 +14,11 @@ def unfinished_name(path: str) -> str:
     return os.path.join(folder, f".{name}.{uuid.uuid4().hex}.partial")
 
 
+def settled(path: str) -> str:
+    """A path that is the same in every folder; a URL as it is."""
+    return path if "://" in path else os.path.abspath(path)
+
+
 def exists_already(path: str) -> InvalidInputError:
     """The refusal of a path where something lies."""
     return InvalidInputError(f"{path} exists already; remove it or choose another output")

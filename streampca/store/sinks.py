@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import threading
+import uuid
 import weakref
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,13 +20,15 @@ import numpy as np
 import zarr
 import zarr.codecs
 
+from streampca.errors import SourceError
 from streampca.store.bundle import exchange
-from streampca.store.places import exists_already, occupied, unfinished_name
+from streampca.store.places import exists_already, occupied, settled, unfinished_name
 
 Array = np.ndarray[Any, Any]
 LEAST_ROWS = 64  # of a chunk, unless the output is shorter
 CHUNK_NBYTES = 8 * 1024 * 1024
 MARK = "streampca_made_by"
+TOKEN = "streampca_writer"  # while it is written: that a worker opens the same array
 
 
 class Sink(Protocol):
@@ -115,7 +118,9 @@ class ZarrSink(Sink):
         self.chunk = max(1, min(rows, length))
         self.length = length
         replaces = refuse_occupied(self.path, overwrite)
-        self.place = unfinished_name(self.path) if replaces else self.path
+        self.place = unfinished_name(self.path) if replaces else settled(self.path)
+        self._replaces = replaces
+        self._token: str | None = uuid.uuid4().hex
         self._lock = threading.Lock()
         try:
             self._array: Any = zarr.create_array(
@@ -128,7 +133,7 @@ class ZarrSink(Sink):
                 zarr_format=3,
                 dimension_names=dims,
                 overwrite=overwrite,
-                attributes={"streampca_complete": False},
+                attributes={"streampca_complete": False, TOKEN: self._token},
                 config={"write_empty_chunks": True},  # an absent chunk would be a lost one
             )
         except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError, FileExistsError):
@@ -147,7 +152,12 @@ class ZarrSink(Sink):
     def array(self) -> Any:
         """The Zarr array, opened where this process needs it."""
         if self._array is None:
-            opened = zarr.open_array(self.place, mode="r+")
+            try:
+                opened = zarr.open_array(self.place, mode="r+")
+            except (FileNotFoundError, zarr.errors.BaseZarrError) as error:
+                raise another_array(self.place) from error
+            if self._token is not None and opened.attrs.get(TOKEN) != self._token:
+                raise another_array(self.place)
             self._array = opened.with_config({"write_empty_chunks": True})
         return self._array
 
@@ -171,11 +181,14 @@ class ZarrSink(Sink):
 
     def finish(self) -> None:
         """Say in the array's attributes that all of it was written, and put it into its place."""
-        self.array.attrs["streampca_complete"] = True
-        if self.place != self.path:
+        attributes = self.array.attrs.asdict() | {"streampca_complete": True}
+        attributes.pop(TOKEN, None)
+        self.array.attrs.put(attributes)
+        self._token = None
+        if self._replaces:
             exchange(Path(self.place), Path(os.path.realpath(self.path)))
             shutil.rmtree(self.place, ignore_errors=True)
-            self.place, self._array = self.path, None
+            self.place, self._array, self._replaces = settled(self.path), None, False
 
 
 def open_written(path: str) -> Any:
@@ -193,6 +206,15 @@ def marked(path: str) -> str | None:
     if not _is_sink(path):
         return None
     return str(open_written(path).attrs.get(MARK, ""))
+
+
+def another_array(place: str) -> SourceError:
+    """The refusal of what a process finds where another one made its output."""
+    return SourceError(
+        f"{place} is not the array here that is being written, or there is none: the output must "
+        "lie where every worker sees the same, on a shared file system or in object storage. Or "
+        "use scheduler='threads'."
+    )
 
 
 def chunk_for(edges: Array, most: int | None = None) -> int | None:

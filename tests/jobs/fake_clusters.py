@@ -10,7 +10,7 @@ made: list[Fake] = []
 
 
 class Fake(LocalCluster):
-    """Workers in this process; keeps what it was told."""
+    """Keeps what it was told. Workers in this process: tests ask only that they are there."""
 
     def __init__(self, queue: str, cores: int, **more: Any) -> None:
         self.told: dict[str, Any] = {"queue": queue, "closed": 0}

@@ -22,7 +22,7 @@ from streampca.passes import Execution  # noqa: E402
 
 @pytest.fixture(scope="session")
 def one_process() -> Iterator[Any]:
-    client = start_client(1)
+    client = start_client(1, threads_per_worker=3)
     yield client
     stop_client(client)
 

@@ -1,4 +1,4 @@
-"""Workers on this machine, of one thread each by default, that listen on loopback alone."""
+"""Worker processes on this machine that listen on loopback alone."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from typing import Any
 
 
 def start_client(
-    n_workers: int, *, threads_per_worker: int = 1, processes: bool = True, **more: Any
+    n_workers: int, *, processes: bool = True, threads_per_worker: int = 1, **more: Any
 ) -> Any:
-    """A client of a new LocalCluster that is not the ambient one."""
+    """A client of a new LocalCluster that is not the ambient one.
+
+    processes : False for threads of this process, where thousands of blocks or hundreds of workers
+    are counted, and not what a worker can reach.
+    """
     from distributed import Client, LocalCluster
 
     where = {"host": "127.0.0.1"} if processes else {}

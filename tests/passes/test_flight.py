@@ -95,6 +95,11 @@ def flown(cluster: Cluster, monkeypatch: Any, **settings: float) -> Flight:
     ("state", "words", "after"),
     [
         ({"status": "paused"}, "blocks 4 to 5 wait after 60 s: worker a is paused", 60),
+        (
+            {"status": "paused", "memory_limit": 300 << 20, "metrics": {"memory": 250 << 20}},
+            "worker a is paused: 250 MiB of its 300 MiB of memory are in use",
+            60,
+        ),
         ({"last_seen": 930.0}, "blocks 4 to 5 wait after 60 s: worker a is silent", 60),
         ({}, "blocks 4 to 5 were not done within 3600 s on worker a", 3600),
     ],
@@ -212,7 +217,10 @@ def test_a_span_that_another_version_got_is_sent_again(monkeypatch: Any, error: 
 
 @pytest.fixture
 def two_threads() -> Iterator[Any]:
-    """A client of two workers of one thread each, in this process."""
+    """A client of two workers of one thread each.
+
+    In this process: tests set the status of the workers, and events that reads wait for.
+    """
     from distributed import Client, LocalCluster
 
     with (
@@ -320,6 +328,7 @@ def test_paused_workers(two_threads: Any) -> None:
 
 
 def test_a_cluster_without_workers_is_waited_for() -> None:
+    """In this process, where a worker is there at once: what is waited for is tenths of seconds."""
     from distributed import Client, LocalCluster
 
     x = wild(200, 3)
@@ -421,7 +430,10 @@ def test_other_versions_are_refused_by_name(strangers: Any, monkeypatch: Any) ->
 def test_other_versions_that_come_later_get_nothing(
     strangers: Any, monkeypatch: Any, answer: bool, kinds: list[str], operands: dict[str, Any]
 ) -> None:
-    """They are known as soon as they are counted, or else by what comes of a span."""
+    """They are known as soon as they are counted, or else by what comes of a span.
+
+    Ours is in this process: it is there before those that come.
+    """
     from distributed import Client, LocalCluster
 
     if answer:

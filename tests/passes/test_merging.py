@@ -27,14 +27,17 @@ from streampca.passes.kept_total import LostError
 from streampca.passes.parcel import Parcel
 from streampca.passes.remote_total import RemoteTotal
 from streampca.passes.span import SpanResult
-from streampca.passes.workers import roomy
+from streampca.passes.worker_memory import roomy
 
 SPANS = 24  # of two blocks
 
 
 @pytest.fixture
 def workers() -> Iterator[Any]:
-    """A client of two workers of one thread each, in this process."""
+    """A client of two workers of one thread each.
+
+    In this process: tests patch what workers run, and read what they keep.
+    """
     from distributed import Client, LocalCluster
 
     with (

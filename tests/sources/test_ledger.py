@@ -274,7 +274,10 @@ def test_a_cluster_gives_the_same_ledger(tmp_path: Path) -> None:
     listed = seen.look()
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+            n_workers=1,
+            threads_per_worker=2,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

@@ -74,7 +74,9 @@ class PCA(LinearModel):
         not count; it must fit the machine beside the plan, which is asked first. A fit that takes
         more than its plan warns (MemoryPlanWarning).
     scheduler : None (the ambient ``distributed.Client`` if there is one, else threads), "threads",
-        an address, or a Client.
+        an address, or a Client. Workers read a path or URL themselves, which is the best to hand
+        over, and must see the same store there; a lazy Dask array sends its graph too; an array in
+        memory is sent on every pass. Inside a task of that cluster the fit runs on its worker.
     progress : None (in a terminal or notebook), True, False, or a function of an ``Advance``.
     checkpoint : directory in which an interrupted pass leaves its state, and finds it again.
     weights : (p,) multiply the centred and scaled features (an array, or a DataArray over some of
@@ -211,8 +213,8 @@ class PCA(LinearModel):
             w x / sum w, variances divide by sum w - ddof, and whole numbers give what repeated rows
             give. A sample of weight 0 adds nothing; ``transform`` still scores it.
 
-        Raises InvalidInputError, InvalidTypeError, MemoryLimitError before reading;
-        NonFiniteError while reading.
+        Raises InvalidInputError, InvalidTypeError, MemoryLimitError before reading; ClusterError
+        where workers see another store than this process; NonFiniteError while reading.
         """
         X = counted(X)
         if self.missing == IMPUTE:
