@@ -1,5 +1,9 @@
 """Layers that only change chunks: the array below is read by its own chunks."""
 
+import os
+import subprocess
+import sys
+
 import dask
 import dask.array as da
 import numpy as np
@@ -147,3 +151,22 @@ def test_operands_of_transposed_chunks_are_planned_and_refused_where_they_hold_a
     monkeypatch.setattr(dask_sharing, "WINDOW_NBYTES", matrix.nbytes // 2)
     with pytest.raises(InvalidInputError, match="held at once"):
         matrix.chunk_edges(0)
+
+
+EXPRESSIONS = """
+import dask.array as da, numpy as np
+from streampca.sources.dask_array import from_dask
+assert da.ARRAY_EXPR_ENABLED
+x = da.from_array(np.arange(1200.0).reshape(120, 10), chunks=(12, 5))
+for y in (x, x.rechunk((20, -1)), x - x.mean(0), x.rechunk((20, 7)) + 1):
+    matrix = from_dask(y)
+    np.testing.assert_allclose(matrix.read(0, 0, 120), y.compute(scheduler="sync"), rtol=1e-13)
+assert len(from_dask(x.rechunk((20, -1))).chunk_edges(0)) == 11
+"""
+
+
+@pytest.mark.slow
+def test_arrays_that_dask_keeps_as_expressions():
+    """Dask's next kind of array has no layers: a rechunk at the top is looked through."""
+    environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "True"}
+    subprocess.run([sys.executable, "-c", EXPRESSIONS], env=environment, check=True)
