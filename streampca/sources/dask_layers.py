@@ -11,7 +11,7 @@ import copy
 import math
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -24,7 +24,7 @@ from dask.highlevelgraph import HighLevelGraph
 from streampca.sources.dask_futures import has_futures
 from streampca.sources.dask_graph import Constant, Graph, Key, layer_of
 from streampca.sources.dask_sharing import Sharing, find_stages, prepared_chunks
-from streampca.sources.dask_sizes import array_operands
+from streampca.sources.dask_sizes import annotated, array_operands
 
 
 class UnclearError(Exception):
@@ -54,6 +54,10 @@ class Layers:
         made = cls(graph.layers)
         far = "distributed" in sys.modules and any(map(has_futures, made.data()))
         return None if far else made
+
+    def owner(self, key: Key) -> str:
+        """The layer that a task is of; "" where there is none."""
+        return self._owners.get(layer_of(key), "")
 
     def data(self) -> Iterable[Any]:
         """The nodes of the layers that are not blockwise: data in the graph are among them."""
@@ -187,7 +191,38 @@ def find_aligned(
     leaf_nbytes = nbytes / max(1, len(numbers))
     order = [k for k in toposort(shared.needs, dependencies=shared.needs) if k in shared.needs]
     stages = find_stages(shared, order, cuts, leaf_nbytes)
-    return Sharing(cuts, stages, prepared_chunks(shared, stages), leaf_nbytes, numbers, numbers)
+    made = Sharing(cuts, stages, prepared_chunks(shared, stages), leaf_nbytes, numbers, numbers)
+    return replace(made, held=_rechunked_nbytes(layers, shared)) if cuts else made
+
+
+def _rechunked_nbytes(layers: Layers, graph: Graph) -> int:
+    """Most bytes that one rechunk within a graph has to hold, as far as layers say.
+
+    Where it makes chunks longer along some dimension, what lies across them in the others.
+    """
+    pairs = {
+        (name, layer_of(need))
+        for key, needs in graph.links.items()
+        if (name := layers.owner(key)).startswith("rechunk-merge-")
+        for need in needs
+        if layers.owner(need) != name
+    }
+    most = 0
+    for new, old in pairs:
+        after, before = (annotated(layers.layers.get(name)) for name in (new, old))
+        if after is None or before is None:
+            continue
+        longest = [
+            (max(a, default=0), max(b, default=0)) for a, b in zip(after[0], before[0], strict=True)
+        ]
+        lengths = [
+            a if a > b else sum(sizes) for (a, b), sizes in zip(longest, after[0], strict=True)
+        ]
+        grows = any(a > b for a, b in longest)
+        splits = any(a < b for a, b in longest)
+        if grows and splits:
+            most = max(most, math.prod(lengths) * after[1].itemsize)
+    return most
 
 
 def _walk(layers: Layers, name: str, counts: Sequence[int], dim: int) -> dict[str, _Strip]:

@@ -19,32 +19,13 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from streampca.sources.dask_sizes import Chunks, annotated, array_operands
 
-OPERATORS = {
-    getattr(operator, name)
-    for name in [
-        "add",
-        "sub",
-        "mul",
-        "truediv",
-        "floordiv",
-        "mod",
-        "pow",
-        "neg",
-        "pos",
-        "abs",
-        "and_",
-        "or_",
-        "xor",
-        "invert",
-        "lt",
-        "le",
-        "eq",
-        "ne",
-        "gt",
-        "ge",
-    ]
-}
-FUNCTIONS = {np.where, np.clip, np.round, np.nan_to_num, np.real, np.transpose}
+OPERATORS = (
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
+    operator.pow, operator.neg, operator.pos, operator.abs, operator.and_, operator.or_,
+    operator.xor, operator.invert, operator.lt, operator.le, operator.eq, operator.ne,
+    operator.gt, operator.ge,
+)  # fmt: skip
+FUNCTIONS = (np.where, np.clip, np.round, np.nan_to_num, np.real, np.transpose)
 OF_DASK = {"astype", "clip", "where", "nan_to_num", "_enforce_dtype"}  # in dask.array
 
 
@@ -66,12 +47,17 @@ def looked_through(array: Any) -> Any:
 
 
 def _expression_below(array: Any) -> Any:
-    """The same for arrays that Dask keeps as expressions: a rechunk at the top."""
-    while hasattr(array, "expr") and type(array.expr).__name__ in ("Rechunk", "TasksRechunk"):
+    """The same for an array that Dask keeps as an expression: a rechunk at the top.
+
+    The array's name is then that of its keys in the graph.
+    """
+    while type(getattr(array, "expr", None)).__name__ in ("Rechunk", "TasksRechunk"):
         lower = getattr(array.expr, "array", None)
         if lower is None or tuple(lower.shape) != tuple(array.shape):
             break
         array = type(array)(lower)
+    if hasattr(array, "expr"):
+        array = type(array)(array.expr.lower_completely())
     return array
 
 
@@ -222,11 +208,8 @@ def _is_elementwise(layer: Blockwise) -> bool:
 def _works_elementwise(function: Any, named: Mapping[str, Any]) -> bool:
     if isinstance(function, np.ufunc):
         return function.signature is None
-    try:
-        if function in OPERATORS or function in FUNCTIONS:
-            return True
-    except TypeError:  # not hashable
-        return False
+    if any(function is one for one in (*OPERATORS, *FUNCTIONS)):
+        return True
     of_dask = str(getattr(function, "__module__", "")).startswith("dask.array")
     if not of_dask or getattr(function, "__name__", "") not in OF_DASK:
         return False

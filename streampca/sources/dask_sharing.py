@@ -31,7 +31,8 @@ class Sharing:
 
     cuts : operands to compute before the first strip.  stages : the same with what they need
     themselves, in order of computation.  firsts, lasts : sorted numbers of the first (last) strip
-    that uses each read.  window : what is kept from one strip to the next.
+    that uses each read.  window : what is kept from one strip to the next.  held : estimated
+    bytes of chunks that computing the operands needs at once, where they are rechunked for that.
     """
 
     cuts: frozenset[Key]
@@ -41,6 +42,7 @@ class Sharing:
     firsts: np.ndarray[Any, Any]
     lasts: np.ndarray[Any, Any]
     window: Window = field(default_factory=Window)
+    held: int = 0
 
     def count(self, first: int, last: int) -> int:
         """Reads of the strips [first, last)."""

@@ -51,7 +51,7 @@ class DaskMatrix(StackedMatrix):
 
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
         """As the contract says. Refuses where strips of neither axis can be separated."""
-        held, limit = self._window(axis).nbytes, dask_sharing.WINDOW_NBYTES
+        held, limit = self._kept(axis), dask_sharing.WINDOW_NBYTES
         if held > limit and self._held(1 - axis) > limit:
             raise InvalidInputError(
                 f"chunks of this Dask graph do not line up: {held // MiB} MiB would have to be "
@@ -65,10 +65,16 @@ class DaskMatrix(StackedMatrix):
         """Bytes of the longest strip, and of what is kept for those that follow."""
         dim = self._dim(axis)
         step = self.nbytes // max(1, self.reader.shape[dim])
-        return self._window(axis).nbytes + step * max(self.reader.chunks[dim], default=0)
+        return self._kept(axis) + step * max(self.reader.chunks[dim], default=0)
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
-        return super().read_scratch_nbytes(axis, length) + self._window(axis).nbytes
+        return super().read_scratch_nbytes(axis, length) + self._kept(axis)
+
+    def _kept(self, axis: int) -> int:
+        """Bytes that reading keeps beside a strip, or that come before the first one."""
+        dim = self._dim(axis)
+        before = self.reader.sharing(dim).held if len(self.reader.chunks[dim]) > 1 else 0
+        return max(self._window(axis).nbytes, before)
 
     def _window(self, axis: int) -> Window:
         return self.reader.window(self._dim(axis))

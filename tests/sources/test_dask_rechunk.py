@@ -1,11 +1,17 @@
 """Layers that only change chunks: the array below is read by its own chunks."""
 
+import os
+import subprocess
+import sys
+
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 
 import streampca
+from streampca.errors import InvalidInputError
+from streampca.sources import dask_sharing
 from streampca.sources.dask_array import from_dask
 from streampca.sources.dask_rechunk import looked_through
 from tests.sources.dask_reads import Source, planned, values_of
@@ -132,3 +138,35 @@ def test_a_plan_is_that_of_the_array_below(tmp_path):
     fits = [streampca.PCA(2, progress=False).fit(y) for y in (path, x, x.rechunk((700, -1)))]
     for fit in fits[1:]:
         np.testing.assert_array_equal(fit.components_, fits[0].components_)
+
+
+def test_operands_of_transposed_chunks_are_planned_and_refused_where_they_hold_all(monkeypatch):
+    """A mean over columns that are rechunked from rows holds the array while it is computed."""
+    y = Source((1200, 12)).array((12, 12)).rechunk((-1, 3))
+    matrix = from_dask(y - y.mean(0))
+    assert matrix.read_scratch_nbytes(0, 12) >= matrix.nbytes
+    assert from_dask(y - 1).read_scratch_nbytes(0, 12) < matrix.nbytes / 10
+    by_rows = Source((1200, 12)).array((12, 12)).rechunk((60, -1))
+    assert from_dask(by_rows - by_rows.mean(0)).read_scratch_nbytes(0, 12) < matrix.nbytes / 10
+    monkeypatch.setattr(dask_sharing, "WINDOW_NBYTES", matrix.nbytes // 2)
+    with pytest.raises(InvalidInputError, match="held at once"):
+        matrix.chunk_edges(0)
+
+
+EXPRESSIONS = """
+import dask.array as da, numpy as np
+from streampca.sources.dask_array import from_dask
+assert da.ARRAY_EXPR_ENABLED
+x = da.from_array(np.arange(1200.0).reshape(120, 10), chunks=(12, 5))
+for y in (x, x.rechunk((20, -1)), x - x.mean(0), x.rechunk((20, 7)) + 1):
+    matrix = from_dask(y)
+    np.testing.assert_allclose(matrix.read(0, 0, 120), y.compute(scheduler="sync"), rtol=1e-13)
+assert len(from_dask(x.rechunk((20, -1))).chunk_edges(0)) == 11
+"""
+
+
+@pytest.mark.slow
+def test_arrays_that_dask_keeps_as_expressions():
+    """Dask's next kind of array has no layers: a rechunk at the top is looked through."""
+    environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "True"}
+    subprocess.run([sys.executable, "-c", EXPRESSIONS], env=environment, check=True)

@@ -202,18 +202,3 @@ def test_an_error_leaves_nothing_behind(monkeypatch):
         streampca.PCA(2, progress=False).fit(x)
     assert caches
     assert not any(cache._things for cache in caches)
-
-
-@pytest.mark.slow
-def test_the_same_bits_and_reads_on_workers(monkeypatch, two_processes):
-    small_blocks(monkeypatch, 40 * 16 * 8)
-    x = da.random.RandomState(3).normal(size=(4000, 16), chunks=(25, 16))
-    x = OVERLAP(x.rechunk((40, 8)).map_blocks(np.sort, axis=0).rechunk((40, 16)), boundary="none")
-    here = streampca.PCA(3, progress=False).fit(x)
-    there = streampca.PCA(3, progress=False, scheduler=two_processes).fit(x)
-    np.testing.assert_array_equal(here.components_, there.components_)
-    np.testing.assert_array_equal(here.explained_variance_, there.explained_variance_)
-    assert len(here.plan_.passes[0].spans) > 8
-    assert here.cost_[0].reads == there.cost_[0].reads == here.plan_.passes[0].reads
-    variances = np.linalg.eigvalsh(np.cov(x.compute(scheduler="sync").T))[::-1][:3]
-    np.testing.assert_allclose(here.explained_variance_, variances, rtol=1e-12)
