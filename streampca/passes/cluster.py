@@ -119,16 +119,18 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
 
     def send(number: int, span: range, trial: int, workers: list[str] | None) -> Any:
         cut, more = bare.cut(span), {}  # type: Any, dict[str, Any]
+        loose = False  # a home that dies must not keep its spans, what they gave neither
         if placement is not None:
             cut, needs = packed(cut)
             more = {"values": needs, "lay": placement.lay(needs)}
-            workers = placement.choose(number, needs, workers)
+            home = placement.choose(number, needs, workers)
+            loose, workers = home != workers, home
         elif travels and (there := workers or flight.well()):
             more["part"], nbytes = scattered.part(client, bare, span, there, keep)
             fold.cost.moved += nbytes
             cut = replace(cut, matrix=None)
         parcel = Parcel.sealed(cut)
-        where = {"workers": workers, "allow_other_workers": False} if workers else {}
+        where = {"workers": workers, "allow_other_workers": loose} if workers else {}
         with dask.config.set(quiet):
             return client.submit(
                 fold_on_worker, parcel, span, terms, common,

@@ -116,9 +116,9 @@ class _Unpickler(pickle.Unpickler):
 class Placement:
     """Where on a cluster the values lie that the spans of a pass need.
 
-    A span goes to the worker that has most of its bytes, and to no other as long as that one is
-    well, and has no more to do than others. Where it has, the scheduler may move spans, which it
-    does where moving takes less time than waiting.
+    A span is sent to the worker that has most of its bytes, as long as that one is well, and holds
+    at most twice its share. The scheduler may move it to an idle worker where moving takes less
+    time than waiting, and does where its worker dies.
     """
 
     def __init__(self, client: Any, futures: Iterable[Any], pass_id: str) -> None:

@@ -16,7 +16,8 @@ from streampca.passes.scattered import in_memory, worth_keeping
 @pytest.fixture(scope="module")
 def values() -> Any:
     rng = np.random.default_rng(0)
-    return (rng.standard_normal((4000, 30)) * 2.0 ** -np.arange(30)).astype("f4")
+    turned, _ = np.linalg.qr(rng.standard_normal((30, 30)))
+    return (rng.standard_normal((4000, 30)) * 2.0 ** -np.arange(30) @ turned).astype("f4")
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_beside_an_ambient_client_they_stay_here(
 def test_on_a_named_cluster_they_are_sent_once(
     two_processes: Any, values: Any, sparse: bool, scattered: list[Any]
 ) -> None:
-    X = scipy.sparse.csr_array(np.where(np.abs(values) > 0.5, values, 0)) if sparse else values
+    X = scipy.sparse.csr_array(np.where(np.abs(values) > 0.1, values, 0)) if sparse else values
     settings: dict[str, Any] = {"svd_solver": "randomized", "random_state": 0, "progress": False}
     there = PCA(2, scheduler=two_processes, **settings).fit(X)
     here = PCA(2, scheduler="threads", **settings).fit(X)

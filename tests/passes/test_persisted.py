@@ -254,6 +254,7 @@ def test_a_worker_that_dies_with_its_chunks(new_client: Callable[..., Any], chun
     model = PCA(3, progress=kill).fit(slow)
     assert not kills
     assert same(model, expected)
+    client.wait_for_workers(2, timeout=60)  # a nanny that is starting one does not close
 
 
 def slowly(chunk: Any) -> Any:
