@@ -26,7 +26,7 @@ from streampca.jobs.yaml_file import ConfigError
 
 # sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory, no such package
 # or no workers, 73 no such place to write to, 74 reading or writing failed, 75 another process was
-# first: try again later, 78 a job file that cannot be used
+# first: try again later, 78 a job file that cannot be used; and 79 a job that is behind, if asked
 FAILED = 74
 EXIT = (
     (OutputError, 73),
