@@ -35,7 +35,7 @@ def test_notes_say_which_rows_are_blank(data: st.DataObject) -> None:
     parts = np.split(values, [cut], axis=dim)
     assert note_of(parts[0], dim, 0, fill) | note_of(parts[1], dim, cut, fill) == note
     assert not note & 1
-    assert rows_of(note >> 1, n) == blank.tolist() 
+    assert rows_of(note >> 1, n) == blank.tolist()
     assert rows_of(doubtful([note], n), n) == blank.tolist()
 
 
