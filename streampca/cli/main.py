@@ -29,7 +29,8 @@ from streampca.shown import hide_secrets, printable
 
 # sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory, no such package
 # or no workers, 73 no such place to write to, 74 reading or writing failed, 75 another process was
-# first: try again later, 78 a job file that cannot be used; 70 what should not be: a fault of ours
+# first: try again later, 78 a job file that cannot be used, 79 a job that is behind, if asked;
+# 70 what should not be: a fault of ours
 NO_MEMORY, FAULT, FAILED = 69, 70, 74
 TRACEBACK = "STREAMPCA_TRACEBACK"  # set, a fault of ours shows where it is
 EXIT = (

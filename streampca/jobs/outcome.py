@@ -9,8 +9,9 @@ from typing import Any
 from streampca.models.saved_labels import plain
 
 UNCHANGED, PUBLISHED, REFUSED, PLANNED = "unchanged", "published", "refused", "planned"
-EXIT = {UNCHANGED: 0, PUBLISHED: 0, REFUSED: 65, PLANNED: 0}
-BEHIND = 79  # the code after those of sysexits.h
+OVERDUE = "overdue"  # beside a status: samples wait longer than whoever started it puts up with
+# 79 is the first code behind those of sysexits.h
+EXIT = {UNCHANGED: 0, PUBLISHED: 0, REFUSED: 65, PLANNED: 0, OVERDUE: 79}
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Outcome:
     note: str = ""  # why samples that are there are not taken
     behind: int = 0  # how many
     behind_since: str = ""  # when a refresh first found so, ISO 8601
-    overdue: bool = False  # longer than whoever started it puts up with
+    overdue: bool = False
     gate: str = ""  # why it refused
     drift: dict[str, Any] | None = None
     scores: dict[str, Any] | None = None
@@ -49,7 +50,7 @@ class Outcome:
     @property
     def exit_code(self) -> int:
         """Of the process."""
-        return EXIT[self.status] or (BEHIND if self.overdue else 0)
+        return EXIT[self.status] or (EXIT[OVERDUE] if self.overdue else 0)
 
     def to_json(self) -> str:
         """One line."""

@@ -43,18 +43,23 @@ def note_of(values: Array, dim: int, first: int, fill: Any) -> int:
     return bits << (first + 1) | sparse
 
 
-def doubtful(notes: Iterable[int]) -> int:
+def doubtful(notes: Iterable[int], n: int) -> int:
     """Of the chunks of one row of chunks: a bit for every row that nothing shows to be written.
 
+    n : rows of the chunks that were looked at, from the first on.
+
     These are the rows that are blank in all chunks, and those that are blank in a chunk whose
-    other rows never hold the fill value.
+    other rows never hold the fill value. A chunk that is blank as a whole (a place on land) shows
+    nothing: it would not be there if nobody had written it.
     """
-    everywhere, dense = -1, 0
+    whole = (1 << n) - 1
+    everywhere, dense = whole, 0
     for note in notes:
-        everywhere &= note >> 1
-        if not note & 1:
-            dense |= note >> 1
-    return dense | max(everywhere, 0)
+        blank = note >> 1 & whole
+        everywhere &= blank
+        if not note & 1 and blank != whole:
+            dense |= blank
+    return dense | everywhere
 
 
 def _blank(rows: Array, fill: Any) -> Array:

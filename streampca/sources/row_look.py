@@ -22,7 +22,7 @@ def first_blank(source: LedgerSource, first: int, rows: int, again: bool = False
         start = number * source.step
         low, high = max(first, start), min(rows, start + source.step)
         notes = (_note(source, place, high, again) for place in _places(source, number))
-        found = doubtful(notes) & _bits(low - start, high - start)
+        found = doubtful(notes, high - start) & _bits(low - start, high - start)
         if found:
             return start + (found & -found).bit_length() - 1
     return None

@@ -16,7 +16,9 @@ of the fill value in between, or for ever where the writer died. The rule:
 
 That a chunk was written says nothing of its rows, so nothing is concluded from it. Of values in
 which the fill value is common (3.) a writer that dies between two chunks of the same rows can go
-unseen, and where ``missing_chunks="fill"`` declares it to be data, nothing but (1.) is known.
+unseen; so can one that fills a chunk, or a shard, column by column; and where
+``missing_chunks="fill"`` declares it to be data, nothing but (1.) is known. An array that is made
+shorter keeps the rows that its last chunk still holds: longer again, it shows them as written.
 """
 
 from __future__ import annotations

@@ -148,6 +148,20 @@ def test_values_among_which_zeros_are_common_count(tmp_path: Path) -> None:
     assert (done.samples, done.behind) == (1300, 0)
 
 
+def test_a_chunk_that_is_blank_for_ever_is_not_in_the_way(tmp_path: Path) -> None:
+    """A place on land, as writers leave it that store blank chunks too."""
+    night = Night(tmp_path, 1033)
+    night.array = zarr.open_array(night.place).with_config({"write_empty_chunks": True})
+    X = data(1500)
+    X[:, 4:] = 0
+    night.array[...] = X[:1033]
+    assert night.run().behind == 0
+    for end in (1200, 1500):
+        night.array.append(X[len(night.array[:]) : end])
+        assert night.run().behind == 0
+    night.check(X)
+
+
 def test_who_is_behind_says_so_every_night(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
