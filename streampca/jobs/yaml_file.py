@@ -6,12 +6,15 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from streampca.errors import InvalidInputError
 from streampca.regular_file import read_regular
 
 MOST_BYTES = 1 << 16  # parsed in less than a second
+MOST_DEPTH = 64
+ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 class ConfigError(InvalidInputError):
@@ -75,7 +78,9 @@ def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[s
         entries = None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         raise ConfigError(_no_yaml(str(path), error)) from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except ConfigError:
+        raise
+    except (yaml.YAMLError, *ODD) as error:  # such as the date 2020-99-99, or !!int of nothing
         raise ConfigError(f"{path} is not YAML: {error}") from None
     if not isinstance(entries, dict):
         raise ConfigError(f"{path}: expected '{word}: value' lines")
@@ -87,7 +92,11 @@ def _text(path: str | os.PathLike[str]) -> str:
     try:
         if os.stat(path).st_size > MOST_BYTES:
             raise ConfigError(f"{path} has more than {MOST_BYTES} bytes: no job file")
-        return read_regular(path, MOST_BYTES).decode("utf-8").replace("\r\n", "\n")
+        text = read_regular(path, MOST_BYTES).decode("utf-8").replace("\r\n", "\n")
+        deep = max(accumulate((c in "[{") - (c in "]}") for c in text), default=0)
+        if deep > MOST_DEPTH:  # for which the parser takes its time
+            raise ConfigError(f"{path} is nested deeper than {MOST_DEPTH}: no job file")
+        return text
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
 

@@ -7,7 +7,7 @@ opened, and no number of them is allocated, unless it is one that this package w
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streampca.errors import DamagedSourceError
@@ -73,6 +73,18 @@ def check_entry(whole: Mapping[str, Any], where: str) -> None:
             raise DamagedSourceError(f"{where} names a version {version!r:.80}; expected its id")
     if odd := [one for one in whole["removed"] if not isinstance(one, str)]:
         raise DamagedSourceError(f"{where} removes {odd[0]!r:.80}; expected the id of a version")
+
+
+def check_served(entries: Iterable[Any], where: str) -> None:
+    """The log as a whole: what is served was published before. Raises DamagedSourceError."""
+    published = set()
+    for entry in entries:
+        if entry.action == "publish":
+            published.add(entry.version)
+        if entry.current is not None and entry.current not in published:
+            raise DamagedSourceError(
+                f"{where}: entry {entry.n} serves {entry.current!r:.80}, which was never published"
+            )
 
 
 def check_number(value: Any, where: str, most: int = 2**63) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 
 from streampca.errors import SourceError
 from streampca.store.backend import Backend
-from streampca.store.checked import check_entry, check_number
+from streampca.store.checked import check_entry, check_number, check_served
 from streampca.store.signed import MOST_BYTES, sign, unsign
 
 FOLDER = "_log/"
@@ -121,6 +121,7 @@ def read_history(backend: Backend, strict: bool = True) -> History:
             )
         digest = hashlib.sha256(text).hexdigest()
         entries.append(_entry(whole))
+    check_served(entries, backend.place)
     return History(tuple(entries), digest)
 
 

@@ -33,7 +33,7 @@ from streampca.jobs.config import check_job
 from streampca.jobs.gate import against, refusal
 from streampca.jobs.lock import only_one
 from streampca.jobs.sections import MODELS, SECTIONS
-from streampca.jobs.yaml_file import ConfigError
+from streampca.jobs.yaml_file import ConfigError, read_yaml
 from streampca.remote import any_credentials, open_objects
 from streampca.shown import hide_secrets, printable
 from streampca.store import LocalBackend, read_bundle, write_bundle
@@ -335,6 +335,16 @@ def test_a_signed_file_in_the_wrong_place(store: Path, model: Path) -> None:
     assert main(["info", str(model)]) == 65
 
 
+def test_what_a_log_serves_was_published(store: Path) -> None:
+    entry = next((store / "_log").iterdir())
+    whole = json.loads(entry.read_text())
+    whole.pop("sha256")
+    entry.write_bytes(sign({**whole, "version": "0" * 16}))
+    with pytest.raises(DamagedSourceError, match="never published"):
+        streampca.load(store)
+    assert main(["models", "show", str(store)]) == 65
+
+
 def test_a_loaded_model_computes_and_writes_nowhere_by_itself(model: Path) -> None:
     """Its file must not say on whose cluster, or over which folder."""
     hostile = {"scheduler": "tcp://192.0.2.1:1", "checkpoint": "/somewhere", "progress": True}
@@ -475,6 +485,17 @@ def test_no_value_of_a_job_file_is_a_traceback(kind: str) -> None:
             holder[name] = value
             with contextlib.suppress(ConfigError):
                 check_job(entries, "x.yaml")
+
+
+@pytest.mark.parametrize("text", [
+    "a: 2020-99-99", "a: " + "9" * 60_000, "a: !!int ''", "a: !!bool x", "a: !!timestamp x",
+    "a: !!float x", "a: !!binary \xe9", "[" * 65_000, "{a: " * 15_000, "- " * 32_000, "? " * 32_000,
+    "a: &x *x", "\x00", "a: \x07", "!!python/object/apply:os.getcwd []", "a: !!set [1]",
+])  # fmt: skip
+def test_no_yaml_is_a_traceback(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.yaml").write_text(text, encoding="latin-1")
+    with within(20), pytest.raises(ConfigError):
+        check_job(*read_yaml(tmp_path / "x.yaml"))
 
 
 # -- sources -----------------------------------------------------------------------------------
