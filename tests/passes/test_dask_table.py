@@ -32,16 +32,6 @@ PATH_RATIO = 1.5  # of the planned memory to that of the path
 
 # (row, column) of work that is under way elsewhere: these must fail until it is there
 ON_CLUSTERS = ("one process", "two processes", "ambient client")
-NOT_YET: frozenset[tuple[str, str]] = frozenset(
-    [
-        *product(("persisted", "persisted, standardised", "scattered"), ON_CLUSTERS),
-        *product(
-            ("rows by p2p", "columns by p2p", "both by p2p"), ("threads", *ON_CLUSTERS, "plan")
-        ),
-        *product(("rows by tasks", "columns by tasks", "both by tasks", "overlap"), ("plan",)),
-    ]
-)
-
 COLUMNS = ["threads", *ON_CLUSTERS]
 
 
@@ -189,8 +179,6 @@ def cells() -> Iterator[Any]:
     """Every row in every column."""
     for name, column in product(ROWS, COLUMNS):
         marks = [pytest.mark.slow] if column != "threads" or needs_cluster(name) else []
-        if (name, column) in NOT_YET:
-            marks.append(pytest.mark.xfail(reason="under way", strict=True))
         yield pytest.param(name, column, marks=marks, id=f"{name}-{column}")
 
 
@@ -259,8 +247,7 @@ def planned() -> Iterator[Any]:
     """The rows that can be planned for an array that nobody makes."""
     for name, row in ROWS.items():
         if row.big and name != "path":
-            late = pytest.mark.xfail(reason="under way", strict=True)
-            yield pytest.param(name, marks=[late] if (name, "plan") in NOT_YET else [])
+            yield name
 
 
 @pytest.mark.parametrize("name", list(planned()))
