@@ -50,8 +50,14 @@ class Layers:
         if not isinstance(graph, HighLevelGraph):
             return None
         made = cls(graph.layers)
-        far = any(type(node).__module__.startswith("distributed") for node in made.data())
-        return None if far else made
+        return None if any(map(made._lies_far, made.data())) else made
+
+    def _lies_far(self, node: Any) -> bool:
+        """Whether a node is a future, or needs what only a cluster has."""
+        held = getattr(node, "value", node)
+        if type(held).__module__.startswith("distributed"):
+            return True
+        return any(self.owner(key) == "" for key in self._needs(node))
 
     def owner(self, key: Key) -> str:
         """The layer that a task is of; "" where there is none."""
