@@ -52,8 +52,13 @@ class Layers:
         if not isinstance(graph, HighLevelGraph):
             return None
         made = cls(graph.layers)
-        far = "distributed" in sys.modules and any(map(has_futures, made.data()))
-        return None if far else made
+        return None if any(map(made._lies_far, made.data())) else made
+
+    def _lies_far(self, node: Any) -> bool:
+        """Whether a node is a future, is given one, or needs what only a cluster has."""
+        if "distributed" in sys.modules and has_futures(node):
+            return True
+        return any(self.owner(key) == "" for key in self._needs(node))
 
     def owner(self, key: Key) -> str:
         """The layer that a task is of; "" where there is none."""

@@ -6,6 +6,8 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from dask._task_spec import Alias, DataNode
+from dask.highlevelgraph import HighLevelGraph
 
 import streampca
 from streampca.sources import dask_strips
@@ -90,6 +92,15 @@ def test_layers_say_what_the_whole_graph_says(name, dim):
     assert here.prepared_chunks == there.prepared_chunks
     np.testing.assert_array_equal(here.firsts, there.firsts)
     np.testing.assert_array_equal(here.lasts, there.lasts)
+
+
+def test_layers_do_not_speak_for_chunks_on_a_cluster():
+    future = type("Future", (), {"__module__": "distributed.client"})()
+    key = ("x-1", 0, 0)
+    there = [{key: future}, {key: DataNode(key, future)}, {key: Alias(key, "elsewhere")}]
+    for nodes in there:
+        graph = HighLevelGraph({"x-1": nodes}, {"x-1": set()})
+        assert Layers.of(da.Array(graph, "x-1", ((2,), (3,)), dtype=float)) is None
 
 
 def test_one_node_of_each_layer():
