@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from streampca.cli.main import EXIT, FAILED, build_parser
+from streampca.cli.main import EXIT, FAILED, FAULT, build_parser
 from streampca.cli.refresh import TERMINATED
 from streampca.errors import BusyError, DamagedSourceError, SourceError
 from streampca.jobs.outcome import EXIT as OUTCOMES
@@ -20,7 +20,7 @@ from streampca.jobs.outcome import REFUSED
 from streampca.jobs.yaml_file import ConfigError
 
 FOLDER = Path(__file__).parents[1] / "configs" / "schedulers"
-CODES = {*(code for _, code in EXIT), *OUTCOMES.values(), FAILED, TERMINATED}
+CODES = {*(code for _, code in EXIT), *OUTCOMES.values(), FAILED, FAULT, TERMINATED}
 IN_VAIN = {65, 66, 78}  # of which trying again is no use
 
 

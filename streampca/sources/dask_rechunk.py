@@ -40,6 +40,8 @@ def looked_through(array: Any) -> Any:
         return _expression_below(array)
     layers = _Layers(graph)
     below = layers.below(array.name, array.chunks)
+    if below is not None and all(len(sizes) == 1 for sizes in below[1]):
+        below = None  # one chunk would be one block
     name, chunks = below or (array.name, array.chunks)
     if layers.replace_p2p(name) or below is not None:
         return Array(layers.graph(name), name, chunks, meta=array._meta, dtype=array.dtype)

@@ -132,7 +132,6 @@ class DaskReader(Reader):
         self.layers = Layers.of(array)
         self._array: Any = array  # until it is materialised
         self._graph: Graph | None = None
-        self.computes = computes(self.graph if self.layers is None else self.layers.specimens())
         self.dim: int | None = None  # streamed; told by the matrix
         self._sharing: dict[int, Sharing] = {}
         self._sources: dict[int, Graph | Layers] = {}  # of strips along a dimension
@@ -142,6 +141,7 @@ class DaskReader(Reader):
         self.tally, self.preparing = Tally(), Tally()
         self._cache = SpanCache()  # of reads outside of a pass
         self._lock = threading.RLock()
+        self.computes = computes(self.graph if self.layers is None else self.layers.specimens())
 
     def _check_meta(self, meta: Any) -> None:
         check_chunk(meta)

@@ -35,6 +35,7 @@ from streampca.store.pack import MOST_READ, PACK, unpack
 from streampca.store.signed import MOST_BYTES, sign, unsign
 
 FORMAT_VERSION = 1
+REPLACED = 10  # times that a bundle may be replaced between its folder and its index being opened
 
 
 def write_files(
@@ -145,12 +146,15 @@ def read_bundle(
 
 
 def _read_index(target: Path) -> bytes:
-    try:
-        return _Folder(target).get(INDEX, MOST_BYTES)
-    except DamagedSourceError:
-        raise
-    except OSError:
-        raise SourceError(f"{target}: no streampca model or state there") from None
+    for _ in range(REPLACED):  # the folder that was opened may be taken away, another in its place
+        try:
+            return _Folder(target).get(INDEX, MOST_BYTES)
+        except DamagedSourceError:
+            raise
+        except OSError:
+            if not target.exists():
+                break
+    raise SourceError(f"{target}: no streampca model or state there")
 
 
 def _read_whole(

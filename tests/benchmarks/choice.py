@@ -157,8 +157,9 @@ def grid() -> None:
     ours = best = 0.0
     for row in rows:
         answers = [one for one in row.values() if isinstance(one, dict)]
-        sound = [one["seconds"] for one in answers if one["right"] and not one["warned"]]
-        ours, best = ours + row["auto"]["seconds"], best + min(sound, default=np.inf)
+        right = [one for one in answers if one["right"]]
+        sound = [one for one in right if not one["warned"]] or right
+        ours, best = ours + row["auto"]["seconds"], best + min(one["seconds"] for one in sound)
         print(json.dumps(row), flush=True)
     counts = {
         what: sum(row["auto"][what] == bad for row in rows)

@@ -389,7 +389,7 @@ def test_an_address_where_nobody_listens_fails_fast() -> None:
 
 def test_what_listens_there_may_be_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dask waits without end for the rest of an answer that begins with a great length."""
-    monkeypatch.setattr("streampca.passes.cluster.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("streampca.passes.clients.CONNECT_SECONDS", 1)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

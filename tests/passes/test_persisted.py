@@ -352,7 +352,7 @@ def test_a_span_goes_where_most_of_it_lies(place: Callable[..., Placement]) -> N
 def test_the_scheduler_decides_where_one_worker_holds_too_much(
     place: Callable[..., Placement],
 ) -> None:
-    placement = place({"x": ["a"], "y": ["a"], "z": ["a"]}, "a", "b")
+    placement = place({"x": ["a"], "y": ["a"], "z": ["a"]}, "a", "b", "c")
     assert placement.choose(0, [Key("x")], None) is None
 
 

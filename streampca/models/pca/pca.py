@@ -249,8 +249,10 @@ class PCA(LinearModel):
 
     def _stored_parameters(self, seed: int) -> dict[str, Any]:
         """The parameters as they are kept with a result."""
-        named = {"weights": named_only(self.weights), "remove": named_only(self.remove)}
-        return self.get_params() | named | {"random_state": seed}
+        kept = {"weights": named_only(self.weights), "remove": named_only(self.remove)}
+        if self.iterated_power != "auto":
+            kept["max_passes"] = iteration_limits(iterated_power=self.iterated_power)[1]
+        return self.get_params() | kept | {"random_state": seed}
 
     def _fit_completed(self, X: Any, dim: Any, sample_weight: Any) -> Self:
         """By a completion: ``missing="impute"``."""

@@ -20,6 +20,7 @@ from streampca.errors import (
     SourceError,
 )
 from streampca.models.pca.append_plan import plan_append
+from streampca.models.pca.incremental_state import StateRequest
 from streampca.store import read_bundle, write_bundle
 from tests.models.invariants import check_invariants
 
@@ -354,10 +355,11 @@ def test_later_batches_have_the_sample_dimension_of_the_first(tmp_path):
 
 def test_the_plan_of_an_append_counts_the_state_that_is_held(X):
     model = IncrementalPCA(2, memory_limit="1GiB")
-    blank = model._blank()
+    request = StateRequest.of(model)
+    blank = request.blank()
     wide = streampca.open(np.ones((20, 3000), "f4"))
-    first = plan_append(wide, model.get_params(), blank, held=False)
-    later = plan_append(wide, model.get_params(), blank, held=True)
+    first = plan_append(wide, request, blank, held=False)
+    later = plan_append(wide, request, blank, held=True)
     state = blank.projected_nbytes(wide.shape, 8)
     assert later.memory["append"]["kept arrays"] == state > first.memory["append"]["kept arrays"]
     solving = [sum(plan.memory["solver"].values()) for plan in (first, later)]
@@ -409,9 +411,8 @@ def test_state_and_svd_solver_must_agree(X):
 @pytest.mark.parametrize("rows", [1, 100, 333])
 def test_batch_size_is_the_most_rows_of_a_block(X, rows):
     model, whole = IncrementalPCA(4, batch_size=rows), IncrementalPCA(4).fit(X)
-    plan = plan_append(
-        streampca.open(X), {**model.get_params(), "state": "scatter"}, model._blank(), held=False
-    )
+    request = StateRequest.of(model)
+    plan = plan_append(streampca.open(X), request, request.blank(), held=False)
     assert max(np.diff(plan.named("append").edges)) == rows
     model.fit(X)
     np.testing.assert_allclose(model.explained_variance_, whole.explained_variance_, rtol=1e-12)
@@ -423,8 +424,8 @@ def test_batch_size_leaves_stored_chunks_whole(X):
     stored = streampca.open(da.from_array(X, chunks=(250, 12)))
     model = IncrementalPCA(2, batch_size=600)
     for rows, blocks in ((600, 4), (500, 5), (250, 9), (10, 9)):
-        settings = {**model.get_params(), "state": "scatter", "batch_size": rows}
-        plan = plan_append(stored, settings, model._blank(), held=False)
+        request = StateRequest.of(model, batch_size=rows)
+        plan = plan_append(stored, request, request.blank(), held=False)
         assert plan.named("append").n_blocks == blocks
 
 
