@@ -253,7 +253,7 @@ def rank_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int, rounding: Ar
     counted: it is in the bounds.
     """
     level = float(rounding.max(initial=0.0)) / CONFIDENCE
-    return max(rounding_floor(work, spectrum, terms), min(level, sum_floor(work, spectrum, terms)))
+    return min(level, sum_floor(work, spectrum, terms))
 
 
 def coherent_rounding(work: np.dtype[Any]) -> float:

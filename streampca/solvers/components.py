@@ -75,7 +75,7 @@ def numerical_rank(values: Array, size: int, floor: float | Array = 0.0) -> int:
     """How many leading (eigen- or singular) values stand above rounding.
 
     size : of the decomposed matrix; float64 decompositions leave up to size eps value[0].
-    floor : rounding of the matrix itself (:func:`rounding_floor`), for all or for each: an
+    floor : rounding of the matrix itself (:func:`rank_floor`), for all or for each: an
         estimate, ten times it counts as rounding.
     """
     if not len(values) or values[0] <= 0:

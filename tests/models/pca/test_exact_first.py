@@ -132,3 +132,22 @@ def test_tables_state_bounds_that_say_something():
     assert lines[1].split()[-2:] == ["1.0e-09", "1.0e-09"]
     assert lines[2].endswith("not determined not determined")
     assert lines[3].split()[-2:] == ["1.0e-09", "9.0e-01"]
+
+
+@pytest.mark.parametrize("solver", ["scatter", "gram"])
+def test_noise_that_is_determined_is_not_called_rounding(solver: str) -> None:
+    """Variances of 1e-6 of the largest, known to a tenth: float32 resolves them."""
+    rng = np.random.default_rng(0)
+    u = np.linalg.qr(rng.standard_normal((6000, 10)))[0]
+    v = np.linalg.qr(rng.standard_normal((300, 10)))[0]
+    x = (600 * np.sqrt(6000) * u @ v.T + rng.standard_normal((6000, 300))).astype("f4")
+    x = x if solver == "scatter" else np.ascontiguousarray(x.T)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = PCA(20, svd_solver=solver).fit(x)
+    z = x.astype("f8") - x.mean(axis=0, dtype="f8")
+    true = np.linalg.svd(z, compute_uv=False)[:20] ** 2 / (len(x) - 1)
+    error, bound = abs(model.explained_variance_ - true), model.certificate_.variance_bound
+    assert (error <= bound).all()
+    assert bound[-1] < 0.2 * true[-1]
+    assert model.result_.rank >= 20
