@@ -38,6 +38,10 @@ class DamagedSourceError(SourceError):
     """A part of a source is absent, cut off or altered."""
 
 
+class NewerFormatError(SourceError):
+    """A file that is whole, of a format that only a newer streampca reads."""
+
+
 class ChangingSourceError(SourceError):
     """A source was changed while it was read."""
 

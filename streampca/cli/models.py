@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import streampca
-from streampca.cli.words import describe
+from streampca.cli.words import describe, say_damage
 from streampca.errors import SourceError
 from streampca.models.drift import compare
 from streampca.models.model_store import Version
@@ -41,7 +41,10 @@ def add_commands(commands: Any) -> None:
     add("list", run_list, "all versions, the promoted one marked *")
     add("show", run_show, "one version: spectrum, settings, source, lineage", "?")
     verify = add("verify", run_verify, "read every byte of the log and of the versions", "?")
-    verify.add_argument("--mend", action="store_true", help="write a damaged _head.json anew")
+    verify.add_argument(
+        "--mend", action="store_true",
+        help="make a damaged log anew, from what is left of it and from the versions",
+    )  # fmt: skip
     promote = add("promote", run_promote, "serve this version from now on", "1")
     rollback = add("rollback", run_rollback, "serve the version promoted before, or this one", "?")
     for one in (promote, rollback):
@@ -75,7 +78,8 @@ def run_list(arguments: argparse.Namespace) -> int:
     """``streampca models list``."""
     store = streampca.ModelStore(arguments.store)
     history = store.history()
-    rows = [_row(version, history) for version in store.versions()]
+    rows = [_row(version, history) for version in store.versions(history)]
+    say_damage(history)
     if arguments.json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -92,7 +96,7 @@ def run_list(arguments: argparse.Namespace) -> int:
 def _row(version: Version | Any, history: History) -> dict[str, Any]:
     entry = version.entry
     state = "promoted" if entry.version == history.current else "candidate"
-    if state == "candidate" and entry.version in {one.current for one in history.entries}:
+    if state == "candidate" and entry.version in history.served:
         state = "earlier"
     row = {"version": entry.number, "id": entry.version, "published": entry.time, "state": state,
            "reason": entry.reason, "samples": None, "components": None}  # fmt: skip
@@ -106,8 +110,10 @@ def _row(version: Version | Any, history: History) -> dict[str, Any]:
 def run_show(arguments: argparse.Namespace) -> int:
     """``streampca models show``."""
     store = streampca.ModelStore(arguments.store)
-    version: Any = store.find(arguments.version)
-    row = _row(version, store.history())
+    history = store.history()
+    say_damage(history)
+    version: Any = store.find(arguments.version, history)
+    row = _row(version, history)
     if arguments.json:
         print(json.dumps({**row, **version.record}, indent=1))
         return 0
@@ -128,33 +134,39 @@ def run_show(arguments: argparse.Namespace) -> int:
 def run_verify(arguments: argparse.Namespace) -> int:
     """``streampca models verify``: exit code 65 where something is damaged."""
     store = streampca.ModelStore(arguments.store)
-    if arguments.mend:
-        store.mend()
+    mended = store.mend() if arguments.mend else {}
+    wrong: dict[int | str, str] = {}
     if arguments.version is None:
         wrong, number = store.verify(), len(store.versions())
     else:
-        version = store.find(arguments.version)
-        wrong, number = {}, 1
+        version, number = store.find(arguments.version), 1
         try:
             version.verify()
         except SourceError as error:
             wrong[version.number] = str(error)
+    damaged = {one: why for one, why in wrong.items() if isinstance(one, int)}
+    log = {one: why for one, why in wrong.items() if isinstance(one, str)}
     if arguments.json:
-        print(json.dumps({"versions": number, "damaged": wrong}, indent=1))
+        told = {"versions": number, "damaged": damaged, "log": log, "mended": sorted(mended)}
+        print(json.dumps(told, indent=1))
     else:
-        print("\n".join([*wrong.values(), f"{number - len(wrong)} of {number} versions are whole"]))
+        said = [f"mended: {name}" for name in sorted(mended)]
+        said += [*wrong.values(), f"{number - len(damaged)} of {number} versions are whole"]
+        print("\n".join(said))
     return 65 if wrong else 0
 
 
 def run_promote(arguments: argparse.Namespace) -> int:
     """``streampca models promote``."""
     store = streampca.ModelStore(arguments.store)
+    say_damage(store.history())
     return _served(arguments, store.promote(arguments.version, arguments.reason))
 
 
 def run_rollback(arguments: argparse.Namespace) -> int:
     """``streampca models rollback``."""
     store = streampca.ModelStore(arguments.store)
+    say_damage(store.history())
     return _served(arguments, store.rollback(arguments.version, arguments.reason))
 
 

@@ -77,7 +77,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.store = ModelStore(self.job.store)
         self.mode = self.verify or self.job.verify
-        self.base = self.store.history() if self.store.exists() else History((), "")
+        self.base = self.store.history() if self.store.exists() else History()
         if self.base.current is not None:
             found = self.store.find(history=self.base)
             assert isinstance(found, Version)
@@ -103,7 +103,7 @@ class _Run:
         there = {one.id: one for one in self.store.versions(self.base)}
         versions = {name: one for name, one in there.items() if isinstance(one, Version)}
         self.store.check_place()
-        Scores(self.job).check_place(len(self.base.published) + 1)
+        Scores(self.job).check_place(self.base.count + 1)
         work = Work(self.job, found, self.current, self.old, change, versions=versions)
         outcome.how, outcome.why = work.how(why)
         outcome.new_samples = outcome.samples - (self._old_samples(found) if self.old else 0)
@@ -157,7 +157,7 @@ class _Run:
     ) -> Outcome:
         """What is to become of a version that was computed before and is not served."""
         outcome.version, outcome.drift = known.number, known.record.get("drift")
-        if known.id in {one.current for one in self.base.entries}:
+        if known.id in self.base.served:
             outcome.why += f"; version {known.number} was made of these data and rolled back"
             return outcome
         lineage = known.record.get("lineage", {})
@@ -200,7 +200,7 @@ class _Run:
         if work.spans:
             more["spans"] = kept_spans.to_saved(work.spans)
         if not outcome.gate:
-            number = len(self.base.published) + 1
+            number = self.base.count + 1
             outcome.scores = self._write_scores(result, found, outcome, number)
         with told_where(f"{self.job.store}: no version was published"):
             version = self.store.publish(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.store.backend import Backend
+from streampca.store.history import REMOVE, History
 from streampca.store.local import STAGED
-from streampca.store.log import REMOVE, History, append
+from streampca.store.log import append
 from streampca.store.stored_version import FOLDER
 
 GRACE = 24 * 3600.0  # seconds that files without a log entry are left to whoever writes them
@@ -33,10 +34,17 @@ def collect_garbage(
     gone: set[str] = set()
 
     def make(history: History) -> dict[str, Any] | None:
+        if history.damage:
+            raise SourceError(
+                f"{backend.place} is damaged ({shorten(sorted(history.damage))}): nothing is "
+                "removed from it before it is mended: streampca models verify --mend"
+            )
         kept = set(list(history.published)[-keep:]) | set(history.promoted[-keep:])
         kept.add(history.current or "")
         old = set(history.published) - kept - history.removed
-        orphans = there - set(history.published) - history.removed - young
+        orphans = (
+            there - set(history.published) - history.removed - young - set(history.table.unknown)
+        )
         gone.clear()
         gone.update(old | orphans)
         if not gone or dry_run:

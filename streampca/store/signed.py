@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from streampca.errors import SourceError
+from streampca.errors import NewerFormatError, SourceError
 
 UNSIGNED = "0" * 64  # stands where the digest of the document itself goes, while it is taken
 
@@ -22,22 +22,23 @@ def sign(document: Mapping[str, Any]) -> bytes:
 def unsign(text: bytes, what: str, *formats: int) -> dict[str, Any]:
     """The document of ``sign``, checked. Its format version is looked at first.
 
-    what : its name, for messages.  formats : that are read. Raises SourceError where it is damaged
-    or of another format.
+    what : its name, for messages.  formats : that are read. Raises SourceError where it is damaged,
+    NewerFormatError where it is whole and of another format.
     """
     try:
         whole = json.loads(text)
         version, digest = whole.get("format_version"), whole.get("sha256")
     except (ValueError, AttributeError) as error:
         raise SourceError(f"{what} is damaged: {error}") from None
+    head, found, tail = text.rpartition(str(digest).encode())
+    unsigned = head + UNSIGNED.encode() + tail
+    whole_bytes = found and hashlib.sha256(unsigned).hexdigest() == digest
     if version not in formats or isinstance(version, bool):
-        raise SourceError(
+        raise (NewerFormatError if whole_bytes else SourceError)(
             f"{what} has format {version!r}; this streampca reads "
             f"{' and '.join(map(str, formats))}. "
             "Upgrade streampca to read newer ones."
         )
-    head, found, tail = text.rpartition(str(digest).encode())
-    unsigned = head + UNSIGNED.encode() + tail
-    if not found or hashlib.sha256(unsigned).hexdigest() != digest:
+    if not whole_bytes:
         raise SourceError(f"{what} is damaged; restore it from a backup")
     return dict(whole)

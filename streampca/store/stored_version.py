@@ -21,12 +21,14 @@ import numpy as np
 from streampca.errors import SourceError
 from streampca.store.backend import Backend
 from streampca.store.bundle import INDEX, PACK, altered, read_files, write_files
-from streampca.store.log import Entry, now
+from streampca.store.history import Entry
+from streampca.store.log_files import now
 from streampca.store.pack import Packer, unpack
 from streampca.store.signed import sign, unsign
 
 FORMATS = (1, 2)  # of manifests that are read; the last is written
 FOLDER = "versions/"
+MANIFEST = "manifest.json"
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 Part = tuple[Arrays, Mapping[str, Any]]  # the arrays and the document of one bundle
@@ -55,7 +57,7 @@ class StoredVersion:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """Digest and size of every file, and the record. Raises SourceError where damaged."""
-        text = self.backend.get(f"{self._folder}manifest.json")
+        text = self.backend.get(self._folder + MANIFEST)
         if text is None or hashlib.sha256(text).hexdigest() != self.entry.manifest:
             raise altered(self._where, "manifest.json")
         return unsign(text, f"{self._where}/manifest.json", *FORMATS)
@@ -113,19 +115,40 @@ class StoredVersion:
         return f"{self.backend.place}: version {self.number} ({FOLDER}{self.id})"
 
 
-def write_version(
-    backend: Backend, version: str, parts: Mapping[str, Part], record: Mapping[str, Any]
-) -> str:
-    """Write all files of a version; the digest of its manifest. Raises OSError."""
+@dataclass(frozen=True)
+class Written:
+    """The files of a version that is being written, all but the manifest.
+
+    files : name -> digest and size.  pack : of the archive.
+    """
+
+    version: str
+    files: Mapping[str, Any]
+    pack: Mapping[str, Any]
+
+
+def write_parts(backend: Backend, version: str, parts: Mapping[str, Part]) -> Written:
+    """Write all files of a version but the manifest. Raises OSError."""
     folder = f"{FOLDER}{version}/"
     packer = Packer(lambda name, data: backend.put(folder + name, data))
     for part, (arrays, document) in parts.items():
         write_files(partial(_add, packer, part), arrays, document)
+    pack = packer.finish()
+    return Written(version, packer.files, pack)
+
+
+def write_manifest(
+    backend: Backend, written: Written, record: Mapping[str, Any], entry: Mapping[str, Any]
+) -> str:
+    """Write the manifest of a version, which is the last of its files; its digest.
+
+    entry : what the log is about to say of it, so that the version can be found where that is lost.
+    """
     text = sign({
-        "format_version": FORMATS[-1], "id": version, "created": now(), "files": packer.files,
-        "pack": packer.finish(), "record": dict(record),
+        "format_version": FORMATS[-1], "id": written.version, "created": now(),
+        "files": written.files, "pack": written.pack, "record": dict(record), "log": dict(entry),
     })  # fmt: skip
-    backend.put(f"{folder}manifest.json", text)
+    backend.put(f"{FOLDER}{written.version}/{MANIFEST}", text)
     return hashlib.sha256(text).hexdigest()
 
 

@@ -14,27 +14,34 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streampca.errors import BusyError, InvalidInputError, SourceError
+from streampca.errors import (
+    BusyError,
+    InvalidInputError,
+    NewerFormatError,
+    SourceError,
+    shorten,
+)
 from streampca.store.backend import Backend
 from streampca.store.bundle import is_bundle
+from streampca.store.damaged_log import read_damaged
 from streampca.store.garbage import GRACE, collect_garbage
+from streampca.store.history import PROMOTE, PUBLISH, ROLLBACK, Entry, History
 from streampca.store.local import STAGED
-from streampca.store.log import (
-    PROMOTE,
-    PUBLISH,
-    ROLLBACK,
-    Entry,
-    History,
-    append,
-    mend_head,
-    now,
-    read_history,
-)
+from streampca.store.log import append, head_number, mend, read_history
+from streampca.store.log_files import HEAD, now
 from streampca.store.signed import sign, unsign
-from streampca.store.stored_version import Part, StoredVersion, discard_version, write_version
+from streampca.store.stored_version import FOLDER as VERSIONS
+from streampca.store.stored_version import (
+    Part,
+    StoredVersion,
+    discard_version,
+    write_manifest,
+    write_parts,
+)
 
 FORMAT_VERSION = 1
 MARKER = "streampca-store.json"
@@ -50,40 +57,37 @@ class VersionStore:
 
     # -- reading ------------------------------------------------------------------------------
 
-    def history(self, strict: bool = True) -> History:
-        """The log, checked. Raises SourceError where no store is, or it is damaged or newer."""
-        text = self.backend.get(MARKER)
-        if text is None:
-            raise SourceError(f"{self.backend.place}: no model store there")
-        unsign(text, f"{self.backend.place}/{MARKER}", FORMAT_VERSION)
-        return read_history(self.backend, strict)
+    def history(self) -> History:
+        """The log. Raises SourceError where no store is, NewerFormatError.
+
+        Of a damaged one what is left, and its ``damage`` names what is not.
+        """
+        wrong = self._check_marker()
+        history = read_history(self.backend)
+        return replace(history, damage={**history.damage, **wrong}) if wrong else history
 
     def exists(self) -> bool:
         """Whether a model store lies there, damaged or not."""
-        return self.backend.get(MARKER) is not None
+        return self.backend.get(MARKER) is not None or self.backend.get(HEAD) is not None
 
     def find(self, which: int | str | None = None, history: History | None = None) -> StoredVersion:
         """A version by its number, by its id or the beginning of it; None: the promoted one."""
         history = self.history() if history is None else history
         if which is None:
-            if history.current is None:
-                raise SourceError(
-                    f"{self.backend.place} has no promoted version yet; it has "
-                    f"{len(history.published)} candidates: streampca models list"
-                )
-            return self.kind(self.backend, history.published[history.current])
+            return self.kind(self.backend, self._promoted(history))
         same = [
             entry for entry in history.published.values()
             if str(which) == str(entry.number) or (len(str(which)) >= 6
             and entry.version.startswith(str(which)))
         ]  # fmt: skip
+        gone = not same and str(which) in {str(n + 1) for n in range(history.count)}
+        if gone or (same and same[0].version in history.removed):
+            raise InvalidInputError(f"version {which} was removed by gc{_unread(history)}")
         if len(same) != 1:
             raise InvalidInputError(
                 f"{self.backend.place} has no version {which!r}; expected 1 to "
-                f"{len(history.published)}, or the beginning of an id"
+                f"{history.count}, or the beginning of an id{_unread(history)}"
             )
-        if same[0].version in history.removed:
-            raise InvalidInputError(f"version {same[0].number} was removed by gc")
         return self.kind(self.backend, same[0])
 
     def versions(self, history: History | None = None) -> list[StoredVersion]:
@@ -122,17 +126,19 @@ class VersionStore:
         """
         self._found()
         version = uuid.uuid4().hex[:16]
+        began = head_number(self.backend) if base is None else base.n
         try:
-            manifest = write_version(self.backend, version, parts, record)
+            written = write_parts(self.backend, version, parts)
         except BaseException:
             discard_version(self.backend, version)
             raise
         twin: list[Entry] = []
+        manifest = dict[tuple[Any, ...], str]()
 
         def make(history: History) -> dict[str, Any] | None:
             if version in history.removed:
                 raise BusyError("gc removed what was about to be published; publish it again")
-            since = history.entries[base.n :] if base is not None else ()
+            since = history.since(base.n) if base is not None else ()
             if key and (same := [one for one in since if one.key == key]):
                 twin[:] = same[:1]
                 return None
@@ -140,14 +146,21 @@ class VersionStore:
                 raise BusyError(
                     "another version was promoted meanwhile; nothing was published. Try again"
                 )
+            current = version if promote else history.current
+            told = {"n": history.n + 1, "number": history.count + 1, "current": current,
+                    "key": key, "reason": reason}  # fmt: skip
+            place = (told["n"], told["number"], current)
+            if place not in manifest:  # the first time, and where another writer was first
+                manifest.clear()
+                manifest[place] = write_manifest(self.backend, written, record, told)
             return {
-                "action": PUBLISH, "version": version, "manifest": manifest, "key": key,
-                "number": len(history.published) + 1, "reason": reason,
+                "action": PUBLISH, "version": version, "manifest": manifest[place], "key": key,
+                "number": told["number"], "reason": reason,
                 **({"current": version} if promote else {}),
             }  # fmt: skip
 
         try:
-            entry, _ = append(self.backend, make)
+            entry, _ = append(self.backend, make, since=began)
         except BusyError:
             discard_version(self.backend, version)
             raise
@@ -176,21 +189,22 @@ class VersionStore:
 
         def make(history: History) -> dict[str, Any] | None:
             chosen[:] = [choose(history)]
-            if chosen[0].id == history.current:
+            if chosen[0].id == history.current and not history.unsure:
                 return None
             chosen[0].verify()
             fields = {"action": action, "version": chosen[0].id, "current": chosen[0].id}
             return {**fields, "reason": reason}
 
-        self.history(strict=False)
-        append(self.backend, make, strict=False)
+        self._check_marker()
+        append(self.backend, make)
         return chosen[0]
 
     def _before_current(self, history: History) -> StoredVersion:
         for version in reversed(history.promoted[:-1]):
-            found = self.kind(self.backend, history.published[version])
-            if version in history.removed:
+            entry = history.published.get(version)
+            if entry is None or version in history.removed:
                 continue
+            found = self.kind(self.backend, entry)
             try:
                 found.verify()
             except SourceError:
@@ -200,23 +214,32 @@ class VersionStore:
 
     # -- upkeep -------------------------------------------------------------------------------
 
-    def verify(self) -> dict[int, str]:
-        """What is wrong with which version, every byte read; {} where all is well.
+    def verify(self) -> dict[int | str, str]:
+        """What is wrong, every byte of the log and of all versions read; {} where all is well.
 
-        Raises SourceError where the log itself is damaged.
+        By the number of a version, or by the name of a file of the log.
         """
-        wrong = {}
-        for version in self.versions():
+        damage = self._check_marker()
+        history = read_damaged(self.backend)
+        wrong: dict[int | str, str] = dict((damage | history.damage).items())
+        for version in self.versions(history):
             try:
                 version.verify()
             except SourceError as error:
                 wrong[version.number] = str(error)
         return wrong
 
-    def mend(self) -> int:
-        """Write ``_head.json`` anew from a whole log; returns the number of its last entry."""
-        self.history(strict=False)
-        return mend_head(self.backend)
+    def mend(self) -> dict[str, str]:
+        """Make the log whole again, from what is left of it and from the versions.
+
+        What was damaged, by name. Versions are left as they are. Which of them is served stays,
+        where that is known; else it is the last one that is known to have been served.
+        """
+        wrong = self._check_marker()
+        before = mend(self.backend)
+        if wrong:
+            self.backend.put(MARKER, _marker())
+        return {**wrong, **before.damage}
 
     def gc(self, keep: int = 10, *, grace: float = GRACE, dry_run: bool = False) -> list[str]:
         """Remove old versions and what unfinished publications left; the names removed.
@@ -243,15 +266,57 @@ class VersionStore:
 
     # -- inside -------------------------------------------------------------------------------
 
+    def _promoted(self, history: History) -> Entry:
+        """The publication of the promoted version. Raises SourceError where it is not known."""
+        if history.unsure:
+            raise SourceError(history.unsure)
+        if history.current is None:
+            raise SourceError(
+                f"{self.backend.place} has no promoted version yet; it has "
+                f"{len(history.published)} candidates: streampca models list"
+            )
+        entry = history.serving()
+        if entry is None:
+            raise SourceError(
+                f"{self.backend.place}: the promoted version {VERSIONS}{history.current} cannot be "
+                f"found{_unread(history)}. Go back: streampca models rollback"
+            )
+        return entry
+
+    def _check_marker(self) -> dict[str, str]:
+        """What is wrong with the file that says that a store is there."""
+        text = self.backend.get(MARKER)
+        where = f"{self.backend.place}/{MARKER}"
+        if text is None:
+            if self.backend.get(HEAD) is None:
+                raise SourceError(f"{self.backend.place}: no model store there")
+            return {MARKER: f"{where} is absent. Write it anew: streampca models verify --mend"}
+        try:
+            unsign(text, where, FORMAT_VERSION)
+        except NewerFormatError:
+            raise
+        except SourceError as error:
+            return {MARKER: f"{error}, or write it anew: streampca models verify --mend"}
+        return {}
+
     def _found(self) -> None:
         """See that a store is there; make one where nothing is."""
         if self.exists():
             return
         self.check_place()
-        marker = {"format_version": FORMAT_VERSION, "kind": "model store", "created": now()}
-        self.backend.put_if_absent(MARKER, sign(marker))
+        self.backend.put_if_absent(MARKER, _marker())
+
+
+def _marker() -> bytes:
+    return sign({"format_version": FORMAT_VERSION, "kind": "model store", "created": now()})
+
+
+def _unread(history: History) -> str:
+    """What of a store could not be read, for messages that something is not there."""
+    names = sorted({*history.damage, *(f"{VERSIONS}{one}" for one in history.unknown)})
+    return f" (damaged: {shorten(names)})" if names else ""
 
 
 def is_model(path: str | os.PathLike[str]) -> bool:
     """Whether a saved model, or a store of models, lies at this local path."""
-    return is_bundle(path) or (Path(path) / MARKER).is_file()
+    return is_bundle(path) or any((Path(path) / name).is_file() for name in (MARKER, HEAD))

@@ -176,7 +176,9 @@ def test_the_commands(place: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[0]["reason"] == "half of it"
     assert told(capsys, "show", place)["version"] == 2
     assert told(capsys, "show", place, "1")["samples"] == 20
-    assert told(capsys, "verify", place) == {"versions": 3, "damaged": {}}
+    assert told(capsys, "verify", place) == {
+        "versions": 3, "damaged": {}, "log": {}, "mended": [],
+    }  # fmt: skip
     assert told(capsys, "rollback", place)["promoted"] == 1
     assert told(capsys, "promote", place, rows[2]["id"][:8])["promoted"] == 3
     diff = told(capsys, "diff", place, "3", "2")
@@ -221,10 +223,14 @@ def test_damage_is_told_with_its_exit_code(place: str, capsys: pytest.CaptureFix
     assert told(capsys, "rollback", place)["promoted"] == 1
     assert streampca.load(place).n_components == 2
     Path(place, "_head.json").write_text("{}")
-    assert main(["models", "list", place]) == 66
-    assert "--mend" in capsys.readouterr().err
-    told(capsys, "verify", place, "--mend", code=65)
+    for command in (["models", "list", place], ["models", "rollback", place, "1"], ["info", place]):
+        assert main(command) == 0
+        assert "_head.json" in capsys.readouterr().err
+    assert list(told(capsys, "verify", place, code=65)["log"]) == ["_head.json"]
+    found = told(capsys, "verify", place, "--mend", code=65)
+    assert (found["log"], list(found["damaged"]), found["mended"]) == ({}, ["2"], ["_head.json"])
     assert main(["models", "list", place]) == 0
+    assert capsys.readouterr().err == ""
     shutil.rmtree(place)
     assert main(["models", "list", place]) == 66
     assert "no model store there" in capsys.readouterr().err
