@@ -157,7 +157,7 @@ class _Manifests:
                 folders.setdefault(parts[1], set()).add(parts[2])
         lines = tuple(line.entry for line in self.found.lines.values())
         known = History(lines, checkpoint=self.found.checkpoint)
-        listed = {*known.published, *(one.version for one in lines)}
+        listed = {*known.published, *(one.version for one in lines if one.action == PUBLISH)}
         listed.update(name for one in lines for name in one.removed)
         told = []
         for version in sorted(set(folders) - listed):

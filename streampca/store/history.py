@@ -18,7 +18,8 @@ class Entry:
 
     n : its number, from 1.  action : what was done.  version : the id that it was done to.
     current : the id of the promoted version from here on, or None.  removed : ids that ``gc``
-    takes away.  number : of a published version, from 1.  manifest : digest of its manifest.
+    takes away.  number : of a published version, from 1; in other entries that of the
+    last one.  manifest : digest of a version's manifest.
     key : what was computed from what, so that the same is not published twice.
     """
 
@@ -89,7 +90,7 @@ class Table:
         for one in entries:
             if one.action == PUBLISH:
                 published[one.version] = one
-                count = max(count, one.number)
+            count = max(count, one.number)
             removed.update(one.removed)
             if one.current is not None and one.current != before:
                 _promote(stack, one)
@@ -164,8 +165,8 @@ class History:
 
     @property
     def removed(self) -> frozenset[str]:
-        """Ids that gc has taken away since the checkpoint, published or not."""
-        return self.table.removed
+        """Ids that gc has taken away in the entries that were read, published or not."""
+        return frozenset(name for one in self.entries for name in one.removed)
 
     @property
     def promoted(self) -> tuple[str, ...]:

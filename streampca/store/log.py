@@ -99,11 +99,12 @@ def append(
         n = history.n + 1
         whole = {
             "format_version": FORMAT_VERSION, "n": n, "previous": history.digest, "nonce": nonce,
-            "time": now(), "current": history.current, "removed": [], **fields,
+            "time": now(), "current": history.current, "number": history.count, "removed": [],
+            **fields,
         }  # fmt: skip
         checkpoint = history.checkpoint.n
         if history.damage or n - checkpoint >= FOLD:
-            whole |= _folded(history, whole)
+            whole["checkpoint"] = _folded(history, whole)
             checkpoint = n
         text = sign(whole)
         if backend.put_if_absent(entry_name(n), text) or backend.get(entry_name(n)) == text:

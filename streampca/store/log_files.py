@@ -48,9 +48,9 @@ class Line:
             fields = {name: whole[name] for name in Entry.__dataclass_fields__ if name in whole}
             entry = Entry(**{**fields, "removed": tuple(fields["removed"])})
             checkpoint = None
-            if (table := whole.get("table")) is not None:
-                row = whole["serving"]
-                checkpoint = Checkpoint(n, str(table), entry.current, row and tuple(row))
+            if (told := whole.get("checkpoint")) is not None:
+                row = told["serving"]
+                checkpoint = Checkpoint(n, str(told["table"]), entry.current, row and tuple(row))
             mended = tuple(map(str, whole.get("mended", ())))
             return cls(entry, hashlib.sha256(text).hexdigest(), whole["previous"], checkpoint,
                        mended)  # fmt: skip

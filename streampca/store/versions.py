@@ -222,6 +222,10 @@ class VersionStore:
         damage = self._check_marker()
         history = read_damaged(self.backend)
         wrong: dict[int | str, str] = dict((damage | history.damage).items())
+        for unknown in history.table.unknown:
+            if any(True for _ in self.backend.list(f"{VERSIONS}{unknown}/")):
+                name = f"{VERSIONS}{unknown}"
+                wrong[name] = f"{self.backend.place}: nothing intact tells what {name} is"
         for version in self.versions(history):
             try:
                 version.verify()
