@@ -20,7 +20,15 @@ import zarr
 import zarr.codecs
 
 from streampca.store.bundle import exchange
-from streampca.store.places import exists_already, occupied, unfinished_name
+from streampca.store.places import (
+    discard,
+    exists_already,
+    hold,
+    in_use,
+    occupied,
+    release,
+    unfinished_name,
+)
 
 Array = np.ndarray[Any, Any]
 LEAST_ROWS = 64  # of a chunk, unless the output is shorter
@@ -134,7 +142,10 @@ class ZarrSink(Sink):
         except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError, FileExistsError):
             raise exists_already(self.path) from None
         if replaces:
-            weakref.finalize(self, shutil.rmtree, self.place, ignore_errors=True)
+            weakref.finalize(self, discard, self.place)
+        elif "://" not in self.path:
+            hold(self.place)  # until it is finished, or this process is gone
+            weakref.finalize(self, release, self.place)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_array": None, "_lock": None}
@@ -174,8 +185,9 @@ class ZarrSink(Sink):
         self.array.attrs["streampca_complete"] = True
         if self.place != self.path:
             exchange(Path(self.place), Path(os.path.realpath(self.path)))
-            shutil.rmtree(self.place, ignore_errors=True)
+            discard(self.place)
             self.place, self._array = self.path, None
+        release(self.place)
 
 
 def open_written(path: str) -> Any:
@@ -217,9 +229,19 @@ def chunk_for(edges: Array, most: int | None = None) -> int | None:
 def refuse_occupied(path: str, overwrite: bool) -> bool:
     """Whether an output of ours lies there and is to be replaced. Raises where it may not be."""
     there = occupied(path)
+    if there and _given_up(path):
+        shutil.rmtree(path)
+        return False
     if there and not (overwrite and _is_sink(path)):
         raise exists_already(path)
     return there
+
+
+def _given_up(path: str) -> bool:
+    """Whether an output of ours lies there that is not whole, and that nobody will finish."""
+    if os.path.islink(path) or not _is_sink(path) or in_use(path):
+        return False
+    return open_written(path).attrs.get("streampca_complete") is False
 
 
 def _is_sink(path: str) -> bool:
