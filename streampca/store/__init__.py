@@ -15,6 +15,7 @@ from streampca.store.matrix_group import GroupLayout, GroupSink, open_group_sink
 from streampca.store.objects import ObjectBackend, open_backend
 from streampca.store.places import occupied
 from streampca.store.sinks import ColumnsSink, MemorySink, Sink, ZarrSink
+from streampca.store.stored_rows import StoredRows
 from streampca.store.stored_version import Part, StoredVersion
 from streampca.store.versions import VersionStore, is_model
 
@@ -34,6 +35,7 @@ __all__ = [
     "ObjectBackend",
     "Part",
     "Sink",
+    "StoredRows",
     "StoredVersion",
     "VersionStore",
     "ZarrSink",

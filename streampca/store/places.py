@@ -102,11 +102,12 @@ def in_use(place: str) -> bool:
     return False
 
 
-def hold(place: str) -> None:
-    """Lock a file or folder that is there."""
+def hold(place: str) -> bool:
+    """Lock a file or folder that is there, unless it is locked; whether it was done."""
     handle = _lock(place)
     if handle is not None:
         _held[place] = handle
+    return handle is not None
 
 
 def exists_already(path: str) -> InvalidInputError:

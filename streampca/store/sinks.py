@@ -12,6 +12,7 @@ import os
 import shutil
 import threading
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,6 +35,7 @@ Array = np.ndarray[Any, Any]
 LEAST_ROWS = 64  # of a chunk, unless the output is shorter
 CHUNK_NBYTES = 8 * 1024 * 1024
 MARK = "streampca_made_by"
+VERSION = "streampca_version"
 
 
 class Sink(Protocol):
@@ -135,7 +137,7 @@ class ZarrSink(Sink):
                 compressors=[zarr.codecs.ZstdCodec(level=1), zarr.codecs.Crc32cCodec()],
                 zarr_format=3,
                 dimension_names=dims,
-                overwrite=overwrite,
+                overwrite=overwrite and "://" in self.path,  # it would remove a locked folder
                 attributes={"streampca_complete": False},
                 config={"write_empty_chunks": True},  # an absent chunk would be a lost one
             )
@@ -143,9 +145,9 @@ class ZarrSink(Sink):
             raise exists_already(self.path) from None
         if replaces:
             weakref.finalize(self, discard, self.place)
-        elif "://" not in self.path:
-            hold(self.place)  # until it is finished, or this process is gone
-            weakref.finalize(self, release, self.place)
+        self._holds = not replaces and "://" not in self.path and hold(self.place)
+        if self._holds:
+            weakref.finalize(self, release, self.place)  # given up, if it is not finished then
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_array": None, "_lock": None}
@@ -187,7 +189,8 @@ class ZarrSink(Sink):
             exchange(Path(self.place), Path(os.path.realpath(self.path)))
             discard(self.place)
             self.place, self._array = self.path, None
-        release(self.place)
+        elif self._holds:
+            release(self.place)
 
 
 def open_written(path: str) -> Any:
@@ -195,9 +198,9 @@ def open_written(path: str) -> Any:
     return zarr.open_array(path, mode="r")
 
 
-def mark_written(path: str, mark: str) -> None:
-    """Say in the attributes of such an array what it was made by."""
-    zarr.open_array(path, mode="r+").attrs[MARK] = mark
+def mark_written(path: str, mark: str, version: Mapping[str, Any] | None = None) -> None:
+    """Say in the attributes of such an array what it was made by.  version : of a model store."""
+    zarr.open_array(path, mode="r+").attrs.update({MARK: mark, VERSION: version})
 
 
 def marked(path: str) -> str | None:
@@ -205,6 +208,12 @@ def marked(path: str) -> str | None:
     if not _is_sink(path):
         return None
     return str(open_written(path).attrs.get(MARK, ""))
+
+
+def version_of(path: str) -> Mapping[str, Any]:
+    """Number and id of the version that scores at a path were made with, or {}."""
+    there = open_written(path).attrs.get(VERSION) if _is_sink(path) else None
+    return there if isinstance(there, dict) else {}
 
 
 def chunk_for(edges: Array, most: int | None = None) -> int | None:

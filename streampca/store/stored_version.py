@@ -25,6 +25,7 @@ from streampca.store.history import Entry
 from streampca.store.log_files import now
 from streampca.store.pack import Packer, unpack
 from streampca.store.signed import sign, unsign
+from streampca.store.stored_rows import StoredRows
 
 FORMATS = (1, 2)  # of manifests that are read; the last is written
 FOLDER = "versions/"
@@ -78,6 +79,12 @@ class StoredVersion:
             raise SourceError(f"{self._where} has no {part}; it has {', '.join(self.parts)}")
         get = lambda name: self._checked(f"{part}/{name}")  # noqa: E731
         return read_files(get, get(INDEX), f"{self._where}/{part}")
+
+    def rows(self, part: str, name: str) -> StoredRows:
+        """An array of one part, of which what is asked for is read. Raises SourceError."""
+        if part not in self.parts:
+            raise SourceError(f"{self._where} has no {part}; it has {', '.join(self.parts)}")
+        return StoredRows(lambda file: self._checked(f"{part}/{file}"), name)
 
     def verify(self) -> None:
         """Read every byte. Raises SourceError for the first file that is not what was written."""

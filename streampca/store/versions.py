@@ -114,6 +114,7 @@ class VersionStore:
     def commit(
         self, parts: Mapping[str, Part], record: Mapping[str, Any], *, promote: bool = True,
         key: str = "", base: History | None = None, reason: str = "",
+        version: str | None = None, just_before: Callable[[], None] | None = None,
     ) -> StoredVersion:  # fmt: skip
         """Write a version and commit it, in one log entry that promotes it too, or does not.
 
@@ -121,11 +122,13 @@ class VersionStore:
             key, that version is returned and nothing is added.
         base : the log as it was when the work began. Where another version has been promoted
             since, BusyError is raised: what was to be promoted was made for another predecessor.
+        version : its id, from ``new_id``, where the caller has to know it.
+        just_before : called when all is written and nothing but the log entry is left to do.
 
         What was written is removed again where it cannot be committed. Raises OSError.
         """
         self._found()
-        version = uuid.uuid4().hex[:16]
+        version = version or new_id()
         began = head_number(self.backend) if base is None else base.n
         try:
             written = write_parts(self.backend, version, parts)
@@ -153,6 +156,8 @@ class VersionStore:
             if place not in manifest:  # the first time, and where another writer was first
                 manifest.clear()
                 manifest[place] = write_manifest(self.backend, written, record, told)
+            if just_before is not None:
+                just_before()
             return {
                 "action": PUBLISH, "version": version, "manifest": manifest[place], "key": key,
                 "number": told["number"], "reason": reason,
@@ -246,14 +251,17 @@ class VersionStore:
         return {**wrong, **before.damage}
 
     def gc(self, keep: int = 10, *, grace: float = GRACE, dry_run: bool = False) -> list[str]:
-        """Remove old versions and what unfinished publications left; the names removed.
+        """Remove old versions, with what lies outside of the store and belongs to them, and what
+        unfinished publications left; the names removed. Raises SourceError of a damaged log.
 
         keep : versions that stay: the last so many published ones, the last so many promoted
             ones; the promoted version always stays.
         grace : seconds for which files of an unfinished publication are left alone.
         dry_run : only name them.
         """
-        return collect_garbage(self.backend, keep, grace=grace, dry_run=dry_run)
+        return collect_garbage(
+            self.backend, keep, grace=grace, dry_run=dry_run, outside=self._outside
+        )
 
     def check_place(self) -> None:
         """Refuse a place where something else is, before anything is computed for it."""
@@ -267,6 +275,10 @@ class VersionStore:
             )
         if os.path.isfile(place):
             raise InvalidInputError(f"{place} is a file; choose an empty place for the store")
+
+    def _outside(self, removed: list[Entry]) -> list[str]:
+        """Local paths that go with these versions."""
+        return []
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -309,6 +321,11 @@ class VersionStore:
             return
         self.check_place()
         self.backend.put_if_absent(MARKER, _marker())
+
+
+def new_id() -> str:
+    """What a version may be called."""
+    return uuid.uuid4().hex[:16]
 
 
 def _marker() -> bytes:
