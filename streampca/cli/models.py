@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import streampca
+from streampca.cli.outputs import check_outputs
 from streampca.cli.words import describe, say_damage
-from streampca.errors import SourceError
+from streampca.errors import InvalidInputError, SourceError
+from streampca.jobs.scores import mark_of
 from streampca.models.drift import compare
 from streampca.models.model_store import Version
 from streampca.store import History
+from streampca.store.sinks import copy_rows, mark_written, open_written
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -37,6 +41,7 @@ def add_commands(commands: Any) -> None:
     publish = add("publish", run_publish, "put a saved model into the store, as its next version")
     publish.add_argument("model", help="what streampca fit -o wrote")
     publish.add_argument("--candidate", action="store_true", help="do not serve it yet")
+    publish.add_argument("--scores", metavar="ZARR", help="that were made with it")
     publish.add_argument("--reason", default="", help="for the log")
     add("list", run_list, "all versions, the promoted one marked *")
     add("show", run_show, "one version: spectrum, settings, source, lineage", "?")
@@ -56,6 +61,10 @@ def add_commands(commands: Any) -> None:
         help="for which unfinished publications are left alone (default 24)",
     )  # fmt: skip
     gc.add_argument("--dry-run", action="store_true", help="only say what would go")
+    export = add("export", run_export, "copy a model and its scores out of one version", "?")
+    export.add_argument("--model", metavar="MODEL", help="save the model here")
+    export.add_argument("--scores", metavar="ZARR", help="write the scores here")
+    export.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     diff = add("diff", run_diff, "how far a version lies from another (default: the promoted one)")
     diff.add_argument("version", help="the new one")
     diff.add_argument("other", nargs="?", help="the old one")
@@ -66,7 +75,8 @@ def run_publish(arguments: argparse.Namespace) -> int:
     result = streampca.load(arguments.model).result_
     promote = not arguments.candidate
     store = streampca.ModelStore(arguments.store)
-    version = store.publish(result, promote=promote, reason=arguments.reason)
+    scores = None if arguments.scores is None else open_written(arguments.scores)
+    version = store.publish(result, promote=promote, reason=arguments.reason, scores=scores)
     if promote:
         return _served(arguments, version)
     told = {"candidate": version.number, "id": version.id}
@@ -190,6 +200,38 @@ def run_gc(arguments: argparse.Namespace) -> int:
         would = "would be removed" if arguments.dry_run else "removed"
         print("\n".join([*ids, f"{len(ids)} versions, {len(names)} files {would}"]))
     return 0
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """``streampca models export``: both are of the same version."""
+    if not (arguments.model or arguments.scores):
+        raise InvalidInputError("nothing to copy; add --model MODEL, --scores ZARR, or both")
+    check_outputs(
+        models=[arguments.model], arrays=[arguments.scores], overwrite=arguments.overwrite
+    )
+    store = streampca.ModelStore(arguments.store)
+    copy = partial(_copy, arguments)
+    version: Any = (
+        store.read_current(copy)
+        if arguments.version is None
+        else copy(store.find(arguments.version))
+    )
+    told = {"version": version.number, "id": version.id,
+            "model": arguments.model, "scores": arguments.scores}  # fmt: skip
+    places = " and ".join(filter(None, (arguments.model, arguments.scores)))
+    print(json.dumps(told) if arguments.json else f"version {version.number} copied to {places}")
+    return 0
+
+
+def _copy(arguments: argparse.Namespace, version: Any) -> Any:
+    scores = version.scores() if arguments.scores else None  # before anything is written
+    if arguments.model:
+        version.result().save(arguments.model)
+    if scores is not None:
+        copy_rows(scores, arguments.scores, arguments.overwrite)
+        told = {"number": version.number, "id": version.id}
+        mark_written(arguments.scores, mark_of(version.result()), told)
+    return version
 
 
 def run_diff(arguments: argparse.Namespace) -> int:

@@ -97,6 +97,7 @@ class _Run:
         told = None if self.current is None else self.current.record.get("job", {})
         self.work_folder.check()
         if not dry_run:
+            self.store.sweep()
             self._repair_scores()
         change, why, read = change_of(self.job, found, told, self.old, self.mode)
         previous = None if self.current is None else self.current.number
@@ -106,6 +107,8 @@ class _Run:
         )  # fmt: skip
         if change == NOTHING:
             outcome.version = outcome.previous
+            if not dry_run:
+                self.work_folder.clear()  # of one that died when it had published
             return self._lacking_scores(found, outcome, dry_run)
         if (known := self._computed_before(found)) is not None:
             return self._judged_again(known, found, outcome, dry_run)

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,12 @@ from streampca.store.places import (
     unfinished_name,
 )
 from streampca.store.sinks import (
-    ZarrSink,
+    copy_rows,
     mark_written,
     marked,
     open_written,
     refuse_occupied,
 )
-
-ROWS = 65536  # copied at once
 
 
 @dataclass
@@ -93,15 +92,7 @@ class Scores:
     def of(self, version: Version) -> Iterator[Made]:
         """Those that lie in a version."""
         rows = version.scores()
-
-        def write(place: str) -> None:
-            n, k = rows.shape
-            sink = ZarrSink(place, n, k, rows.dtype)
-            step = max(1, ROWS // sink.chunk) * sink.chunk
-            for start in range(0, len(rows), step):
-                sink.write(start, rows[start : start + step])
-            sink.finish()
-
+        write = partial(copy_rows, rows)
         with self._made(version.number, mark_of(version.result()), write, "they stay") as made:
             yield made
 

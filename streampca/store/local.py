@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from streampca.errors import SourceError
 from streampca.store.backend import Listed, check_object_name
+from streampca.store.places import hold, in_use, release
 
 STAGED = "_staged"  # files on their way; what a killed process left here is swept by gc
+CLAIM = ".claim"
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -88,6 +91,22 @@ class LocalBackend:
                 break
 
     @contextlib.contextmanager
+    def claim(self, name: str) -> Iterator[None]:
+        """While a process is at it, others can tell that it is alive; see ``abandoned``."""
+        path = self._path(f"{STAGED}/{name}{CLAIM}")
+        self._folder(path.parent)
+        place = str(path)
+        with open(f"{place}.new", "xb"):  # locked before it has the name that others look for
+            hold(f"{place}.new")
+        os.rename(f"{place}.new", place)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            release(f"{place}.new")
+
+    @contextlib.contextmanager
     def _staged(self, data: bytes) -> Iterator[Path]:
         """A flushed file of these bytes that goes away unless it is moved."""
         path = self.root / STAGED / uuid.uuid4().hex
@@ -122,6 +141,22 @@ class LocalBackend:
 
     def _path(self, name: str) -> Path:
         return self.root / check_object_name(name)
+
+
+def abandoned(backend: LocalBackend) -> list[str]:
+    """What processes had claimed that are dead now."""
+    there = (backend.root / STAGED).glob(f"*{CLAIM}")
+    return sorted(one.name.removesuffix(CLAIM) for one in there if not in_use(str(one)))
+
+
+def disclaim(backend: LocalBackend, name: str) -> None:
+    """Nothing is left of what a dead process had claimed."""
+    (backend.root / STAGED / (check_object_name(name) + CLAIM)).unlink(missing_ok=True)
+
+
+def remove_folder(backend: LocalBackend, name: str) -> None:
+    """A folder with all that is in it, empty folders too."""
+    shutil.rmtree(backend.root / check_object_name(name), ignore_errors=True)
 
 
 def fsync(path: Path) -> None:

@@ -20,6 +20,7 @@ from streampca.errors import InvalidInputError
 
 LEFT_OVER = r"\.[0-9a-f]{32}\.(partial|old|new)"
 DAY = 24 * 3600.0
+MINUTE = 60.0  # after which what is not locked will not be locked any more
 _held: dict[str, int] = {}  # place -> handle of the lock on it
 
 
@@ -156,9 +157,10 @@ def _abandoned(place: str) -> bool:
         return False
     if not (stat.S_ISDIR(about.st_mode) or stat.S_ISREG(about.st_mode)):
         return False
-    if place.endswith(".new") or not _can_lock():
-        return about.st_mtime < time.time() - DAY
-    return not in_use(place)
+    age = time.time() - about.st_mtime
+    if not _can_lock():
+        return age > DAY
+    return not in_use(place) and (age > MINUTE or not place.endswith(".new"))
 
 
 def _can_lock() -> bool:

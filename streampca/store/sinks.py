@@ -193,6 +193,15 @@ class ZarrSink(Sink):
             release(self.place)
 
 
+def copy_rows(rows: Any, path: str, overwrite: bool = False) -> None:
+    """Write an array of (n, k), or what gives one where it is sliced, as such an array."""
+    n, k = rows.shape
+    sink = ZarrSink(path, n, k, rows.dtype, overwrite=overwrite)
+    for start in range(0, n, sink.chunk):
+        sink.write(start, rows[start : start + sink.chunk])
+    sink.finish()
+
+
 def open_written(path: str) -> Any:
     """The Zarr array that a :class:`ZarrSink` left at this path."""
     return zarr.open_array(path, mode="r")

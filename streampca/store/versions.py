@@ -11,6 +11,7 @@ nothing that was written and can only end earlier.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Callable, Mapping
@@ -30,7 +31,7 @@ from streampca.store.bundle import is_bundle
 from streampca.store.damaged_log import read_damaged
 from streampca.store.garbage import GRACE, collect_garbage
 from streampca.store.history import PROMOTE, PUBLISH, ROLLBACK, Entry, History
-from streampca.store.local import STAGED
+from streampca.store.local import STAGED, LocalBackend, abandoned, disclaim, remove_folder
 from streampca.store.log import append, head_number, mend, read_history
 from streampca.store.log_files import HEAD, now
 from streampca.store.signed import sign, unsign
@@ -129,6 +130,15 @@ class VersionStore:
         """
         self._found()
         version = version or new_id()
+        with self.backend.claim(version) if isinstance(self.backend, LocalBackend) else _free():
+            return self._commit(
+                version, parts, record, promote, key, base, reason, just_before
+            )  # fmt: skip
+
+    def _commit(
+        self, version: str, parts: Mapping[str, Part], record: Mapping[str, Any], promote: bool,
+        key: str, base: History | None, reason: str, just_before: Callable[[], None] | None,
+    ) -> StoredVersion:  # fmt: skip
         began = head_number(self.backend) if base is None else base.n
         try:
             written = write_parts(self.backend, version, parts)
@@ -276,6 +286,24 @@ class VersionStore:
         if os.path.isfile(place):
             raise InvalidInputError(f"{place} is a file; choose an empty place for the store")
 
+    def sweep(self) -> list[str]:
+        """Remove what killed publications left in a store on this machine; their ids.
+
+        In an object store nobody can tell the killed from the slow: there ``gc`` has them, a day
+        later. Nothing is removed while the log is damaged.
+        """
+        if not isinstance(self.backend, LocalBackend) or not self.exists():
+            return []
+        dead = abandoned(self.backend)
+        history = self.history() if dead else History()
+        if history.damage:
+            return []
+        for version in dead:
+            if version not in history.published:
+                remove_folder(self.backend, f"{VERSIONS}{version}")
+            disclaim(self.backend, version)
+        return dead
+
     def _outside(self, removed: list[Entry]) -> list[str]:
         """Local paths that go with these versions."""
         return []
@@ -321,6 +349,9 @@ class VersionStore:
             return
         self.check_place()
         self.backend.put_if_absent(MARKER, _marker())
+
+
+_free = contextlib.nullcontext
 
 
 def new_id() -> str:
