@@ -113,6 +113,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         tables=tables(arguments),
         datasets=labelled_paths(arguments),
         new=zarr_outputs(arguments),
+        sources=arguments.source,
         overwrite=arguments.overwrite,
     )
     matrix = open_source(arguments)
@@ -179,7 +180,9 @@ def _write_scores(model: Any, matrix: Any, arguments: argparse.Namespace) -> Non
 
 def run_transform(arguments: argparse.Namespace) -> int:
     """``streampca transform``: scores of new rows on a saved model."""
-    check_outputs(arrays=[arguments.output], overwrite=arguments.overwrite)
+    check_outputs(
+        arrays=[arguments.output], sources=arguments.source, overwrite=arguments.overwrite
+    )
     model = streampca.load(arguments.model)
     model.set_params(progress=progress_of(arguments), scheduler=arguments.scheduler)
     if arguments.memory_limit:

@@ -18,7 +18,7 @@ from streampca.jobs.scores import mark_of
 from streampca.models.drift import compare
 from streampca.models.model_store import Version
 from streampca.store import History
-from streampca.store.sinks import copy_rows, mark_written, open_written
+from streampca.store.sinks import copy_rows, mark_written, marked, open_written
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -75,13 +75,19 @@ def run_publish(arguments: argparse.Namespace) -> int:
     result = streampca.load(arguments.model).result_
     promote = not arguments.candidate
     store = streampca.ModelStore(arguments.store)
-    scores = None if arguments.scores is None else open_written(arguments.scores)
+    scores = None if arguments.scores is None else _opened(arguments.scores)
     version = store.publish(result, promote=promote, reason=arguments.reason, scores=scores)
     if promote:
         return _served(arguments, version)
     told = {"candidate": version.number, "id": version.id}
     print(json.dumps(told) if arguments.json else f"version {version.number} is a candidate")
     return 0
+
+
+def _opened(path: str) -> Any:
+    if marked(path) is None:
+        raise SourceError(f"{path}: no scores that streampca wrote")
+    return open_written(path)
 
 
 def run_list(arguments: argparse.Namespace) -> int:
