@@ -40,6 +40,8 @@ from streampca.store.sinks import (
     refuse_occupied,
 )
 
+ATTEMPTS = 10  # to put scores in a place that others clear at the same time
+
 
 @dataclass
 class Scores:
@@ -143,10 +145,7 @@ class Made:
             return
         with told_where(f"{self.path}: the scores of version {version.number} were not put there"):
             mark_written(self.place, self.mark, {"number": version.number, "id": version.id})
-            try:
-                os.rename(self.place, self.path)
-            except OSError:  # one is there
-                exchange(Path(self.place), Path(os.path.realpath(self.path)))
+            _into_place(self.place, self.path)
             release(self.place)
         if self.old is not None:
             discard(self.old)
@@ -162,6 +161,20 @@ class Made:
         except OSError:
             discard(self.old)
         self.old = None
+
+
+def _into_place(place: str, path: str) -> None:
+    """Rename; where one is there, exchange the two. Other processes may move it at the same time."""
+    for left in reversed(range(ATTEMPTS)):
+        with contextlib.suppress(OSError):
+            os.rename(place, path)
+            return
+        try:
+            exchange(Path(place), Path(os.path.realpath(path)))
+            return
+        except FileNotFoundError:
+            if not left:
+                raise
 
 
 @contextlib.contextmanager

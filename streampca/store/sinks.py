@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import threading
+import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +33,7 @@ from streampca.store.places import (
 )
 
 Array = np.ndarray[Any, Any]
+ATTEMPTS = 5
 LEAST_ROWS = 64  # of a chunk, unless the output is shorter
 CHUNK_NBYTES = 8 * 1024 * 1024
 MARK = "streampca_made_by"
@@ -246,13 +248,17 @@ def chunk_for(edges: Array, most: int | None = None) -> int | None:
 
 def refuse_occupied(path: str, overwrite: bool) -> bool:
     """Whether an output of ours lies there and is to be replaced. Raises where it may not be."""
-    there = occupied(path)
-    if there and _given_up(path):
-        shutil.rmtree(path)
-        return False
-    if there and not (overwrite and _is_sink(path)):
-        raise exists_already(path)
-    return there
+    for left in reversed(range(ATTEMPTS if overwrite else 1)):
+        if not occupied(path):
+            return False
+        if _given_up(path):
+            shutil.rmtree(path)
+            return False
+        if overwrite and _is_sink(path):
+            return True
+        if left:  # another process may be putting its own there
+            time.sleep(0.01)
+    raise exists_already(path)
 
 
 def _given_up(path: str) -> bool:
