@@ -164,7 +164,7 @@ class Made:
 
 
 def _into_place(place: str, path: str) -> None:
-    """Rename; where one is there, exchange the two. Other processes may move it at the same time."""
+    """Rename; where one is there, exchange the two. Others may move it at the same time."""
     for left in reversed(range(ATTEMPTS)):
         with contextlib.suppress(OSError):
             os.rename(place, path)

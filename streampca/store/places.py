@@ -120,7 +120,10 @@ def occupied(path: str) -> bool:
     """Whether something other than an empty directory lies at this local path."""
     if "://" in path or not os.path.lexists(path):
         return False
-    return not os.path.isdir(path) or bool(os.listdir(path))
+    try:
+        return not os.path.isdir(path) or bool(os.listdir(path))
+    except FileNotFoundError:  # taken away meanwhile
+        return False
 
 
 def refuse_inside(output: str, sources: list[str], what: str) -> None:

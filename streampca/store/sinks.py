@@ -36,6 +36,7 @@ Array = np.ndarray[Any, Any]
 ATTEMPTS = 5
 LEAST_ROWS = 64  # of a chunk, unless the output is shorter
 CHUNK_NBYTES = 8 * 1024 * 1024
+COMPLETE = "streampca_complete"  # whether all of an array was written
 MARK = "streampca_made_by"
 VERSION = "streampca_version"
 
@@ -140,7 +141,7 @@ class ZarrSink(Sink):
                 zarr_format=3,
                 dimension_names=dims,
                 overwrite=overwrite and "://" in self.path,  # it would remove a locked folder
-                attributes={"streampca_complete": False},
+                attributes={COMPLETE: False},
                 config={"write_empty_chunks": True},  # an absent chunk would be a lost one
             )
         except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError, FileExistsError):
@@ -186,7 +187,7 @@ class ZarrSink(Sink):
 
     def finish(self) -> None:
         """Say in the array's attributes that all of it was written, and put it into its place."""
-        self.array.attrs["streampca_complete"] = True
+        self.array.attrs[COMPLETE] = True
         if self.place != self.path:
             exchange(Path(self.place), Path(os.path.realpath(self.path)))
             discard(self.place)
@@ -216,14 +217,13 @@ def mark_written(path: str, mark: str, version: Mapping[str, Any] | None = None)
 
 def marked(path: str) -> str | None:
     """What was said there; "" where nothing was, None where there is no array of ours."""
-    if not _is_sink(path):
-        return None
-    return str(open_written(path).attrs.get(MARK, ""))
+    attributes = _attributes(path)
+    return None if attributes is None else str(attributes.get(MARK, ""))
 
 
 def version_of(path: str) -> Mapping[str, Any]:
     """Number and id of the version that scores at a path were made with, or {}."""
-    there = open_written(path).attrs.get(VERSION) if _is_sink(path) else None
+    there = (_attributes(path) or {}).get(VERSION)
     return there if isinstance(there, dict) else {}
 
 
@@ -254,7 +254,7 @@ def refuse_occupied(path: str, overwrite: bool) -> bool:
         if _given_up(path):
             shutil.rmtree(path)
             return False
-        if overwrite and _is_sink(path):
+        if overwrite and _attributes(path) is not None:
             return True
         if left:  # another process may be putting its own there
             time.sleep(0.01)
@@ -263,14 +263,15 @@ def refuse_occupied(path: str, overwrite: bool) -> bool:
 
 def _given_up(path: str) -> bool:
     """Whether an output of ours lies there that is not whole, and that nobody will finish."""
-    if os.path.islink(path) or not _is_sink(path) or in_use(path):
+    if os.path.islink(path) or in_use(path):
         return False
-    return open_written(path).attrs.get("streampca_complete") is False
+    return (_attributes(path) or {}).get(COMPLETE) is False
 
 
-def _is_sink(path: str) -> bool:
-    """Whether it was made here: nothing else may be overwritten, least of all a source."""
+def _attributes(path: str) -> Mapping[str, Any] | None:
+    """Of an array that was made here: nothing else may be overwritten, least of all a source."""
     try:
-        return "streampca_complete" in zarr.open_array(path, mode="r").attrs
+        attributes = dict(zarr.open_array(path, mode="r").attrs)
     except (OSError, ValueError, zarr.errors.BaseZarrError):
-        return False
+        return None
+    return attributes if COMPLETE in attributes else None
