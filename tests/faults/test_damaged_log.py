@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from backends import FaultyBackend, MemoryBackend
 
 import streampca
 from streampca.errors import InvalidInputError, SourceError
+from streampca.jobs.config import check_job
+from streampca.jobs.refresh import refresh
 from streampca.store import LocalBackend, VersionStore, log
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -297,3 +300,25 @@ def test_a_damaged_log_of_the_first_release_keeps_its_versions(
     assert store.verify() == {}
     assert {one.id for one in store.versions()} == ids
     assert store.find().number == 2
+
+
+def test_a_job_of_the_first_release_goes_on(
+    first_release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scores were those of version 3, though version 2 was served after a rollback."""
+    monkeypatch.chdir(first_release)
+    job = check_job(
+        {"source": {"path": "x.zarr"}, "model": {"kind": "IncrementalPCA", "n_components": 2},
+         "store": "models", "settle": 0, "scores": {"path": "scores.zarr"},
+         "gate": {"max_angle": 0.6}}, "job")  # fmt: skip
+    before = zarr.open_array("scores.zarr", mode="r")[...]
+    np.testing.assert_array_equal(before, np.load("expected.npz")["scores"])
+    array = zarr.open_array("x.zarr")
+    array[0, 0] += 1e-3
+    array.resize((80, 6))
+    done = refresh(job)
+    assert (done.status, done.version, done.served) == ("published", 5, 5)
+    model, scores = streampca.ModelStore("models").load_with_scores()
+    np.testing.assert_allclose(np.asarray(scores), model.transform(array[...]), atol=1e-10)
+    np.testing.assert_array_equal(zarr.open_array("scores.zarr", mode="r")[...], scores[:])
+    assert streampca.ModelStore("models").verify() == {}
