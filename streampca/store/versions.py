@@ -336,17 +336,18 @@ class VersionStore:
     def _check_marker(self) -> dict[str, str]:
         """What is wrong with the file that says that a store is there."""
         where = f"{self.backend.place}/{MARKER}"
-        if not _lies(self.backend, MARKER):
-            if not _lies(self.backend, HEAD):
-                raise SourceError(f"{self.backend.place}: no model store there")
-            return {MARKER: f"{where} is absent. Write it anew: streampca models verify --mend"}
         try:
-            unsign(self.backend.get(MARKER, MOST_HEAD) or b"", where, FORMAT_VERSION)
+            text = self.backend.get(MARKER, MOST_HEAD)
+            if text is not None:
+                unsign(text, where, FORMAT_VERSION)
+                return {}
         except NewerFormatError:
             raise
         except SourceError as error:
             return {MARKER: f"{error}, or write it anew: streampca models verify --mend"}
-        return {}
+        if not _lies(self.backend, HEAD):
+            raise SourceError(f"{self.backend.place}: no model store there")
+        return {MARKER: f"{where} is absent. Write it anew: streampca models verify --mend"}
 
     def _found(self) -> None:
         """See that a store is there; make one where nothing is."""
