@@ -131,8 +131,8 @@ def check_row(row: Any, where: str) -> None:
     if not isinstance(row, list) or list(map(type, row)) != list(ROW.values()):
         raise DamagedSourceError(f"{where} has the row {row!r:.200}; expected {', '.join(ROW)}")
     _check_versions(row[:1], where)
-    if min(row[1], row[2]) < 0:
-        raise DamagedSourceError(f"{where} has the row {row!r:.200}; expected numbers from 0 on")
+    for number in row[1:3]:
+        check_number(number, f"{where}: a number in the row {row!r:.200}")
 
 
 def _check_versions(names: list[Any], where: str) -> None:

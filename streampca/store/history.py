@@ -134,7 +134,7 @@ class Checkpoint:
 
     def read(self) -> Table:
         """The table, checked. Raises SourceError, which says how it is mended."""
-        if not self.table:
+        if not self.n:
             return Table()
         try:
             return Table.from_json(self.table, f"{self.where}: its table")
