@@ -166,7 +166,7 @@ class IncrementalPCA(LinearModel):
             raise InvalidInputError(
                 f"cannot merge states of {other._state_settings()} into {self._state_settings()}"
             )
-        self._check_names(other)
+        self._check_joins(other)
         mine.merge(theirs)
         self._resolution = self._resolution.joined(other._resolution)
         self._solved = None
@@ -186,7 +186,7 @@ class IncrementalPCA(LinearModel):
         mine, theirs = self._require_state(), other._require_state()
         if not isinstance(mine, Scatter) or not isinstance(theirs, Scatter):
             raise InvalidInputError("forget needs IncrementalPCA(state='scatter', missing='raise')")
-        self._check_names(other)
+        self._check_joins(other)
         loss = mine.forget(theirs)  # all of it, or nothing
         self._solved = None
         if mine.count == 0:
@@ -343,7 +343,7 @@ class IncrementalPCA(LinearModel):
         kind = state_kind(self.state, self.svd_solver)
         return (kind, self.center, self.missing, self.max_rows if kind == "truncated" else 0)
 
-    def _check_names(self, other: IncrementalPCA) -> None:
+    def _check_joins(self, other: IncrementalPCA) -> None:
         mine, theirs = self._labels.features, other._labels.features
         if len(mine) != len(theirs):
             raise InvalidInputError(f"{len(theirs)} features cannot join {len(mine)}")
