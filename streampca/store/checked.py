@@ -41,6 +41,7 @@ ROW = {
     "version": str, "number": int, "n": int, "time": str, "reason": str, "manifest": str,
     "key": str,
 }  # fmt: skip  # of a version in a table, in this order
+KINDS = list(ROW.values())
 
 
 def check_index(whole: Mapping[str, Any], where: str) -> None:
@@ -128,11 +129,11 @@ def check_table(whole: Any, where: str) -> None:
 
 def check_row(row: Any, where: str) -> None:
     """A version in such a table. Raises DamagedSourceError."""
-    if not isinstance(row, list) or list(map(type, row)) != list(ROW.values()):
+    if not isinstance(row, list) or [*map(type, row)] != KINDS:
         raise DamagedSourceError(f"{where} has the row {row!r:.200}; expected {', '.join(ROW)}")
     _check_versions(row[:1], where)
-    for number in row[1:3]:
-        check_number(number, f"{where}: a number in the row {row!r:.200}")
+    check_number(row[1], where)
+    check_number(row[2], where)
 
 
 def _check_versions(names: list[Any], where: str) -> None:
