@@ -50,6 +50,10 @@ class AbsentChunkError(DamagedSourceError):
     """A chunk is not there, and was not said to be left out on purpose."""
 
 
+class NewerFormatError(SourceError):
+    """A file that is whole, of a format that only a newer streampca reads."""
+
+
 class ChangingSourceError(SourceError):
     """A source was changed while it was read."""
 

@@ -48,7 +48,8 @@ def test_every_command_runs(desk: Path) -> None:
     shutil.copytree(CONFIGS, desk / "configs")
     store = streampca.ModelStore("models/nightly")
     for _ in range(3):
-        store.publish(streampca.PCA(10).fit("matrix.zarr"))
+        pca = streampca.PCA(10).fit("matrix.zarr")
+        store.publish(pca, scores=pca.transform("matrix.zarr"))
     ran = 0
     for kind, block in BLOCK.findall(README):
         shutil.rmtree("model", ignore_errors=True)  # of another section

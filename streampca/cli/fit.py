@@ -32,10 +32,10 @@ from streampca.cli.options import (
     source_options,
 )
 from streampca.cli.outputs import check_outputs
-from streampca.cli.words import describe, left_out, report, summary
+from streampca.cli.words import describe, left_out, report, say_damage, summary
 from streampca.errors import MemoryLimitError
 from streampca.passes import size
-from streampca.store import ZarrSink, is_model
+from streampca.store import ZarrSink, is_bundle, is_model
 
 
 def add_commands(commands: Any) -> None:
@@ -113,6 +113,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         tables=tables(arguments),
         datasets=labelled_paths(arguments),
         new=zarr_outputs(arguments),
+        sources=arguments.source,
         overwrite=arguments.overwrite,
     )
     matrix = open_source(arguments)
@@ -179,7 +180,9 @@ def _write_scores(model: Any, matrix: Any, arguments: argparse.Namespace) -> Non
 
 def run_transform(arguments: argparse.Namespace) -> int:
     """``streampca transform``: scores of new rows on a saved model."""
-    check_outputs(arrays=[arguments.output], overwrite=arguments.overwrite)
+    check_outputs(
+        arrays=[arguments.output], sources=arguments.source, overwrite=arguments.overwrite
+    )
     model = streampca.load(arguments.model)
     model.set_params(progress=progress_of(arguments), scheduler=arguments.scheduler)
     if arguments.memory_limit:
@@ -198,12 +201,28 @@ def run_transform(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _info_of_model(arguments: argparse.Namespace) -> int:
+    place = arguments.source[0]
+    if is_bundle(place):
+        model, served = streampca.load(place), {}
+    else:
+        store = streampca.ModelStore(place)
+        say_damage(store.history())
+        version: Any = store.latest()
+        model, served = version.load(), {"version": version.number, "id": version.id}
+    if arguments.json:
+        print(json.dumps({**served, **summary(model)}, indent=1))
+        return 0
+    if served:
+        print(f"version    {served['version']} ({served['id']}), promoted")
+    print(describe(model.result_))
+    return 0
+
+
 def run_info(arguments: argparse.Namespace) -> int:
     """``streampca info``: what a model or a source is."""
     if len(arguments.source) == 1 and is_model(arguments.source[0]):
-        model = streampca.load(arguments.source[0])
-        print(json.dumps(summary(model), indent=1) if arguments.json else describe(model.result_))
-        return 0
+        return _info_of_model(arguments)
     matrix = open_source(arguments)
     n, p = matrix.shape
     text: dict[str, Any] = {

@@ -100,6 +100,7 @@ def run_impute(arguments: argparse.Namespace) -> int:
     check_outputs(
         models=[arguments.output],
         arrays=[arguments.scores, arguments.completed],
+        sources=arguments.source,
         overwrite=arguments.overwrite,
     )
     matrix = open_source(arguments)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import streampca
-from streampca.cli.words import describe
-from streampca.errors import SourceError
+from streampca.cli.outputs import check_outputs
+from streampca.cli.words import describe, say_damage
+from streampca.errors import InvalidInputError, SourceError
+from streampca.jobs.scores import mark_of
 from streampca.models.drift import compare
 from streampca.models.model_store import Version
 from streampca.store import History
+from streampca.store.sinks import copy_rows, mark_written, marked, open_written
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -37,11 +41,15 @@ def add_commands(commands: Any) -> None:
     publish = add("publish", run_publish, "put a saved model into the store, as its next version")
     publish.add_argument("model", help="what streampca fit -o wrote")
     publish.add_argument("--candidate", action="store_true", help="do not serve it yet")
+    publish.add_argument("--scores", metavar="ZARR", help="that were made with it")
     publish.add_argument("--reason", default="", help="for the log")
     add("list", run_list, "all versions, the promoted one marked *")
     add("show", run_show, "one version: spectrum, settings, source, lineage", "?")
     verify = add("verify", run_verify, "read every byte of the log and of the versions", "?")
-    verify.add_argument("--mend", action="store_true", help="write a damaged _head.json anew")
+    verify.add_argument(
+        "--mend", action="store_true",
+        help="make a damaged log anew, from what is left of it and from the versions",
+    )  # fmt: skip
     promote = add("promote", run_promote, "serve this version from now on", "1")
     rollback = add("rollback", run_rollback, "serve the version promoted before, or this one", "?")
     for one in (promote, rollback):
@@ -53,6 +61,10 @@ def add_commands(commands: Any) -> None:
         help="for which unfinished publications are left alone (default 24)",
     )  # fmt: skip
     gc.add_argument("--dry-run", action="store_true", help="only say what would go")
+    export = add("export", run_export, "copy a model and its scores out of one version", "?")
+    export.add_argument("--model", metavar="MODEL", help="save the model here")
+    export.add_argument("--scores", metavar="ZARR", help="write the scores here")
+    export.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     diff = add("diff", run_diff, "how far a version lies from another (default: the promoted one)")
     diff.add_argument("version", help="the new one")
     diff.add_argument("other", nargs="?", help="the old one")
@@ -63,7 +75,8 @@ def run_publish(arguments: argparse.Namespace) -> int:
     result = streampca.load(arguments.model).result_
     promote = not arguments.candidate
     store = streampca.ModelStore(arguments.store)
-    version = store.publish(result, promote=promote, reason=arguments.reason)
+    scores = None if arguments.scores is None else _opened(arguments.scores)
+    version = store.publish(result, promote=promote, reason=arguments.reason, scores=scores)
     if promote:
         return _served(arguments, version)
     told = {"candidate": version.number, "id": version.id}
@@ -71,11 +84,18 @@ def run_publish(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _opened(path: str) -> Any:
+    if marked(path) is None:
+        raise SourceError(f"{path}: no scores that streampca wrote")
+    return open_written(path)
+
+
 def run_list(arguments: argparse.Namespace) -> int:
     """``streampca models list``."""
     store = streampca.ModelStore(arguments.store)
     history = store.history()
-    rows = [_row(version, history) for version in store.versions()]
+    rows = [_row(version, history) for version in store.versions(history)]
+    say_damage(history)
     if arguments.json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -92,7 +112,7 @@ def run_list(arguments: argparse.Namespace) -> int:
 def _row(version: Version | Any, history: History) -> dict[str, Any]:
     entry = version.entry
     state = "promoted" if entry.version == history.current else "candidate"
-    if state == "candidate" and entry.version in {one.current for one in history.entries}:
+    if state == "candidate" and entry.version in history.served:
         state = "earlier"
     row = {"version": entry.number, "id": entry.version, "published": entry.time, "state": state,
            "reason": entry.reason, "samples": None, "components": None}  # fmt: skip
@@ -106,8 +126,10 @@ def _row(version: Version | Any, history: History) -> dict[str, Any]:
 def run_show(arguments: argparse.Namespace) -> int:
     """``streampca models show``."""
     store = streampca.ModelStore(arguments.store)
-    version: Any = store.find(arguments.version)
-    row = _row(version, store.history())
+    history = store.history()
+    say_damage(history)
+    version: Any = store.find(arguments.version, history)
+    row = _row(version, history)
     if arguments.json:
         print(json.dumps({**row, **version.record}, indent=1))
         return 0
@@ -128,33 +150,39 @@ def run_show(arguments: argparse.Namespace) -> int:
 def run_verify(arguments: argparse.Namespace) -> int:
     """``streampca models verify``: exit code 65 where something is damaged."""
     store = streampca.ModelStore(arguments.store)
-    if arguments.mend:
-        store.mend()
+    mended = store.mend() if arguments.mend else {}
+    wrong: dict[int | str, str] = {}
     if arguments.version is None:
         wrong, number = store.verify(), len(store.versions())
     else:
-        version = store.find(arguments.version)
-        wrong, number = {}, 1
+        version, number = store.find(arguments.version), 1
         try:
             version.verify()
         except SourceError as error:
             wrong[version.number] = str(error)
+    damaged = {one: why for one, why in wrong.items() if isinstance(one, int)}
+    log = {one: why for one, why in wrong.items() if isinstance(one, str)}
     if arguments.json:
-        print(json.dumps({"versions": number, "damaged": wrong}, indent=1))
+        told = {"versions": number, "damaged": damaged, "log": log, "mended": sorted(mended)}
+        print(json.dumps(told, indent=1))
     else:
-        print("\n".join([*wrong.values(), f"{number - len(wrong)} of {number} versions are whole"]))
+        said = [f"mended: {name}" for name in sorted(mended)]
+        said += [*wrong.values(), f"{number - len(damaged)} of {number} versions are whole"]
+        print("\n".join(said))
     return 65 if wrong else 0
 
 
 def run_promote(arguments: argparse.Namespace) -> int:
     """``streampca models promote``."""
     store = streampca.ModelStore(arguments.store)
+    say_damage(store.history())
     return _served(arguments, store.promote(arguments.version, arguments.reason))
 
 
 def run_rollback(arguments: argparse.Namespace) -> int:
     """``streampca models rollback``."""
     store = streampca.ModelStore(arguments.store)
+    say_damage(store.history())
     return _served(arguments, store.rollback(arguments.version, arguments.reason))
 
 
@@ -178,6 +206,38 @@ def run_gc(arguments: argparse.Namespace) -> int:
         would = "would be removed" if arguments.dry_run else "removed"
         print("\n".join([*ids, f"{len(ids)} versions, {len(names)} files {would}"]))
     return 0
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """``streampca models export``: both are of the same version."""
+    if not (arguments.model or arguments.scores):
+        raise InvalidInputError("nothing to copy; add --model MODEL, --scores ZARR, or both")
+    check_outputs(
+        models=[arguments.model], arrays=[arguments.scores], overwrite=arguments.overwrite
+    )
+    store = streampca.ModelStore(arguments.store)
+    copy = partial(_copy, arguments)
+    version: Any = (
+        store.read_current(copy)
+        if arguments.version is None
+        else copy(store.find(arguments.version))
+    )
+    told = {"version": version.number, "id": version.id,
+            "model": arguments.model, "scores": arguments.scores}  # fmt: skip
+    places = " and ".join(filter(None, (arguments.model, arguments.scores)))
+    print(json.dumps(told) if arguments.json else f"version {version.number} copied to {places}")
+    return 0
+
+
+def _copy(arguments: argparse.Namespace, version: Any) -> Any:
+    scores = version.scores() if arguments.scores else None  # before anything is written
+    if arguments.model:
+        version.result().save(arguments.model)
+    if scores is not None:
+        copy_rows(scores, arguments.scores, arguments.overwrite)
+        told = {"number": version.number, "id": version.id}
+        mark_written(arguments.scores, mark_of(version.result()), told)
+    return version
 
 
 def run_diff(arguments: argparse.Namespace) -> int:

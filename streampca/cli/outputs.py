@@ -8,6 +8,7 @@ from pathlib import Path
 
 from streampca.errors import InvalidInputError, StreamPCAError
 from streampca.store import is_bundle
+from streampca.store.places import refuse_inside
 from streampca.store.sinks import refuse_occupied
 
 Paths = Iterable[str | None]
@@ -19,11 +20,12 @@ class OutputError(StreamPCAError, OSError):
 
 def check_outputs(
     *, models: Paths = (), arrays: Paths = (), tables: Paths = (), datasets: Paths = (),
-    new: Paths = (), overwrite: bool = False,
+    new: Paths = (), sources: Paths = (), overwrite: bool = False,
 ) -> None:  # fmt: skip
     """Raise InvalidInputError for what is in the way, OutputError for what cannot be written.
 
     models : folders of saved models.  arrays : Zarr arrays.  tables : text files.
+    sources : what is read: an output within one would become a part of it.
     datasets : NetCDF files or Zarr groups, written beside and put in place.  new : what is
     never replaced. None stands for an output that is not asked for.
     """
@@ -36,6 +38,9 @@ def check_outputs(
             raise InvalidInputError(f"{one} is named for two outputs; choose another for one")
         if Path(one).exists() and not overwrite and one not in new:
             raise InvalidInputError(f"{one} exists already; add --overwrite to replace it")
+    folders = [one for one in sources if one and Path(one).is_dir()]
+    for one in local:
+        refuse_inside(one, folders, "the output")
     for one in models:
         if Path(one).exists() and not is_bundle(one):
             raise InvalidInputError(f"{one} is not a model; choose another output")

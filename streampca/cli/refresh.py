@@ -74,7 +74,7 @@ def _terminated(*_: Any) -> NoReturn:
 
 def in_words(outcome: Outcome) -> str:
     """What was done, for people."""
-    served = f"version {outcome.previous}"
+    served = f"version {outcome.served}"
     words = {
         "unchanged": f"nothing to do: {outcome.why}; {served} is served",
         "published": f"version {outcome.version} is served: {outcome.why}",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 from streampca.errors import InvalidInputError
 from streampca.models.genotypes.numbers import eigenvalues
 from streampca.passes import PassCost, Plan, size
 from streampca.passes.door import held_beside
+from streampca.store import History
 
 LEGEND = (
     "+-: bound on the variance's error.  angle: bound on the angle to the true component, in\n"
@@ -101,6 +103,12 @@ def left_out(counts: dict[str, dict[str, int]]) -> str:
             f"left out: {', '.join(gone) or 'none'}"
         )
     return "\n".join(lines)
+
+
+def say_damage(history: History) -> None:
+    """Name on stderr what of a model store is not intact."""
+    for words in [*history.damage.values(), *filter(None, [history.unsure])]:
+        print(f"streampca: {words}", file=sys.stderr)
 
 
 def describe(result: Any) -> str:

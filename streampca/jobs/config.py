@@ -17,6 +17,7 @@ from streampca.jobs.sections import MODELS, NUMBER, OPTIONAL, SECTIONS, Entry
 from streampca.jobs.yaml_file import ConfigError, Origin, nearest, read_yaml
 from streampca.passes import parse_nbytes
 from streampca.shown import hide_secrets
+from streampca.store.places import refuse_inside
 
 SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "https")  # that a job may read from
 RUNNING = ("memory_limit", "scheduler", "progress", "checkpoint", "warm_start", "rates")
@@ -71,7 +72,21 @@ def check_job(entries: Mapping[str, Any], where: str | Origin) -> Job:
         raise ConfigError(
             f"{origin.at('scheduler')}: the section cluster says it; leave one of them out"
         )
+    _check_places(checked, origin)
     return Job(**checked)
+
+
+def _check_places(checked: Mapping[str, Any], origin: Origin) -> None:
+    """Refuse outputs within the source: they would be taken for a part of it."""
+    paths = checked["source"]["path"]
+    sources = [paths] if isinstance(paths, str) else list(paths)
+    outputs = {"store": checked["store"], "scores.path": checked.get("scores", {}).get("path")}
+    for name, output in outputs.items():
+        try:
+            if output is not None:
+                refuse_inside(output, sources, name)
+        except InvalidInputError as error:
+            raise ConfigError(f"{origin.at(name)}: {error}") from None
 
 
 def _section(section: str, entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
@@ -173,7 +188,7 @@ def _model(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
 def _scores(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     """The section of the scores: a path of this machine, with {version} or without."""
     checked = _section("scores", entries, origin)
-    path = checked["path"]
+    path = checked.get("path", "")
     if "://" in path:
         raise ConfigError(f"{origin.at('scores.path')}: scores are written to disk; give a path")
     if "{" in (rest := path.replace("{version}", "")):

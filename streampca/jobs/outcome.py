@@ -31,6 +31,7 @@ class Outcome:
     checked: str = ""
     version: int | None = None
     previous: int | None = None
+    served: int | None = None  # the version that readers get, whatever was done
     samples: int = 0
     new_samples: int = 0
     chunk_reads: int = 0

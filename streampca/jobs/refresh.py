@@ -3,8 +3,10 @@ publish one version."""
 
 from __future__ import annotations
 
-import shutil
+import contextlib
+import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,10 +17,11 @@ from streampca.jobs.gate import against, jump, refusal
 from streampca.jobs.least_work import Work
 from streampca.jobs.lock import only_one
 from streampca.jobs.outcome import PLANNED, PUBLISHED, REFUSED, UNCHANGED, Outcome
-from streampca.jobs.scores import Scores, told_where
+from streampca.jobs.scores import Made, Scores, sweep_places, told_where
 from streampca.jobs.state import State, change_of, look, settings_of, stamp_of
+from streampca.jobs.work_folder import WorkFolder
 from streampca.models.decomposition import Decomposition
-from streampca.models.model_store import ModelStore, Version
+from streampca.models.model_store import SCORES, ModelStore, Version, told_scores
 from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.saved_labels import plain
@@ -26,6 +29,8 @@ from streampca.passes import started
 from streampca.sources.file_checksum import files_checksum
 from streampca.sources.ledger import APPENDED, NOTHING, Ledger
 from streampca.store import History, check_fields, understood
+from streampca.store.places import left_over
+from streampca.store.versions import new_id
 
 TRIALS = 4  # of one refresh, beside a writer
 
@@ -56,7 +61,7 @@ def refresh(
     else:
         with only_one(job.store):
             if not resume:
-                _clear(job)
+                WorkFolder(job.store).clear()
             outcome = _tried(job, verify, progress)
             outcome.behind_since = note_behind(job.store, outcome.samples, outcome.behind)
     outcome.seconds = round(time.perf_counter() - begun, 3)
@@ -103,7 +108,8 @@ class _Run:
     def __post_init__(self) -> None:
         self.store = ModelStore(self.job.store)
         self.mode = self.verify or self.job.verify
-        self.base = self.store.history() if self.store.exists() else History((), "")
+        self.work_folder = WorkFolder(self.job.store)
+        self.base = self.store.history() if self.store.exists() else History()
         if self.base.current is not None:
             found = self.store.find(history=self.base)
             assert isinstance(found, Version)
@@ -115,21 +121,28 @@ class _Run:
         """Do it."""
         found = look(self.job, self.old, self.limit)
         told = None if self.current is None else self.current.record.get("job", {})
+        self.work_folder.check()
+        if not dry_run:
+            self.store.sweep()
+            self._repair_scores()
         change, why, read = change_of(self.job, found, told, self.old, self.mode)
         previous = None if self.current is None else self.current.number
         outcome = Outcome(
             UNCHANGED, self.job.store, change, why, checked=self.mode, verified_bytes=read,
-            previous=previous, samples=found.matrix.shape[0], note=found.note, behind=found.behind,
+            previous=previous, served=previous, samples=found.matrix.shape[0], note=found.note,
+            behind=found.behind,
         )  # fmt: skip
         if change == NOTHING:
             outcome.version = outcome.previous
+            if not dry_run:
+                self.work_folder.clear()  # of one that died when it had published
             return self._lacking_scores(found, outcome, dry_run)
         if (known := self._computed_before(found)) is not None:
             return self._judged_again(known, found, outcome, dry_run)
         there = {one.id: one for one in self.store.versions(self.base)}
         versions = {name: one for name, one in there.items() if isinstance(one, Version)}
         self.store.check_place()
-        Scores(self.job).check_place(len(self.base.published) + 1)
+        Scores(self.job).check_place(self.base.count + 1)
         work = Work(self.job, found, self.current, self.old, change, versions=versions)
         outcome.how, outcome.why = work.how(why)
         outcome.new_samples = outcome.samples - (self._old_samples(found) if self.old else 0)
@@ -137,7 +150,7 @@ class _Run:
             outcome.status = PLANNED
             return outcome
         with started(self.job.cluster, self.job.scheduler) as self.scheduler:
-            work.estimator, work.folder = self._estimator(), _work_folder(self.job)
+            work.estimator, work.folder = self._estimator(), self.work_folder.make()
             return self._work(found, outcome, work)
 
     def _old_samples(self, found: State) -> int:
@@ -183,9 +196,9 @@ class _Run:
     ) -> Outcome:
         """What is to become of a version that was computed before and is not served."""
         outcome.version, outcome.drift = known.number, known.record.get("drift")
-        if known.id in {one.current for one in self.base.entries}:
+        if known.id in self.base.served:
             outcome.why += f"; version {known.number} was made of these data and rolled back"
-            return outcome
+            return self._lacking_scores(found, outcome, dry_run)
         lineage = known.record.get("lineage", {})
         same = self.current is not None and lineage.get("parent") == self.current.id
         change = lineage.get("change", "")
@@ -198,10 +211,11 @@ class _Run:
         if dry_run:
             outcome.status = PLANNED
             return outcome
-        with started(self.job.cluster, self.job.scheduler) as self.scheduler:
-            outcome.scores = self._write_scores(known.result(), found, outcome, known.number)
-        self.store.promote(known.number, "the gate lets it through now")
-        outcome.status = PUBLISHED
+        with self._scores_of(known, found, outcome) as made:
+            made.clear_place()
+            self.store.promote(known.number, "the gate lets it through now")
+            made.put(known)
+        outcome.status, outcome.served = PUBLISHED, known.number
         return outcome
 
     # -- the work -----------------------------------------------------------------------------
@@ -233,17 +247,20 @@ class _Run:
             more["state"] = model.state_to_saved()
         if work.spans:
             more["spans"] = kept_spans.to_saved(work.spans)
-        if not outcome.gate:
-            number = len(self.base.published) + 1
-            outcome.scores = self._write_scores(result, found, outcome, number)
-        with told_where(f"{self.job.store}: no version was published"):
-            version = self.store.publish(
-                result, promote=not outcome.gate, key=found.key, base=self.base, more=more,
-                reason=outcome.gate or outcome.why, record=self._record(found, outcome, work),
-            )  # fmt: skip
+        with self._new_scores(result, found, outcome) as made:
+            with told_where(f"{self.job.store}: no version was published"):
+                version = self.store.publish(
+                    result, promote=not outcome.gate, key=found.key, base=self.base, more=more,
+                    reason=outcome.gate or outcome.why, scores=made and made.array,
+                    record=self._record(found, outcome, work), version=(mine := new_id()),
+                    just_before=None if outcome.gate or not made else made.clear_place,
+                )  # fmt: skip
+            if made and not outcome.gate and version.id == mine:
+                made.put(version)
         outcome.version = version.number
         outcome.status = REFUSED if outcome.gate else PUBLISHED
-        _clear(self.job)
+        outcome.served = outcome.previous if outcome.gate else version.number
+        self.work_folder.clear()
         if self.job.keep is not None:
             outcome.removed = len(self.store.gc(self.job.keep))
         return outcome
@@ -257,34 +274,65 @@ class _Run:
     def _estimator(self) -> Any:
         return self.job.estimator(
             memory_limit=self.job.memory_limit, scheduler=self.scheduler,
-            progress=self.progress, checkpoint=_work_folder(self.job),
+            progress=self.progress, checkpoint=self.work_folder.path,
         )  # fmt: skip
 
-    def _write_scores(
-        self, result: Decomposition, found: State, outcome: Outcome, number: int
-    ) -> dict[str, Any] | None:
-        """Those of a version that is about to be served."""
+    @contextlib.contextmanager
+    def _new_scores(
+        self, result: Decomposition, found: State, outcome: Outcome
+    ) -> Iterator[Made | None]:
+        """Those of the version that is about to be published, if the job asks for them."""
         if not self.job.scores:
-            return None
+            yield None
+            return
         first = self._old_samples(found) if outcome.change == APPENDED else 0
         new_only = self.job.scores["rows"] == "new" and first > 0
         matrix = self._new_rows(found) if new_only else found.matrix
-        scores = Scores(self.job, self.scheduler)
-        return scores.write(result, matrix, number, first if new_only else 0)
+        number = self.base.count + 1
+        with Scores(self.job, self.scheduler).made(result, matrix, number) as made:
+            outcome.scores = made.told(first if new_only else 0, not (new_only and first))
+            yield made
+            if outcome.gate:
+                outcome.scores = None
+
+    @contextlib.contextmanager
+    def _scores_of(self, version: Version, found: State, outcome: Outcome) -> Iterator[Made]:
+        """Those of a version that is there: from it, or made now where it has none."""
+        if SCORES in version.parts:
+            with Scores(self.job).of(version) as made:
+                told = told_scores(version).get("first_row")
+                first = told if type(told) is int else 0
+                outcome.scores = made.told(first, not first)
+                yield made
+            return
+        with started(self.job.cluster, self.job.scheduler) as self.scheduler:
+            scores = Scores(self.job, self.scheduler)
+            with scores.made(version.result(), found.matrix, version.number) as made:
+                outcome.scores = made.told(0, True)
+                yield made
 
     def _lacking_scores(self, found: State, outcome: Outcome, dry_run: bool) -> Outcome:
-        """Nothing changed; but the served version may have no scores yet."""
+        """Nothing is published; but those of the served version may not be in their place."""
         if self.current is None or not Scores(self.job).lacking(self.current):
             return outcome
         outcome.how = "scores"
-        outcome.why += f"; those of version {self.current.number} were not written yet"
+        outcome.why += f"; the scores of version {self.current.number} were not there yet"
         if dry_run:
             outcome.status = PLANNED
             return outcome
-        with started(self.job.cluster, self.job.scheduler) as self.scheduler:
-            result, number = self.current.result(), self.current.number
-            outcome.scores = self._write_scores(result, found, outcome, number)
+        with self._scores_of(self.current, found, outcome) as made:
+            made.put(self.current)
         return outcome
+
+    def _repair_scores(self) -> None:
+        """Put those of the served version in their place, if a refresh died before that."""
+        number = 0 if self.current is None else self.current.number
+        path = Scores(self.job).place(number)
+        died = path is not None and left_over(path) and not os.path.lexists(path)
+        if died and self.current is not None and SCORES in self.current.parts:
+            with Scores(self.job).of(self.current) as made:
+                made.put(self.current)
+        sweep_places(self.job, number)
 
     def _record(self, found: State, outcome: Outcome, work: Work) -> dict[str, Any]:
         lineage = {"parent": self.current and self.current.id, "change": outcome.change,
@@ -296,7 +344,7 @@ class _Run:
             "lineage": lineage,
             "drift": outcome.drift,
             "gate": {**self.job.gate, "refused": outcome.gate},
-            "scores": outcome.scores,
+            "scores": outcome.scores and {**outcome.scores, "put": not outcome.gate},
             "job": {**told, "verify": self.mode},
             "source": {"fingerprint": found.matrix.fingerprint(), "rows": found.rows,
                        "samples": found.matrix.shape[0], "note": found.note,
@@ -314,13 +362,3 @@ def _ledger_of(version: Version) -> Ledger:
         ledger = Ledger.from_saved(*version.read("ledger"))
         check_fields(ledger, where)
     return ledger
-
-
-def _work_folder(job: Job) -> str | None:
-    """Where an interrupted pass leaves what it has, beside a local store."""
-    return None if "://" in job.store else f"{job.store.rstrip('/')}.work"
-
-
-def _clear(job: Job) -> None:
-    if (folder := _work_folder(job)) is not None:
-        shutil.rmtree(folder, ignore_errors=True)

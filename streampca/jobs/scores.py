@@ -1,13 +1,20 @@
-"""The scores of a job: written beside their place, then put there, marked with their model."""
+"""The scores of a job: a part of their version, and a copy of those of the served one at a path.
+
+They are written beside the path first, then into the version, with which they become visible. What
+lies at the path is taken away before the version is committed, and the new ones are put there
+after: a process that dies in between leaves no scores there, never those of another model, and the
+next refresh puts those of the served version there.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
-import uuid
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +22,25 @@ from streampca.jobs.config import Job
 from streampca.jobs.state import digest_of
 from streampca.models.decomposition import Decomposition
 from streampca.models.loading import estimator_of
-from streampca.models.model_store import Version
+from streampca.models.model_store import SCORES, Version
 from streampca.store.bundle import exchange
-from streampca.store.sinks import mark_written, marked, refuse_occupied
+from streampca.store.places import (
+    discard,
+    left_over,
+    release,
+    set_aside,
+    sweep,
+    unfinished_name,
+)
+from streampca.store.sinks import (
+    copy_rows,
+    mark_written,
+    marked,
+    open_written,
+    refuse_occupied,
+)
+
+ATTEMPTS = 10  # to put scores in a place that others clear at the same time
 
 
 @dataclass
@@ -27,44 +50,157 @@ class Scores:
     job: Job
     scheduler: Any = None
 
-    def place(self, number: int) -> str:
-        """Of the scores of this version."""
-        return str(self.job.scores["path"]).replace("{version}", str(number))
+    def place(self, number: int) -> str | None:
+        """Where those of this version are copied to, if anywhere."""
+        path = self.job.scores.get("path")
+        return None if path is None else str(path).replace("{version}", str(number))
 
     def check_place(self, number: int) -> None:
         """Refuse a place where something else is, before anything is computed for it."""
-        if self.job.scores:
-            refuse_occupied(self.place(number), overwrite=True)
+        if (path := self.place(number)) is not None:
+            refuse_occupied(path, overwrite=True)
 
     def lacking(self, served: Version) -> bool:
         """Whether those of the served version are to be written, though nothing else is.
 
-        They are where others lie in their place (another version was promoted by hand), or where
-        none were written when it was published: it was a candidate, or the job did not ask for
-        them. Those that were written and taken away are not written again.
+        They are where others lie in their place (another version is served now), where a refresh
+        died before they came there, or where none were made with it: the job did not ask for them.
+        Those that were written to a place of their own and taken away are not written again.
         """
-        if not self.job.scores:
+        if (path := self.place(served.number)) is None:
             return False
-        if (there := marked(self.place(served.number))) is not None:
-            return there != _mark(served.result())
+        if (there := marked(path)) is not None:
+            return there != mark_of(served.result())
+        if left_over(path) or path == self.job.scores["path"]:
+            return True
         told = served.record
-        written = told.get("scores", not told.get("gate", {}).get("refused", ""))
-        return not written
+        gate = told.get("gate")
+        written = told.get("scores", not (isinstance(gate, dict) and gate.get("refused")))
+        return not (written.get("put", True) if isinstance(written, dict) else written)
 
-    def write(self, result: Decomposition, matrix: Any, number: int, first: int) -> dict[str, Any]:
-        """Those of all rows of ``matrix``, of which the first has the number ``first``."""
+    @contextlib.contextmanager
+    def made(self, result: Decomposition, matrix: Any, number: int) -> Iterator[Made]:
+        """Those of all rows of ``matrix``, for what is about to be version ``number``."""
+
+        def write(place: str) -> None:
+            model: Any = estimator_of(result)
+            model.set_params(memory_limit=self.job.memory_limit, scheduler=self.scheduler)
+            model.transform(matrix, out=place)
+
+        words = "the scores were not written, and nothing was promoted"
+        with self._made(number, mark_of(result), write, words) as made:
+            yield made
+
+    @contextlib.contextmanager
+    def of(self, version: Version) -> Iterator[Made]:
+        """Those that lie in a version."""
+        rows = version.scores()
+        write = partial(copy_rows, rows)
+        with self._made(version.number, mark_of(version.result()), write, "they stay") as made:
+            yield made
+
+    @contextlib.contextmanager
+    def _made(self, number: int, mark: str, write: Any, words: str) -> Iterator[Made]:
         path = self.place(number)
-        model: Any = estimator_of(result)
-        model.set_params(memory_limit=self.job.memory_limit, scheduler=self.scheduler)
+        if path is not None:
+            refuse_occupied(path, overwrite=True)
+        with _scratch(self.job.store, path) as place:
+            with told_where(f"{path or self.job.store}: {words}"):
+                write(place)
+                made = Made(path, place, mark, number)
+            try:
+                yield made
+            finally:
+                made.undo()
 
-        def written(place: str) -> None:
-            model.transform(matrix, out=place, overwrite=True)
-            mark_written(place, _mark(result))
 
-        with told_where(f"{path}: the scores were not written, and nothing was promoted"):
-            _into_place(path, written)
-        return {"path": path, "first_row": first, "rows": matrix.shape[0],
-                "old_rows_scored_anew": not first}  # fmt: skip
+@dataclass
+class Made:
+    """Scores that are whole, on their way to ``path``.  old : what lay there, moved aside."""
+
+    path: str | None
+    place: str
+    mark: str
+    number: int
+    old: str | None = None
+
+    @property
+    def array(self) -> Any:
+        """The Zarr array, unread."""
+        return open_written(self.place)
+
+    def told(self, first: int, anew: bool) -> dict[str, Any]:
+        """For the record, and whoever started the job."""
+        return {"path": self.path, "version": self.number, "first_row": first,
+                "rows": self.array.shape[0], "old_rows_scored_anew": anew}  # fmt: skip
+
+    def clear_place(self) -> None:
+        """Take away what lies at the path, if it is of another model."""
+        if self.path is not None and marked(self.path) not in (None, self.mark):
+            with contextlib.suppress(FileNotFoundError):  # another process did
+                self.old = set_aside(self.path)
+
+    def put(self, version: Version) -> None:
+        """Put them there: their version is served."""
+        if self.path is None:
+            return
+        with told_where(f"{self.path}: the scores of version {version.number} were not put there"):
+            mark_written(self.place, self.mark, {"number": version.number, "id": version.id})
+            _into_place(self.place, self.path)
+            release(self.place)
+        if self.old is not None:
+            discard(self.old)
+            self.old = None
+
+    def undo(self) -> None:
+        """Put back what lay at the path, unless something lies there."""
+        if self.old is None or self.path is None:
+            return
+        try:
+            os.rename(self.old, self.path)
+            release(self.old)
+        except OSError:
+            discard(self.old)
+        self.old = None
+
+
+def _into_place(place: str, path: str) -> None:
+    """Rename; where one is there, exchange the two. Others may move it at the same time."""
+    for left in reversed(range(ATTEMPTS)):
+        with contextlib.suppress(OSError):
+            os.rename(place, path)
+            return
+        try:
+            exchange(Path(place), Path(os.path.realpath(path)))
+            return
+        except FileNotFoundError:
+            if not left:
+                raise
+
+
+@contextlib.contextmanager
+def _scratch(store: str, path: str | None) -> Iterator[str]:
+    """A new folder beside the path, or the store, or among temporary ones if that is a URL."""
+    if path is None and "://" in store:
+        folder = tempfile.mkdtemp(prefix="streampca-")
+        try:
+            yield os.path.join(folder, SCORES)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
+    place = unfinished_name(path or store.rstrip("/"))
+    try:
+        yield place
+    finally:
+        discard(place)
+
+
+def sweep_places(job: Job, number: int) -> None:
+    """Remove what killed refreshes left beside the store, and beside the scores of a version."""
+    if "://" not in job.store:
+        sweep(job.store.rstrip("/"))
+    if (path := Scores(job).place(number)) is not None:
+        sweep(path)
 
 
 @contextlib.contextmanager
@@ -77,22 +213,7 @@ def told_where(words: str) -> Iterator[None]:
         raise
 
 
-def _mark(result: Decomposition) -> str:
+def mark_of(result: Decomposition) -> str:
     """By which scores are known to be of this model."""
     parts = (result.components, result.mean, result.explained_variance)
     return digest_of(*(b"" if part is None else part.tobytes() for part in parts))
-
-
-def _into_place(path: str, write: Callable[[str], Any]) -> None:
-    """Have an array written beside its place, then put there: others may be at the same."""
-    refuse_occupied(path, overwrite=True)
-    folder, name = os.path.split(os.path.abspath(path))
-    staged = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.partial")
-    try:
-        write(staged)
-        try:
-            os.rename(staged, path)
-        except OSError:  # one is there
-            exchange(Path(staged), Path(os.path.realpath(path)))
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)

@@ -107,7 +107,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
     },
     "scores": {
-        "path": Entry(TEXT, "Zarr array; {version} becomes the number", required=True, place=True),
+        "path": Entry(TEXT, "where a copy is put, a Zarr array; {version} becomes the number",
+                      place=True),
         "rows": Entry(TEXT, "which rows are scored with the new model", "all",
                       choices=("all", "new")),
     },

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, SourceError
 from streampca.models.decomposition import Decomposition
 from streampca.models.loading import Model, estimator_of, model_of, result_of
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.saved_labels import plain
-from streampca.store import History, Part, StoredVersion, VersionStore, open_backend
+from streampca.store import (
+    Entry,
+    History,
+    Part,
+    StoredRows,
+    StoredVersion,
+    VersionStore,
+    open_backend,
+)
+from streampca.store.places import left_over
+from streampca.store.sinks import version_of
+
+SCORES = "scores"  # the part of a version, and the array in it
 
 
 class Version(StoredVersion):
@@ -39,6 +51,14 @@ class Version(StoredVersion):
         if "state" not in self.parts:
             return None
         return IncrementalPCA.state_from_saved(*self.read("state"), f"version {self.number}")
+
+    def scores(self) -> StoredRows:
+        """The scores (n, k) that were made with this version: slices of rows are arrays.
+
+        Raises SourceError where none were. Of ``scores: rows: new`` they begin at the row that
+        ``record["scores"]["first_row"]`` says.
+        """
+        return self.rows(SCORES, SCORES)
 
     def __repr__(self) -> str:
         return f"<Version {self.number} ({self.id}) in {self.backend.place}>"
@@ -81,14 +101,25 @@ class ModelStore(VersionStore):
         model: Model = self.read_current(model_of)
         return model
 
+    def load_with_scores(self) -> tuple[Model, StoredRows]:
+        """The promoted model and the scores that were made with it: of one version, always.
+
+        Raises SourceError where it has none, or no version is promoted.
+        """
+        found: tuple[Model, StoredRows] = self.read_current(_model_and_scores)
+        return found
+
     def publish(
         self, model: Any, *, state: bool = True, promote: bool = True, key: str = "",
         base: History | None = None, reason: str = "", more: Mapping[str, Part] | None = None,
-        record: Mapping[str, Any] | None = None,
+        record: Mapping[str, Any] | None = None, scores: Any = None,
+        version: str | None = None, just_before: Callable[[], None] | None = None,
     ) -> Version:  # fmt: skip
         """Publish a fitted estimator, or a Decomposition; see :meth:`VersionStore.commit`.
 
         state : keep what an IncrementalPCA has accumulated too, so that rows can be appended.
+        scores : (n, k) of the rows that it was fitted to, or of others; an array, or what gives one
+            where it is sliced. They become visible with the model, in the same commit.
         more : further parts.  record : further entries of the record.
         """
         result = model if isinstance(model, Decomposition) else getattr(model, "result_", None)
@@ -99,12 +130,48 @@ class ModelStore(VersionStore):
         parts: dict[str, Part] = {"model": result.to_saved()}
         if state and isinstance(model, IncrementalPCA):
             parts["state"] = model.state_to_saved()
+        if scores is not None:
+            parts[SCORES] = ({SCORES: _checked_scores(scores, result)}, {})
         told = {**record_of(result), **(record or {})}
         found = self.commit(
-            {**parts, **(more or {})}, told, promote=promote, key=key, base=base, reason=reason
-        )
+            {**parts, **(more or {})}, told, promote=promote, key=key, base=base, reason=reason,
+            version=version, just_before=just_before,
+        )  # fmt: skip
         assert isinstance(found, Version)
         return found
+
+    def _outside(self, removed: list[Entry]) -> list[str]:
+        """Scores that a refresh put at a path, if those of a removed version lie there still, and
+        what killed processes left beside them and beside the store."""
+        found: list[str] = []
+        if "://" not in self.backend.place:
+            found += left_over(self.backend.place)
+        for entry in removed:
+            try:
+                path = told_scores(self.kind(self.backend, entry)).get("path")
+            except SourceError:
+                continue
+            if isinstance(path, str) and path and "://" not in path and "\0" not in path:
+                found += left_over(path)
+                found += [path] if version_of(path).get("id") == entry.version else []
+        return sorted(set(found))
+
+
+def told_scores(version: StoredVersion) -> Mapping[str, Any]:
+    """What the record of a version says of its scores; {} where it says nothing."""
+    told = version.record.get("scores")
+    return told if isinstance(told, dict) else {}
+
+
+def _model_and_scores(version: StoredVersion) -> tuple[Model, StoredRows]:
+    return model_of(version), version.rows(SCORES, SCORES)
+
+
+def _checked_scores(scores: Any, result: Decomposition) -> Any:
+    shape, k = getattr(scores, "shape", None), result.n_components
+    if shape is None or len(shape) != 2 or shape[1] != k:
+        raise InvalidInputError(f"scores of shape {shape}; expected (rows, {k})")
+    return scores
 
 
 def record_of(result: Decomposition) -> dict[str, Any]:

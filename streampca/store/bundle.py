@@ -10,8 +10,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import shutil
-import uuid
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +30,7 @@ from streampca.store.array_files import (
 from streampca.store.array_files import write_array as _write_array
 from streampca.store.checked import INDEX, check_index
 from streampca.store.pack import MOST_READ, PACK, unpack
+from streampca.store.places import discard, release, set_aside, unfinished_name
 from streampca.store.signed import MOST_BYTES, sign, unsign
 
 FORMAT_VERSION = 1
@@ -109,9 +108,8 @@ def write_bundle(
     if target.exists() and not (target / "bundle.json").is_file():
         raise InvalidInputError(f"{target} exists and is not a streampca bundle; choose another")
     target.parent.mkdir(parents=True, exist_ok=True)
-    staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
+    staged = Path(unfinished_name(str(target)))
     try:
-        staged.mkdir()
         write_files(lambda name, data: _write(staged / name, data), arrays, document)
         for folder in [p for p in staged.rglob("*") if p.is_dir()] + [staged]:
             _fsync(folder)
@@ -121,7 +119,7 @@ def write_bundle(
             staged.rename(target)
         _fsync(target.parent)
     finally:
-        shutil.rmtree(staged, ignore_errors=True)
+        discard(str(staged))
     return target
 
 
@@ -225,9 +223,7 @@ def _sha256(data: bytes) -> str:
 def remove_bundle(path: str | os.PathLike[str]) -> None:
     """Remove a bundle, if one lies there. It is moved away first: no half of one is to be seen."""
     if is_bundle(path):
-        gone = _aside(Path(path))
-        Path(path).rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        discard(set_aside(os.fspath(path)))
 
 
 def exchange(staged: Path, target: Path) -> None:
@@ -237,18 +233,14 @@ def exchange(staged: Path, target: Path) -> None:
     new, place = os.fsencode(staged), os.fsencode(target)
     if swap is not None and swap(here, new, here, place, exchange) == 0:
         return
-    old = _aside(target)
-    target.rename(old)
+    old = set_aside(str(target))
     try:
         staged.rename(target)
     except BaseException:
-        old.rename(target)
+        os.rename(old, target)
+        release(old)
         raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _aside(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{uuid.uuid4().hex}.old")
+    discard(old)
 
 
 def _fsync(path: Path) -> None:

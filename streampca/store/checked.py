@@ -7,7 +7,7 @@ opened, and no number of them is allocated, unless it is one that this package w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from streampca.errors import DamagedSourceError
@@ -26,7 +26,22 @@ ENTRY: Types = {
     "n": (int,), "previous": (str,), "action": (str,), "version": (str,), "time": (str,),
     "current": (str, type(None)), "removed": (list,),
 }  # fmt: skip
-ENTRY_MAY_HAVE: Types = {"reason": (str,), "number": (int,), "manifest": (str,), "key": (str,)}
+ENTRY_MAY_HAVE: Types = {
+    "reason": (str,), "number": (int,), "manifest": (str,), "key": (str,), "mended": (list,),
+    "checkpoint": (dict,),
+}  # fmt: skip
+TOLD: Types = {
+    "n": (int,), "number": (int,), "reason": (str,), "key": (str,), "current": (str,)
+}  # fmt: skip
+TABLE: Types = {
+    "count": (int,), "published": (list,), "promoted": (list,), "served": (list,),
+    "unknown": (list,),
+}  # fmt: skip
+ROW = {
+    "version": str, "number": int, "n": int, "time": str, "reason": str, "manifest": str,
+    "key": str,
+}  # fmt: skip  # of a version in a table, in this order
+KINDS = list(ROW.values())
 
 
 def check_index(whole: Mapping[str, Any], where: str) -> None:
@@ -62,29 +77,69 @@ def check_manifest(whole: Mapping[str, Any], where: str) -> None:
         _check_file(one, f"{where}: {name!r:.200}")
     if any(one.get("packed") for one in whole["files"].values()) or "pack" in whole:
         _check_file(whole.get("pack"), f"{where}: pack")
+    told = whole.get("log", {})
+    if not isinstance(told, dict):
+        raise DamagedSourceError(f"{where} is damaged: log is {told!r:.80}, expected dict")
+    _check_types(told, TOLD, f"{where}: log", absent=True)
+    _check_versions([told["current"]] if told.get("current") else [], f"{where}: log")
+    for name in ("n", "number"):
+        check_number(told.get(name, 0), f"{where}: log: {name}")
 
 
 def check_entry(whole: Mapping[str, Any], where: str) -> None:
     """An entry of the log. Raises DamagedSourceError."""
     _check_types(whole, ENTRY, where)
-    _check_types({**dict.fromkeys(ENTRY_MAY_HAVE), **whole}, ENTRY_MAY_HAVE, where, absent=True)
-    for version in (whole["version"], whole["current"]):
-        if version and not NAME.fullmatch(version):
-            raise DamagedSourceError(f"{where} names a version {version!r:.80}; expected its id")
+    _check_types(whole, ENTRY_MAY_HAVE, where, absent=True)
+    check_number(whole["n"], f"{where}: n")
+    check_number(whole.get("number") or 0, f"{where}: number")
+    if whole["version"] or whole["action"] == "publish":
+        _check_versions([whole["version"]], where)
+    if whole["current"] is not None:
+        _check_versions([whole["current"]], where)
     if odd := [one for one in whole["removed"] if not isinstance(one, str)]:
         raise DamagedSourceError(f"{where} removes {odd[0]!r:.80}; expected the id of a version")
+    if odd := [one for one in whole.get("mended") or () if not isinstance(one, str)]:
+        raise DamagedSourceError(f"{where} mends {odd[0]!r:.80}; expected the name of a file")
+    if (told := whole.get("checkpoint")) is not None:
+        _check_types(told, {"table": (str,)}, f"{where}: checkpoint")
+        if (row := told.get("serving")) is not None:
+            check_row(row, f"{where}: checkpoint: serving")
 
 
-def check_served(entries: Iterable[Any], where: str) -> None:
-    """The log as a whole: what is served was published before. Raises DamagedSourceError."""
-    published = set()
-    for entry in entries:
-        if entry.action == "publish":
-            published.add(entry.version)
-        if entry.current is not None and entry.current not in published:
-            raise DamagedSourceError(
-                f"{where}: entry {entry.n} serves {entry.current!r:.80}, which was never published"
-            )
+def check_head(whole: Mapping[str, Any], where: str) -> None:
+    """``_head.json``. Raises DamagedSourceError."""
+    check_number(whole.get("n"), f"{where}: n")
+    check_number(whole.get("checkpoint", 0), f"{where}: checkpoint")
+    _check_types({"entry": "", **whole}, {"entry": (str,)}, where)
+    if (current := whole.get("current")) is not None:
+        _check_versions([current], where)
+
+
+def check_table(whole: Any, where: str) -> None:
+    """The table of all versions in a checkpoint. Raises DamagedSourceError."""
+    if not isinstance(whole, dict):
+        raise DamagedSourceError(f"{where} is damaged: it holds no object")
+    _check_types(whole, TABLE, where)
+    check_number(whole["count"], f"{where}: count")
+    for row in whole["published"]:
+        check_row(row, where)
+    for name in ("promoted", "served", "unknown"):
+        _check_versions(whole[name], f"{where}: {name}")
+
+
+def check_row(row: Any, where: str) -> None:
+    """A version in such a table. Raises DamagedSourceError."""
+    if not isinstance(row, list) or [*map(type, row)] != KINDS:
+        raise DamagedSourceError(f"{where} has the row {row!r:.200}; expected {', '.join(ROW)}")
+    _check_versions(row[:1], where)
+    check_number(row[1], where)
+    check_number(row[2], where)
+
+
+def _check_versions(names: list[Any], where: str) -> None:
+    for one in names:
+        if not isinstance(one, str) or not NAME.fullmatch(one):
+            raise DamagedSourceError(f"{where} names a version {one!r:.80}; expected its id")
 
 
 def check_number(value: Any, where: str, most: int = 2**63) -> int:

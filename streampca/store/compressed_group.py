@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import zarr.codecs
 
 from streampca.errors import InvalidInputError
 from streampca.store.bundle import exchange
+from streampca.store.places import discard, release, unfinished_name
 from streampca.store.sinks import Sink
 
 Array = np.ndarray[Any, Any]
@@ -49,7 +48,7 @@ class CompressedGroupSink(Sink):
         self.entries = 0
         self._pointers = [np.zeros(1, np.int64)]
         self._waiting: dict[str, list[Array]] = {"data": [], "indices": []}
-        self._beside = f"{os.path.abspath(path)}.unfinished-{uuid.uuid4().hex[:8]}"
+        self._beside = unfinished_name(os.fspath(path))
         root = zarr.create_group(self._beside)
         root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0",
                            "streampca_sparse": True})  # fmt: skip
@@ -114,13 +113,14 @@ class CompressedGroupSink(Sink):
         made[...] = pointers
         if not os.path.lexists(self.path):
             os.rename(self._beside, self.path)
+            release(self._beside)
             return
         exchange(Path(self._beside), Path(self.path))
-        shutil.rmtree(self._beside, ignore_errors=True)
+        discard(self._beside)
 
     def interrupted(self) -> None:
         """Leave nothing."""
-        shutil.rmtree(self._beside, ignore_errors=True)
+        discard(self._beside)
 
 
 def _write_frame(root: Any, name: str, size: int, names: Any) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import uuid
 from pathlib import Path
 from typing import Any
 
 from streampca.errors import InvalidInputError, MissingDependencyError
+from streampca.store.places import discard, unfinished_name
 
 SUFFIXES = (".nc", ".zarr")
 
@@ -25,7 +25,7 @@ def write_dataset(dataset: Any, path: str | os.PathLike[str], overwrite: bool = 
     if target.exists() and not overwrite:
         raise InvalidInputError(f"{target} exists already; add --overwrite to replace it")
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = target.with_name(f".{target.stem}-{uuid.uuid4().hex[:8]}{target.suffix}")
+    made = Path(unfinished_name(str(target), folder=target.suffix == ".zarr"))
     try:
         if target.suffix == ".nc":
             dataset.to_netcdf(made, engine=_engine())
@@ -35,9 +35,7 @@ def write_dataset(dataset: Any, path: str | os.PathLike[str], overwrite: bool = 
             shutil.rmtree(target)
         os.replace(made, target)
     finally:
-        if made.is_dir():
-            shutil.rmtree(made, ignore_errors=True)
-        made.unlink(missing_ok=True)
+        discard(str(made))
 
 
 def _engine() -> Any:

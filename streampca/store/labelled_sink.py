@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 import weakref
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ import zarr
 
 from streampca.errors import SourceError
 from streampca.store.matrix_group import write_labels
-from streampca.store.places import exists_already, unfinished_name
+from streampca.store.places import discard, exists_already, release, unfinished_name
 from streampca.store.sinks import Sink, ZarrSink, refuse_occupied
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +49,7 @@ class LabelledSink(ZarrSink):
         refuse_occupied(self.target, False)
         self.group = self.target if remote else unfinished_name(self.target)
         if not remote:
-            weakref.finalize(self, shutil.rmtree, self.group, ignore_errors=True)
+            weakref.finalize(self, discard, self.group)
         about = {"streampca_array": name, **(attributes or {})}
         try:
             group = zarr.create_group(self.group, zarr_format=3, attributes=about)
@@ -78,6 +77,7 @@ class LabelledSink(ZarrSink):
         super().finish()
         if self.group != self.target:
             Path(self.group).rename(os.path.realpath(self.target))
+            release(self.group)
             name = os.path.basename(self.path)
             self.group, self._array = self.target, None
             self.path = self.place = f"{self.target}/{name}"

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from streampca.errors import SourceError
 from streampca.regular_file import no_file, read_inside
-from streampca.store.backend import MOST, Listed, check_object_name
+from streampca.store.backend import MOST, NAME, Listed, check_object_name
+from streampca.store.places import hold, in_use, release
 
 STAGED = "_staged"  # files on their way; what a killed process left here is swept by gc
+CLAIM = ".claim"
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -89,6 +92,22 @@ class LocalBackend:
                 break
 
     @contextlib.contextmanager
+    def claim(self, name: str) -> Iterator[None]:
+        """While a process is at it, others can tell that it is alive; see ``abandoned``."""
+        path = self._path(f"{STAGED}/{name}{CLAIM}")
+        self._folder(path.parent)
+        place = str(path)
+        with open(f"{place}.new", "xb"):  # locked before it has the name that others look for
+            hold(f"{place}.new")
+        os.rename(f"{place}.new", place)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            release(f"{place}.new")
+
+    @contextlib.contextmanager
     def _staged(self, data: bytes) -> Iterator[Path]:
         """A flushed file of these bytes that goes away unless it is moved."""
         path = self._path(f"{STAGED}/{uuid.uuid4().hex}")
@@ -121,6 +140,10 @@ class LocalBackend:
             folder.mkdir()
         fsync(folder.parent)
 
+    def path(self, name: str) -> str:
+        """Where the file or folder of that name lies. Raises SourceError behind a link."""
+        return str(self._path(name))
+
     def _path(self, name: str) -> Path:
         """Where the file of that name lies, or will. Raises SourceError behind a link."""
         path = self.root / check_object_name(name)
@@ -130,6 +153,24 @@ class LocalBackend:
             if folder.is_symlink():
                 raise no_file(str(folder))
         return path
+
+
+def abandoned(backend: LocalBackend) -> list[str]:
+    """What processes had claimed that are dead now."""
+    there = (one for one in backend.list(f"{STAGED}/") if one.name.endswith(CLAIM))
+    names = [one.name.removeprefix(f"{STAGED}/").removesuffix(CLAIM) for one in there]
+    ours = (name for name in names if NAME.fullmatch(name))
+    return sorted(name for name in ours if not in_use(backend.path(f"{STAGED}/{name}{CLAIM}")))
+
+
+def disclaim(backend: LocalBackend, name: str) -> None:
+    """Nothing is left of what a dead process had claimed."""
+    Path(backend.path(f"{STAGED}/{name}{CLAIM}")).unlink(missing_ok=True)
+
+
+def remove_folder(backend: LocalBackend, name: str) -> None:
+    """A folder with all that is in it, empty folders too."""
+    shutil.rmtree(backend.path(name), ignore_errors=True)
 
 
 def fsync(path: Path) -> None:

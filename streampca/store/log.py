@@ -2,189 +2,200 @@
 
 Entry n is ``_log/<n>.json``, created only if it is absent: of all writers at once one makes entry
 n, and the others look again. Every entry carries its own digest and that of the one before it, so
-that an altered, lost or exchanged entry is noticed. ``_head.json`` says how far the log reaches
-at least; without it a lost last entry could not be seen. Clocks decide nothing.
+that an altered, lost or exchanged entry is noticed. Every ``FOLD`` entries one is a checkpoint: it
+also holds the table of all versions. ``_head.json`` says how far the log reaches at least, where
+the last checkpoint is, and which version is promoted: a reader begins there, and what it reads does
+not grow with the log. Clocks decide nothing.
+
+Whatever is damaged is read by :mod:`streampca.store.damaged_log`, from what is left.
 """
 
 from __future__ import annotations
 
-import datetime
-import hashlib
-import re
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-from streampca.errors import SourceError
+from streampca.errors import InvalidInputError, NewerFormatError, SourceError
 from streampca.store.backend import Backend
-from streampca.store.checked import check_entry, check_number, check_served
-from streampca.store.signed import MOST_BYTES, sign, unsign
+from streampca.store.damaged_log import read_damaged
+from streampca.store.history import MEND, Checkpoint, Entry, History
+from streampca.store.log_files import (
+    FOLDER,
+    FORMAT_VERSION,
+    HEAD,
+    Head,
+    Line,
+    entry_name,
+    now,
+    read_entry,
+)
+from streampca.store.signed import readable, sign
+from streampca.store.stored_version import FOLDER as VERSIONS
 
-FOLDER = "_log/"
-HEAD = "_head.json"
-FORMAT_VERSION = 1
-MOST_HEAD = 64 << 10
 ATTEMPTS = 1000  # entries of others between a look at the log and ours
-NUMBERED = re.compile(FOLDER + r"(\d{20})\.json")
-PUBLISH, PROMOTE, ROLLBACK, REMOVE = "publish", "promote", "rollback", "remove"
+FOLD = 16  # entries from one checkpoint to the next: as many requests opening takes at most
+
+Read = Callable[[], History]
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One line of the log.
+def read_history(backend: Backend, since: int | None = None) -> History:
+    """The log, each entry that is read checked against its digest and the one before it.
 
-    n : its number, from 1.  action : what was done.  version : the id that it was done to.
-    current : the id of the promoted version from here on, or None.  removed : ids that ``gc``
-    takes away.  number : of a published version, from 1.  manifest : digest of its manifest.
-    key : what was computed from what, so that the same is not published twice.
+    since : all entries behind this number are read, also those before the last checkpoint.
+
+    Cost: 2 requests and those of at most ``FOLD`` entries. Where anything is wrong with them, all
+    entries are read, and what is damaged is named in ``damage``. Raises NewerFormatError, OSError.
     """
-
-    n: int
-    action: str
-    version: str
-    current: str | None
-    time: str
-    reason: str = ""
-    number: int = 0
-    manifest: str = ""
-    key: str = ""
-    removed: tuple[str, ...] = ()
+    try:
+        head = Head.read(backend)
+        lines = None if head is None else _follow(backend, head, since)
+    except NewerFormatError:
+        raise
+    except SourceError:
+        lines = None
+    return read_damaged(backend) if lines is None else history_of(lines)
 
 
-class History:
-    """The log as it was read, and what follows from it."""
-
-    def __init__(self, entries: tuple[Entry, ...], digest: str) -> None:
-        self.entries, self.digest = entries, digest
-
-    @property
-    def n(self) -> int:
-        """Number of the last entry."""
-        return len(self.entries)
-
-    @property
-    def current(self) -> str | None:
-        """The id of the promoted version."""
-        return self.entries[-1].current if self.entries else None
-
-    @cached_property
-    def published(self) -> dict[str, Entry]:
-        """The entry of every version by its id, in the order of publication."""
-        return {one.version: one for one in self.entries if one.action == PUBLISH}
-
-    @cached_property
-    def removed(self) -> frozenset[str]:
-        """Ids that gc has taken away, published or not."""
-        return frozenset(version for one in self.entries for version in one.removed)
-
-    @cached_property
-    def promoted(self) -> tuple[str, ...]:
-        """Promoted ids up to the current one, the way that rolling back goes."""
-        stack: list[str] = []
-        for before, one in zip((None, *self.entries), self.entries, strict=False):
-            if one.current is None or (before is not None and one.current == before.current):
-                continue
-            if one.action == ROLLBACK and one.current in stack:
-                del stack[stack.index(one.current) + 1 :]
-            else:
-                stack = [version for version in stack if version != one.current]
-                stack.append(one.current)
-        return tuple(stack)
+def _follow(backend: Backend, head: Head, since: int | None) -> list[Line] | None:
+    """The entries from the checkpoint on, or None where they are not a whole log."""
+    start = max(head.checkpoint, 1)
+    if since is not None:
+        start = max(1, min(start, since + 1))
+    lines: list[Line] = []
+    while (text := read_entry(backend, start + len(lines))) is not None:
+        line = Line.parse(text, start + len(lines), backend.place)
+        if lines and line.previous != lines[-1].digest:
+            return None
+        if line.entry.n == head.n and head.entry not in ("", line.digest):
+            return None
+        lines.append(line)
+    last = lines[-1].entry.n if lines else 0
+    whole = start == 1 or any(line.checkpoint for line in lines)
+    return lines if whole and last >= head.n else None
 
 
-def read_history(backend: Backend, strict: bool = True) -> History:
-    """All entries, each checked against its digest and the one before it.
-
-    strict : refuse a log that is shorter than ``_head.json`` says, or a damaged ``_head.json``.
-    Raises SourceError where an entry is absent, damaged or of a newer format.
-    """
-    found = (NUMBERED.fullmatch(one.name) for one in backend.list(FOLDER))
-    numbers = sorted(int(one[1]) for one in found if one)
-    last = max(_told(backend) if strict else 0, numbers[-1] if numbers else 0)
-    digest, entries = "", []
-    for n in range(1, last + 1):
-        name = _name(n)
-        text = backend.get(name, MOST_BYTES)
-        if text is None:
-            raise SourceError(
-                f"{backend.place}: {name} is absent, and the log reaches {last}. Restore it from a "
-                "backup"
-            )
-        whole = unsign(text, f"{backend.place}/{name}", FORMAT_VERSION)
-        check_entry(whole, f"{backend.place}/{name}")
-        if whole["n"] != n or whole["previous"] != digest:
-            raise SourceError(
-                f"{backend.place}: {name} does not follow the entry before it; restore the log "
-                "from a backup"
-            )
-        digest = hashlib.sha256(text).hexdigest()
-        entries.append(_entry(whole))
-    check_served(entries, backend.place)
-    return History(tuple(entries), digest)
+def history_of(lines: list[Line]) -> History:
+    """The history that lines without a gap make."""
+    if not lines:
+        return History()
+    found = [line.checkpoint for line in lines if line.checkpoint]
+    last = lines[-1]
+    return History(
+        tuple(line.entry for line in lines), last.entry.n, last.entry.current, last.digest,
+        found[-1] if found else Checkpoint(),
+    )  # fmt: skip
 
 
 def append(
-    backend: Backend, make: Callable[[History], Mapping[str, Any] | None], strict: bool = True
-) -> tuple[Entry | None, History]:
+    backend: Backend, make: Callable[[History], Mapping[str, Any] | None],
+    since: int | None = None, read: Read | None = None,
+) -> tuple[Entry | None, History]:  # fmt: skip
     """Commit what ``make`` returns for the log as it is: (the entry, the log before it).
 
     make is asked again whenever another writer was first. It may return None: nothing is to be
-    done, and raise: it must not be done.
+    done, and raise: it must not be done. Of a damaged log the entry becomes a checkpoint: what is
+    left is then found by it.  since : see ``read_history``, or ``read`` in place of that.
     """
     nonce = uuid.uuid4().hex
     for _ in range(ATTEMPTS):
-        history = read_history(backend, strict)
+        history = read() if read else read_history(backend, since)
         fields = make(history)
         if fields is None:
             return None, history
+        if history.unsure and "current" not in fields:
+            raise SourceError(history.unsure)
         n = history.n + 1
         whole = {
             "format_version": FORMAT_VERSION, "n": n, "previous": history.digest, "nonce": nonce,
-            "time": now(), "current": history.current, "removed": [], **fields,
+            "time": now(), "current": history.current, "number": history.count, "removed": [],
+            **fields,
         }  # fmt: skip
-        text = sign(whole)
-        if backend.put_if_absent(_name(n), text) or backend.get(_name(n)) == text:
-            _tell(backend, n)
-            return _entry(whole), history
+        text = _signed(history, whole)
+        if backend.put_if_absent(entry_name(n), text) or _is_there(backend, n, text):
+            line = Line.parse(text, n, backend.place)
+            checkpoint = n if line.checkpoint else history.checkpoint.n
+            tell(backend, Head(n, checkpoint, line.digest, line.entry.current))
+            return line.entry, history
     raise SourceError(f"{backend.place}: the log grew {ATTEMPTS} times under our hands; try again")
 
 
-def now() -> str:
-    """UTC, for people: nothing is decided by it."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+def _signed(history: History, whole: Mapping[str, Any]) -> bytes:
+    """An entry as it is stored: a checkpoint where it is time for one.
+
+    A table of so many versions that no reader would take it is left out: then more entries are
+    read. Raises InvalidInputError where the entry by itself is too long.
+    """
+    if history.damage or whole["n"] - history.checkpoint.n >= FOLD:
+        text = sign({**whole, "checkpoint": _folded(history, whole)})
+        if readable(text):
+            return text
+        if history.damage:
+            raise SourceError(
+                "the log is damaged, and the table of its versions is too long to be mended; "
+                "restore the log from a backup"
+            )
+    text = sign(whole)
+    if not readable(text):
+        raise InvalidInputError(f"an entry of {len(text)} bytes for the log; give a shorter reason")
+    return text
 
 
-def _entry(whole: Mapping[str, Any]) -> Entry:
-    fields = {name: whole[name] for name in Entry.__dataclass_fields__ if name in whole}
-    return Entry(**{**fields, "removed": tuple(fields["removed"])})
-
-
-def _name(n: int) -> str:
-    return f"{FOLDER}{n:020d}.json"
-
-
-def _told(backend: Backend) -> int:
-    """How far ``_head.json`` says that the log reaches at least."""
+def _is_there(backend: Backend, n: int, text: bytes) -> bool:
+    """Whether entry n is ours, though putting it there seemed to fail."""
     try:
-        text = backend.get(HEAD, MOST_HEAD)
-        if text is None:
-            return 0
-        whole = unsign(text, f"{backend.place}/{HEAD}", FORMAT_VERSION)
-        return check_number(whole.get("n"), f"{backend.place}/{HEAD}: n")
-    except SourceError as error:
-        raise SourceError(
-            f"{error}. It can be made again from the log: streampca models verify --mend"
-        ) from None
+        return read_entry(backend, n) == text
+    except SourceError:
+        return False
 
 
-def _tell(backend: Backend, n: int) -> None:
-    backend.put(HEAD, sign({"format_version": FORMAT_VERSION, "n": n}))
+def _folded(history: History, whole: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes an entry a checkpoint.  whole : the entry."""
+    fields = {name: whole[name] for name in Entry.__dataclass_fields__ if name in whole}
+    entry = Entry(**{**fields, "removed": tuple(fields["removed"])})
+    table = history.table.then([entry], history.current)
+    serving = table.published.get(entry.current or "")
+    return {"table": table.to_json(), "serving": serving and serving.row()}
 
 
-def mend_head(backend: Backend) -> int:
-    """Write ``_head.json`` anew from the log, which must be whole; returns where it ends."""
-    n = read_history(backend, strict=False).n
-    _tell(backend, n)
-    return n
+def tell(backend: Backend, head: Head) -> None:
+    """Write ``_head.json``."""
+    backend.put(HEAD, sign({"format_version": FORMAT_VERSION, **vars(head)}))
+
+
+def mend(backend: Backend) -> History:
+    """Make what is damaged good, from what is left; the log before it, with what was wrong.
+
+    Damaged entries stay where they are: a new one has the table of all versions, and says which
+    files need no longer be whole. Versions that were known and have no file left are given up.
+    """
+
+    def make(history: History) -> dict[str, Any] | None:
+        wrong = [name for name in history.damage if name.startswith(FOLDER)]
+        found = history.n and not history.checkpoint.n and not history.digest
+        if not (wrong or history.unknown or found):
+            return None
+        gone = [
+            version for version in history.published
+            if version not in history.removed
+            and not any(True for _ in backend.list(f"{VERSIONS}{version}/"))
+        ]  # fmt: skip
+        current = None if history.current in gone else history.current
+        return {
+            "action": MEND, "version": "", "mended": sorted(wrong), "removed": gone,
+            "current": current, "reason": f"{len(history.damage)} files were damaged",
+        }  # fmt: skip
+
+    entry, before = append(backend, make, read=lambda: read_damaged(backend, rebuild=True))
+    if entry is None:
+        last = Head(before.n, before.checkpoint.n, before.digest, before.current)
+        tell(backend, last)
+    return before
+
+
+def head_number(backend: Backend) -> int:
+    """A number that the log has reached; 0 where ``_head.json`` does not say."""
+    try:
+        return (Head.read(backend) or Head()).n
+    except SourceError:
+        return 0

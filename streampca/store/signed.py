@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from streampca.errors import DamagedSourceError, SourceError
+from streampca.errors import DamagedSourceError, NewerFormatError, SourceError
 
 UNSIGNED = "0" * 64  # stands where the digest of the document itself goes, while it is taken
 MOST_BYTES = 16 << 20
@@ -29,33 +29,34 @@ def sign(document: Mapping[str, Any]) -> bytes:
 def unsign(text: bytes, what: str, *formats: int) -> dict[str, Any]:
     """The document of ``sign``, checked. Its format version is looked at first.
 
-    what : its name, for messages.  formats : that are read. Raises SourceError where it is damaged
-    or of another format, or larger than MOST_BYTES, MOST_VALUES or MOST_DEPTH.
+    what : its name, for messages.  formats : that are read. Raises SourceError where it is damaged,
+    or larger than MOST_BYTES, MOST_VALUES or MOST_DEPTH; NewerFormatError where it is whole and of
+    another format.
     """
     whole = parse(text, what)
     if not isinstance(whole, dict):
         raise SourceError(f"{what} is damaged: it holds no object")
     version, digest = whole.get("format_version"), whole.get("sha256")
+    signed = isinstance(digest, str) and digest.isascii()
+    head, found, tail = text.rpartition(str(digest).encode() if signed else b"\0")
+    unsigned = head + UNSIGNED.encode() + tail
+    intact = found and hashlib.sha256(unsigned).hexdigest() == digest
     if type(version) is not int or version not in formats:
-        raise SourceError(
+        raise (NewerFormatError if intact else SourceError)(
             f"{what} has format {version!r:.80}; this streampca reads "
             f"{' and '.join(map(str, formats))}. "
             "Upgrade streampca to read newer ones."
         )
-    signed = isinstance(digest, str) and digest.isascii()
-    head, found, tail = text.rpartition(str(digest).encode() if signed else b"\0")
-    unsigned = head + UNSIGNED.encode() + tail
-    if not found or hashlib.sha256(unsigned).hexdigest() != digest:
+    if not intact:
         raise SourceError(f"{what} is damaged; restore it from a backup")
     return whole
 
 
 def parse(text: bytes, what: str) -> Any:
     """JSON of unknown origin. Raises SourceError where it is none, or too large or too deep."""
-    values = sum(map(text.count, (b",", b"[", b"{"))) + 1  # or more: some stand in strings
-    if len(text) > MOST_BYTES or values > MOST_VALUES:
+    if not readable(text):
         raise DamagedSourceError(
-            f"{what} has {len(text)} bytes and up to {values} values; expected at most "
+            f"{what} has {len(text)} bytes and up to {_values(text)} values; expected at most "
             f"{MOST_BYTES} and {MOST_VALUES}"
         )
     try:
@@ -69,6 +70,16 @@ def parse(text: bytes, what: str) -> Any:
             raise DamagedSourceError(f"{what} is damaged: it is nested deeper than {MOST_DEPTH}")
         level = [inner for one in level for inner in _inside(one)]
     return whole
+
+
+def readable(text: bytes) -> bool:
+    """Whether a document is not too large to be parsed."""
+    return len(text) <= MOST_BYTES and _values(text) <= MOST_VALUES
+
+
+def _values(text: bytes) -> int:
+    """How many there are in a document, or more: what stands in strings is counted too."""
+    return sum(map(text.count, (b",", b"[", b"{"))) + 1
 
 
 def _inside(value: Any) -> Any:

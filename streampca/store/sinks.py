@@ -11,8 +11,10 @@ import contextlib
 import os
 import shutil
 import threading
+import time
 import uuid
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,14 +23,30 @@ import zarr
 import zarr.codecs
 
 from streampca.errors import SourceError
+from streampca.regular_file import read_inside
+from streampca.store.array_files import MOST_METADATA
 from streampca.store.bundle import exchange
-from streampca.store.places import exists_already, occupied, settled, unfinished_name
+from streampca.store.places import (
+    discard,
+    exists_already,
+    hold,
+    in_use,
+    occupied,
+    release,
+    settled,
+    unfinished_name,
+)
+from streampca.store.plain_arrays import METADATA
+from streampca.store.signed import parse
 
 Array = np.ndarray[Any, Any]
+ATTEMPTS = 5
 LEAST_ROWS = 64  # of a chunk, unless the output is shorter
 CHUNK_NBYTES = 8 * 1024 * 1024
+COMPLETE = "streampca_complete"  # whether all of an array was written
 MARK = "streampca_made_by"
 TOKEN = "streampca_writer"  # while it is written: that a worker opens the same array
+VERSION = "streampca_version"
 
 
 class Sink(Protocol):
@@ -132,14 +150,17 @@ class ZarrSink(Sink):
                 compressors=[zarr.codecs.ZstdCodec(level=1), zarr.codecs.Crc32cCodec()],
                 zarr_format=3,
                 dimension_names=dims,
-                overwrite=overwrite,
-                attributes={"streampca_complete": False, TOKEN: self._token},
+                overwrite=overwrite and "://" in self.path,  # it would remove a locked folder
+                attributes={COMPLETE: False, TOKEN: self._token},
                 config={"write_empty_chunks": True},  # an absent chunk would be a lost one
             )
         except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError, FileExistsError):
             raise exists_already(self.path) from None
         if replaces:
-            weakref.finalize(self, shutil.rmtree, self.place, ignore_errors=True)
+            weakref.finalize(self, discard, self.place)
+        self._holds = not replaces and "://" not in self.path and hold(self.place)
+        if self._holds:
+            weakref.finalize(self, release, self.place)  # given up, if it is not finished then
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_array": None, "_lock": None}
@@ -181,14 +202,25 @@ class ZarrSink(Sink):
 
     def finish(self) -> None:
         """Say in the array's attributes that all of it was written, and put it into its place."""
-        attributes = self.array.attrs.asdict() | {"streampca_complete": True}
+        attributes = self.array.attrs.asdict() | {COMPLETE: True}
         attributes.pop(TOKEN, None)
         self.array.attrs.put(attributes)
         self._token = None
         if self._replaces:
             exchange(Path(self.place), Path(os.path.realpath(self.path)))
-            shutil.rmtree(self.place, ignore_errors=True)
+            discard(self.place)
             self.place, self._array, self._replaces = settled(self.path), None, False
+        elif self._holds:
+            release(self.place)
+
+
+def copy_rows(rows: Any, path: str, overwrite: bool = False) -> None:
+    """Write an array of (n, k), or what gives one where it is sliced, as such an array."""
+    n, k = rows.shape
+    sink = ZarrSink(path, n, k, rows.dtype, overwrite=overwrite)
+    for start in range(0, n, sink.chunk):
+        sink.write(start, rows[start : start + sink.chunk])
+    sink.finish()
 
 
 def open_written(path: str) -> Any:
@@ -196,16 +228,21 @@ def open_written(path: str) -> Any:
     return zarr.open_array(path, mode="r")
 
 
-def mark_written(path: str, mark: str) -> None:
-    """Say in the attributes of such an array what it was made by."""
-    zarr.open_array(path, mode="r+").attrs[MARK] = mark
+def mark_written(path: str, mark: str, version: Mapping[str, Any] | None = None) -> None:
+    """Say in the attributes of such an array what it was made by.  version : of a model store."""
+    zarr.open_array(path, mode="r+").attrs.update({MARK: mark, VERSION: version})
 
 
 def marked(path: str) -> str | None:
     """What was said there; "" where nothing was, None where there is no array of ours."""
-    if not _is_sink(path):
-        return None
-    return str(open_written(path).attrs.get(MARK, ""))
+    attributes = _attributes(path)
+    return None if attributes is None else str(attributes.get(MARK, ""))
+
+
+def version_of(path: str) -> Mapping[str, Any]:
+    """Number and id of the version that scores at a path were made with, or {}."""
+    there = (_attributes(path) or {}).get(VERSION)
+    return there if isinstance(there, dict) else {}
 
 
 def another_array(place: str) -> SourceError:
@@ -238,15 +275,40 @@ def chunk_for(edges: Array, most: int | None = None) -> int | None:
 
 def refuse_occupied(path: str, overwrite: bool) -> bool:
     """Whether an output of ours lies there and is to be replaced. Raises where it may not be."""
-    there = occupied(path)
-    if there and not (overwrite and _is_sink(path)):
-        raise exists_already(path)
-    return there
+    for left in reversed(range(ATTEMPTS if overwrite else 1)):
+        if not occupied(path):
+            return False
+        if _given_up(path):
+            shutil.rmtree(path)
+            return False
+        if overwrite and _attributes(path) is not None:
+            return True
+        if left:  # another process may be putting its own there
+            time.sleep(0.01)
+    raise exists_already(path)
 
 
-def _is_sink(path: str) -> bool:
-    """Whether it was made here: nothing else may be overwritten, least of all a source."""
-    try:
-        return "streampca_complete" in zarr.open_array(path, mode="r").attrs
-    except (OSError, ValueError, zarr.errors.BaseZarrError):
+def _given_up(path: str) -> bool:
+    """Whether an output of ours lies there that is not whole, and that nobody will finish."""
+    if os.path.islink(path) or in_use(path):
         return False
+    return (_attributes(path) or {}).get(COMPLETE) is False
+
+
+def _attributes(path: str) -> Mapping[str, Any] | None:
+    """Of an array that was made here: nothing else may be overwritten, least of all a source."""
+    try:
+        attributes = _stored_attributes(path)
+    except (OSError, ValueError, SourceError, zarr.errors.BaseZarrError):
+        return None
+    return attributes if COMPLETE in attributes else None
+
+
+def _stored_attributes(path: str) -> dict[str, Any]:
+    """Of a Zarr array. A local one is not opened by Zarr: anything may lie at that path."""
+    if "://" in path:
+        return dict(zarr.open_array(path, mode="r").attrs)
+    file = os.path.join(path, METADATA)
+    whole = parse(read_inside(path, METADATA, MOST_METADATA), file)
+    found = whole.get("attributes") if isinstance(whole, dict) else None
+    return found if isinstance(found, dict) and whole.get("node_type") == "array" else {}

@@ -22,12 +22,15 @@ from streampca.errors import SourceError
 from streampca.store.backend import Backend
 from streampca.store.bundle import altered, read_files, write_files
 from streampca.store.checked import INDEX, check_manifest
-from streampca.store.log import Entry, now
+from streampca.store.history import Entry
+from streampca.store.log_files import now
 from streampca.store.pack import PACK, Packer, unpack
 from streampca.store.signed import MOST_BYTES, sign, unsign
+from streampca.store.stored_rows import StoredRows
 
 FORMATS = (1, 2)  # of manifests that are read; the last is written
 FOLDER = "versions/"
+MANIFEST = "manifest.json"
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 Part = tuple[Arrays, Mapping[str, Any]]  # the arrays and the document of one bundle
@@ -56,7 +59,7 @@ class StoredVersion:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """Digest and size of every file, and the record. Raises SourceError where damaged."""
-        text = self.backend.get(f"{self._folder}manifest.json", MOST_BYTES)
+        text = self.backend.get(self._folder + MANIFEST, MOST_BYTES)
         if text is None or hashlib.sha256(text).hexdigest() != self.entry.manifest:
             raise altered(self._where, "manifest.json")
         whole = unsign(text, f"{self._where}/manifest.json", *FORMATS)
@@ -81,6 +84,18 @@ class StoredVersion:
         get = lambda name, most: self._checked(f"{part}/{name}")  # noqa: E731
         size = lambda name: known.get(f"{part}/{name}", {"nbytes": 0})["nbytes"]  # noqa: E731
         return read_files(get, size, get(INDEX, MOST_BYTES), f"{self._where}/{part}")
+
+    def rows(self, part: str, name: str) -> StoredRows:
+        """An array of one part, of which what is asked for is read. Raises SourceError."""
+        if part not in self.parts:
+            raise SourceError(f"{self._where} has no {part}; it has {', '.join(self.parts)}")
+        known, folder = self.manifest["files"], f"{part}/"
+        sizes = {
+            file.removeprefix(folder): one["nbytes"]
+            for file, one in known.items() if file.startswith(folder)
+        }  # fmt: skip
+        get = lambda file: self._checked(folder + file)  # noqa: E731
+        return StoredRows(get, sizes, name, f"{self._where}/{part}")
 
     def verify(self) -> None:
         """Read every byte. Raises SourceError for the first file that is not what was written."""
@@ -123,19 +138,40 @@ class StoredVersion:
         return f"{self.backend.place}: version {self.number} ({FOLDER}{self.id})"
 
 
-def write_version(
-    backend: Backend, version: str, parts: Mapping[str, Part], record: Mapping[str, Any]
-) -> str:
-    """Write all files of a version; the digest of its manifest. Raises OSError."""
+@dataclass(frozen=True)
+class Written:
+    """The files of a version that is being written, all but the manifest.
+
+    files : name -> digest and size.  pack : of the archive.
+    """
+
+    version: str
+    files: Mapping[str, Any]
+    pack: Mapping[str, Any]
+
+
+def write_parts(backend: Backend, version: str, parts: Mapping[str, Part]) -> Written:
+    """Write all files of a version but the manifest. Raises OSError."""
     folder = f"{FOLDER}{version}/"
     packer = Packer(lambda name, data: backend.put(folder + name, data))
     for part, (arrays, document) in parts.items():
         write_files(partial(_add, packer, part), arrays, document)
+    pack = packer.finish()
+    return Written(version, packer.files, pack)
+
+
+def write_manifest(
+    backend: Backend, written: Written, record: Mapping[str, Any], entry: Mapping[str, Any]
+) -> str:
+    """Write the manifest of a version, which is the last of its files; its digest.
+
+    entry : what the log is about to say of it, so that the version can be found where that is lost.
+    """
     text = sign({
-        "format_version": FORMATS[-1], "id": version, "created": now(), "files": packer.files,
-        "pack": packer.finish(), "record": dict(record),
+        "format_version": FORMATS[-1], "id": written.version, "created": now(),
+        "files": written.files, "pack": written.pack, "record": dict(record), "log": dict(entry),
     })  # fmt: skip
-    backend.put(f"{folder}manifest.json", text)
+    backend.put(f"{FOLDER}{written.version}/{MANIFEST}", text)
     return hashlib.sha256(text).hexdigest()
 
 

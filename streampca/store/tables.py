@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from streampca.store.places import discard, unfinished_name
 
 ROWS = 4096  # formatted at once
 
@@ -85,7 +86,7 @@ def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
     """A text file that is there whole or not at all. Its folder is made where it is absent."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
+    staged = Path(unfinished_name(str(target), folder=False))
     try:
         with open(staged, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(lines)
@@ -93,4 +94,4 @@ def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
             os.fsync(file.fileno())
         staged.replace(target)
     finally:
-        staged.unlink(missing_ok=True)
+        discard(str(staged))

@@ -1,8 +1,9 @@
 """Starts refreshes, and writers of stores, in processes forked from one that imported everything.
 
 Reads one line of JSON for each request: ``{"job": path, "processes": n, "file_limit": bytes,
-"locked": true, "kill": signal, "after": seconds}``, or ``{"write": store, "last": i, ...}`` for a
-writer that publishes i + 1, i + 2, ... and says so; answers with the exit codes and the output.
+"locked": true, "kill": signal, "after": seconds, "die_at": number of a system call}``, or
+``{"write": store, "last": i, ...}`` for a writer that publishes i + 1, i + 2, ... and says so;
+answers with the exit codes and the output.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def child(request: dict[str, Any], out: str) -> int:
     if "file_limit" in request:
         limit = request["file_limit"]
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    if "die_at" in request:
+        die_at(request["die_at"])
     if not request.get("locked", True):
         refresh.only_one = lambda place: contextlib.nullcontext()  # type: ignore[assignment]
     handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -45,6 +48,22 @@ def child(request: dict[str, Any], out: str) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stdout.flush()
         os._exit(code)
+
+
+def die_at(number: int) -> None:
+    """``kill -9`` of this process before the call of that number, from 0, that changes a name."""
+    count = iter(range(number + 1))
+
+    def counted(function: Any) -> Any:
+        def call(*arguments: Any, **more: Any) -> Any:
+            if next(count, number) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **more)
+
+        return call
+
+    for name in ("link", "replace", "rename", "mkdir"):
+        setattr(os, name, counted(getattr(os, name)))
 
 
 def write(folder: str, i: int) -> None:

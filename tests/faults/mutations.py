@@ -21,6 +21,7 @@ import numcodecs
 import numpy as np
 
 import streampca
+from streampca.store.log import FOLD
 from streampca.store.signed import sign
 
 BOMB = bytes(numcodecs.Zstd().encode(np.zeros(3 * 10**8, np.uint8)))  # 9 kB
@@ -79,11 +80,15 @@ def _made(root: Path, X: Any, holes: Any) -> Places:
         store.publish(results[1], promote=False)
         if i:
             store.rollback(1)
+    store = streampca.ModelStore(root / "store 2")
+    for i in range(FOLD):  # the last entry is a checkpoint, and the version has scores
+        scores = fitted[0].transform(X) if i + 1 == FOLD else None
+        store.publish(results[0], reason=str(i), scores=scores)
     canary = root / "canary" / "secret"
     canary.parent.mkdir()
     canary.write_bytes(b"secret")
     job = (Path(streampca.__file__).parents[1] / "configs" / "nightly.yaml").read_text()
-    stores = [root / "store 0", root / "store 1"]
+    stores = [root / "store 0", root / "store 1", root / "store 2"]
     return Places(models, stores, [job, SMALL_JOB, OPTIONS], canary)
 
 
@@ -367,6 +372,7 @@ def mutate_version(rng: random.Random, path: Path, places: Places) -> list[str]:
             entry["manifest"] = hashlib.sha256(text).hexdigest()
 
     sign_log(path, follow)
+    sign_head(path)
     return done
 
 
@@ -399,6 +405,27 @@ def sign_log(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         digest = hashlib.sha256(text).hexdigest()
 
 
+def sign_head(path: Path) -> None:
+    """It says of the last entry what that is now."""
+    text = max((path / "_log").iterdir()).read_bytes()
+    head = json.loads((path / "_head.json").read_text())
+    head["entry"] = hashlib.sha256(text).hexdigest()
+    (path / "_head.json").write_bytes(sign({k: v for k, v in head.items() if k != "sha256"}))
+
+
+def mutate_table(rng: random.Random, path: Path, file: Path) -> list[str]:
+    """The table of all versions in a checkpoint, which is the last entry; the head agrees."""
+    entry = json.loads(file.read_text())
+    table, done = mutate_json(rng, json.loads(entry["checkpoint"]["table"]), rng.randint(1, 3))
+    entry["checkpoint"]["table"] = json.dumps(table)
+    if rng.random() < 0.3:
+        entry["checkpoint"], more = mutate_json(rng, entry["checkpoint"])
+        done += more
+    file.write_bytes(sign({k: v for k, v in entry.items() if k != "sha256"}))
+    sign_head(path)
+    return [f"table: {done}"]
+
+
 def mutate_log(rng: random.Random, path: Path, places: Places) -> list[str]:
     """Entries, head or marker."""
     files = [*sorted((path / "_log").iterdir()), path / "_head.json", path / "streampca-store.json"]
@@ -414,6 +441,9 @@ def mutate_log(rng: random.Random, path: Path, places: Places) -> list[str]:
         whole, done = mutate_json(rng, json.loads(file.read_text()), rng.randint(1, 2))
         file.write_bytes(sign_any(rng, whole))
         return [file.name, *done]
+    folded = [one for one in files[:-2] if b'"checkpoint"' in one.read_bytes()]
+    if folded and how == 3:
+        return mutate_table(rng, path, folded[-1])
     done = []
 
     def change(entry: dict[str, Any]) -> None:
@@ -424,4 +454,6 @@ def mutate_log(rng: random.Random, path: Path, places: Places) -> list[str]:
             entry.update(altered)
 
     sign_log(path, change)
+    if rng.random() < 0.7:
+        sign_head(path)
     return done

@@ -65,7 +65,8 @@ def commands(case: Case, seed: int) -> list[list[str]]:
     if case.kind == "model":
         return [["info", place]]
     more = (["verify"], ["show"], ["show", "1"], ["rollback"], ["gc", "--keep", "1"],
-            ["verify", "--mend"], ["diff", "1", "2"])[seed % 7]  # fmt: skip
+            ["verify", "--mend"], ["diff", "1", "2"], ["promote", "1"],
+            ["export", "--scores", str(case.path.parent / "scores.zarr")])[seed % 9]  # fmt: skip
     return [["models", "list", place], ["models", more[0], place, *more[1:]], ["info", place]]
 
 

@@ -126,7 +126,7 @@ def race(folder: Path, server: Any, rounds: int, locked: bool) -> None:
     for round_ in range(rounds):
         answers = server(job=job.path, processes=8, locked=locked)
         codes = sorted(code for code, _ in answers)
-        assert set(codes) <= {0, 75}, answers
+        assert set(codes) <= {0, 75}, [one for one in answers if one[0] not in (0, 75)]
         assert codes[0] == 0
         assert len(job.store.history().published) == round_ + 1
         job.check_same(job.whole())

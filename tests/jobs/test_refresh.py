@@ -321,8 +321,8 @@ def test_scores_are_published_and_it_says_of_which_rows(rows: str, nightly: Nigh
     told = done.scores
     first = 100 if rows == "new" else 0
     assert told == {
-        "path": str(path).replace("{version}", "2"), "first_row": first, "rows": 140 - first,
-        "old_rows_scored_anew": rows == "all",
+        "path": str(path).replace("{version}", "2"), "version": 2,
+        "first_row": first, "rows": 140 - first, "old_rows_scored_anew": rows == "all",
     }  # fmt: skip
     expected = nightly.store.load().transform(nightly.array[first:])
     np.testing.assert_allclose(zarr.open_array(told["path"])[...], expected, atol=1e-12)

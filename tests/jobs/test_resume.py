@@ -114,6 +114,7 @@ def test_at_most_one_checkpoint_interval_is_done_again(
         first = len(seen)
     assert blocks <= first < CHUNKS, "a block was under way when the signal came"
     left = sorted(one.name for one in job.with_name("models.work").iterdir())
+    left.remove("streampca-work.json")
     expected = ["pass-append"] if spans == 1 else ["pass-append", "spans"]
     assert left == expected or (blocks != 70 and left == expected[1:] == ["spans"])
     assert not job.with_name("models").exists()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 import streampca
 from streampca.cli import main
@@ -176,7 +177,9 @@ def test_the_commands(place: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[0]["reason"] == "half of it"
     assert told(capsys, "show", place)["version"] == 2
     assert told(capsys, "show", place, "1")["samples"] == 20
-    assert told(capsys, "verify", place) == {"versions": 3, "damaged": {}}
+    assert told(capsys, "verify", place) == {
+        "versions": 3, "damaged": {}, "log": {}, "mended": [],
+    }  # fmt: skip
     assert told(capsys, "rollback", place)["promoted"] == 1
     assert told(capsys, "promote", place, rows[2]["id"][:8])["promoted"] == 3
     diff = told(capsys, "diff", place, "3", "2")
@@ -221,10 +224,92 @@ def test_damage_is_told_with_its_exit_code(place: str, capsys: pytest.CaptureFix
     assert told(capsys, "rollback", place)["promoted"] == 1
     assert streampca.load(place).n_components == 2
     Path(place, "_head.json").write_text("{}")
-    assert main(["models", "list", place]) == 66
-    assert "--mend" in capsys.readouterr().err
-    told(capsys, "verify", place, "--mend", code=65)
+    for command in (["models", "list", place], ["models", "rollback", place, "1"], ["info", place]):
+        assert main(command) == 0
+        assert "_head.json" in capsys.readouterr().err
+    assert list(told(capsys, "verify", place, code=65)["log"]) == ["_head.json"]
+    found = told(capsys, "verify", place, "--mend", code=65)
+    assert (found["log"], list(found["damaged"]), found["mended"]) == ({}, ["2"], ["_head.json"])
     assert main(["models", "list", place]) == 0
+    assert capsys.readouterr().err == ""
     shutil.rmtree(place)
     assert main(["models", "list", place]) == 66
     assert "no model store there" in capsys.readouterr().err
+
+
+# -- scores ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_a_version_holds_its_scores(kind: str, X: Any, tmp_path: Path) -> None:
+    store = streampca.ModelStore(tmp_path / "models" if kind == "local" else "memory:///m")
+    first, second = (streampca.PCA(k).fit(X) for k in (2, 3))
+    store.publish(first, scores=first.transform(X))
+    version = store.publish(second, scores=second.transform(X))
+    model, scores = store.load_with_scores()
+    expected = second.transform(X)
+    np.testing.assert_array_equal(model.transform(X), expected)
+    assert (scores.shape, scores.dtype, scores.ndim, len(scores)) == ((40, 3), "f8", 2, 40)
+    np.testing.assert_array_equal(np.asarray(scores), expected)
+    np.testing.assert_array_equal(scores[7:19], expected[7:19])
+    np.testing.assert_array_equal(scores[-1], expected[-1])
+    np.testing.assert_array_equal(scores[:, 1], expected[:, 1])
+    np.testing.assert_array_equal(scores[3, 1], expected[3, 1])
+    assert scores[40:].shape == (0, 3)
+    with pytest.raises(IndexError):
+        scores[40]
+    with pytest.raises(InvalidInputError, match="without steps"):
+        scores[::2]
+    assert version.parts == ("model", "scores")
+    store.rollback()
+    assert store.load_with_scores()[1].shape == (40, 2)
+    assert store.verify() == {}
+    with pytest.raises(InvalidInputError, match=r"scores of shape \(40, 2\); expected \(rows, 3\)"):
+        store.publish(second, scores=expected[:, :2])
+    assert store.publish(second).parts == ("model",)
+    with pytest.raises(SourceError, match="has no scores; it has model"):
+        store.load_with_scores()
+
+
+def test_large_scores_are_read_chunk_by_chunk_and_checked(X: Any, tmp_path: Path) -> None:
+    store = streampca.ModelStore(tmp_path / "models")
+    pca = streampca.PCA(3).fit(X)
+    many = np.random.default_rng(1).standard_normal((700_000, 3))  # three chunks
+    version = store.publish(pca, scores=many)
+    rows = store.latest().scores()
+    np.testing.assert_array_equal(rows[349_000:350_001], many[349_000:350_001])
+    np.testing.assert_array_equal(np.asarray(rows, np.float32), many.astype("f4"))
+    files = sorted((tmp_path / "models" / "versions" / version.id / "scores").rglob("0"))
+    last = max(files, key=lambda one: int(one.parent.name) if one.parent.name.isdigit() else -1)
+    data = bytearray(last.read_bytes())
+    data[len(data) // 2] ^= 1
+    last.write_bytes(data)
+    np.testing.assert_array_equal(store.latest().scores()[:10], many[:10])
+    with pytest.raises(SourceError, match="absent or altered"):
+        store.latest().scores()[350_000]
+    assert list(store.verify()) == [1]
+
+
+def test_both_are_published_and_copied_by_the_command_line(
+    X: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, scores = str(tmp_path / "models"), str(tmp_path / "s.zarr")
+    for k in (2, 3):
+        pca = streampca.PCA(k).fit(X)
+        pca.transform(X, out=scores)
+        saved = str(pca.save(tmp_path / f"saved {k}"))
+        assert told(capsys, "publish", place, saved, "--scores", scores)["promoted"] == k - 1
+        (tmp_path / "s.zarr").rename(tmp_path / f"s{k}.zarr")
+    assert main(["models", "publish", place, saved, "--scores", str(tmp_path)]) == 66
+    assert "no scores that streampca wrote" in capsys.readouterr().err
+    outputs = ["--model", str(tmp_path / "m"), "--scores", str(tmp_path / "copy.zarr")]
+    assert told(capsys, "export", place, *outputs)["version"] == 2
+    assert streampca.load(tmp_path / "m").n_components == 3
+    assert zarr.open_array(tmp_path / "copy.zarr").attrs["streampca_version"]["number"] == 2
+    assert main(["models", "export", place, "1", *outputs]) == 65
+    assert "--overwrite" in capsys.readouterr().err
+    assert told(capsys, "export", place, "1", *outputs, "--overwrite")["version"] == 1
+    model, copy = streampca.load(tmp_path / "m"), zarr.open_array(tmp_path / "copy.zarr", mode="r")
+    np.testing.assert_allclose(np.asarray(copy[...]), model.transform(X), atol=1e-12)
+    assert main(["models", "export", place]) == 65
+    assert "nothing to copy" in capsys.readouterr().err

@@ -192,6 +192,27 @@ def test_a_refresh_between_two_places_in_object_storage(s3: str) -> None:
 
 
 @pytest.mark.slow
+def test_scores_are_a_part_of_their_version_there_too(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are written among temporary files first; nothing of these stays."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    array = written(f"{s3}/x", data())
+    entries = {"source": {"path": f"{s3}/x"}, "model": {"n_components": 3}, "settle": 0,
+               "store": f"{s3}/models", "scores": {"rows": "all"}}  # fmt: skip
+    store = streampca.ModelStore(f"{s3}/models")
+    for rows in (N, N + 30):
+        assert refresh(check_job(entries, "job")).scores["rows"] == rows
+        model, scores = store.load_with_scores()
+        np.testing.assert_allclose(np.asarray(scores), model.transform(array[...]), atol=1e-10)
+        array.append(data(30, seed=rows))
+    store.rollback()
+    assert len(store.load_with_scores()[1]) == N
+    assert store.verify() == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
 def test_rows_that_are_not_written_yet_wait_there_too(s3: str) -> None:
     night = Night(s3)
     night.run()

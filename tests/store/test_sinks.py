@@ -209,7 +209,7 @@ def test_an_existing_target_is_refused(kind: str, overwrite: bool, tmp_path: Pat
     """Only an output of ours is ever overwritten, and only where that was asked for."""
     target = tmp_path / "out"
     if kind == "sink":
-        ZarrSink(target, 3, 1).write(0, np.full((3, 1), 7.0))
+        ZarrSink(target, 3, 1).finish()
     elif kind == "foreign array":
         zarr.create_array(target, shape=(3,), dtype="f8")[...] = 7
     elif kind == "group":

@@ -1,0 +1,79 @@
+"""``<store>.work``, where an interrupted refresh leaves what it has: made, marked and removed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+from streampca.errors import InvalidInputError, SourceError
+from streampca.regular_file import read_inside
+from streampca.store.checked import INDEX
+from streampca.store.places import occupied, release, unfinished_name
+from streampca.store.signed import MOST_BYTES, sign, unsign
+
+MARKER = "streampca-work.json"
+FORMAT_VERSION = 1
+KIND = "work of a refresh"
+
+
+class WorkFolder:
+    """The folder of one job; None of a store that is no local path."""
+
+    def __init__(self, store: str) -> None:
+        self.path = None if "://" in store else f"{store.rstrip('/')}.work"
+
+    def check(self) -> None:
+        """Raise InvalidInputError where a folder of that name is not ours."""
+        if self.path is not None and occupied(self.path) and not _is_ours(Path(self.path)):
+            raise InvalidInputError(
+                f"{self.path} was not made by streampca; refresh keeps its checkpoints in a folder "
+                "of this name, and removes it. Rename it, or name another store"
+            )
+
+    def make(self) -> str | None:
+        """Make and mark it, if it is not there."""
+        self.check()
+        if self.path is None or os.path.isfile(os.path.join(self.path, MARKER)):
+            return self.path
+        text = sign({"format_version": FORMAT_VERSION, "kind": KIND})
+        if os.path.isdir(self.path):
+            with contextlib.suppress(PermissionError):  # of another user: whoever owns it
+                os.chmod(self.path, 0o700)
+            (Path(self.path) / MARKER).write_bytes(text)
+            return self.path
+        place = unfinished_name(self.path)  # with its mark from the first moment
+        os.chmod(place, 0o700)  # sums tell of the data
+        (Path(place) / MARKER).write_bytes(text)
+        os.rename(place, self.path)
+        release(place)
+        return self.path
+
+    def clear(self) -> None:
+        """Remove it, if it is ours."""
+        if self.path is not None and os.path.isdir(self.path) and _is_ours(Path(self.path)):
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _is_ours(path: Path) -> bool:
+    if path.is_symlink() or not path.is_dir():
+        return False
+    try:
+        marker = unsign(read_inside(path, MARKER, MOST_BYTES), str(path / MARKER), FORMAT_VERSION)
+        return bool(marker.get("kind") == KIND)
+    except FileNotFoundError:
+        return all(_is_checkpoint(one) for one in path.iterdir())
+    except (OSError, SourceError):
+        return False
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Whether 0.1.0, which marked nothing, left it: a signed bundle with the key of its pass."""
+    try:
+        whole = unsign(read_inside(path, INDEX, MOST_BYTES), str(path), FORMAT_VERSION)
+        if path.name == "spans":
+            return "key" in whole["document"]
+        return path.name.startswith("pass-") and {"key", "next_span"} <= set(whole["document"])
+    except (OSError, SourceError, KeyError, TypeError):
+        return False

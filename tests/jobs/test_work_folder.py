@@ -1,0 +1,85 @@
+"""``<store>.work``: made, marked and removed by refreshes; a user's folder of that name is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from streampca.errors import InvalidInputError
+from streampca.jobs.config import check_job
+from streampca.jobs.refresh import refresh
+from streampca.jobs.work_folder import MARKER, WorkFolder
+from streampca.jobs.yaml_file import ConfigError
+from streampca.store import write_bundle
+
+
+@pytest.fixture
+def entries(tmp_path: Path) -> dict[str, Any]:
+    array = zarr.create_array(str(tmp_path / "x"), shape=(20, 3), chunks=(8, 3), dtype="f8")
+    array[...] = np.random.default_rng(0).standard_normal((20, 3))
+    return {"source": {"path": str(tmp_path / "x")}, "model": {"n_components": 2, "scale": "std"},
+            "store": str(tmp_path / "models"), "settle": 0}  # fmt: skip
+
+
+def foreign(folder: Path, kind: str) -> None:
+    if kind == "file":
+        folder.write_text("thesis")
+        return
+    if kind == "link":
+        folder.with_name("elsewhere").mkdir()
+        (folder.with_name("elsewhere") / "thesis").write_text("thesis")
+        folder.symlink_to(folder.with_name("elsewhere"))
+        return
+    folder.mkdir()
+    if kind == "thesis":
+        (folder / "thesis.tex").write_text("thesis")
+    if kind == "another mark":
+        (folder / MARKER).write_text("{}")
+    if kind == "models of the user":
+        write_bundle(folder / "pass-1", {"x": np.ones(2)}, {"kind": "PCA"})
+
+
+@pytest.mark.parametrize("kind", ["thesis", "file", "link", "another mark", "models of the user"])
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_folder_that_is_not_ours_is_refused_and_kept(
+    kind: str, resume: bool, entries: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "models.work"
+    foreign(folder, kind)
+    before = sorted(tmp_path.rglob("*"))
+    for dry_run in (True, False):
+        with pytest.raises(InvalidInputError, match=r"models\.work was not made by streampca"):
+            refresh(check_job(entries, "job"), dry_run=dry_run, resume=resume)
+    after = set(tmp_path.rglob("*")) - {tmp_path / "models.lock"}
+    assert sorted(after) == before
+
+
+@pytest.mark.parametrize("kind", ["empty", "of 0.1.0", "marked"])
+def test_ours_is_used_and_removed(kind: str, entries: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "models.work"
+    if kind == "marked":
+        assert WorkFolder(str(tmp_path / "models")).make() == str(folder)
+        (folder / "anything").write_text("left by a pass")
+    else:
+        folder.mkdir()
+    if kind == "of 0.1.0":
+        write_bundle(folder / "pass-append", {"x": np.ones(2)}, {"key": "k", "next_span": 3})
+        write_bundle(folder / "spans", {"x": np.ones(2)}, {"key": "k"})
+    assert refresh(check_job(entries, "job")).status == "published"
+    assert {one.name for one in tmp_path.iterdir()} == {"x", "models", "models.lock"}
+
+
+@pytest.mark.parametrize("which", ["store", "scores"])
+def test_a_store_or_scores_within_the_source_are_refused(
+    which: str, entries: dict[str, Any], tmp_path: Path
+) -> None:
+    if which == "store":
+        entries["store"] = str(tmp_path / "x" / "models")
+    else:
+        entries["scores"] = {"path": str(tmp_path / "x" / "scores-{version}")}
+    with pytest.raises(ConfigError, match="lie within one another"):
+        check_job(entries, "job")
