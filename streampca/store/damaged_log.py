@@ -126,9 +126,9 @@ class _Found:
         for n in reversed(numbers):
             try:
                 line = Line.parse(read_entry(backend, n) or b"", n, self.place)
-                assert line.checkpoint is not None
-                line.checkpoint.read()
-                self.checkpoint = line.checkpoint
+                checkpoint = line.checkpoint or Checkpoint(n)  # that has none any more
+                checkpoint.read()
+                self.checkpoint = checkpoint
                 return
             except SourceError as error:
                 self.damage[entry_name(n)] = str(error)
