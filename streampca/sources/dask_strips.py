@@ -13,7 +13,6 @@ from typing import Any
 import dask.local
 import dask.threaded
 import numpy as np
-import zarr
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import Location, ReadCount, SpanCache, current_cache
@@ -30,6 +29,7 @@ from streampca.sources.dask_window import Keep, Results, Window
 from streampca.sources.dask_work import computes
 from streampca.sources.stacked import Index, Reader, StackedMatrix, check_dtype, room_for
 from streampca.sources.tally import Tally
+from streampca.sources.zarr_location import zarr_array_in
 from streampca.sources.zarr_stamp import stamp
 
 PREPARE_THREADS = 2
@@ -272,7 +272,7 @@ class DaskReader(Reader):
         """Also of the files of every Zarr array that the graph reads."""
         digest = hashlib.sha256(self.fingerprint().encode())
         for node in self.graph.nodes.values() if self.layers is None else self.layers.data():
-            if (stored := _zarr_array(node)) is not None:
+            if (stored := zarr_array_in(node)) is not None:
                 digest.update(stamp(stored.store, stored.path).encode())
         return digest.hexdigest()
 
@@ -403,13 +403,3 @@ def compute(
     fetches = Fetches(nodes)
     dask.local.get_sync({**fetches.nodes, **places}, list(places))
     return ReadCount(leaves, moved=fetches.moved)
-
-
-def _zarr_array(node: Any) -> Any:
-    """The Zarr array that a node of a graph is, or that xarray's wrappers around it hold."""
-    for _ in range(8):
-        if node is None or isinstance(node, zarr.Array):
-            return node
-        inner = getattr(node, "_array", None)
-        node = getattr(node, "array", None) if inner is None else inner
-    return None
