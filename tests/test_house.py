@@ -7,19 +7,19 @@ import pytest
 from tests import house
 
 LIMITS = {
-    "files entered by PCA": 84,
-    "files entered by HardImpute": 86,
-    "files entered by GenotypePCA": 92,
-    "longest file": 400,
+    "files entered by PCA": 92,
+    "files entered by HardImpute": 94,
+    "files entered by GenotypePCA": 100,
+    "longest file": 405,
     "functions, 90th percentile": 22,
     "longest function": 73,
-    "settings dicts in signatures": 2,
+    "settings dicts in signatures": 3,
     "settings read by name": 19,
     "files that read settings by name": 13,
     "Request.check in one fit": 1,
     "Standardize.__post_init__ in one fit": 2,
-    "files": 364,
-    "lines of code": 34230,
+    "files": 405,
+    "lines of code": 39003,
     "import cycles": 6,
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from streampca.errors import InvalidInputError, SourceError
 from streampca.regular_file import read_inside
 from streampca.store.checked import INDEX
-from streampca.store.places import occupied, release, unfinished_name
+from streampca.store.places import discard, occupied, release, unfinished_name
 from streampca.store.signed import MOST_BYTES, sign, unsign
 
 MARKER = "streampca-work.json"
@@ -46,9 +46,14 @@ class WorkFolder:
         place = unfinished_name(self.path)  # with its mark from the first moment
         os.chmod(place, 0o700)  # sums tell of the data
         (Path(place) / MARKER).write_bytes(text)
-        os.rename(place, self.path)
-        release(place)
-        return self.path
+        try:
+            os.rename(place, self.path)
+            release(place)
+        except OSError:
+            discard(place)
+            if not os.path.isfile(os.path.join(self.path, MARKER)):
+                raise
+        return self.path  # perhaps another process was first
 
     def clear(self) -> None:
         """Remove it, if it is ours."""

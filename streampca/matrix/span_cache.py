@@ -17,6 +17,7 @@ class SpanCache:
 
     def __init__(self) -> None:
         self._things: dict[Hashable, Any] = {}
+        self._ended = False
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Any:
@@ -25,14 +26,17 @@ class SpanCache:
     def of(self, owner: Hashable, make: Callable[[], Any]) -> Any:
         """What this owner keeps; made at first."""
         with self._lock:
+            if self._ended:
+                return make()
             if owner not in self._things:
                 self._things[owner] = make()
             return self._things[owner]
 
-    def clear(self) -> None:
-        """Let go of everything."""
+    def end(self) -> None:
+        """Let go of everything, and keep nothing more: a read may still be under way."""
         with self._lock:
             self._things.clear()
+            self._ended = True
 
 
 _current: ContextVar[SpanCache | None] = ContextVar("streampca_span_cache", default=None)

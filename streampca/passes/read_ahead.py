@@ -72,7 +72,7 @@ class ReadAhead:
                     self._release(block)
                     del block
             finally:
-                self._cache.clear()
+                self._cache.end()
             return
         readers = Readers(self._ahead)
         waiting: list[tuple[int, Future[Block]]] = []
@@ -90,7 +90,7 @@ class ReadAhead:
             for _, future in waiting:
                 future.cancel()
             readers.close()
-            self._cache.clear()
+            self._cache.end()
 
     def _cache_for(self, i: int) -> SpanCache:
         """What sources keep for the next blocks of the span that block i is of."""

@@ -25,7 +25,8 @@ def write_dataset(dataset: Any, path: str | os.PathLike[str], overwrite: bool = 
     if target.exists() and not overwrite:
         raise InvalidInputError(f"{target} exists already; add --overwrite to replace it")
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(unfinished_name(str(target), folder=target.suffix == ".zarr"))
+    folder = Path(unfinished_name(str(target)))  # it is locked, and HDF5 locks its file itself
+    made = folder / target.name if target.suffix == ".nc" else folder
     try:
         if target.suffix == ".nc":
             dataset.to_netcdf(made, engine=_engine())
@@ -35,7 +36,7 @@ def write_dataset(dataset: Any, path: str | os.PathLike[str], overwrite: bool = 
             shutil.rmtree(target)
         os.replace(made, target)
     finally:
-        discard(str(made))
+        discard(str(folder))
 
 
 def _engine() -> Any:

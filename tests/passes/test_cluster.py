@@ -185,10 +185,12 @@ def operand_and_side(block: Any) -> np.ndarray:
 
 
 def test_ambient_client_is_used_and_threads_override_it(two_processes: Any, submitted: list[str],
-                                                        small_blocks: None) -> None:  # fmt: skip
+                                                        small_blocks: None,
+                                                        tmp_path: Path) -> None:  # fmt: skip
     from distributed import Client
 
-    x = data((2000, 24), {})
+    x = str(tmp_path / "x.zarr")  # an array in memory would stay here
+    zarr.create_array(x, data=data((2000, 24), {}), chunks=(500, 24))
     here = fitted(x, None)
     assert not submitted  # there is none
     with Client(two_processes.cluster.scheduler_address) as ambient:
