@@ -75,8 +75,10 @@ class PCA(LinearModel):
         more than its plan warns (MemoryPlanWarning).
     scheduler : None (the ambient ``distributed.Client`` if there is one, else threads), "threads",
         an address, or a Client. Workers read a path or URL themselves, which is the best to hand
-        over, and must see the same store there; a lazy Dask array sends its graph too; an array in
-        memory is sent on every pass. Inside a task of that cluster the fit runs on its worker.
+        over, and must see the same store there; a lazy Dask array sends its graph too, and a
+        persisted one is folded where it lies. An array in memory is folded here, unless an address
+        or a Client is named: then it is sent there once. Inside a task of that cluster the fit runs
+        on its worker.
     progress : None (in a terminal or notebook), True, False, or a function of an ``Advance``.
     checkpoint : directory in which an interrupted pass leaves its state, and finds it again.
     weights : (p,) multiply the centred and scaled features (an array, or a DataArray over some of
