@@ -11,7 +11,7 @@ import dask.array.chunk
 from dask._task_spec import Alias, DataNode, GraphNode, Task
 from dask.sizeof import sizeof
 
-from streampca.matrix.held import Held
+from streampca.matrix.held import Held, laid_out
 
 Key = Any
 SLICES = (operator.getitem, dask.array.chunk.getitem)
@@ -142,8 +142,7 @@ def computed_there(
         wait(futures)
     sizes = client.nbytes(keys=[one.key for one in futures], summary=False)
     take(sum(sizes.values()))
-    found: list[Any] = client.gather(futures)
-    return found
+    return [laid_out(value) for value in client.gather(futures)]
 
 
 def _futures(node: Any) -> Iterator[Any]:

@@ -18,15 +18,20 @@ DEPTH = 12  # of tasks in tasks, and of xarray's wrappers in wrappers
 
 def locations_of(nodes: Iterable[Any]) -> tuple[Location, ...]:
     """Zarr arrays, and local files that xarray opened, each once."""
+    found: dict[str, Location] = {}
+    for one in leaves_of(nodes):
+        if (location := _location(one)) is not None:
+            found.setdefault(location.name, location)
+    return tuple(found.values())
+
+
+def leaves_of(nodes: Iterable[Any]) -> list[Any]:
+    """The objects in nodes, and in tasks in them, that may be read from, each once."""
     known: dict[int, Any] = {}
     for node in nodes:
         for one in _leaves(node, DEPTH):
             known.setdefault(id(one), one)
-    found: dict[str, Location] = {}
-    for one in known.values():
-        if (location := _location(one)) is not None:
-            found.setdefault(location.name, location)
-    return tuple(found.values())
+    return list(known.values())
 
 
 def _leaves(node: Any, depth: int) -> Iterator[Any]:

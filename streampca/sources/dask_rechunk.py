@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from dask._task_spec import Alias
+from dask._task_spec import Alias, GraphNode, TaskRef
 from dask.array import Array
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
@@ -117,6 +117,13 @@ class _Layers:
         known = {arg: one for arg, one in said.items() if one is not None}
         if len(known) < len(arrays):
             return None
+        own = dict(zip(layer.output_indices, chunks, strict=True))
+        if any(
+            have not in (own[i], (1,))  # aligned by the numbers of blocks, not by their rows
+            for arg, index in arrays.items()
+            for have, i in zip(known[arg][0], index, strict=True)
+        ):
+            return None
         sizes = dict(zip(layer.output_indices, _shape(chunks), strict=True))
         whole = [
             arg
@@ -197,14 +204,28 @@ def _is_elementwise(layer: Blockwise) -> bool:
     if layer.new_axes or layer.io_deps or len(set(outer)) != len(outer):
         return False
     arrays = array_operands(layer)
+    function, named = layer.task.func, layer.task.kwargs
     for arg, index in layer.indices:
         if index is None:
+            if _may_be_a_block(arg):
+                return False
             continue
-        if not (len(set(index)) == len(index) and set(index) <= set(outer)):
+        if function is np.transpose:
+            axes = named.get("axes") or tuple(reversed(range(len(index))))
+            if len(arrays) != 1 or tuple(index[axis] for axis in axes) != tuple(outer):
+                return False
+        elif tuple(index) != tuple(outer[len(outer) - len(index) :]):  # as NumPy broadcasts
             return False
         if arrays[str(arg)] != index:
             return False
-    return _works_elementwise(layer.task.func, layer.task.kwargs)
+    if any(_may_be_a_block(value) for name, value in named.items() if name != "axes"):
+        return False
+    return _works_elementwise(function, named)
+
+
+def _may_be_a_block(value: Any) -> bool:
+    """Whether what a function is given beside arrays may have the shape of one of their blocks."""
+    return isinstance(value, GraphNode | TaskRef) or np.ndim(value) > 0
 
 
 def _works_elementwise(function: Any, named: Mapping[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, coveri
 from streampca.sources.dask_futures import Fetches, computed_there, held_of
 from streampca.sources.dask_graph import Graph, Key, low_level
 from streampca.sources.dask_layers import Layers, find_aligned
-from streampca.sources.dask_locations import locations_of
+from streampca.sources.dask_locations import leaves_of, locations_of
 from streampca.sources.dask_rechunk import looked_through
 from streampca.sources.dask_sharing import MiB, Sharing, find_sharing
 from streampca.sources.dask_sizes import Sizes
@@ -271,19 +271,21 @@ class DaskReader(Reader):
     def content_stamp(self) -> str:
         """Also of the files of every Zarr array that the graph reads."""
         digest = hashlib.sha256(self.fingerprint().encode())
-        for node in self.graph.nodes.values() if self.layers is None else self.layers.data():
-            if (stored := zarr_array_in(node)) is not None:
+        for one in leaves_of(self._nodes()):
+            if (stored := zarr_array_in(one)) is not None:
                 digest.update(stamp(stored.store, stored.path).encode())
         return digest.hexdigest()
 
     def locations(self) -> tuple[Location, ...]:
         if self._places is None:
-            layers = self.layers
-            nodes = (
-                self.graph.nodes.values() if layers is None else layers.specimens().nodes.values()
-            )
-            self._places = locations_of([*nodes, *(() if layers is None else layers.data())])
+            self._places = locations_of(self._nodes())
         return self._places
+
+    def _nodes(self) -> list[Any]:
+        """Every node, or one of each layer and those that may differ within one."""
+        if self.layers is None:
+            return list(self.graph.nodes.values())
+        return [*self.layers.specimens().nodes.values(), *self.layers.data()]
 
     def prepared(self) -> ReadCount:
         """What was read for shared operands: tasks, and estimated decoded bytes."""
@@ -317,9 +319,11 @@ class DaskReader(Reader):
                 self._sources[dim] = self.layers
                 return aligned
         self._sources[dim] = self.graph
-        strips = []
-        for i in range(counts[dim]):
-            ranges = (range(n) if d != dim else (i,) for d, n in enumerate(counts))
+        strips, first = [], self.offsets
+        for i in range(first[dim], first[dim] + counts[dim]):
+            ranges = (
+                range(first[d], first[d] + n) if d != dim else (i,) for d, n in enumerate(counts)
+            )
             strips.append([(self.name, *block) for block in itertools.product(*ranges)])
         sizes = self.sizes or Sizes({}, nbytes)
         return find_sharing(self.graph, strips, self.chunks[dim], nbytes, sizes)

@@ -25,6 +25,7 @@ class Told:
     shape: tuple[int, ...]
     dtype: np.dtype[Any] | None
     columns: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the columns of a frame, whatever they are
 
 
 def futures_given(source: Any) -> list[Any]:
@@ -54,6 +55,15 @@ def from_futures(futures: list[Any], dim: Dim = None) -> ChunkedMatrix:
         raise InvalidInputError(
             f"futures of arrays that do not fit under one another: rows of {shorten(widths)}"
         )
+    if len(names := {one.names for one in told if one.names}) > 1 or (
+        names and not all(one.names for one in told)
+    ):
+        raise InvalidInputError(
+            "futures of data frames whose columns differ, or of frames and arrays; give all "
+            "of them the same columns in one order, such as frame[columns]"
+        )
+    if any(len(one.shape) == 0 for one in told):
+        raise InvalidInputError("a future of one number; expected one of rows and columns")
     matrix = from_dask(_joined(futures, told), dim)
     if told[0].columns and all(one.columns == told[0].columns for one in told):
         matrix.labels = Labels.plain(matrix.shape, list(told[0].columns), None)
@@ -70,7 +80,7 @@ def _joined(futures: list[Any], told: list[Told]) -> dask.array.Array:
     graph: dict[Any, Any] = {}
     lengths: list[int] = []
     for future, one in zip(futures, told, strict=True):
-        for start in range(0, one.shape[0], step):
+        for start in range(0, max(1, one.shape[0]), step):
             number, stop = len(lengths), min(start + step, one.shape[0])
             given = (f"{name}-given", number)  # one for each piece: strips share nothing
             graph[given] = future
@@ -86,7 +96,8 @@ def _tell(value: Any) -> Told:
     if is_frame(value):
         values = frame_values(value)
         columns = tuple(value.columns) if all(isinstance(c, str) for c in value.columns) else ()
-        return Told(kind, values.shape, values.dtype, columns)
+        names = tuple(map(repr, value.columns))
+        return Told(kind, values.shape, values.dtype, columns, names)
     if isinstance(value, np.ndarray):
         return Told(kind, value.shape, value.dtype)
     return Told(kind, (), None)

@@ -31,6 +31,7 @@ from streampca.store.plain_arrays import (
     fits,
     is_plain,
     metadata_of,
+    unshrunk,
 )
 from streampca.store.signed import parse
 
@@ -70,7 +71,8 @@ def write_array(put: Put, name: str, array: Any) -> None:
 
     def hand_on() -> None:
         for file in sorted(written, reverse=True):
-            put(f"arrays/{name}/{file}", written.pop(file).to_bytes())
+            data = written.pop(file).to_bytes()
+            put(f"arrays/{name}/{file}", unshrunk(data) if text and file != METADATA else data)
 
     stored = zarr.create_array(
         zarr.storage.MemoryStore(written),

@@ -31,7 +31,7 @@ from streampca.store.array_files import write_array as _write_array
 from streampca.store.checked import INDEX, check_index
 from streampca.store.pack import MOST_READ, PACK, unpack
 from streampca.store.places import discard, release, set_aside, unfinished_name
-from streampca.store.signed import MOST_BYTES, sign, unsign
+from streampca.store.signed import MOST_BYTES, sign_readable, unsign
 
 FORMAT_VERSION = 1
 REPLACED = 10  # times that a bundle may be replaced between its folder and its index being opened
@@ -53,7 +53,7 @@ def write_files(
         values = array if hasattr(array, "dtype") else np.asarray(array)
         _write_array(put_and_note, name, values)
     whole = {"format_version": FORMAT_VERSION, "files": digests, "document": dict(document)}
-    put(INDEX, sign(whole))
+    put(INDEX, sign_readable(whole, INDEX))
 
 
 def read_files(

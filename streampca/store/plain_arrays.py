@@ -23,6 +23,9 @@ NUMBERS = (
 ZSTD = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 METADATA = "zarr.json"
+LEAST_RAW = 64 << 10  # bytes of a chunk that may be stored as it is
+MOST_SHRINKING = 100  # times that a chunk may be smaller than what it decodes to
+RAW_BLOCK = 128 << 10  # bytes of a block, at most (RFC 8878, section 3.1.1.2.4)
 COMPLEX = "complex64", "complex128"
 TEXT = "string", "variable_length_utf8"
 TIMES = {"numpy.datetime64": "M8", "numpy.timedelta64": "m8"}
@@ -66,8 +69,34 @@ def encode(values: Array, chunks: tuple[int, ...]) -> bytes:
         whole[tuple(slice(0, n) for n in values.shape)] = values
         values = whole
     little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-    body = bytes(numcodecs.Zstd(level=3).encode(little.reshape(-1).view(np.uint8)))
+    return sealed(little.reshape(-1).view(np.uint8).tobytes())
+
+
+def sealed(raw: bytes) -> bytes:
+    """A zstd frame and its checksum. What would shrink so far that readers take it for a bomb
+    (``array_files.RATIO``) is put into raw blocks."""
+    body = bytes(numcodecs.Zstd(level=3).encode(raw))
+    if len(raw) >= LEAST_RAW and len(raw) > MOST_SHRINKING * len(body):
+        body = _raw_frame(raw)
     return body + google_crc32c.value(body).to_bytes(4, "little")
+
+
+def unshrunk(data: bytes) -> bytes:
+    """A chunk of text as Zarr wrote it, by the same rule."""
+    body = without_checksum(data)
+    if frame_nbytes(body) < max(LEAST_RAW, MOST_SHRINKING * len(body)):
+        return data
+    return sealed(_inflated(body, frame_nbytes(body)).tobytes())
+
+
+def _raw_frame(raw: bytes) -> bytes:
+    """A zstd frame of raw blocks, of one segment.  Source: RFC 8878, sections 3.1.1 and 3.1.1.2."""
+    parts = [ZSTD_MAGIC, b"\xa0", len(raw).to_bytes(4, "little")]
+    for start in range(0, len(raw), RAW_BLOCK):
+        block = raw[start : start + RAW_BLOCK]
+        last = start + RAW_BLOCK >= len(raw)
+        parts += [(last | len(block) << 3).to_bytes(3, "little"), block]
+    return b"".join(parts)
 
 
 def decode(data: bytes, chunks: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

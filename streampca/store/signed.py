@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from streampca.errors import DamagedSourceError, NewerFormatError, SourceError
+from streampca.errors import DamagedSourceError, InvalidInputError, NewerFormatError, SourceError
 
 UNSIGNED = "0" * 64  # stands where the digest of the document itself goes, while it is taken
 MOST_BYTES = 16 << 20
@@ -24,6 +24,16 @@ def sign(document: Mapping[str, Any]) -> bytes:
     text = json.dumps({**document, "sha256": UNSIGNED}, indent=1, sort_keys=True)
     head, _, tail = text.rpartition(UNSIGNED)
     return (head + hashlib.sha256(text.encode()).hexdigest() + tail).encode()
+
+
+def sign_readable(document: Mapping[str, Any], what: str) -> bytes:
+    """The same. Raises InvalidInputError for what :func:`unsign` would not read back."""
+    text = sign(document)
+    try:
+        parse(text, what)
+    except SourceError as error:
+        raise InvalidInputError(f"{error}; leave arrays and long texts out of the record") from None
+    return text
 
 
 def unsign(text: bytes, what: str, *formats: int) -> dict[str, Any]:

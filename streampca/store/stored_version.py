@@ -25,7 +25,7 @@ from streampca.store.checked import INDEX, check_manifest
 from streampca.store.history import Entry
 from streampca.store.log_files import now
 from streampca.store.pack import PACK, Packer, unpack
-from streampca.store.signed import MOST_BYTES, sign, unsign
+from streampca.store.signed import MOST_BYTES, sign_readable, unsign
 from streampca.store.stored_rows import StoredRows
 
 FORMATS = (1, 2)  # of manifests that are read; the last is written
@@ -167,10 +167,10 @@ def write_manifest(
 
     entry : what the log is about to say of it, so that the version can be found where that is lost.
     """
-    text = sign({
+    text = sign_readable({
         "format_version": FORMATS[-1], "id": written.version, "created": now(),
         "files": written.files, "pack": written.pack, "record": dict(record), "log": dict(entry),
-    })  # fmt: skip
+    }, f"the record of version {written.version}")  # fmt: skip
     backend.put(f"{FOLDER}{written.version}/{MANIFEST}", text)
     return hashlib.sha256(text).hexdigest()
 

@@ -170,3 +170,38 @@ def test_arrays_that_dask_keeps_as_expressions():
     """Dask's next kind of array has no layers: a rechunk at the top is looked through."""
     environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "True"}
     subprocess.run([sys.executable, "-c", EXPRESSIONS], env=environment, check=True)
+
+
+B = np.random.default_rng(3).normal(size=(40, 40))
+
+
+def by_blocks(function, *operands, **named):
+    return da.map_blocks(function, *operands, dtype=float, **named)
+
+
+def rows_of(*sizes):
+    return da.from_array(B, chunks=(5, 40)).rechunk(sizes)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: by_blocks(np.transpose, da.from_array(B, chunks=(20, 20)).rechunk((10, 10))),
+        lambda: da.blockwise(np.add, "ij", rows_of(10, 10), "ji", 1.0, None, dtype=float),
+        lambda: by_blocks(
+            np.subtract,
+            rows_of(10, 40),
+            by_blocks(lambda v: v.mean(0, keepdims=True), rows_of(10, 40), chunks=(1, 40)),
+        ),
+        lambda: by_blocks(np.subtract, rows_of(10, 40), np.arange(400.0).reshape(10, 40)),
+        lambda: by_blocks(np.add, rows_of(10, 40), da.from_array(B[:10], chunks=(10, 40))),
+        lambda: by_blocks(np.clip, rows_of(10, 40), -0.5, a_max=np.arange(400.0).reshape(10, 40)),
+        lambda: (rows_of(10, 40).T - 1.0) * 2.0,
+        lambda: rows_of(10, 40) + B[0],
+    ],
+    ids=["transposed blocks", "permuted", "a row per block", "a literal of a block", "one block",
+         "named literal of a block", "really transposed", "really broadcast"],
+)  # fmt: skip
+def test_what_depends_on_the_chunks_is_not_looked_through(made):
+    x = made()
+    np.testing.assert_array_equal(from_dask(x).read(0, 0, 40), x.compute())

@@ -522,3 +522,23 @@ print((peak_nbytes() - before) / components.nbytes)
         env={**os.environ, "PYTHONPATH": root},
     )
     assert float(done.stdout) < 0.9  # 2.4 when all chunks were encoded at once
+
+
+def test_what_shrinks_very_much_is_read_back(tmp_path: Path, monkeypatch: Any) -> None:
+    """Columns of one text, sums that are mostly zeros: no reader takes them for a bomb."""
+    monkeypatch.setattr("streampca.store.array_files.FREE", 1 << 20)
+    sums = np.zeros((200_000, 4))
+    sums[:10] = 1.5
+    made = {"sums": sums, "contig": np.full(150_000, "NC_000001.11"), "few": np.arange(7)}
+    write_bundle(tmp_path / "b", made, {})
+    arrays, _ = read_bundle(tmp_path / "b")
+    for name, values in made.items():
+        np.testing.assert_array_equal(arrays[name], values)
+    stored = zarr.open_array(str(tmp_path / "b" / "arrays" / "sums"), mode="r")
+    np.testing.assert_array_equal(stored[:], sums)
+
+
+def test_what_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="leave arrays and long texts out of the record"):
+        write_bundle(tmp_path / "b", {"x": np.arange(3)}, {"note": "," * (1 << 20)})
+    assert not (tmp_path / "b").exists()
