@@ -98,14 +98,15 @@ class LocalBackend:
         self._folder(path.parent)
         place = str(path)
         with open(f"{place}.new", "xb"):  # locked before it has the name that others look for
-            hold(f"{place}.new")
+            lock = hold(f"{place}.new")
         os.rename(f"{place}.new", place)
         try:
             yield
         finally:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
-            release(f"{place}.new")
+            if lock is not None:
+                release(f"{place}.new", lock)
 
     @contextlib.contextmanager
     def _staged(self, data: bytes) -> Iterator[Path]:

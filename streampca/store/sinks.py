@@ -158,7 +158,7 @@ class ZarrSink(Sink):
             raise exists_already(self.path) from None
         if replaces:
             weakref.finalize(self, discard, self.place)
-        self._holds = not replaces and "://" not in self.path and hold(self.place)
+        self._holds = not replaces and "://" not in self.path and bool(hold(self.place))
         if self._holds:
             weakref.finalize(self, release, self.place)  # given up, if it is not finished then
 
