@@ -110,6 +110,12 @@ def discard(place: str) -> None:
     release(place)
 
 
+def give_up(place: str, maker: int) -> None:
+    """Discard it, unless this is a forked child of the process that made it."""
+    if maker == os.getpid():
+        discard(place)
+
+
 def left_over(path: str) -> list[str]:
     """What killed processes left of their attempts to write to ``path``."""
     folder, name = os.path.split(os.path.realpath(path))
@@ -148,10 +154,12 @@ def in_use(place: str) -> bool:
 
 
 def hold(place: str) -> Lock | None:
-    """Lock a file or folder that is there; None where there are no such locks.
+    """Lock a file or folder that is there; None where it is locked here, or there are no locks.
 
     Raises BusyError where another process has it, OSError where nothing lies there.
     """
+    if place in _held:
+        return None
     lock = _lock(place)
     if lock is not None:
         _held[place] = lock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,7 @@ import zarr
 
 import streampca
 from streampca.errors import InvalidInputError, SourceError
-from streampca.store import MemorySink, Sink, ZarrSink
+from streampca.store import MemorySink, Sink, ZarrSink, replacing
 from streampca.store.sinks import chunk_for
 
 
@@ -159,6 +160,39 @@ def test_what_is_overwritten_stays_until_the_new_one_is_whole(tmp_path: Path) ->
     third = ZarrSink(tmp_path / "out", 9, 9, overwrite=True)
     del third  # given up
     assert old().sum() == 12
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("when", ["before", "at the exchange"])
+def test_what_came_there_meanwhile_stays(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user who put something at the path while the pass ran keeps it, and may finish again."""
+    out = tmp_path / "out"
+    ZarrSink(out, 3, 1).finish()
+    sink = ZarrSink(out, 4, 2, overwrite=True)
+    sink.write(0, np.ones((4, 2)))
+
+    def put() -> None:
+        shutil.rmtree(out)
+        out.mkdir()
+        (out / "thesis.tex").write_text("thesis")
+
+    def exchange(staged: Path, target: Path, real: Any = replacing.exchange) -> None:
+        monkeypatch.setattr(replacing, "exchange", real)
+        put()
+        real(staged, target)
+
+    if when == "before":
+        put()
+    else:
+        monkeypatch.setattr(replacing, "exchange", exchange)
+    with pytest.raises(InvalidInputError, match="exists already"):
+        sink.finish()
+    assert (out / "thesis.tex").read_text() == "thesis"
+    shutil.rmtree(out)
+    sink.finish()
+    assert content(sink).sum() == 8
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
