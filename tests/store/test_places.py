@@ -209,6 +209,7 @@ def test_a_lock_is_waited_for_and_never_gone_without(
         with pytest.raises(BusyError, match="another process is at"):
             act()
         assert names(tmp_path) <= before
+        assert not list((tmp_path / "store").rglob("*.new"))
 
 
 def test_who_looks_is_not_taken_for_who_writes(tmp_path: Path) -> None:
