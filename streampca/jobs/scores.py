@@ -15,32 +15,32 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from streampca.errors import InvalidInputError
 from streampca.jobs.config import Job
 from streampca.jobs.state import digest_of
 from streampca.models.decomposition import Decomposition
 from streampca.models.loading import estimator_of
 from streampca.models.model_store import SCORES, Version
-from streampca.store.bundle import exchange
 from streampca.store.places import (
     discard,
+    exists_already,
     left_over,
     release,
     set_aside,
     sweep,
     unfinished_name,
 )
+from streampca.store.replacing import put_folder
 from streampca.store.sinks import (
     copy_rows,
     mark_written,
     marked,
     open_written,
+    ours,
     refuse_occupied,
 )
-
-ATTEMPTS = 10  # to put scores in a place that others clear at the same time
 
 
 @dataclass
@@ -136,9 +136,17 @@ class Made:
 
     def clear_place(self) -> None:
         """Take away what lies at the path, if it is of another model."""
-        if self.path is not None and marked(self.path) not in (None, self.mark):
-            with contextlib.suppress(FileNotFoundError):  # another process did
-                self.old = set_aside(self.path)
+        if self.path is None or marked(self.path) in (None, self.mark):
+            return
+        try:
+            old = set_aside(self.path)
+        except FileNotFoundError:  # another process did
+            return
+        if not ours(old):  # it came there meanwhile
+            os.rename(old, self.path)
+            release(old)
+            raise exists_already(self.path)
+        self.old = old
 
     def put(self, version: Version) -> None:
         """Put them there: their version is served."""
@@ -146,7 +154,7 @@ class Made:
             return
         with told_where(f"{self.path}: the scores of version {version.number} were not put there"):
             mark_written(self.place, self.mark, {"number": version.number, "id": version.id})
-            _into_place(self.place, self.path)
+            put_folder(self.place, self.path, ours)
             release(self.place)
         if self.old is not None:
             discard(self.old)
@@ -162,20 +170,6 @@ class Made:
         except OSError:
             discard(self.old)
         self.old = None
-
-
-def _into_place(place: str, path: str) -> None:
-    """Rename; where one is there, exchange the two. Others may move it at the same time."""
-    for left in reversed(range(ATTEMPTS)):
-        with contextlib.suppress(OSError):
-            os.rename(place, path)
-            return
-        try:
-            exchange(Path(place), Path(os.path.realpath(path)))
-            return
-        except FileNotFoundError:
-            if not left:
-                raise
 
 
 @contextlib.contextmanager
@@ -208,7 +202,7 @@ def told_where(words: str) -> Iterator[None]:
     """Add to a failure of writing what it means: that of a full disk names no file."""
     try:
         yield
-    except OSError as error:
+    except (OSError, InvalidInputError) as error:
         error.add_note(f"{words}; what was served before is served still")
         raise
 

@@ -240,7 +240,10 @@ def exchange(staged: Path, target: Path) -> None:
         os.rename(old, target)
         release(old)
         raise
-    discard(old)
+    try:
+        os.rename(old, staged)
+    finally:
+        release(old)
 
 
 def _fsync(path: Path) -> None:

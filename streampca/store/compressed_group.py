@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,8 @@ import zarr
 import zarr.codecs
 
 from streampca.errors import InvalidInputError
-from streampca.store.bundle import exchange
-from streampca.store.places import discard, release, unfinished_name
+from streampca.store.places import discard, unfinished_name
+from streampca.store.replacing import put_folder
 from streampca.store.sinks import Sink
 
 Array = np.ndarray[Any, Any]
@@ -111,12 +110,11 @@ class CompressedGroupSink(Sink):
         pointers = np.concatenate(self._pointers).astype(self._index)
         made = self._group.create_array("indptr", shape=pointers.shape, dtype=pointers.dtype)
         made[...] = pointers
-        if not os.path.lexists(self.path):
-            os.rename(self._beside, self.path)
-            release(self._beside)
-            return
-        exchange(Path(self._beside), Path(self.path))
+        put_folder(self._beside, os.fspath(self.path), self._may_go)
         discard(self._beside)
+
+    def _may_go(self, path: str) -> bool:
+        return self.overwrite and _was_written_here(path)
 
     def interrupted(self) -> None:
         """Leave nothing."""

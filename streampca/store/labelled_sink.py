@@ -15,7 +15,7 @@ import zarr
 
 from streampca.errors import SourceError
 from streampca.store.matrix_group import write_labels
-from streampca.store.places import discard, exists_already, release, unfinished_name
+from streampca.store.places import exists_already, give_up, release, unfinished_name
 from streampca.store.sinks import Sink, ZarrSink, refuse_occupied
 
 Array = np.ndarray[Any, Any]
@@ -49,7 +49,7 @@ class LabelledSink(ZarrSink):
         refuse_occupied(self.target, False)
         self.group = self.target if remote else unfinished_name(self.target)
         if not remote:
-            weakref.finalize(self, discard, self.group)
+            weakref.finalize(self, give_up, self.group, os.getpid())
         about = {"streampca_array": name, **(attributes or {})}
         try:
             group = zarr.create_group(self.group, zarr_format=3, attributes=about)

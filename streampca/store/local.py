@@ -97,15 +97,22 @@ class LocalBackend:
         path = self._path(f"{STAGED}/{name}{CLAIM}")
         self._folder(path.parent)
         place = str(path)
-        with open(f"{place}.new", "xb"):  # locked before it has the name that others look for
-            hold(f"{place}.new")
-        os.rename(f"{place}.new", place)
+        new = f"{place}.new"
+        with open(new, "xb"):  # locked before it has the name that others look for
+            pass
+        try:
+            lock = hold(new)
+        except BaseException:
+            os.unlink(new)
+            raise
+        os.rename(new, place)
         try:
             yield
         finally:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
-            release(f"{place}.new")
+            if lock is not None:
+                release(new, lock)
 
     @contextlib.contextmanager
     def _staged(self, data: bytes) -> Iterator[Path]:

@@ -9,6 +9,7 @@ them nobody will finish, and removes these.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -16,18 +17,43 @@ import stat
 import time
 import uuid
 
-from streampca.errors import InvalidInputError
+from streampca.errors import BusyError, InvalidInputError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 LEFT_OVER = r"\.[0-9a-f]{32}\.(partial|old|new)"
 DAY = 24 * 3600.0
 MINUTE = 60.0  # after which what is not locked will not be locked any more
-_held: dict[str, int] = {}  # place -> handle of the lock on it
+PATIENCE = 1.0  # seconds: whoever only looks whether a place is locked is done long before
+NOT_TO_WRITE = (errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+class Lock:
+    """A lock that this process holds.  maker : its process id; a forked child is another."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle, self.maker = handle, os.getpid()
+
+    def give_back(self) -> None:
+        """Unlock, unless a parent made it: then only the child's handle is closed."""
+        with contextlib.suppress(OSError):
+            if self.maker == os.getpid():
+                fcntl.flock(self.handle, fcntl.LOCK_UN)
+        with contextlib.suppress(OSError):
+            os.close(self.handle)
+
+
+_held: dict[str, Lock] = {}  # place -> the lock on it
 
 
 def unfinished_name(path: str, folder: bool = True) -> str:
     """A new folder, or file, for what will take the place of ``path``, locked.
 
     Renaming needs the same file system: it lies beside. What others left there is removed.
+    Raises BusyError where it cannot be locked although this file system has locks.
     """
     sweep(path)
     os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
@@ -37,39 +63,57 @@ def unfinished_name(path: str, folder: bool = True) -> str:
     else:
         os.close(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     place = made.removesuffix("new") + "partial"
-    handle = _lock(made)
-    os.rename(made, place)
-    if handle is not None:
-        _held[place] = handle
+    try:
+        _rename_locked(made, place)
+    except BaseException:
+        _remove(made)
+        raise
     return place
 
 
 def set_aside(path: str) -> str:
-    """Move what lies at ``path`` to a name beside it, which is returned, locked."""
-    handle, place = _lock(path), _beside(path, "old")
-    try:
-        os.rename(path, place)
-    except BaseException:
-        if handle is not None:
-            os.close(handle)
-        raise
-    if handle is not None:
-        _held[place] = handle
+    """Move what lies at ``path`` to a name beside it, which is returned, locked.
+
+    Raises BusyError where another process holds a lock on it.
+    """
+    place = _beside(path, "old")
+    _rename_locked(path, place)
     return place
 
 
-def release(place: str) -> None:
-    """It is done, and has its own name: give the lock on it back."""
-    handle = _held.pop(place, None)
-    if handle is not None:
-        with contextlib.suppress(OSError):
-            os.close(handle)
+def _rename_locked(path: str, place: str) -> None:
+    lock = _lock(path)
+    try:
+        os.rename(path, place)
+    except BaseException:
+        if lock is not None:
+            lock.give_back()
+        raise
+    if lock is not None:
+        _held[place] = lock
+
+
+def release(place: str, lock: Lock | None = None) -> None:
+    """It is done, and has its own name: give the lock on it back.
+
+    lock : what ``hold`` returned; nothing is done where the lock on the place is another one.
+    """
+    if lock is not None and _held.get(place) is not lock:
+        return
+    if (held := _held.pop(place, None)) is not None:
+        held.give_back()
 
 
 def discard(place: str) -> None:
     """Remove one of these, if it is there still, and give its lock back."""
     _remove(place)
     release(place)
+
+
+def give_up(place: str, maker: int) -> None:
+    """Discard it, unless this is a forked child of the process that made it."""
+    if maker == os.getpid():
+        discard(place)
 
 
 def left_over(path: str) -> list[str]:
@@ -93,22 +137,33 @@ def sweep(path: str) -> list[str]:
 
 
 def in_use(place: str) -> bool:
-    """Whether a process holds the lock on it."""
+    """Whether a process holds the lock on it, or none can be had there."""
     if place in _held:
         return True
-    handle = _lock(place)
-    if handle is None:
-        return True  # or there is no such lock on this system
-    os.close(handle)
+    try:
+        handle = _open(place)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others may look at the same time
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
     return False
 
 
-def hold(place: str) -> bool:
-    """Lock a file or folder that is there, unless it is locked; whether it was done."""
-    handle = _lock(place)
-    if handle is not None:
-        _held[place] = handle
-    return handle is not None
+def hold(place: str) -> Lock | None:
+    """Lock a file or folder that is there; None where it is locked here, or there are no locks.
+
+    Raises BusyError where another process has it, OSError where nothing lies there.
+    """
+    if place in _held:
+        return None
+    lock = _lock(place)
+    if lock is not None:
+        _held[place] = lock
+    return lock
 
 
 def settled(path: str) -> str:
@@ -166,31 +221,55 @@ def _abandoned(place: str) -> bool:
     if not (stat.S_ISDIR(about.st_mode) or stat.S_ISREG(about.st_mode)):
         return False
     age = time.time() - about.st_mtime
-    if not _can_lock():
+    if fcntl is None:
         return age > DAY
-    return not in_use(place) and (age > MINUTE or not place.endswith(".new"))
+    if place.endswith(".new") and age <= MINUTE:  # about to be locked: looking would be in the way
+        return False
+    return not in_use(place)
 
 
-def _can_lock() -> bool:
+def _lock(place: str) -> Lock | None:
+    """The lock on a place; None of a link, and where this system or file system has no locks.
+
+    Raises BusyError where another has it for longer than a look takes, OSError.
+    """
+    if fcntl is None or os.path.islink(place):
+        return None
+    handle = _open(place)
     try:
-        import fcntl  # noqa: F401
-    except ImportError:  # Windows
+        ended = time.monotonic() + PATIENCE
+        while (done := _try_lock(handle)) is None:
+            if time.monotonic() > ended:
+                raise BusyError(f"another process is at {place}; try again when it is done")
+            time.sleep(0.01)
+    except BaseException:
+        os.close(handle)
+        raise
+    if done:
+        return Lock(handle)
+    os.close(handle)
+    return None
+
+
+def _try_lock(handle: int) -> bool | None:
+    """Whether it was locked; None where another has the lock, False where there are none."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+    except OSError:
         return False
     return True
 
 
-def _lock(place: str) -> int | None:
-    """A handle that holds the lock; None where another has it, or this system has none."""
-    if not _can_lock():
-        return None
-    import fcntl
-
-    handle = None
+def _open(place: str) -> int:
+    """A handle of a file or folder. NFS locks only a file that may be written. Raises OSError."""
+    if fcntl is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), place)
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        if handle is not None:
-            os.close(handle)
-        return None
-    return handle
+        return os.open(place, flags | os.O_RDWR)
+    except OSError as error:
+        if error.errno not in NOT_TO_WRITE:
+            raise
+    return os.open(place, flags | os.O_RDONLY)

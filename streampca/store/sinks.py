@@ -15,20 +15,20 @@ import time
 import uuid
 import weakref
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import zarr
 import zarr.codecs
 
-from streampca.errors import SourceError
+from streampca.errors import BusyError, SourceError
 from streampca.regular_file import read_inside
 from streampca.store.array_files import MOST_METADATA
-from streampca.store.bundle import exchange
 from streampca.store.places import (
+    Lock,
     discard,
     exists_already,
+    give_up,
     hold,
     in_use,
     occupied,
@@ -37,6 +37,7 @@ from streampca.store.places import (
     unfinished_name,
 )
 from streampca.store.plain_arrays import METADATA
+from streampca.store.replacing import put_folder
 from streampca.store.signed import parse
 
 Array = np.ndarray[Any, Any]
@@ -157,13 +158,25 @@ class ZarrSink(Sink):
         except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError, FileExistsError):
             raise exists_already(self.path) from None
         if replaces:
-            weakref.finalize(self, discard, self.place)
-        self._holds = not replaces and "://" not in self.path and hold(self.place)
-        if self._holds:
-            weakref.finalize(self, release, self.place)  # given up, if it is not finished then
+            weakref.finalize(self, give_up, self.place, os.getpid())
+        self._held: Lock | None = None
+        if not replaces and "://" not in self.path:
+            self._hold()
+
+    def _hold(self) -> None:
+        """Lock it. Before that, another process may have taken it for one that was given up."""
+        place = os.path.realpath(self.place)
+        try:
+            self._held = hold(place)
+        except (BusyError, FileNotFoundError):
+            raise exists_already(self.path) from None
+        if self._held is not None:
+            weakref.finalize(self, release, place, self._held)  # given up, unless it is finished
+        if (_attributes(place) or {}).get(TOKEN) != self._token:
+            raise exists_already(self.path)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_array": None, "_lock": None}
+        return {**self.__dict__, "_array": None, "_lock": None, "_held": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -201,17 +214,22 @@ class ZarrSink(Sink):
         return () if "://" in self.path else (os.path.realpath(self.path),)
 
     def finish(self) -> None:
-        """Say in the array's attributes that all of it was written, and put it into its place."""
+        """Say in the array's attributes that all of it was written, and put it into its place.
+
+        Raises SourceError where another array lies there by now, InvalidInputError where something
+        lies at the path that is not to be overwritten.
+        """
+        self._array = None  # what lies there now
         attributes = self.array.attrs.asdict() | {COMPLETE: True}
         attributes.pop(TOKEN, None)
         self.array.attrs.put(attributes)
         self._token = None
         if self._replaces:
-            exchange(Path(self.place), Path(os.path.realpath(self.path)))
+            put_folder(self.place, self.path, ours)
             discard(self.place)
             self.place, self._array, self._replaces = settled(self.path), None, False
-        elif self._holds:
-            release(self.place)
+        elif self._held is not None:
+            release(os.path.realpath(self.place), self._held)
 
 
 def copy_rows(rows: Any, path: str, overwrite: bool = False) -> None:
@@ -237,6 +255,11 @@ def marked(path: str) -> str | None:
     """What was said there; "" where nothing was, None where there is no array of ours."""
     attributes = _attributes(path)
     return None if attributes is None else str(attributes.get(MARK, ""))
+
+
+def ours(path: str) -> bool:
+    """Whether an array lies there that was made here."""
+    return _attributes(path) is not None
 
 
 def version_of(path: str) -> Mapping[str, Any]:
@@ -281,7 +304,7 @@ def refuse_occupied(path: str, overwrite: bool) -> bool:
         if _given_up(path):
             shutil.rmtree(path)
             return False
-        if overwrite and _attributes(path) is not None:
+        if overwrite and ours(path):
             return True
         if left:  # another process may be putting its own there
             time.sleep(0.01)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import streampca
-from streampca.errors import InvalidInputError
-from streampca.store import LabelledSink, ZarrSink, read_bundle, write_bundle
+from streampca.errors import BusyError, InvalidInputError
+from streampca.store import LabelledSink, ZarrSink, places, read_bundle, write_bundle
+from streampca.store.local import LocalBackend
 from streampca.store.places import (
     discard,
+    hold,
+    in_use,
     left_over,
     refuse_inside,
     release,
@@ -136,6 +142,101 @@ def test_nothing_else_is_taken_for_left_over(tmp_path: Path) -> None:
     assert target.read_text() == "thesis"
     os.utime(tmp_path / f".out.{whole}.new", (0, 0))  # nobody will lock it any more
     assert len(sweep(str(tmp_path / "out"))) == 1
+
+
+class Other:
+    """The lock of another process on a file or folder."""
+
+    def __init__(self, path: Path | str, kind: int = fcntl.LOCK_EX) -> None:
+        self.handle = os.open(path, os.O_RDONLY)
+        fcntl.flock(self.handle, kind | fcntl.LOCK_NB)
+
+    def end(self) -> None:
+        os.close(self.handle)
+
+
+def test_what_is_about_to_be_locked_is_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = tmp_path / f".out.{'0' * 32}.new"
+    new.mkdir()
+    looked: list[str] = []
+    monkeypatch.setattr(places, "in_use", lambda place: bool(looked.append(place)))
+    assert left_over(str(tmp_path / "out")) == []
+    assert looked == []
+    os.utime(new, (0, 0))
+    assert left_over(str(tmp_path / "out")) == [str(new)] == looked
+
+
+@pytest.mark.parametrize("action", ["unfinished", "set aside", "hold", "claim"])
+def test_a_lock_is_waited_for_and_never_gone_without(
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may look at the same moment. One that stays is said."""
+    out = tmp_path / "out"
+    out.mkdir()
+    backend = LocalBackend(tmp_path / "store")
+    calls: list[int] = []
+
+    def act() -> str:
+        if action == "unfinished":
+            return unfinished_name(str(out))
+        if action == "set aside":
+            return set_aside(str(out))
+        if action == "hold":
+            hold(str(out))
+            return str(out)
+        with backend.claim("a"):
+            return ""
+
+    real = places._try_lock
+    for busy in (3, 10**6):
+        calls.clear()
+        monkeypatch.setattr(
+            places, "_try_lock", lambda h, n=busy: calls.append(h) if len(calls) < n else real(h)
+        )
+        monkeypatch.setattr(places, "PATIENCE", 10.0 if busy == 3 else 0.03)
+        if busy == 3:
+            place = act()
+            assert len(calls) == 3
+            if place:
+                with pytest.raises(BlockingIOError):
+                    Other(place)
+                release(place)
+                out.mkdir(exist_ok=True)
+            continue
+        before = names(tmp_path)
+        with pytest.raises(BusyError, match="another process is at"):
+            act()
+        assert names(tmp_path) <= before
+        assert not list((tmp_path / "store").rglob("*.new"))
+
+
+def test_who_looks_is_not_taken_for_who_writes(tmp_path: Path) -> None:
+    write_lines(tmp_path / "out", ["x\n"])
+    look = Other(tmp_path / "out", fcntl.LOCK_SH)
+    assert not in_use(str(tmp_path / "out"))
+    timer = threading.Timer(0.05, look.end)
+    timer.start()
+    started = time.monotonic()
+    old = set_aside(str(tmp_path / "out"))
+    assert time.monotonic() - started > 0.04
+    timer.join()
+    assert sweep(str(tmp_path / "out")) == []
+    discard(old)
+
+
+def test_where_there_are_no_locks_it_goes_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int, kind: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    place = unfinished_name(str(tmp_path / "out"))
+    assert (hold(place), in_use(place), sweep(str(tmp_path / "out"))) == (None, True, [])
+    discard(place)
+    assert names(tmp_path) == set()
 
 
 @pytest.mark.parametrize(

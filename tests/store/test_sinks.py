@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import gc
+import os
 import pickle
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +18,7 @@ import zarr
 
 import streampca
 from streampca.errors import InvalidInputError, SourceError
-from streampca.store import MemorySink, Sink, ZarrSink
+from streampca.store import MemorySink, Sink, ZarrSink, places, replacing, sinks
 from streampca.store.sinks import chunk_for
 
 
@@ -160,6 +164,129 @@ def test_what_is_overwritten_stays_until_the_new_one_is_whole(tmp_path: Path) ->
     del third  # given up
     assert old().sum() == 12
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("when", ["before", "at the exchange"])
+def test_what_came_there_meanwhile_stays(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user who put something at the path while the pass ran keeps it, and may finish again."""
+    out = tmp_path / "out"
+    ZarrSink(out, 3, 1).finish()
+    sink = ZarrSink(out, 4, 2, overwrite=True)
+    sink.write(0, np.ones((4, 2)))
+
+    def put() -> None:
+        shutil.rmtree(out)
+        out.mkdir()
+        (out / "thesis.tex").write_text("thesis")
+
+    def exchange(staged: Path, target: Path, real: Any = replacing.exchange) -> None:
+        monkeypatch.setattr(replacing, "exchange", real)
+        put()
+        real(staged, target)
+
+    if when == "before":
+        put()
+    else:
+        monkeypatch.setattr(replacing, "exchange", exchange)
+    with pytest.raises(InvalidInputError, match="exists already"):
+        sink.finish()
+    assert (out / "thesis.tex").read_text() == "thesis"
+    shutil.rmtree(out)
+    sink.finish()
+    assert content(sink).sum() == 8
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_sink_that_ended_does_not_unlock_the_next_one(tmp_path: Path) -> None:
+    """The finalizer of the first runs late; the second is held, whatever handle it got."""
+    out = tmp_path / "out"
+    first = ZarrSink(out, 3, 1)
+    first.write(0, np.ones((3, 1)))
+    first.finish()
+    shutil.rmtree(out)
+    second = ZarrSink(out, 4, 1)
+    del first
+    gc.collect()
+    with pytest.raises(InvalidInputError, match="exists already"):
+        ZarrSink(out, 5, 1)
+    second.write(0, np.ones((4, 1)))
+    second.finish()
+    assert content(second).sum() == 4
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_forked_child_gives_nothing_up(overwrite: bool, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    if overwrite:
+        ZarrSink(out, 3, 1).finish()
+    sink = ZarrSink(out, 4, 1, overwrite=overwrite)
+    sink.write(0, np.ones((4, 1)))
+    child = os.fork()
+    if child == 0:
+        try:
+            del sink
+            gc.collect()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert in_use_elsewhere(sink.place)
+    sink.finish()
+    assert content(sink).sum() == 4
+
+
+def in_use_elsewhere(place: str) -> bool:
+    """Whether the system has a lock on it, whatever this process remembers."""
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+@pytest.mark.parametrize("what", ["taken away", "another array", "another lock"])
+def test_an_output_that_was_taken_before_it_was_held_is_refused(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, locks = tmp_path / "out", []
+
+    def late(place: str) -> Any:
+        if what == "another lock":
+            locks.append(os.open(place, os.O_RDONLY))
+            fcntl.flock(locks[0], fcntl.LOCK_EX)
+            monkeypatch.setattr(places, "PATIENCE", 0.02)
+            return places.hold(place)
+        shutil.rmtree(place)
+        if what == "another array":
+            monkeypatch.setattr(sinks, "hold", places.hold)
+            other.append(ZarrSink(out, 9, 1))
+            places.release(place, other[0]._held)
+        return places.hold(place)
+
+    other: list[Any] = []
+    monkeypatch.setattr(sinks, "hold", late)
+    with pytest.raises(InvalidInputError, match="exists already"):
+        ZarrSink(out, 4, 1)
+    for handle in locks:
+        os.close(handle)
+
+
+def test_an_array_that_another_took_the_place_of_is_not_finished(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sink = ZarrSink(out, 4, 1)
+    sink.write(0, np.ones((4, 1)))
+    out.rename(tmp_path / "elsewhere")
+    other = ZarrSink(out, 9, 1)
+    with pytest.raises(SourceError, match="not the array here"):
+        sink.finish()
+    stored = zarr.open_array(out, mode="r")
+    assert (stored.shape, stored.attrs["streampca_complete"]) == ((9, 1), False)
+    other.finish()
 
 
 def test_threads_may_share_chunks(tmp_path: Path) -> None:
