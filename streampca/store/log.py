@@ -98,8 +98,8 @@ def append(
     done, and raise: it must not be done. Of a damaged log the entry becomes a checkpoint: what is
     left is then found by it.  since : see ``read_history``, or ``read`` in place of that.
 
-    Raises OSError where the entry is not there. One that is there is committed, whatever failed
-    after it: a caller that tried again would commit twice.
+    Raises OSError where the entry is not there, as far as can be seen. One that is there is
+    committed, whatever failed after it: a caller that tried again would commit twice.
     """
     nonce = uuid.uuid4().hex
     for _ in range(ATTEMPTS):
