@@ -165,6 +165,24 @@ def test_an_unfinished_publication_is_not_taken_for_a_lost_one() -> None:
     assert [one.read()[1]["i"] for one in store.versions()] == [1, 2, 3]
 
 
+def test_rollback_goes_to_the_last_one_before_the_version_that_was_given_up() -> None:
+    backend = MemoryBackend()
+    store = VersionStore(backend)
+    ids = [store.commit(part(i), {}).id for i in (1, 2, 3)]
+    for one in list(backend.list(f"versions/{ids[-1]}/")):
+        backend.delete(one.name)
+    backend.put("_log/00000000000000000001.json", b"{}")
+    store.mend()
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"was lost, and given up.*streampca models rollback"):
+            store.find()
+        store.commit(part(4), {}, promote=False)
+    assert store.rollback().number == 2
+    assert store.rollback().number == 1
+    with pytest.raises(SourceError, match="no earlier version"):
+        store.rollback()
+
+
 def test_nothing_is_removed_from_a_damaged_store() -> None:
     backend, _, _ = a_long_log()
     store = VersionStore(backend)
