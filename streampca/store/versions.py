@@ -300,7 +300,7 @@ class VersionStore:
         if history.damage:
             return []
         for version in dead:
-            if version not in history.published:
+            if version not in {*history.published, *history.table.unknown}:
                 remove_folder(self.backend, f"{VERSIONS}{version}")
             disclaim(self.backend, version)
         return dead

@@ -165,6 +165,62 @@ def test_an_unfinished_publication_is_not_taken_for_a_lost_one() -> None:
     assert [one.read()[1]["i"] for one in store.versions()] == [1, 2, 3]
 
 
+ORPHAN, REAL = "a" * 16, "b" * 16
+
+
+def a_claimed_entry(backend: MemoryBackend, orphan: str, real: str, promote: bool = True) -> Any:
+    """A store whose entry 2 two manifests claim: that of a dead publisher, and the real one."""
+    store = VersionStore(backend)
+    store.commit(part(1), {})
+    dying = FaultyBackend(backend, 0, OSError("died"), for_ever=True, verbs=("put_if_absent",))
+    with pytest.raises(OSError, match="died"):
+        VersionStore(dying).commit(part(50), {}, version=orphan)
+    store.commit(part(2), {}, version=real, promote=promote)
+    return store
+
+
+@pytest.mark.parametrize("ids", [(ORPHAN, REAL), (REAL, ORPHAN)])
+@pytest.mark.parametrize("witness", ["head", "candidate's head", "entry", "behind", "manifest"])
+def test_of_two_that_claim_a_lost_entry_the_real_one_is_found(witness: str, ids: Any) -> None:
+    backend = MemoryBackend()
+    store = a_claimed_entry(backend, *ids, promote=witness not in ("candidate's head", "behind"))
+    if witness in ("entry", "behind", "manifest"):
+        store.commit(part(3), {}, promote=False)
+        backend.put("_head.json", b"{}")
+    lost = {2, 3} if witness == "manifest" else {2}
+    for n in lost:
+        backend.put(f"_log/{n:020d}.json", b"{}")
+    count = 2 if "head" in witness else 3
+    served = 1 if witness in ("candidate's head", "behind") else 2
+    for _ in range(2):
+        assert [one.read()[1]["i"] for one in store.versions()] == list(range(1, count + 1))
+        assert store.find().read()[1]["i"] == served
+        assert store.find(2).id == ids[1]
+        store.mend()
+    assert store.verify() == {}
+
+
+@pytest.mark.parametrize("whole_log", [False, True])
+def test_where_nothing_tells_which_one_is_real_none_is_served(whole_log: bool) -> None:
+    backend = MemoryBackend()
+    store = a_claimed_entry(backend, ORPHAN, REAL)
+    backend.delete("_head.json")
+    backend.put("_log/00000000000000000002.json", b"{}")
+    if whole_log:
+        backend.delete("_log/00000000000000000001.json")
+    else:
+        with pytest.raises(SourceError, match="which version is promoted"):
+            store.find()
+        history = store.history()
+        assert [one.number for one in store.versions(history)] == [1]
+        assert history.unknown == (ORPHAN, REAL)
+        assert history.unsure
+    store.mend()
+    assert store.find().number == 1
+    assert set(store.verify()) == {f"versions/{ORPHAN}", f"versions/{REAL}"}
+    assert store.commit(part(3), {}).number == 2
+
+
 def test_rollback_goes_to_the_last_one_before_the_version_that_was_given_up() -> None:
     backend = MemoryBackend()
     store = VersionStore(backend)
