@@ -168,7 +168,7 @@ def test_an_unfinished_publication_is_not_taken_for_a_lost_one() -> None:
 ORPHAN, REAL = "a" * 16, "b" * 16
 
 
-def a_claimed_entry(backend: MemoryBackend, orphan: str, real: str, promote: bool = True) -> Any:
+def a_claimed_entry(backend: Any, orphan: str, real: str, promote: bool = True) -> Any:
     """A store whose entry 2 two manifests claim: that of a dead publisher, and the real one."""
     store = VersionStore(backend)
     store.commit(part(1), {})
@@ -219,6 +219,18 @@ def test_where_nothing_tells_which_one_is_real_none_is_served(whole_log: bool) -
     assert store.find().number == 1
     assert set(store.verify()) == {f"versions/{ORPHAN}", f"versions/{REAL}"}
     assert store.commit(part(3), {}).number == 2
+
+
+def test_what_may_be_a_version_is_not_swept(tmp_path: Path) -> None:
+    """Its publisher died, before its entry or after it: nothing tells."""
+    backend = LocalBackend(tmp_path / "store")
+    store = a_claimed_entry(backend, ORPHAN, REAL)
+    for name in ("_head.json", "_log/00000000000000000002.json"):
+        backend.put(name, b"{}")
+    store.mend()
+    backend.put(f"_staged/{REAL}.claim", b"")
+    assert store.sweep() == [REAL]
+    assert set(store.verify()) == {f"versions/{ORPHAN}", f"versions/{REAL}"}
 
 
 def test_rollback_goes_to_the_last_one_before_the_version_that_was_given_up() -> None:
