@@ -90,7 +90,8 @@ def test_every_intact_version_stays_reachable(trials: int) -> None:
         if served not in hurt:
             assert store.find().number == served or lost, where
         number = store.commit(part(99), {}).number
-        assert number == 34 or (number == 33 and 33 in hurt), where
+        assert set(range(number, 34)) <= hurt, where  # numbers of lost ones are free
+        assert number <= 34, where
         assert store.find().number == number
         after = VersionStore(backend)
         assert after.history().damage == {}, where
