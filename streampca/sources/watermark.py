@@ -96,7 +96,7 @@ def rows_written(
     known = old.rows if old is not None and old.rows <= size else 0
     rows, why = _before_absent(source, seen)
     if seen.snapshot:
-        return Rows(max(rows, known), why, size, RowMark(0, size))
+        return Rows(max(rows, known), why, size, RowMark(((0, size),)))
     older = _last_older(source, seen, rows)
     proven = mark.proves(known if old is None else min(old.rows, size))
     waiting = proven < min((older + 1) * source.step, rows) and _age(seen) < settle

@@ -7,13 +7,14 @@ it. Which version is promoted stands in every entry, and in ``_head.json``.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streampca.errors import NewerFormatError, SourceError
 from streampca.store.backend import NAME, Backend
 from streampca.store.checked import check_manifest
-from streampca.store.history import PUBLISH, Checkpoint, Entry, History
+from streampca.store.history import PUBLISH, REMOVE, Checkpoint, Entry, History
 from streampca.store.log_files import (
     FOLDER,
     HEAD,
@@ -188,7 +189,8 @@ class _Found:
 class _Manifests:
     """Versions whose log entry is lost, found by their manifests.
 
-    promoted : by the number of the lost entry.  unknown : folders whose manifest is damaged too.
+    promoted : by the number of the lost entry.  unknown : folders whose manifest is damaged too,
+    or which claim one entry with others.
     """
 
     backend: Backend
@@ -215,8 +217,15 @@ class _Manifests:
             if MANIFEST in folders[version]:  # it is written last: without it nothing was published
                 told += self._manifest(version)
         numbers = {one.number for one in known.published.values()}
-        for whole in sorted(told, key=lambda one: (one["n"], one["created"])):
-            self._take(whole, numbers, known.count)
+        named = self._named(told)
+        ordered = sorted(told, key=lambda one: (one["n"], one["created"]))
+        for n, group in itertools.groupby(ordered, key=lambda one: one["n"]):
+            claims = list(group)
+            real = self._real(n, claims, named) if n and len(claims) > 1 else claims
+            for whole in real:
+                self._take(whole, numbers, known.count)
+            if not real:
+                self._leave(n, claims)
 
     def _manifest(self, version: str) -> list[dict[str, Any]]:
         """What an intact one says of its log entry, unless that is there and another's."""
@@ -243,6 +252,44 @@ class _Manifests:
             self.unknown.add(version)
             return []
         return [told] if self.everything or not n or n in self.lost else []
+
+    def _named(self, told: list[dict[str, Any]]) -> set[str | None]:
+        """Versions that something intact says were promoted, and so were published."""
+        named = {line.entry.current for line in self.found.lines.values()}
+        named |= {one["current"] for one in told if one["current"] != one["version"]}
+        if self.found.head:
+            named.add(self.found.head.current)
+        return named
+
+    def _real(
+        self, n: int, claims: list[dict[str, Any]], named: set[str | None]
+    ) -> list[dict[str, Any]]:
+        """Which of several manifests entry n was of, or none where nothing decides it.
+
+        The others are of publishers that died before their entry.  named : see ``_named``.
+        """
+        real = [one for one in claims if one["version"] in named]
+        if not real and (known := self._promoted_at(n)):
+            real = [one for one in claims if one["current"] in known]
+        return real if len(real) == 1 else []
+
+    def _promoted_at(self, n: int) -> list[str | None]:
+        """What the head, or the entry behind it, says was promoted at lost entry n; or []."""
+        head, behind = self.found.head, self.found.lines.get(n + 1)
+        if head and head.n == n and head.entry:
+            return [head.current]
+        if behind is None or behind.entry.action not in (PUBLISH, REMOVE):
+            return []
+        current = behind.entry.current
+        return [] if current == behind.entry.version else [current]
+
+    def _leave(self, n: int, claims: list[dict[str, Any]]) -> None:
+        """Take none of these for entry n. What they agree on is what was promoted there."""
+        self.unknown.update(one["version"] for one in claims)
+        if len(agreed := {one["current"] for one in claims}) == 1:
+            self.promoted.setdefault(n, *agreed)
+        if self.everything:
+            self.found.last = max(self.found.last, n)
 
     def _take(self, told: dict[str, Any], numbers: set[int], count: int) -> None:
         """Make the entry again. 0.1.0 did not say its number: it gets one that is free."""

@@ -12,6 +12,7 @@ Whatever is damaged is read by :mod:`streampca.store.damaged_log`, from what is 
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -96,6 +97,9 @@ def append(
     make is asked again whenever another writer was first. It may return None: nothing is to be
     done, and raise: it must not be done. Of a damaged log the entry becomes a checkpoint: what is
     left is then found by it.  since : see ``read_history``, or ``read`` in place of that.
+
+    Raises OSError where the entry is not there, as far as can be seen. One that is there is
+    committed, whatever failed after it: a caller that tried again would commit twice.
     """
     nonce = uuid.uuid4().hex
     for _ in range(ATTEMPTS):
@@ -112,10 +116,11 @@ def append(
             **fields,
         }  # fmt: skip
         text = _signed(history, whole)
-        if backend.put_if_absent(entry_name(n), text) or _is_there(backend, n, text):
+        if _put(backend, n, text):
             line = Line.parse(text, n, backend.place)
             checkpoint = n if line.checkpoint else history.checkpoint.n
-            tell(backend, Head(n, checkpoint, line.digest, line.entry.current))
+            with contextlib.suppress(OSError):  # committed; readers follow the log past its head
+                tell(backend, Head(n, checkpoint, line.digest, line.entry.current))
             return line.entry, history
     raise SourceError(f"{backend.place}: the log grew {ATTEMPTS} times under our hands; try again")
 
@@ -139,6 +144,17 @@ def _signed(history: History, whole: Mapping[str, Any]) -> bytes:
     if not readable(text):
         raise InvalidInputError(f"an entry of {len(text)} bytes for the log; give a shorter reason")
     return text
+
+
+def _put(backend: Backend, n: int, text: bytes) -> bool:
+    """Make this entry n; whether it is ours. Raises OSError where it is not there."""
+    try:
+        return backend.put_if_absent(entry_name(n), text) or _is_there(backend, n, text)
+    except OSError:
+        with contextlib.suppress(OSError):
+            if _is_there(backend, n, text):
+                return True
+        raise
 
 
 def _is_there(backend: Backend, n: int, text: bytes) -> bool:

@@ -216,7 +216,7 @@ class VersionStore:
         return chosen[0]
 
     def _before_current(self, history: History) -> StoredVersion:
-        for version in reversed(history.promoted[:-1]):
+        for version in reversed([one for one in history.promoted if one != history.current]):
             entry = history.published.get(version)
             if entry is None or version in history.removed:
                 continue
@@ -300,7 +300,7 @@ class VersionStore:
         if history.damage:
             return []
         for version in dead:
-            if version not in history.published:
+            if version not in {*history.published, *history.table.unknown}:
                 remove_folder(self.backend, f"{VERSIONS}{version}")
             disclaim(self.backend, version)
         return dead
@@ -315,6 +315,11 @@ class VersionStore:
         """The publication of the promoted version. Raises SourceError where it is not known."""
         if history.unsure:
             raise SourceError(history.unsure)
+        if history.current is None and {*history.promoted} - history.removed:
+            raise SourceError(
+                f"{self.backend.place}: the promoted version was lost, and given up when the log "
+                "was mended. Go back: streampca models rollback"
+            )
         if history.current is None:
             raise SourceError(
                 f"{self.backend.place} has no promoted version yet; it has "

@@ -23,7 +23,7 @@ import streampca
 from streampca.errors import ChangingSourceError, DamagedSourceError
 from streampca.jobs.config import check_job
 from streampca.jobs.refresh import refresh
-from streampca.sources.row_mark import MARK
+from streampca.sources.row_mark import RowMark
 
 P, CHUNK, LEAST = 4, (7, 2), 8
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -141,7 +141,7 @@ class Writer:
         array = self.array
         size = int(self.rng.integers(LEAST, array.shape[0] + 1))
         array.resize((size, P))
-        if array.attrs.get(MARK, [0, 0])[1] > size:
+        if RowMark.of(array.attrs).end > size:
             rows = min(self.prefix, size)
             streampca.commit_rows(self.place, rows, variable=self.path or None)
 

@@ -14,6 +14,7 @@ import zarr
 import streampca
 from streampca.errors import ChangingSourceError, InvalidInputError
 from streampca.sources import appending
+from streampca.sources.row_mark import COMMITTED, MARK, RowMark
 
 P, ROWS = 5, 16
 KINDS: dict[str, dict[str, Any]] = {
@@ -103,6 +104,38 @@ def test_a_writer_with_a_mark_of_its_own_keeps_it(tmp_path: Path) -> None:
     streampca.commit_rows(array, 50)
     streampca.append(array, data(3))
     assert dict(zarr.open_array(str(tmp_path / "x")).attrs) == {"streampca_rows_committed": 53}
+
+
+def test_rows_that_were_vouched_for_stay_so_behind_a_gap(tmp_path: Path) -> None:
+    """The rows of another writer lie between; then they are vouched for too."""
+    place = str(tmp_path / "x")
+    made(place)
+    streampca.commit_rows(place, 50)
+    zarr.open_array(place).append(data(6))
+    streampca.append(place, data(4))
+    streampca.append(place, data(10))
+    attributes = zarr.open_array(place).attrs
+    assert attributes[MARK] == [[0, 50], [56, 70]]
+    mark = RowMark.of(attributes)
+    assert (mark.end, mark.proves(0), mark.proves(53), mark.proves(56)) == (70, 50, 53, 70)
+    assert mark.unproven(0, 90) == [(50, 56), (70, 90)]
+    assert mark.unproven(40, 54) == [(50, 54)]
+    assert mark.unproven(56, 70) == mark.unproven(3, 3) == []
+    streampca.commit_rows(place, 70)
+    assert zarr.open_array(place).attrs[MARK] == [0, 70]
+    # what is said of rows that are not there is forgotten
+    assert mark.extended(60, 65) == {MARK: [[0, 50], [56, 65]]}
+    assert mark.extended(40, 45) == {MARK: [0, 45]}
+
+
+@pytest.mark.parametrize(("told", "spans"), [
+    ([3, 9], ((3, 9),)), ([[5, 9], [0, 5], [20, 20]], ((0, 9),)), ([[0, 9], [2, 4]], ((0, 9),)),
+    ([], ()), ([9, 3], ()), ([3], ()), ([[0, 3], "x"], ()), ([0, True], ()), ("0", ()), (7, ()),
+    ([[0, 3], [4.0, 5]], ()), ({"0": 3}, ()),
+])  # fmt: skip
+def test_marks_of_any_kind_are_read(told: Any, spans: Any) -> None:
+    assert RowMark.of({MARK: told}) == RowMark(spans)
+    assert RowMark.of({MARK: told, COMMITTED: 7}) == RowMark(((0, 7),), True)
 
 
 def test_another_writer_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

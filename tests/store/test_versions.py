@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -19,7 +20,9 @@ import zarr
 
 import streampca.store.bundle as bundle_module
 from streampca.errors import BusyError, InvalidInputError, SourceError
-from streampca.store import LocalBackend, ObjectBackend, VersionStore, open_backend, versions
+from streampca.store import LocalBackend, ObjectBackend, VersionStore, local, open_backend, versions
+from streampca.store.log import FOLD
+from streampca.store.log_files import HEAD
 from streampca.store.signed import sign
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
@@ -463,3 +466,40 @@ def test_faults_pass_through(whole: VersionStore) -> None:
     with pytest.raises(OSError, match="No space"):
         VersionStore(broken).commit(part(3), {})
     assert value(whole) == 1
+
+
+@pytest.mark.parametrize("where", ["store", "_log"])
+def test_a_fault_after_the_commit_is_no_failure(
+    where: str, whole: VersionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head cannot be written, or the folder of the log not be flushed: the entry is there."""
+    flush, failed = local.fsync, [0]
+
+    def full(path: Path) -> None:
+        if path.name == where:
+            failed[0] += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        flush(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "fsync", full)
+        assert whole.commit(part(2), {}).number == 3
+    assert failed[0] == 1
+    assert value(whole) == 2
+    assert [one.number for one in whole.versions()] == [1, 2, 3]
+    assert whole.commit(part(3), {}).number == 4
+    assert whole.verify() == {}
+
+
+def test_a_head_that_stays_behind_is_followed(whole: VersionStore) -> None:
+    """Across a checkpoint too."""
+    full = FaultyBackend(whole.backend, 0, OSError(), for_ever=True, verbs=("put",))
+    put = full.put
+    full.put = lambda name, data: (put if name == HEAD else whole.backend.put)(name, data)  # type: ignore[method-assign]
+    for i in range(2, FOLD + 4):
+        VersionStore(full).commit(part(i), {})
+    assert full.count == FOLD + 2
+    assert value(whole) == FOLD + 3
+    assert whole.history().damage == {}
+    whole.commit(part(0), {})
+    assert whole.verify() == {}
