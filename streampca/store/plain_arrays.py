@@ -64,19 +64,20 @@ def chunk_key(place: tuple[int, ...]) -> str:
 
 def encode(values: Array, chunks: tuple[int, ...]) -> bytes:
     """One chunk; zeros behind values that do not fill it."""
+    held = values.nbytes
     if values.shape != chunks:
         whole = np.zeros(chunks, values.dtype)
         whole[tuple(slice(0, n) for n in values.shape)] = values
         values = whole
     little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-    return sealed(little.reshape(-1).view(np.uint8).tobytes())
+    return sealed(little.reshape(-1).view(np.uint8).tobytes(), held)
 
 
-def sealed(raw: bytes) -> bytes:
+def sealed(raw: bytes, held: int) -> bytes:
     """A zstd frame and its checksum. What would shrink so far that readers take it for a bomb
-    (``array_files.RATIO``) is put into raw blocks."""
+    (``array_files.RATIO``) is put into raw blocks.  held : bytes of it that are not padding."""
     body = bytes(numcodecs.Zstd(level=3).encode(raw))
-    if len(raw) >= LEAST_RAW and len(raw) > MOST_SHRINKING * len(body):
+    if held >= LEAST_RAW and held > MOST_SHRINKING * len(body):
         body = _raw_frame(raw)
     return body + google_crc32c.value(body).to_bytes(4, "little")
 
@@ -86,7 +87,8 @@ def unshrunk(data: bytes) -> bytes:
     body = without_checksum(data)
     if frame_nbytes(body) < max(LEAST_RAW, MOST_SHRINKING * len(body)):
         return data
-    return sealed(_inflated(body, frame_nbytes(body)).tobytes())
+    raw = _inflated(body, frame_nbytes(body)).tobytes()
+    return sealed(raw, len(raw))
 
 
 def _raw_frame(raw: bytes) -> bytes:

@@ -365,3 +365,11 @@ def test_spans_of_a_worker_that_went_are_stranded(place: Callable[..., Placement
     placement.client.where["x"] = []
     assert placement.stranded([0, 1]) == {0}
     assert placement.choose(0, [Key("x")], None) is None
+
+
+def test_futures_of_frames_whose_columns_differ_are_refused(two_processes: Any) -> None:
+    pd = pytest.importorskip("pandas")
+    one = pd.DataFrame(np.arange(12.0).reshape(6, 2), columns=["a", "b"])
+    for other in (one[["b", "a"]], one.set_axis([0, 1], axis=1), one.to_numpy()):
+        with pytest.raises(InvalidInputError, match="columns differ"):
+            streampca.open(two_processes.scatter([one, other], hash=False))
