@@ -63,9 +63,7 @@ def numbers(n: int, p: int, dtype: str = "f8", seed: int = 0) -> np.ndarray[Any,
     """(n, p) with a decaying spectrum and an offset."""
     rng = np.random.default_rng(seed)
     scores = rng.standard_normal((n, 12)) * 0.7 ** np.arange(12)
-    made = np.einsum(
-        "ij,jk->ik", scores, rng.standard_normal((12, p))
-    )  # not by BLAS
+    made = np.einsum("ij,jk->ik", scores, rng.standard_normal((12, p)))  # not by BLAS
     x = 5 * made + rng.standard_normal((n, p)) + 3
     return np.rint(x).astype(dtype) if dtype.startswith("i") else x.astype(dtype)
 

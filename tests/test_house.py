@@ -10,7 +10,7 @@ LIMITS = {
     "files entered by PCA": 92,
     "files entered by HardImpute": 94,
     "files entered by GenotypePCA": 100,
-    "longest file": 405,
+    "longest file": 409,
     "functions, 90th percentile": 22,
     "longest function": 73,
     "settings dicts in signatures": 3,
@@ -18,8 +18,8 @@ LIMITS = {
     "files that read settings by name": 13,
     "Request.check in one fit": 1,
     "Standardize.__post_init__ in one fit": 2,
-    "files": 405,
-    "lines of code": 39003,
+    "files": 406,
+    "lines of code": 39260,
     "import cycles": 6,
 }
 
