@@ -22,6 +22,9 @@ Types = Mapping[str, tuple[type, ...]]
 
 BUNDLE: Types = {"files": (dict,), "document": (dict,)}
 MANIFEST: Types = {"files": (dict,), "record": (dict,)}
+RECORD: Types = dict.fromkeys(
+    ("lineage", "source", "job", "gate", "settings", "drift", "scores", "cost"), (dict,)
+)  # sections of a record, where it has them
 ENTRY: Types = {
     "n": (int,), "previous": (str,), "action": (str,), "version": (str,), "time": (str,),
     "current": (str, type(None)), "removed": (list,),
@@ -68,6 +71,8 @@ def check_manifest(whole: Mapping[str, Any], where: str) -> None:
     Raises DamagedSourceError.
     """
     _check_types(whole, MANIFEST, where)
+    sections = {name: whole["record"].get(name) for name in RECORD}
+    _check_types(sections, RECORD, f"{where}: record", absent=True)
     for name, one in whole["files"].items():
         part, _, inner = name.partition("/")
         if not PART.fullmatch(part):
