@@ -66,7 +66,7 @@ def assemble(
         missing_by_sample=fitted.missing_by_sample,
         labels=labels,
         certificate=fitted.certificate,
-        settings={k: v for k, v in parameters.items() if k not in OF_THIS_PROCESS},
+        settings=stored(parameters),
         weights=request.side.weights,
         design=request.side.design,
         removed=fitted.removed,
@@ -107,6 +107,11 @@ def refuse_lost_squares(fitted: Fitted, work: str) -> None:
 
 
 OF_THIS_PROCESS = ("scheduler", "progress")
+
+
+def stored(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that are kept with a result: none that is of this process alone."""
+    return {name: value for name, value in parameters.items() if name not in OF_THIS_PROCESS}
 
 
 def named_only(value: Any) -> Any:

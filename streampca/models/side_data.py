@@ -70,23 +70,24 @@ def side_data(
 
 def feature_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
     """(p,) from "coslat", an array, a DataArray over feature dimensions, or a column's name."""
-    if weights is None:
-        return None
-    features = matrix.labels.features
-    if not isinstance(weights, str):
-        return weights_along(weights, features, "weights")
-    if weights == "coslat":
-        return root_cosine_of_latitude(features)
-    values = named_column(matrix, 1, "weights", "'coslat' or an array", weights)
-    return weights_along(values, features, f"weights={weights!r}")
+    if isinstance(weights, str) and weights == "coslat":
+        return root_cosine_of_latitude(matrix.labels.features)
+    return _along(matrix, 1, "weights", "'coslat' or an array", weights)
 
 
 def sample_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
     """(n,) from an array, a DataArray over sample dimensions, or the name of a column."""
+    return _along(matrix, 0, "sample_weight", "an array of (n_samples,)", weights)
+
+
+def _along(
+    matrix: ChunkedMatrix, axis: int, name: str, expected: str, weights: Any
+) -> Array | None:
+    """Weights of one axis; None where there are none.  name, expected : for messages."""
     if weights is None:
         return None
-    samples = matrix.labels.samples
+    labels = matrix.labels.features if axis else matrix.labels.samples
     if not isinstance(weights, str):
-        return weights_along(weights, samples, "sample_weight")
-    values = named_column(matrix, 0, "sample_weight", "an array of (n_samples,)", weights)
-    return weights_along(values, samples, f"sample_weight={weights!r}")
+        return weights_along(weights, labels, name)
+    values = named_column(matrix, axis, name, expected, weights)
+    return weights_along(values, labels, f"{name}={weights!r}")

@@ -129,22 +129,23 @@ class _Lanes:
         order = _Claims(self)
         reader = ReadAhead(self.work, order, self.ahead, self.stop)
         result = SpanResult(self.work.fresh(), [])
-        for block in reader:
-            if self.stop.is_set():
-                raise Stopped
-            number, span = order.spans[0]
-            result.pieces += self.work.process(block, result.accumulators)
-            result.nbytes += values_nbytes(block)
-            result.n_blocks += 1
-            self.fold.block_done(values_nbytes(block))
-            if block.index == span[-1]:  # merged before the lane waits for another span
-                result.live = reader.most_live
-                self.fold.take(number, result)
-                order.spans.pop(0)
-                self._until_merged(number)
-                merged = result.accumulators.items()
-                result = SpanResult({name: one.emptied() for name, one in merged}, [])
-            del block
+        with reader.blocks() as blocks:
+            for block in blocks:
+                if self.stop.is_set():
+                    raise Stopped
+                number, span = order.spans[0]
+                result.pieces += self.work.process(block, result.accumulators)
+                result.nbytes += values_nbytes(block)
+                result.n_blocks += 1
+                self.fold.block_done(values_nbytes(block))
+                if block.index == span[-1]:  # merged before the lane waits for another span
+                    result.live = reader.most_live
+                    self.fold.take(number, result)
+                    order.spans.pop(0)
+                    self._until_merged(number)
+                    merged = result.accumulators.items()
+                    result = SpanResult({name: one.emptied() for name, one in merged}, [])
+                del block
 
     def _until_merged(self, number: int) -> None:
         """Begin no other span before this one is merged: no lane has two partial accumulators.

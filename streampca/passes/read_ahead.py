@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from typing import Any, Protocol
+from weakref import WeakSet
 
 from streampca.errors import NoAnswerError
 from streampca.kernels import pages
@@ -60,8 +62,13 @@ class ReadAhead:
         self._free: list[Any] = []  # block buffers that no block uses at present
         self._scratch: dict[Any, Any] = {}  # tile buffers of this lane
         self._cache = SpanCache()  # of the span whose blocks were asked for last
+        self._caches = WeakSet([self._cache])  # and of those before it that something still holds
 
-    def __iter__(self) -> Iterator[Block]:
+    def blocks(self) -> AbstractContextManager[Iterator[Block]]:
+        """The blocks in order; at the end nothing is read or kept any more, after an error too."""
+        return closing(self._blocks())
+
+    def _blocks(self) -> Generator[Block, None, None]:
         if not self._ahead:
             try:
                 while (i := self._order.next(wait=True)) is not None:
@@ -72,7 +79,7 @@ class ReadAhead:
                     self._release(block)
                     del block
             finally:
-                self._cache.end()
+                self._end_caches()
             return
         readers = Readers(self._ahead)
         waiting: list[tuple[int, Future[Block]]] = []
@@ -90,13 +97,19 @@ class ReadAhead:
             for _, future in waiting:
                 future.cancel()
             readers.close()
-            self._cache.end()
+            self._end_caches()
 
     def _cache_for(self, i: int) -> SpanCache:
         """What sources keep for the next blocks of the span that block i is of."""
         if self._order.begins_span(i):
             self._cache = SpanCache()
+            self._caches.add(self._cache)
         return self._cache
+
+    def _end_caches(self) -> None:
+        """Let go of what they keep: the traceback of an error may hold one."""
+        for cache in self._caches:
+            cache.end()
 
     def _read_apart(self, cache: SpanCache, i: int) -> Block:
         """Read in another thread, which may be left to itself."""

@@ -29,7 +29,7 @@ class SpanResult:
     live: int = 0  # most raw blocks alive at once in its lane
 
 
-def fold_span(work: Work, blocks: range, ahead: int, stop: threading.Event | None = None,
+def fold_span(work: Work, span: range, ahead: int, stop: threading.Event | None = None,
               ready: Callable[[Block], None] | None = None,
               patience: float | None = None) -> SpanResult:  # fmt: skip
     """Read and fold consecutive blocks in order: one task on a cluster, one scan locally."""
@@ -37,21 +37,22 @@ def fold_span(work: Work, blocks: range, ahead: int, stop: threading.Event | Non
     accumulators = work.fresh()
     result = SpanResult(accumulators, [])
     before = work.matrix.reads()
-    reader = ReadAhead(work, InOrder(blocks), ahead, stop, patience)
+    reader = ReadAhead(work, InOrder(span), ahead, stop, patience)
     tail: list[Any] = []
-    for block in reader:
-        if stop.is_set():
-            raise Stopped
-        if work.halo:
-            block.halo = _halo(tail, work.halo, block)
-        result.pieces += work.process(block, accumulators)
-        result.nbytes += values_nbytes(block)
-        result.n_blocks += 1
-        if work.halo:
-            _remember(tail, work.halo, block)
-        if ready is not None:
-            ready(block)
-        del block
+    with reader.blocks() as blocks:
+        for block in blocks:
+            if stop.is_set():
+                raise Stopped
+            if work.halo:
+                block.halo = _halo(tail, work.halo, block)
+            result.pieces += work.process(block, accumulators)
+            result.nbytes += values_nbytes(block)
+            result.n_blocks += 1
+            if work.halo:
+                _remember(tail, work.halo, block)
+            if ready is not None:
+                ready(block)
+            del block
     result.reads = work.matrix.reads() - before
     result.live = reader.most_live
     return result

@@ -63,7 +63,9 @@ class Work:
         try:
             if self.design is not None:
                 block = self._residual(block)
-            return self._process(block, into)
+            # A kernel of OpenBLAS may set the flag for finite numbers; what is read was checked.
+            with np.errstate(invalid="ignore"):
+                return self._process(block, into)
         except Exception as error:
             error.add_note(f"while folding {block.describe()}")
             raise

@@ -1,4 +1,4 @@
-"""The low-level graph of a Dask array: what depends on what, and which nodes are reads.
+"""The low-level graph of a Dask array: what depends on what, which nodes are reads, and running it.
 
 A *read* here is a task that depends on no other task; data that lie in the graph are constants.
 """
@@ -10,10 +10,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import dask.local
 from dask.core import flatten, get_dependencies, istask
 
 from streampca.errors import InvalidInputError
-from streampca.sources.dask_futures import with_held
+from streampca.matrix import ReadCount
+from streampca.sources.dask_futures import Fetches, with_held
 
 Key = Any  # a string, or a tuple of a layer's name and a chunk's numbers
 
@@ -103,6 +105,22 @@ def low_level(array: Any) -> Graph:
     whole = Graph(nodes)
     needed = whole.cull(keys)
     return whole if len(needed) == len(nodes) else Graph(needed, whole.links)
+
+
+def compute(
+    graph: Graph, keys: list[Key], places: dict[Any, Any], known: Mapping[Key, Any] | None = None
+) -> ReadCount:
+    """Execute here the part of a graph that ``keys`` need, and the tasks that place them.
+
+    known : results that are at hand. Returns how many tasks without dependencies there were, and
+    what came over a wire.
+    """
+    known = known or {}
+    nodes = graph.cull(keys, known)
+    leaves = graph.count_reads(nodes.keys() - known.keys())
+    fetches = Fetches(nodes)
+    dask.local.get_sync({**fetches.nodes, **places}, list(places))
+    return ReadCount(leaves, moved=fetches.moved)
 
 
 def known(node: Any) -> bool:

@@ -7,10 +7,8 @@ import hashlib
 import itertools
 import math
 import threading
-from collections.abc import Mapping
 from typing import Any
 
-import dask.local
 import dask.threaded
 import numpy as np
 
@@ -18,8 +16,8 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import Location, ReadCount, SpanCache, current_cache
 from streampca.sources import dask_sharing
 from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering, ends_of
-from streampca.sources.dask_futures import Fetches, computed_there, held_of
-from streampca.sources.dask_graph import Graph, Key, low_level
+from streampca.sources.dask_futures import computed_there, held_of
+from streampca.sources.dask_graph import Graph, Key, compute, low_level
 from streampca.sources.dask_layers import Layers, find_aligned
 from streampca.sources.dask_locations import leaves_of, locations_of
 from streampca.sources.dask_rechunk import looked_through
@@ -391,19 +389,3 @@ class DaskReader(Reader):
                 number = block + self.offsets[dim]
                 spots.append(Spot(number, into, slice(low - first, high - first), last - first))
         return spots
-
-
-def compute(
-    graph: Graph, keys: list[Key], places: dict[Any, Any], known: Mapping[Key, Any] | None = None
-) -> ReadCount:
-    """Execute here the part of a graph that ``keys`` need, and the tasks that place them.
-
-    known : results that are at hand. Returns how many tasks without dependencies there were, and
-    what came over a wire.
-    """
-    known = known or {}
-    nodes = graph.cull(keys, known)
-    leaves = graph.count_reads(nodes.keys() - known.keys())
-    fetches = Fetches(nodes)
-    dask.local.get_sync({**fetches.nodes, **places}, list(places))
-    return ReadCount(leaves, moved=fetches.moved)

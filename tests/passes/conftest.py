@@ -17,7 +17,16 @@ if HERE not in sys.path:
 from local_clusters import start_client, stop_client  # noqa: E402
 from pass_matrices import same_bits  # noqa: E402
 
-from streampca.passes import Execution  # noqa: E402
+from streampca.passes import Execution, clients  # noqa: E402
+
+
+@pytest.fixture
+def no_kept_clients() -> Iterator[None]:
+    """Connections that a test makes by address end with it."""
+    yield
+    for client in clients._clients.values():
+        client.close()
+    clients._clients.clear()
 
 
 @pytest.fixture(scope="session")

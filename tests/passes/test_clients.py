@@ -9,7 +9,7 @@ import pickle
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from test_cluster import slow_pass, states
 
 import streampca
 from streampca.errors import ClusterError, InvalidInputError
-from streampca.passes import clients
 from streampca.passes.clients import find_client
 
 N, P = 2000, 24
@@ -30,14 +29,6 @@ N, P = 2000, 24
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small data in many blocks."""
     monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 64 * 1024)
-
-
-@pytest.fixture
-def no_kept_clients() -> Iterator[None]:
-    yield
-    for client in clients._clients.values():
-        client.close()
-    clients._clients.clear()
 
 
 def data(seed: int = 0) -> np.ndarray:

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -202,14 +202,6 @@ def test_ambient_client_is_used_and_threads_override_it(two_processes: Any, subm
         assert same_bits(here, fitted(x, "threads"))
         assert not submitted
     assert find_client(None) is None
-
-
-@pytest.fixture
-def no_kept_clients() -> Iterator[None]:
-    yield
-    for client in clients._clients.values():
-        client.close()
-    clients._clients.clear()
 
 
 def test_client_and_address(two_processes: Any, submitted: list[str], small_blocks: None,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.models.assemble import OF_THIS_PROCESS
+from streampca.models.assemble import stored
 from streampca.models.completion.hard_impute import HardImpute
 from streampca.models.decomposition import Decomposition
 from streampca.models.iteration import iteration_limits
@@ -68,14 +68,13 @@ def as_pca(result: Decomposition, ddof: int, parameters: Mapping[str, Any]) -> D
     if n - ddof <= 0:
         raise InvalidInputError(f"{n:g} samples with ddof={ddof} leave no degree of freedom")
     again = (n - result.ddof) / (n - ddof)
-    kept = {k: v for k, v in parameters.items() if k not in OF_THIS_PROCESS}
     return replace(
         result,
         method="PCA",
         explained_variance=result.explained_variance * again,
         total_variance=result.total_variance * again,
         ddof=ddof,
-        settings=kept,
+        settings=stored(parameters),
     )
 
 
