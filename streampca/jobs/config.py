@@ -13,14 +13,14 @@ from urllib.parse import urlsplit
 
 from streampca.errors import InvalidInputError
 from streampca.jobs.model_settings import build, problem_of
-from streampca.jobs.sections import MODELS, NUMBER, OPTIONAL, SECTIONS, Entry
+from streampca.jobs.sections import NUMBER, OPTIONAL, SECTIONS, Entry
 from streampca.jobs.yaml_file import ConfigError, Origin, nearest, read_yaml
+from streampca.models.registry import KINDS
 from streampca.passes import parse_nbytes
 from streampca.shown import hide_secrets
 from streampca.store.places import refuse_inside
 
 SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "https")  # that a job may read from
-RUNNING = ("memory_limit", "scheduler", "progress", "checkpoint", "warm_start", "rates")
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,8 @@ def _elsewhere(name: str) -> str:
     """In which section an entry belongs that is not of the one it stands in, or ""."""
     if name in SECTIONS[""]:
         return f"; {name} stands by itself, outside the sections"
-    models = {one: kind().get_params() for one, kind in MODELS.items()}
     sections = [one for one, table in SECTIONS.items() if one and name in table]
-    sections += ["model"] * (not sections and any(name in known for known in models.values()))
+    sections += ["model"] * (not sections and any(name in one.parameters for one in KINDS.values()))
     return f"; {name} belongs into the section {sections[0]}" if sections else ""
 
 
@@ -160,13 +159,13 @@ def check_cluster(entries: Any, where: str | Origin) -> dict[str, Any]:
 def _model(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     """The model's section: its parameters are those of the estimator."""
     kind = entries.get("kind", SECTIONS["model"]["kind"].default)
-    if not isinstance(kind, str) or kind not in MODELS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ConfigError(
             f"{origin.at('model.kind')}: {kind!r:.80}: "
-            f"expected one of {', '.join(MODELS)}{nearest(kind, MODELS)}"
+            f"expected one of {', '.join(sorted(KINDS))}{nearest(kind, KINDS)}"
         )
     settings = {name: value for name, value in entries.items() if name != "kind"}
-    known = [name for name in MODELS[kind]().get_params() if name not in RUNNING]
+    known = [name for name, one in KINDS[kind].parameters.items() if not one.process]
     for name, value in settings.items():
         at = origin.at(f"model.{name}")
         if name not in known:

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError, InvalidTypeError, MemoryLimitError
-from streampca.jobs.sections import MODELS
 from streampca.models.genotypes.filters import VariantFilter
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.incremental_state import StateRequest
+from streampca.models.registry import kind_named
 
-OF_THE_DATA = ("weights", "remove", "fit_samples", "keep", "variants")  # need names or dates
 SIDE = 64  # of the matrix that is not there
 
 
@@ -32,8 +31,8 @@ def build(kind: str, settings: Mapping[str, Any], **running: Any) -> Any:
             raise InvalidInputError(
                 f"variants={dict(variants)!r}; expected some of {names}"
             ) from None
-    known = MODELS[kind]().get_params()
-    return MODELS[kind](**settings, **{n: v for n, v in running.items() if n in known})
+    cls = kind_named(kind)
+    return cls(**settings, **{n: v for n, v in running.items() if n in cls.parameters})
 
 
 def problem_of(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
@@ -41,15 +40,16 @@ def problem_of(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
 
     Plans a fit of a matrix that is not there: nothing is read.
     """
-    for name, default in MODELS[kind]().get_params().items():
-        if isinstance(default, bool) and not isinstance(settings.get(name, True), bool):
+    parameters = kind_named(kind).parameters
+    for name, one in parameters.items():
+        if isinstance(one.default, bool) and not isinstance(settings.get(name, True), bool):
             return name, f"{settings[name]!r:.80}; expected true or false"
     try:
         build(kind, settings)
-        general = {name: value for name, value in settings.items() if name not in OF_THE_DATA}
-        count = settings.get("n_components")
-        if type(count) is int and count > SIDE:
-            general["n_components"] = SIDE
+        general = {n: value for n, value in settings.items() if not parameters[n].needs_data}
+        for name in (n for n in general if parameters[n].counts_components):
+            if type(general[name]) is int:
+                general[name] = min(general[name], SIDE)
         model = build(kind, general, scheduler="threads", memory_limit="1TiB")
         with contextlib.suppress(MemoryLimitError):
             if isinstance(model, IncrementalPCA):

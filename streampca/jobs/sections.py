@@ -9,17 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streampca.models.genotypes.genotype_pca import GenotypePCA
-from streampca.models.pca.incremental_pca import IncrementalPCA
-from streampca.models.pca.pca import PCA
-from streampca.models.pca.truncated_svd import TruncatedSVD
-
-MODELS: dict[str, type[Any]] = {
-    "IncrementalPCA": IncrementalPCA,
-    "PCA": PCA,
-    "GenotypePCA": GenotypePCA,
-    "TruncatedSVD": TruncatedSVD,
-}
+from streampca.models.parameters import Parameter
+from streampca.models.registry import KINDS
 
 
 @dataclass(frozen=True)
@@ -93,8 +84,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
                               choices=("error", "drop")),
     },
     "model": {
-        "kind": Entry(TEXT, "the estimator; the rest are its parameters", "IncrementalPCA",
-                      choices=tuple(MODELS)),
+        "kind": Entry(TEXT, "the estimator; the rest are its parameters", "IncrementalPCA"),
     },
     "gate": {
         "max_angle": Entry(NUMBER, "radians between the old span and the new one", above=0),
@@ -142,6 +132,9 @@ def schema() -> dict[str, Any]:
     whole["properties"] |= {
         name: _of(SECTIONS[name], more=name == "model") for name in SECTIONS if name
     }
+    model = whole["properties"]["model"]
+    model["properties"]["kind"]["enum"] = sorted(KINDS)
+    model["allOf"] = [_of_kind(name, one.parameters) for name, one in sorted(KINDS.items())]
     whole["required"] += [name for name in SECTIONS if name and name not in OPTIONAL]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "A refresh job of streampca", **whole}  # fmt: skip
@@ -166,3 +159,18 @@ def _of(table: Mapping[str, Entry], more: bool = False) -> dict[str, Any]:
     required = [name for name, entry in table.items() if entry.required]
     return {"type": "object", "properties": properties, "required": required,
             "additionalProperties": more}  # fmt: skip
+
+
+def _of_kind(kind: str, parameters: Mapping[str, Parameter]) -> dict[str, Any]:
+    """What the section of the model may hold besides, where it is of this kind."""
+    properties: dict[str, Any] = {}
+    for name, one in parameters.items():
+        if one.process:
+            continue
+        properties[name] = {"description": one.meaning}
+        if one.choices:
+            properties[name]["enum"] = list(one.choices)
+        if isinstance(one.default, (bool, int, float, str)):
+            properties[name]["default"] = one.default
+    chosen = {"properties": {"kind": {"const": kind}}, "required": ["kind"]}
+    return {"if": chosen, "then": {"properties": properties}}

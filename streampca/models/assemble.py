@@ -66,7 +66,7 @@ def assemble(
         missing_by_sample=fitted.missing_by_sample,
         labels=labels,
         certificate=fitted.certificate,
-        settings=stored(parameters),
+        settings=dict(parameters),
         weights=request.side.weights,
         design=request.side.design,
         removed=fitted.removed,
@@ -104,21 +104,6 @@ def refuse_lost_squares(fitted: Fitted, work: str) -> None:
             f"squares of these values are too small for {work} (their sums reach {largest:.1g}); "
             "rescale the columns, X * 1e100, or convert with X.astype('float64')"
         )
-
-
-OF_THIS_PROCESS = ("scheduler", "progress")
-
-
-def stored(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that are kept with a result: none that is of this process alone."""
-    return {name: value for name, value in parameters.items() if name not in OF_THIS_PROCESS}
-
-
-def named_only(value: Any) -> Any:
-    """A parameter that is a name, or several; None for arrays, of which the result has its own."""
-    words = [value] if isinstance(value, str) else value
-    plain = isinstance(words, (list, tuple)) and all(isinstance(one, str) for one in words)
-    return value if plain else None
 
 
 def provenance(

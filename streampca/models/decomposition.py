@@ -114,6 +114,11 @@ class Decomposition:
                 object.__setattr__(self, one.name, frozen)
 
     @property
+    def estimator(self) -> str:
+        """The kind of estimator that this loads as; see :mod:`streampca.models.registry`."""
+        return self.method.removesuffix(" from covariance")
+
+    @property
     def n_components(self) -> int:
         """k."""
         return len(self.explained_variance)

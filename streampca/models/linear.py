@@ -29,6 +29,7 @@ from streampca.models.projection import score_dtype, whitening
 from streampca.models.restacked import restacked
 from streampca.models.row_passes import RowPasses
 from streampca.models.value_attributes import of_series
+from streampca.passes import PassCost, Plan
 from streampca.passes.lazy import is_dask_array
 from streampca.sources import as_matrix
 from streampca.sources.lazy_matrix import frame_of_rows, is_dask_frame, is_lazy, lazily_held
@@ -38,6 +39,15 @@ class LinearModel(RowPasses):
     """Everything that needs a fitted result but no fit: project, reconstruct, score."""
 
     dim_: Any = None
+    plan_: Plan
+    cost_: list[PassCost]
+
+    @classmethod
+    def from_result(cls, result: Decomposition) -> Any:
+        """A fitted model with a result that was saved, and the parameters that made it."""
+        model = cls.restored(result.settings)
+        attach(model, result)
+        return model
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
         """Fit to X; every model says how."""

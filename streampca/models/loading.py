@@ -4,43 +4,16 @@ from __future__ import annotations
 
 import os
 
-from streampca.models.completion.completion import Completion
-from streampca.models.completion.hard_impute import HardImpute
-from streampca.models.completion.soft_impute import SoftImpute
+from streampca.errors import SourceError
 from streampca.models.decomposition import Decomposition
-from streampca.models.genotypes.genotype_pca import GenotypePCA
-from streampca.models.latent.factor_analysis import FactorAnalysis
-from streampca.models.latent.ppca import PPCA
-from streampca.models.linear import attach
-from streampca.models.pca.pca import PCA
-from streampca.models.pca.rotated_pca import RotatedPCA, rotated_from
-from streampca.models.pca.truncated_svd import TruncatedSVD
+from streampca.models.linear import LinearModel
+from streampca.models.pca.rotated_pca import rotated_from
+from streampca.models.registry import KINDS
 from streampca.models.rotated import RotatedDecomposition
 from streampca.store import StoredVersion, VersionStore, is_bundle, open_backend, understood
 
-Loaded = PCA | GenotypePCA | TruncatedSVD | FactorAnalysis | PPCA | HardImpute | SoftImpute
-KINDS: dict[str, type[Loaded]] = {
-    "FactorAnalysis": FactorAnalysis,
-    "GenotypePCA": GenotypePCA,
-    "HardImpute": HardImpute,
-    "PPCA": PPCA,
-    "SoftImpute": SoftImpute,
-    "TruncatedSVD": TruncatedSVD,
-}  # others load as PCA
-NOT_KEPT = (
-    "variants",
-    "keep",
-    "remove",
-    "fit_samples",
-    "relationship",
-    "loadings",
-)  # lists, not settings
-OF_A_PROCESS = ("scheduler", "progress", "checkpoint", "scratch", "rates")  # never from a file
 
-Model = Loaded | RotatedPCA
-
-
-def load(path: str | os.PathLike[str]) -> Model:
+def load(path: str | os.PathLike[str]) -> LinearModel:
     """The model that ``save`` wrote, or the promoted one of a model store: a fitted estimator.
 
     Every file is checked against its digest. Raises SourceError where one is absent or altered,
@@ -54,7 +27,7 @@ def load(path: str | os.PathLike[str]) -> Model:
     return estimator_of(Decomposition.load(place))
 
 
-def model_of(version: StoredVersion) -> Model:
+def model_of(version: StoredVersion) -> LinearModel:
     """The fitted estimator of a version of a model store."""
     return estimator_of(result_of(version))
 
@@ -64,7 +37,7 @@ def result_of(version: StoredVersion) -> Decomposition:
     return Decomposition.from_saved(*version.read("model"), f"version {version.number}")
 
 
-def estimator_of(result: Decomposition) -> Model:
+def estimator_of(result: Decomposition) -> LinearModel:
     """A fitted estimator with this result, and the settings that made it.
 
     Where it computes, and where it writes meanwhile, is not taken from a saved model. Raises
@@ -73,11 +46,10 @@ def estimator_of(result: Decomposition) -> Model:
     with understood("the saved model"):
         if isinstance(result, RotatedDecomposition):
             return rotated_from(result)
-        kind = KINDS.get(result.method, PCA)
-        known = set(kind().get_params()).difference(NOT_KEPT if kind is GenotypePCA else ())
-        known -= set(OF_A_PROCESS)
-        model = kind(**{name: value for name, value in result.settings.items() if name in known})
-        attach(model, result)
-        if isinstance(model, Completion):
-            model.restore()
-        return model
+        if result.estimator not in KINDS:
+            known = ", ".join(sorted(KINDS))
+            raise SourceError(
+                f"the saved model is a {result.estimator!r:.80}; known here: {known}. "
+                "Import the package that defines it, or update streampca"
+            )
+        return KINDS[result.estimator].from_result(result)

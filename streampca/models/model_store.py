@@ -9,7 +9,8 @@ from typing import Any
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.models.decomposition import Decomposition
-from streampca.models.loading import Model, estimator_of, model_of, result_of
+from streampca.models.linear import LinearModel
+from streampca.models.loading import estimator_of, model_of, result_of
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.saved_labels import plain
 from streampca.store import (
@@ -34,7 +35,7 @@ class Version(StoredVersion):
     altered.
     """
 
-    def load(self) -> Model:
+    def load(self) -> LinearModel:
         """The fitted model, ready to transform."""
         return estimator_of(self.result())
 
@@ -96,17 +97,17 @@ class ModelStore(VersionStore):
         assert isinstance(found, Version)
         return found
 
-    def load(self) -> Model:
+    def load(self) -> LinearModel:
         """The promoted model, ready to transform."""
-        model: Model = self.read_current(model_of)
+        model: LinearModel = self.read_current(model_of)
         return model
 
-    def load_with_scores(self) -> tuple[Model, StoredRows]:
+    def load_with_scores(self) -> tuple[LinearModel, StoredRows]:
         """The promoted model and the scores that were made with it: of one version, always.
 
         Raises SourceError where it has none, or no version is promoted.
         """
-        found: tuple[Model, StoredRows] = self.read_current(_model_and_scores)
+        found: tuple[LinearModel, StoredRows] = self.read_current(_model_and_scores)
         return found
 
     def publish(
@@ -163,7 +164,7 @@ def told_scores(version: StoredVersion) -> Mapping[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _model_and_scores(version: StoredVersion) -> tuple[Model, StoredRows]:
+def _model_and_scores(version: StoredVersion) -> tuple[LinearModel, StoredRows]:
     return model_of(version), version.rows(SCORES, SCORES)
 
 

@@ -1,17 +1,138 @@
-"""scikit-learn's contract for constructor arguments, without loading scikit-learn."""
+"""Parameters of estimators, each declared once, as a field of its class.
+
+The constructor and its signature, ``get_params``, the documentation, what is saved with a model,
+and what job files and the command line offer all come from these fields.
+"""
 
 from __future__ import annotations
 
 import inspect
-from typing import Any, Self
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Self, TypeVar, dataclass_transform
 
 from streampca.errors import InvalidInputError
 from streampca.passes import is_client
 from streampca.shown import hide_secrets
 
+Class = TypeVar("Class", bound=type)
+WIDTH = 100  # of generated documentation
+
+
+class Kept(Enum):
+    """What a result, and a model that is saved, keeps of a parameter."""
+
+    VALUE = "as it is"
+    NAME = "where it is a name, or several: arrays lie in the result itself"
+    RECORD = "as it is, for the record: a loaded model does not have it"
+    NOT = "nothing: it is of one process, or of one matrix"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of an estimator.
+
+    default : what it is where nothing is said.
+    meaning : one paragraph for the documentation.
+    choices : values that it may have, where these are all.
+    kw_only : given by name alone.
+    kept : what is kept with a result.
+    process : it says where and how this process computes, not what: job files do not set it.
+    needs_data : it can be checked only against a matrix, whose names or dates it uses.
+    counts_components : it is the number of components, which the matrix bounds.
+    """
+
+    default: Any
+    meaning: str
+    choices: tuple[Any, ...] = ()
+    kw_only: bool = True
+    kept: Kept = Kept.VALUE
+    process: bool = False
+    needs_data: bool = False
+    counts_components: bool = False
+
+
+def parameter(
+    *,
+    default: Any,
+    meaning: str,
+    choices: tuple[Any, ...] = (),
+    kw_only: bool = True,
+    kept: Kept = Kept.VALUE,
+    process: bool = False,
+    needs_data: bool = False,
+    counts_components: bool = False,
+) -> Any:
+    """Declare a field of an estimator; see :class:`Parameter`."""
+    meaning = " ".join(meaning.split())
+    return Parameter(
+        default, meaning, choices, kw_only, kept, process, needs_data, counts_components
+    )
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(parameter,))
+def declared(cls: Class) -> Class:
+    """Class decorator: parameters become the constructor, the defaults and the documentation.
+
+    Fields of base classes that are declared so too come first.
+    """
+    own = {name: one for name, one in vars(cls).items() if isinstance(one, Parameter)}
+    fields = {**getattr(cls, "parameters", {}), **own}
+    cls.parameters = fields  # type: ignore[attr-defined]
+    for name, one in own.items():
+        setattr(cls, name, one.default)
+    cls.__init__ = _constructor(fields)  # type: ignore[misc]
+    cls.__doc__ = _documentation(cls.__doc__ or "", fields)
+    return cls
+
+
+def _constructor(fields: Mapping[str, Parameter]) -> Callable[..., None]:
+    """An ``__init__`` that stores its arguments untouched."""
+    kinds = {False: inspect.Parameter.POSITIONAL_OR_KEYWORD, True: inspect.Parameter.KEYWORD_ONLY}
+    ordered = sorted(fields.items(), key=lambda item: item[1].kw_only)
+    signature = inspect.Signature(
+        [
+            inspect.Parameter("self", kinds[False]),
+            *(
+                inspect.Parameter(name, kinds[one.kw_only], default=one.default)
+                for name, one in ordered
+            ),
+        ]
+    )
+
+    def __init__(self: Any, *args: Any, **named: Any) -> None:
+        try:
+            bound = signature.bind(self, *args, **named)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}() {error}") from None
+        bound.apply_defaults()
+        del bound.arguments["self"]
+        vars(self).update(bound.arguments)
+
+    __init__.__signature__ = signature  # type: ignore[attr-defined]
+    return __init__
+
+
+def _documentation(text: str, fields: Mapping[str, Parameter]) -> str:
+    """A docstring with the section of the parameters before that of the attributes."""
+    text = inspect.cleandoc(text)
+    entries = []
+    for name, one in fields.items():
+        words = f"{name} : {one.meaning}"
+        entries.append(
+            textwrap.fill(words, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+        )
+    section = "\n".join(["Parameters", "----------", *entries])
+    before, found, after = text.partition("\nAttributes")
+    return f"{before.rstrip()}\n\n{section}\n{found}{after}"
+
 
 class Parameters:
     """Parameters stored untouched by the constructor: ``get_params``, ``set_params``, ``repr``."""
+
+    parameters: Mapping[str, Parameter] = {}
 
     @classmethod
     def _parameters(cls) -> list[str]:
@@ -31,6 +152,25 @@ class Parameters:
                 )
             setattr(self, name, value)
         return self
+
+    def stored_params(self) -> dict[str, Any]:
+        """The arguments that are kept with a result; see :class:`Kept`."""
+        stored = {}
+        for name, value in self.get_params().items():
+            kept = self.parameters[name].kept if name in self.parameters else Kept.VALUE
+            if kept is not Kept.NOT:
+                stored[name] = names_alone(value) if kept is Kept.NAME else value
+        return stored
+
+    @classmethod
+    def restored(cls, stored: Mapping[str, Any]) -> Self:
+        """An estimator with the stored arguments that a loaded model takes over."""
+        taken = {
+            name: stored[name]
+            for name, one in cls.parameters.items()
+            if name in stored and one.kept in (Kept.VALUE, Kept.NAME)
+        }
+        return cls(**taken)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without a client, which is of this process: elsewhere the ambient one, or threads."""
@@ -57,3 +197,10 @@ class Parameters:
             if repr(value) != repr(defaults[name].default)
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
+
+
+def names_alone(value: Any) -> Any:
+    """The value where it is a name, or several; None for arrays."""
+    words = [value] if isinstance(value, str) else value
+    plain = isinstance(words, (list, tuple)) and all(isinstance(one, str) for one in words)
+    return value if plain else None

@@ -32,8 +32,9 @@ from streampca.errors import ClusterError, DamagedSourceError, InvalidInputError
 from streampca.jobs.config import check_job
 from streampca.jobs.gate import against, refusal
 from streampca.jobs.lock import only_one
-from streampca.jobs.sections import MODELS, SECTIONS
+from streampca.jobs.sections import SECTIONS
 from streampca.jobs.yaml_file import ConfigError, read_yaml
+from streampca.models.registry import KINDS
 from streampca.remote import any_credentials, open_objects
 from streampca.shown import hide_secrets, printable
 from streampca.store import LocalBackend, read_bundle, write_bundle
@@ -489,11 +490,11 @@ def test_a_result_of_nan_is_not_compared_and_does_not_pass() -> None:
 ODD: list[Any] = [[], {}, [1], {"a": 1}, None, True, -1, 10**30, "x", "", 1.5, float("inf"), b"x"]
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_value_of_a_job_file_is_a_traceback(kind: str) -> None:
     """Every entry of every section, and every parameter, with values of every type."""
     whole = {"source": {"path": "a.zarr"}, "store": "m", "model": {"kind": kind}}
-    spots = [("model", name) for name in MODELS[kind]().get_params()]
+    spots = [("model", name) for name in KINDS[kind].parameters]
     if kind == "PCA":
         spots += [(section, name) for section, table in SECTIONS.items() for name in table]
     for section, name in spots:

@@ -12,8 +12,9 @@ import pytest
 
 from streampca.cli import main
 from streampca.jobs.config import check_job, read_job
-from streampca.jobs.sections import MODELS, schema
+from streampca.jobs.sections import schema
 from streampca.jobs.yaml_file import ConfigError
+from streampca.models.registry import KINDS
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 GOOD = """
@@ -178,15 +179,17 @@ def test_values_that_no_data_can_meet_are_refused(text: str, kind: str, tmp_path
         read_job(write(tmp_path, job))
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_values_that_only_the_data_can_judge_are_taken(kind: str) -> None:
-    more: dict[str, Any] = {"n_components": 5000}
+    parameters = KINDS[kind].parameters
+    count = next(name for name, one in parameters.items() if one.counts_components)
+    more: dict[str, Any] = {count: 5000}
     if kind == "PCA":
         more |= {"weights": "coslat", "remove": ["month", "trend"]}
     if kind == "GenotypePCA":
         more |= {"variants": {"chromosomes": ["1"], "exclude_long_range_ld": 37}, "maf": 0.01}
     job = check_job({"source": {"path": "x"}, "store": "y", "model": {"kind": kind, **more}}, "x")
-    assert job.estimator().n_components == 5000
+    assert getattr(job.estimator(), count) == 5000
     assert job.estimator(memory_limit="1GiB").memory_limit == "1GiB"
 
 

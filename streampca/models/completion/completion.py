@@ -11,6 +11,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
+from streampca.models import shared_parameters as shared
 from streampca.models.completion import fit
 from streampca.models.completion.fit import fit_completion
 from streampca.models.completion.line_factors import scratch_folder
@@ -20,36 +21,124 @@ from streampca.models.completion.row_solve import FillHoles, ObservedErrors, Row
 from streampca.models.completion.task import Task, bounds_of, make_task
 from streampca.models.completion.telling import tell
 from streampca.models.completion.trace import Sweep
+from streampca.models.decomposition import Decomposition
 from streampca.models.labelled_rows import completed_like
 from streampca.models.lazy_rows import lazy_rows_of
 from streampca.models.linear import LinearModel
+from streampca.models.parameters import Kept, declared, parameter
 from streampca.models.projection import BackProjection, score_dtype
-from streampca.passes import PassCost, Plan, check_workers, client_for, warn_of_excess
+from streampca.models.registry import registered_name
+from streampca.passes import Plan, check_workers, client_for, warn_of_excess
 from streampca.passes.lazy import is_dask_array
 from streampca.sources import as_matrix, counted
 
 
+@declared
 class Completion(LinearModel):
     """A low-rank model of a matrix of which some cells are missing.
 
-    A subclass has the constructor, and says whether singular values are cut off or lowered.
+    A subclass has ranks and penalties, and says whether singular values are cut off or lowered.
     """
 
     missing = "mean"  # holes are expected
     whiten = False
     _soft = False
     rank: Any
-    center: bool | str
-    bounds: Any
-    absent: str
-    checkpoint: str | None
-    scratch: str | None
-    plan_: Plan
-    cost_: list[PassCost]
-    trace_: list[Sweep]
-    validation_: list[dict[str, Any]]
-    turns_: list[float]
     _scores: Any = None  # those of a fit whose factors lie in a scratch store
+
+    solver: str = parameter(
+        default="auto",
+        meaning=""""als" solves rows and columns exactly in turn, which takes the fewest passes.
+            "exact" is the classic iteration to the letter: fill the holes with the
+            estimate, take the best approximation of rank r, from the p x p or n x n matrix
+            of the filled data. "impute" is the same with one step of subspace iteration per
+            pass, for any size; its fixed points are the same. "auto" is "als".""",
+    )
+    center: bool | str = parameter(
+        default="auto",
+        meaning="""True subtracts the mean of every column over its observed cells; False nothing.
+            "biases" (solver "als", scale=None) is the model of ratings, x_ij = m + a_i +
+            b_j + u_i'v_j: biases of rows and columns are solved for with the factors, drawn
+            to 0 by ridges of their own, the noise over their variances in the first look.
+            "fitted" makes means of columns a part of the model (solver "als"), so that they
+            are those of the completed matrix. "both" centres rows and columns, by turns of
+            one pass each, until all of their observed means are 0. After "biases" and
+            "both" a new row has a level of its own, from what it observes. "auto" is
+            "biases" with ``validation``, where solver and scale allow it, else True. A
+            column without observations has the mean of all cells.""",
+    )
+    scale: str | None = parameter(
+        default=None,
+        meaning="""None, or "std": divide by the standard deviation of the observed cells; "both"
+            (with center="both"): rows and columns by turns, until all of their mean squares
+            are 1.""",
+    )
+    tol: float = parameter(
+        default=1e-05,
+        meaning="""the fit stops when a sweep changes neither the estimate (relative, Frobenius)
+            nor the objective by more, or two sweeps the held-out error; then, or at
+            ``max_passes`` with a ConvergenceWarning. It does not wait for candidates that
+            cannot have the least held-out error any more, at the rate at which theirs
+            falls.""",
+    )
+    max_passes: int = parameter(
+        default=100,
+        meaning="""over the data, the first look included, and at most a third of them turns.""",
+    )
+    validation: Any = parameter(
+        default=None,
+        kept=Kept.NOT,
+        meaning="""cells held out of the fit, to judge it by: a share of all cells (chosen by a
+            hash of their place, so that the same cells are held out whatever the chunks), a
+            boolean (n, p) mask, or (rows, columns). With them rank 0 is always a candidate
+            (but with center="fitted"), and it is kept unless another one is better by more
+            than the standard error of the difference. What is kept has not seen the cells
+            that are held out.""",
+    )
+    early_stop: bool = parameter(
+        default=False,
+        meaning="""stop when the best held-out error has not fallen in the last two sweeps.""",
+    )
+    random_state: Any = parameter(
+        default=0,
+        meaning="seed of the held-out cells and of random first directions.",
+    )
+    init: Any = parameter(
+        default=None,
+        kept=Kept.NOT,
+        meaning="""(scores (n, r), loadings (p, r)) of a first estimate, in centred and scaled
+            units, or anything fitted: "als" takes the loadings alone.""",
+    )
+    bounds: Any = parameter(
+        default="observed",
+        meaning="""of what ``impute`` and ``predict`` fill in: "observed", the least and the
+            largest cell of the whole matrix that the fit has seen; None; or (low, high),
+            such as (1, 5). Sweeps, scores and components do not know of them; held-out
+            errors are those of what is filled in. May be changed after the fit.""",
+    )
+    absent: str = parameter(
+        default="missing",
+        meaning="""of sparse data, "missing" (a cell that is not stored was not observed; a stored
+            zero is data) or "zero".""",
+    )
+    missing_value: float | None = shared.MISSING_VALUE
+    memory_limit: int | str | None = shared.MEMORY_LIMIT
+    scheduler: Any = shared.SCHEDULER
+    progress: Any = shared.PROGRESS
+    checkpoint: str | None = parameter(
+        default=None,
+        kept=Kept.NOT,
+        process=True,
+        meaning="""directory in which an interrupted fit leaves its state after every sweep, and
+            within it; the same fit goes on there.""",
+    )
+    scratch: str | None = parameter(
+        default=None,
+        kept=Kept.NOT,
+        process=True,
+        meaning="""directory for the factors of the rows where they do not fit into the memory
+            limit.""",
+    )
 
     # -- fit ------------------------------------------------------------------------------------
 
@@ -84,15 +173,16 @@ class Completion(LinearModel):
         done = fit_completion(plan, matrix, task, execution, folder)
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         self.n_features_in_ = matrix.shape[1]
-        self.trace_, self.n_iter_ = done.trace, len(done.trace)
+        self.trace_: list[Sweep] = done.trace
+        self.n_iter_ = len(done.trace)
         task = done.task  # with the penalties that the look has found
         self.best_rank_, self.best_penalty_ = task.ranks[done.chosen], task.ridges[done.chosen]
-        self.validation_ = curve(task, done.trace)
+        self.validation_: list[dict[str, Any]] = curve(task, done.trace)
         self.result_, self._scores = result_of(
-            done, matrix, task, type(self).__name__, self.get_params(), plan, execution
+            done, matrix, task, registered_name(type(self)), self.stored_params(), plan, execution
         )
         warn_of_excess(plan, execution.memory)
-        self.turns_ = turns_of(self.result_)
+        self.turns_: list[float] = turns_of(self.result_)
         tell(done, matrix, task)
         return self
 
@@ -113,16 +203,19 @@ class Completion(LinearModel):
         return make_task(self, matrix, self._soft, sample_weight)
 
     def _plan_task(self, matrix: ChunkedMatrix, task: Task) -> Plan:
-        return plan_completion(matrix, type(self).__name__, task)
+        return plan_completion(matrix, registered_name(type(self)), task)
 
-    def restore(self) -> None:
-        """After loading: what ``fit`` leaves beside the result."""
-        settings, told = self.result_.settings, self.result_.provenance
-        self.best_rank_ = int(settings["rank"])
-        self.best_penalty_ = float(settings["lambda_" if self._soft else "ridge"])
-        self.trace_ = [Sweep.from_dict(one) for one in told["trace"]]
-        self.n_iter_, self.validation_ = len(self.trace_), told["validation"]
-        self.turns_ = turns_of(self.result_)
+    @classmethod
+    def from_result(cls, result: Decomposition) -> Self:
+        """A fitted model with this result, and what ``fit`` leaves beside it."""
+        model = super().from_result(result)
+        settings, told = result.settings, result.provenance
+        model.best_rank_ = int(settings["rank"])
+        model.best_penalty_ = float(settings["lambda_" if cls._soft else "ridge"])
+        model.trace_ = [Sweep.from_dict(one) for one in told["trace"]]
+        model.n_iter_, model.validation_ = len(model.trace_), told["validation"]
+        model.turns_ = turns_of(result)
+        return model
 
     @property
     def bounds_(self) -> tuple[float, float] | None:

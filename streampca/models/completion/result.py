@@ -20,8 +20,6 @@ from streampca.passes import Execution, Plan
 from streampca.solvers import numerical_rank, signs_of_components
 from streampca.store import ZarrSink
 
-NOT_KEPT = ("scheduler", "progress", "validation", "init", "checkpoint", "scratch")
-
 
 def result_of(
     done: Completed,
@@ -102,9 +100,8 @@ def _write_scores(done: Completed, turn: Array, n: int) -> Any:
 
 def _kept(parameters: Mapping[str, Any], task: Task, chosen: int) -> dict[str, Any]:
     """The parameters, with the rank and penalty of the best candidate."""
-    known = {name: value for name, value in parameters.items() if name not in NOT_KEPT}
     penalty = "lambda_" if task.soft else "ridge"
-    known |= {"rank": task.ranks[chosen], penalty: task.ridges[chosen]}
+    known = {**parameters, "rank": task.ranks[chosen], penalty: task.ridges[chosen]}
     if known["center"] == AUTO:
         known["center"] = BIASES if task.biases else True
     return known

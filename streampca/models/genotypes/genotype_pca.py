@@ -13,6 +13,7 @@ from streampca.accumulators import FeatureProjection, RowMissing
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels, select
+from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.fitted import Cohort
 from streampca.models.genotypes.counts import plan_counting_samples, preceded, well_called
@@ -22,10 +23,12 @@ from streampca.models.genotypes.numbers import eigenvalues, eigenvectors, freque
 from streampca.models.genotypes.scores_and_holes import ScoresAndHoles
 from streampca.models.iteration import iteration_limits, seed_of
 from streampca.models.linear import LinearModel
+from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.gram_outputs import COMPONENTS
 from streampca.models.pca.plan import plan_pca
 from streampca.models.projection import Projection
+from streampca.models.registry import estimator
 from streampca.models.request import Request
 from streampca.passes import PassCost, Plan, check_workers, client_for, easier_axis
 from streampca.solvers import TracyWidom
@@ -34,44 +37,11 @@ from streampca.sources.variants import MISSING_CALL
 from streampca.store import labelled_rows, occupied
 
 
+@estimator
 class GenotypePCA(LinearModel):
     """Exact PCA of a genotype matrix: what ``plink2 --pca`` and smartpca compute, and how sure.
 
     Values are copies of an allele, 0 to ``ploidy``. A missing call counts as the variant's mean.
-
-    Parameters
-    ----------
-    n_components : int, share (0 < x < 1), "tracy-widom" (the significant ones at 0.05), "gap" or
-        None (all).
-    scale : "hwe" ((g - 2f) / sqrt(2f(1-f))), "eigensoft" (f with the prior of smartpca, divided
-        by sqrt(f(1-f))), "std" or None.
-    ploidy : most copies a call can have.
-    maf : variants whose rarer allele is less frequent are left out.
-    max_missing : variants with a larger share of missing calls are left out (PLINK's --geno).
-    max_sample_missing : samples with a larger share of missing calls are left out, before the
-        variants are judged (PLINK's --mind). 1 keeps all; less costs a pass of its own.
-    variants : a :class:`VariantFilter`: chromosomes (autosomes by default), ids, regions,
-        long-range LD.
-    keep, remove : samples to use, to leave out: ids, or a file of them.
-    fit_samples : ids or a file: the components are fitted on these (unrelated) samples, and all
-        are scored. Frequencies are those of the fitted ones. The scores of the others are plain
-        projections, a missing call at the mean: they are shrunken towards the centre, the more so
-        the more variants there are for each fitted sample;
-        ``project_samples(..., shrinkage="oadp")`` corrects for it. With solver "scatter" they
-        cost one more pass.
-    components : False saves the second pass; no loadings, and no ``fit_samples``.
-    loadings : path of a new Zarr group: the second pass streams the components there, variant
-        block by variant block, (p, k) unit columns in ``components`` beside the variants' labels,
-        means, variances, scales, missing calls and why a variant was left out (``left_out``: 0 =
-        used, 1 = no call, 2 = monomorphic, 3 = filtered). Nothing of a variant is then held:
-        those fields of ``result_`` are read when they are asked for, ``components_`` is read from
-        there each time; ``result_.with_components(path)`` where the group was moved. There they
-        are orthonormal to the rounding of the products, and 0 after the rank. The solver is then
-        "gram".
-    relationship : path of a new Zarr group for the relationship matrix ZZ'/M: ``relationship``
-        (n, n) of the fitted samples, with their labels. The solver is then "gram".
-    svd_solver, tol, max_passes, random_state, rates, memory_limit, scheduler, progress,
-    checkpoint : as in :class:`PCA`; "auto" iterates only where the exact solver does not fit.
 
     Attributes
     ----------
@@ -92,61 +62,104 @@ class GenotypePCA(LinearModel):
     Source: Patterson, Price and Reich 2006, PLoS Genetics 2, e190, "Methods".
     """
 
+    n_components: int | float | str | None = parameter(
+        default=10,
+        kw_only=False,
+        counts_components=True,
+        meaning="""int, share (0 < x < 1), "tracy-widom" (the significant ones at 0.05), "gap" or
+            None (all).""",
+    )
+    scale: str | None = parameter(
+        default="hwe",
+        meaning=""""hwe" ((g - 2f) / sqrt(2f(1-f))), "eigensoft" (f with the prior of smartpca,
+            divided by sqrt(f(1-f))), "std" or None.""",
+    )
+    ploidy: int = parameter(
+        default=2,
+        meaning="most copies a call can have.",
+    )
+    maf: float = parameter(
+        default=0.0,
+        meaning="variants whose rarer allele is less frequent are left out.",
+    )
+    max_missing: float = parameter(
+        default=1.0,
+        meaning="""variants with a larger share of missing calls are left out (PLINK's --geno).""",
+    )
+    max_sample_missing: float = parameter(
+        default=1.0,
+        meaning="""samples with a larger share of missing calls are left out, before the variants
+            are judged (PLINK's --mind). 1 keeps all; less costs a pass of its own.""",
+    )
+    variants: VariantFilter = parameter(
+        default=VariantFilter(),
+        kept=Kept.RECORD,
+        needs_data=True,
+        meaning="""a :class:`VariantFilter`: chromosomes (autosomes by default), ids, regions,
+            long-range LD.""",
+    )
+    keep: Names | None = parameter(
+        default=None,
+        kept=Kept.RECORD,
+        needs_data=True,
+        meaning="samples to use: ids, or a file of them.",
+    )
+    remove: Names | None = parameter(
+        default=None,
+        kept=Kept.RECORD,
+        needs_data=True,
+        meaning="samples to leave out: ids, or a file of them.",
+    )
+    fit_samples: Names | None = parameter(
+        default=None,
+        kept=Kept.RECORD,
+        needs_data=True,
+        meaning="""ids or a file: the components are fitted on these (unrelated) samples, and all
+            are scored. Frequencies are those of the fitted ones. The scores of the others
+            are plain projections, a missing call at the mean: they are shrunken towards the
+            centre, the more so the more variants there are for each fitted sample;
+            ``project_samples(..., shrinkage="oadp")`` corrects for it. With solver
+            "scatter" they cost one more pass.""",
+    )
+    components: bool = parameter(
+        default=True,
+        meaning="False saves the second pass; no loadings, and no ``fit_samples``.",
+    )
+    loadings: str | os.PathLike[str] | None = parameter(
+        default=None,
+        kept=Kept.RECORD,
+        meaning="""path of a new Zarr group: the second pass streams the components there, variant
+            block by variant block, (p, k) unit columns in ``components`` beside the
+            variants' labels, means, variances, scales, missing calls and why a variant was
+            left out (``left_out``: 0 = used, 1 = no call, 2 = monomorphic, 3 = filtered).
+            Nothing of a variant is then held: those fields of ``result_`` are read when
+            they are asked for, ``components_`` is read from there each time;
+            ``result_.with_components(path)`` where the group was moved. There they are
+            orthonormal to the rounding of the products, and 0 after the rank. The solver is
+            then "gram".""",
+    )
+    relationship: str | os.PathLike[str] | None = parameter(
+        default=None,
+        kept=Kept.RECORD,
+        meaning="""path of a new Zarr group for the relationship matrix ZZ'/M: ``relationship`` (n,
+            n) of the fitted samples, with their labels. The solver is then "gram".""",
+    )
+    svd_solver: str = parameter(
+        default="auto",
+        meaning="""as in :class:`PCA`; "auto" iterates only where the exact solver does not fit.""",
+    )
+    tol: float | None = parameter(default=None, meaning="as :class:`PCA`.")
+    max_passes: int | None = parameter(default=None, meaning="as :class:`PCA`.")
+    random_state: Any = shared.RANDOM_STATE
+    rates: Any = shared.RATES
+    memory_limit: int | str | None = shared.MEMORY_LIMIT
+    scheduler: Any = shared.SCHEDULER
+    progress: Any = shared.PROGRESS
+    checkpoint: str | None = shared.CHECKPOINT
+
     whiten = False
     missing = "mean"
     missing_value: float | None = None
-
-    def __init__(
-        self,
-        n_components: int | float | str | None = 10,
-        *,
-        scale: str | None = "hwe",
-        ploidy: int = 2,
-        maf: float = 0.0,
-        max_missing: float = 1.0,
-        max_sample_missing: float = 1.0,
-        variants: VariantFilter = VariantFilter(),  # noqa: B008  (frozen)
-        keep: Names | None = None,
-        remove: Names | None = None,
-        fit_samples: Names | None = None,
-        components: bool = True,
-        loadings: str | os.PathLike[str] | None = None,
-        relationship: str | os.PathLike[str] | None = None,
-        svd_solver: str = "auto",
-        tol: float | None = None,
-        max_passes: int | None = None,
-        random_state: Any = 0,
-        rates: Any = None,
-        memory_limit: int | str | None = None,
-        scheduler: Any = None,
-        progress: Any = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.scale = scale
-        self.ploidy = ploidy
-        self.maf = maf
-        self.max_missing = max_missing
-        self.max_sample_missing = max_sample_missing
-        self.variants = variants
-        self.keep = keep
-        self.remove = remove
-        self.fit_samples = fit_samples
-        self.components = components
-        self.loadings = loadings
-        self.relationship = relationship
-        self.svd_solver = svd_solver
-        self.tol = tol
-        self.max_passes = max_passes
-        self.random_state = random_state
-        self.rates = rates
-        self.memory_limit = memory_limit
-        self.scheduler = scheduler
-        self.progress = progress
-        self.checkpoint = checkpoint
-
-    plan_: Plan
-    cost_: list[PassCost]
 
     # -- fitting --------------------------------------------------------------------------------
 
@@ -241,10 +254,10 @@ class GenotypePCA(LinearModel):
 
     def _stored_parameters(self, request: Request) -> dict[str, Any]:
         """The parameters as they are kept with a result, with those that every such fit shares."""
-        shared = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
+        fixed = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
         outputs = {"loadings": request.loadings, "relationship": request.relationship}
         seed = {"random_state": request.random_state, "exact_first": True}
-        return shared | self.get_params() | outputs | seed
+        return fixed | self.stored_params() | outputs | seed
 
     def _genotypes(self, X: Any, dim: Any = None) -> ChunkedMatrix:
         """The samples and variants to use, before any call is read."""

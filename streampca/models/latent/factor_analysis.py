@@ -10,6 +10,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
+from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.covariance import checked_covariance
 from streampca.models.latent.em import em_plan, joined_plan
@@ -20,42 +21,20 @@ from streampca.models.latent.factor_request import FactorRequest
 from streampca.models.latent.factor_result import FactorDecomposition
 from streampca.models.latent.latent import LatentModel
 from streampca.models.linear import attach
+from streampca.models.parameters import parameter
+from streampca.models.registry import estimator
 from streampca.models.request import degrees_of_freedom
 from streampca.models.side_data import sample_weights
-from streampca.passes import PassCost, Plan, check_workers, client_for, warn_of_excess
+from streampca.passes import Plan, check_workers, client_for, warn_of_excess
 from streampca.sources import as_matrix, counted
 
 
+@estimator
 class FactorAnalysis(LatentModel):
     """Maximum likelihood factor analysis of a matrix that need not fit in memory.
 
     x = mean + deviation * (L f + e), factors f of variance 1, e independent with the variances
     ``uniquenesses_``: R's ``factanal``, which fits correlations.
-
-    Parameters
-    ----------
-    n_components : number of factors.
-    rotation : None, "varimax" (orthogonal) or "promax" (factors may correlate).
-    normalize, power : of the rotation, as :func:`streampca.rotate`.
-    rotation_tol : varimax stops where R's does, when its criterion grows by less than this share;
-        0 goes to the optimum, as :func:`streampca.rotate` does. Where the structure is simple the
-        two agree; else factors can differ by 0.01 radians.
-    scores : what ``transform`` gives: "regression" (the posterior mean; Thomson's) or "bartlett"
-        (weighted least squares, without bias).
-    min_uniqueness : least uniqueness; one that ends there is a Heywood case, and is reported.
-    solver : "scatter" (p x p correlations, one pass, Newton steps), "streamed" (p large: a look,
-        and one pair of products with k vectors for each read, usually 3 to 5; 10 to 20 for more
-        factors than the data hold), or "auto": as ``plan(X)`` says, by memory and predicted time.
-    tol : "streamed" and EM stop when the log-likelihood of all rows has at most this to gain, by
-        an estimate.
-    max_passes : of "streamed", the look included, and of EM.
-    ddof : variances divide by n - ddof (scikit-learn's is 0). Correlations, uniquenesses and the
-        test do not depend on it.
-    missing : "raise"; "em" leaves holes out of the likelihood, exactly, with one read for each step
-        of EM, from "mean" on, where a hole holds its column's mean in the fit and in
-        ``log_likelihood_``. ``transform``, ``posterior`` and ``score_samples`` leave holes out
-        under both.
-    missing_value, memory_limit, scheduler, progress, checkpoint : as :class:`PCA`.
 
     Attributes
     ----------
@@ -79,49 +58,74 @@ class FactorAnalysis(LatentModel):
     Source: Lawley and Maxwell 1971, "Factor Analysis as a Statistical Method", chapters 2 to 4.
     """
 
+    n_components: int = parameter(
+        default=1,
+        kw_only=False,
+        counts_components=True,
+        meaning="number of factors.",
+    )
+    rotation: str | None = parameter(
+        default=None,
+        meaning="""None, "varimax" (orthogonal) or "promax" (factors may correlate).""",
+    )
+    normalize: bool = parameter(
+        default=True,
+        meaning="of the rotation, as :func:`streampca.rotate`.",
+    )
+    power: float = parameter(
+        default=4.0,
+        meaning="of the rotation, as :func:`streampca.rotate`.",
+    )
+    rotation_tol: float = parameter(
+        default=1e-05,
+        meaning="""varimax stops where R's does, when its criterion grows by less than this share;
+            0 goes to the optimum, as :func:`streampca.rotate` does. Where the structure is
+            simple the two agree; else factors can differ by 0.01 radians.""",
+    )
+    scores: str = parameter(
+        default="regression",
+        meaning="""what ``transform`` gives: "regression" (the posterior mean; Thomson's) or
+            "bartlett" (weighted least squares, without bias).""",
+    )
+    min_uniqueness: float = parameter(
+        default=0.005,
+        meaning="""least uniqueness; one that ends there is a Heywood case, and is reported.""",
+    )
+    solver: str = parameter(
+        default="auto",
+        meaning=""""scatter" (p x p correlations, one pass, Newton steps), "streamed" (p large: a
+            look, and one pair of products with k vectors for each read, usually 3 to 5; 10
+            to 20 for more factors than the data hold), or "auto": as ``plan(X)`` says, by
+            memory and predicted time.""",
+    )
+    tol: float = parameter(
+        default=0.01,
+        meaning=""""streamed" and EM stop when the log-likelihood of all rows has at most this to
+            gain, by an estimate.""",
+    )
+    max_passes: int = parameter(
+        default=100,
+        meaning="""of "streamed", the look included, and of EM.""",
+    )
+    ddof: int = parameter(
+        default=1,
+        meaning="""variances divide by n - ddof (scikit-learn's is 0). Correlations, uniquenesses
+            and the test do not depend on it.""",
+    )
+    missing: str = parameter(
+        default="raise",
+        meaning=""""raise"; "em" leaves holes out of the likelihood, exactly, with one read for
+            each step of EM, from "mean" on, where a hole holds its column's mean in the fit
+            and in ``log_likelihood_``. ``transform``, ``posterior`` and ``score_samples``
+            leave holes out under both.""",
+    )
+    missing_value: float | None = shared.MISSING_VALUE
+    memory_limit: int | str | None = shared.MEMORY_LIMIT
+    scheduler: Any = shared.SCHEDULER
+    progress: Any = shared.PROGRESS
+    checkpoint: str | None = shared.CHECKPOINT
+
     whiten = False
-
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        rotation: str | None = None,
-        normalize: bool = True,
-        power: float = 4.0,
-        rotation_tol: float = 1e-5,
-        scores: str = "regression",
-        min_uniqueness: float = 0.005,
-        solver: str = "auto",
-        tol: float = 1e-2,
-        max_passes: int = 100,
-        ddof: int = 1,
-        missing: str = "raise",
-        missing_value: float | None = None,
-        memory_limit: int | str | None = None,
-        scheduler: Any = None,
-        progress: Any = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.rotation = rotation
-        self.normalize = normalize
-        self.power = power
-        self.rotation_tol = rotation_tol
-        self.scores = scores
-        self.min_uniqueness = min_uniqueness
-        self.solver = solver
-        self.tol = tol
-        self.max_passes = max_passes
-        self.ddof = ddof
-        self.missing = missing
-        self.missing_value = missing_value
-        self.memory_limit = memory_limit
-        self.scheduler = scheduler
-        self.progress = progress
-        self.checkpoint = checkpoint
-
-    plan_: Plan
-    cost_: list[PassCost]
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing.

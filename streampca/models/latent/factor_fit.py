@@ -13,7 +13,6 @@ import scipy.special
 from streampca.errors import AccuracyWarning, HeywoodWarning, shorten
 from streampca.kernels import Array
 from streampca.matrix import Labels
-from streampca.models.assemble import stored
 from streampca.models.latent.em import EmResult
 from streampca.models.latent.factor_request import FactorRequest
 from streampca.models.latent.factor_result import FactorDecomposition, degrees_of_freedom
@@ -174,7 +173,7 @@ def factor_result(
         constant=np.setdiff1d(np.arange(p), np.union1d(live, fit.dropped)),
         missing=fit.missing,
         labels=labels,
-        settings=stored(request.parameters),
+        settings=dict(request.parameters),
         weight=fit.weight if n_samples else float("nan"),
         feature_variance=fit.deviation**2,
         log_likelihood=likelihood,

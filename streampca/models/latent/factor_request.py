@@ -74,5 +74,5 @@ class FactorRequest:
             ddof=model.ddof,
             missing=model.missing,
             memory_limit=model.memory_limit,
-            parameters=model.get_params(),
+            parameters=model.stored_params(),
         )

@@ -11,6 +11,7 @@ from streampca.accumulators import Reconstruction
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
+from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.latent.em import em_plan, joined_plan
 from streampca.models.latent.latent import LatentModel
@@ -27,9 +28,11 @@ from streampca.models.latent.ppca_result import (
     leading,
     mean_log_likelihood,
 )
+from streampca.models.parameters import parameter
 from streampca.models.pca.pca import PCA
+from streampca.models.registry import estimator
 from streampca.models.side_data import sample_weights
-from streampca.passes import MemoryUse, PassCost, Plan, warn_of_excess
+from streampca.passes import MemoryUse, Plan, warn_of_excess
 from streampca.solvers import known_count
 from streampca.sources import as_matrix, counted
 
@@ -37,24 +40,9 @@ NOT_OF_PCA = ("missing", "tol", "max_passes", "whiten", "n_components")
 BIC = "bic"
 
 
+@estimator
 class PPCA(LatentModel):
     """Probabilistic PCA: x = mean + V's + e, factors s and noise e Gaussian, e the same everywhere.
-
-    Parameters
-    ----------
-    n_components : as :class:`PCA`, or "bic": the number with the smallest ``bic_``; with holes the
-        first from which one more makes it larger, each with an EM of its own, and at most 32.
-    whiten : scores with a prior variance of 1, E[z | x] of Tipping and Bishop; else they are in
-        the units of the data: those of a PCA, drawn towards 0 by the noise.
-    missing : "em" leaves holes out of the likelihood, exactly; "raise".
-    tol : EM stops when the log-likelihood of all rows has at most this to gain, by extrapolation,
-        which can be several times too small where there are more components than the data hold.
-        They make the likelihood flat and EM slow (100 reads where the right number takes 6): choose
-        fewer, or a larger tol.
-    max_passes : of EM.
-    svd_solver, scale, ddof, missing_value, random_state, rates, memory_limit, scheduler, progress,
-        checkpoint, weights, remove : as :class:`PCA`. The likelihood is largest with ddof=0; with
-        ddof=1 variances are n / (n - 1) times those. remove= needs rows without holes.
 
     Attributes
     ----------
@@ -71,47 +59,47 @@ class PPCA(LatentModel):
     Soc. B 61, sections 3.2, 3.3 and appendix B.
     """
 
-    def __init__(
-        self,
-        n_components: int | float | str | None = 2,
-        *,
-        whiten: bool = False,
-        svd_solver: str = "auto",
-        scale: str | None = None,
-        ddof: int = 1,
-        missing: str = "em",
-        missing_value: float | None = None,
-        tol: float = 1e-2,
-        max_passes: int = 100,
-        random_state: Any = 0,
-        rates: Any = None,
-        memory_limit: int | str | None = None,
-        scheduler: Any = None,
-        progress: Any = None,
-        checkpoint: str | None = None,
-        weights: Any = None,
-        remove: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.whiten = whiten
-        self.svd_solver = svd_solver
-        self.scale = scale
-        self.ddof = ddof
-        self.missing = missing
-        self.missing_value = missing_value
-        self.tol = tol
-        self.max_passes = max_passes
-        self.random_state = random_state
-        self.rates = rates
-        self.memory_limit = memory_limit
-        self.scheduler = scheduler
-        self.progress = progress
-        self.checkpoint = checkpoint
-        self.weights = weights
-        self.remove = remove
-
-    plan_: Plan
-    cost_: list[PassCost]
+    n_components: int | float | str | None = parameter(
+        default=2,
+        kw_only=False,
+        counts_components=True,
+        meaning="""as :class:`PCA`, or "bic": the number with the smallest ``bic_``; with holes the
+            first from which one more makes it larger, each with an EM of its own, and at
+            most 32.""",
+    )
+    whiten: bool = parameter(
+        default=False,
+        meaning="""scores with a prior variance of 1, E[z | x] of Tipping and Bishop; else they are
+            in the units of the data: those of a PCA, drawn towards 0 by the noise.""",
+    )
+    svd_solver: str = shared.SVD_SOLVER
+    scale: str | None = shared.SCALE
+    ddof: int = parameter(
+        default=1,
+        meaning="""variances divide by n - ddof. The likelihood is largest with ddof=0; with ddof=1
+            variances are n / (n - 1) times those.""",
+    )
+    missing: str = parameter(
+        default="em",
+        meaning=""""em" leaves holes out of the likelihood, exactly; "raise".""",
+    )
+    missing_value: float | None = shared.MISSING_VALUE
+    tol: float = parameter(
+        default=0.01,
+        meaning="""EM stops when the log-likelihood of all rows has at most this to gain, by
+            extrapolation, which can be several times too small where there are more
+            components than the data hold. They make the likelihood flat and EM slow (100
+            reads where the right number takes 6): choose fewer, or a larger tol.""",
+    )
+    max_passes: int = parameter(default=100, meaning="steps of EM at most, one read each.")
+    random_state: Any = shared.RANDOM_STATE
+    rates: Any = shared.RATES
+    memory_limit: int | str | None = shared.MEMORY_LIMIT
+    scheduler: Any = shared.SCHEDULER
+    progress: Any = shared.PROGRESS
+    checkpoint: str | None = shared.CHECKPOINT
+    weights: Any = shared.WEIGHTS
+    remove: Any = shared.REMOVE
 
     def _pca(self, matrix: ChunkedMatrix) -> PCA:
         """The PCA that is the closed form, or where EM begins."""

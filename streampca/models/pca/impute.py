@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.models.assemble import stored
 from streampca.models.completion.hard_impute import HardImpute
 from streampca.models.decomposition import Decomposition
 from streampca.models.iteration import iteration_limits
@@ -74,7 +73,7 @@ def as_pca(result: Decomposition, ddof: int, parameters: Mapping[str, Any]) -> D
         explained_variance=result.explained_variance * again,
         total_variance=result.total_variance * again,
         ddof=ddof,
-        settings=stored(parameters),
+        settings=dict(parameters),
     )
 
 

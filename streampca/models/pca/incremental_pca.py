@@ -13,6 +13,7 @@ from streampca.accumulators import Scatter, TruncatedFactor
 from streampca.errors import InvalidInputError, SourceError, not_fitted
 from streampca.kernels import Array, reciprocal
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features
@@ -20,21 +21,24 @@ from streampca.models.fitted import Resolution
 from streampca.models.labelled_rows import is_xarray
 from streampca.models.linear import LinearModel
 from streampca.models.new_rows import prepared
+from streampca.models.parameters import parameter
 from streampca.models.pca.append_plan import plan_append
 from streampca.models.pca.incremental_state import StateRequest, state_kind
+from streampca.models.pca.pca import PCA
 from streampca.models.pca.solve import solve_accumulator
+from streampca.models.registry import estimator, registered_name
 from streampca.models.restacked import restacked
 from streampca.models.saved_labels import axis_to_saved, labels_from_saved, labels_to_saved
 from streampca.models.side_data import sample_weights
-from streampca.passes import PassCost, check_workers, client_for, run
+from streampca.passes import check_workers, client_for, run
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted
 from streampca.store import read_bundle, understood, write_bundle
 
-NOT_KEPT = ("scheduler", "progress", "checkpoint")
 NO_SAMPLES = AxisLabels.plain("sample", 0)
 
 
+@estimator
 class IncrementalPCA(LinearModel):
     """PCA whose state is the accumulator itself: p x p, whatever the number of rows.
 
@@ -42,19 +46,6 @@ class IncrementalPCA(LinearModel):
     fitted models merge exactly; rows can be removed again. New samples can be appended to this
     tall form only: a wide (n x n) Gram matrix would need products with all old rows, which
     means reading them again (``PCA`` does that).
-
-    Parameters
-    ----------
-    n_components, whiten, center, scale, ddof, missing, missing_value, memory_limit, scheduler,
-    progress, checkpoint : as :class:`PCA`.
-    batch_size : most rows of a block, where stored chunks are no longer; None leaves it to the
-        plan (about 16 MiB). It bounds memory; the result is the same to rounding.
-    state : "scatter" (p x p sums of products; can ``forget``; None means it), "tsqr" (R factor;
-        small singular values to 1e-14 of the largest) or "truncated" (``max_rows`` x p, for p too
-        large for the others: ``state_bound_`` bounds what was cut off, for every eigenvalue).
-    max_rows : rows of the truncated state.
-    svd_solver : the same choice in the words of :class:`PCA` and of dask-ml: "auto" (as ``state``
-        says), "covariance_eigh" or "scatter", "full" or "tsqr", "randomized" (the truncated state).
 
     ``fit`` starts anew; ``partial_fit`` appends. The decomposition is made when it is first
     asked for after a change, from the state alone.
@@ -64,40 +55,45 @@ class IncrementalPCA(LinearModel):
     Source: Chan, Golub and LeVeque 1983, eq. 2.1, for matrices.
     """
 
-    def __init__(
-        self,
-        n_components: int | float | str | None = None,
-        *,
-        whiten: bool = False,
-        batch_size: int | None = None,
-        state: str | None = None,
-        max_rows: int = 256,
-        svd_solver: str = "auto",
-        center: bool = True,
-        scale: str | None = None,
-        ddof: int = 1,
-        missing: str = "raise",
-        missing_value: float | None = None,
-        memory_limit: int | str | None = None,
-        scheduler: Any = None,
-        progress: Any = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.whiten = whiten
-        self.batch_size = batch_size
-        self.state = state
-        self.max_rows = max_rows
-        self.svd_solver = svd_solver
-        self.center = center
-        self.scale = scale
-        self.ddof = ddof
-        self.missing = missing
-        self.missing_value = missing_value
-        self.memory_limit = memory_limit
-        self.scheduler = scheduler
-        self.progress = progress
-        self.checkpoint = checkpoint
+    n_components: int | float | str | None = parameter(
+        default=None, kw_only=False, counts_components=True, meaning="as :class:`PCA`."
+    )
+    whiten: bool = shared.WHITEN
+    batch_size: int | None = parameter(
+        default=None,
+        meaning="""most rows of a block, where stored chunks are no longer; None leaves it to the
+            plan (about 16 MiB). It bounds memory; the result is the same to rounding.""",
+    )
+    state: str | None = parameter(
+        default=None,
+        meaning=""""scatter" (p x p sums of products; can ``forget``; None means it), "tsqr" (R
+            factor; small singular values to 1e-14 of the largest) or "truncated"
+            (``max_rows`` x p, for p too large for the others: ``state_bound_`` bounds what
+            was cut off, for every eigenvalue).""",
+    )
+    max_rows: int = parameter(
+        default=256,
+        meaning="rows of the truncated state.",
+    )
+    svd_solver: str = parameter(
+        default="auto",
+        meaning="""the same choice in the words of :class:`PCA` and of dask-ml: "auto" (as
+            ``state`` says), "covariance_eigh" or "scatter", "full" or "tsqr", "randomized"
+            (the truncated state).""",
+    )
+    center: bool = shared.CENTER
+    scale: str | None = shared.SCALE
+    ddof: int = shared.DDOF
+    missing: str = parameter(
+        default="raise",
+        choices=("raise", "mean"),
+        meaning='"raise", or "mean": a hole holds its column\'s mean.',
+    )
+    missing_value: float | None = shared.MISSING_VALUE
+    memory_limit: int | str | None = shared.MEMORY_LIMIT
+    scheduler: Any = shared.SCHEDULER
+    progress: Any = shared.PROGRESS
+    checkpoint: str | None = shared.CHECKPOINT
 
     # -- taking in rows -------------------------------------------------------------------------
 
@@ -154,7 +150,7 @@ class IncrementalPCA(LinearModel):
             labels = matrix.labels  # dimensions of samples only: batches have rows of their own
             samples = AxisLabels(labels.samples.dims, labels.samples.sizes)
             self._labels = replace(labels, samples=samples)
-            self.cost_: list[PassCost] = []
+            self.cost_ = []
         self.cost_ += execution.costs
         self._solved = None
         return self
@@ -251,15 +247,20 @@ class IncrementalPCA(LinearModel):
         fitted = solve_accumulator(state, request, self._resolution, min(state.count, p))
         told = self.__dict__.setdefault("_told", set())  # not again at every solution
         return assemble(
-            type(self).__name__,
+            registered_name(type(self)),
             fitted,
             state.count,
             self._labels,
             request,
-            self.get_params() | {"components": True},
+            self.stored_params() | {"components": True},
             costs=self.cost_,
             told=told,
         )
+
+    @classmethod
+    def from_result(cls, result: Decomposition) -> PCA:
+        """The components without the sums: a model to which no rows can be appended."""
+        return PCA.from_result(result)
 
     # -- at rest --------------------------------------------------------------------------------
 
@@ -276,10 +277,9 @@ class IncrementalPCA(LinearModel):
         """(arrays, JSON-ready document) of the state, for a bundle."""
         arrays = {f"state-{k}": v for k, v in self._require_state().state().items()}
         columns, labels = labels_to_saved(replace(self._labels, samples=NO_SAMPLES))
-        settings = {k: v for k, v in self.get_params().items() if k not in NOT_KEPT}
         document = {
             "kind": "incremental state",
-            "settings": settings,
+            "settings": self.stored_params(),
             "eps": self._resolution.eps,
             "work_dtype": str(self._resolution.work),
             "sample_dims": list(self._sample_dims()),
@@ -300,8 +300,7 @@ class IncrementalPCA(LinearModel):
 
     @classmethod
     def _of_state(cls, arrays: dict[str, Array], document: dict[str, Any]) -> IncrementalPCA:
-        kept = {k: v for k, v in document["settings"].items() if k not in NOT_KEPT}
-        model = cls(**kept)
+        model = cls.restored(document["settings"])
         state = {k[6:]: v for k, v in arrays.items() if k.startswith("state-")}
         model._accumulator = model._request().blank().from_state(state)
         p = len(model._accumulator.mean)

@@ -9,99 +9,28 @@ from typing import Any, Self
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
-from streampca.models.assemble import assemble, named_only
+from streampca.models import shared_parameters as shared
+from streampca.models.assemble import assemble
 from streampca.models.completion.hard_impute import HardImpute
 from streampca.models.iteration import iteration_limits, seed_of
 from streampca.models.linear import LinearModel
+from streampca.models.parameters import parameter
 from streampca.models.pca.carried import Carried
 from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.impute import as_pca, completing, completion_of, plan_of
 from streampca.models.pca.plan import plan_pca
+from streampca.models.registry import estimator
 from streampca.models.request import Request
 from streampca.models.side_data import side_data
-from streampca.passes import PassCost, Plan, check_workers, client_for
+from streampca.passes import Plan, check_workers, client_for
 from streampca.sources import as_matrix, counted
 
 IMPUTE = "impute"
 
 
+@estimator
 class PCA(LinearModel):
     """Exact PCA of a matrix that need not fit in memory.
-
-    Parameters
-    ----------
-    n_components : int, share (0 < x < 1: the smallest k whose share of the variance reaches x),
-        "gap" (before the largest gap of the spectrum), "mle" (Minka's most probable number; n >= p,
-        and a solver that knows the whole spectrum) or None (all). 0 gives the mean and the total
-        variance alone (solvers "scatter", "tsqr" and "gram").
-    whiten : divide the scores by the standard deviation of their component.
-    svd_solver : "auto", "scatter" (p x p, samples streamed), "tsqr" (R factor; singular values to
-        1e-14 of the largest, where scatter and Gram resolve about 1e-8 in float64 and 3e-4 in
-        float32), "gram" (n x n), "randomized" (block Krylov, for both n and p large: a few
-        passes, and a certificate that says how far each component can be off) or "sketch" (one
-        look at samples that cannot be read again, approximate, with a bound of its error).
-        scikit-learn's "covariance_eigh", "full" and "arpack" mean "scatter", "tsqr" and
-        "randomized". "auto" takes an exact solver that is predicted to take 2 s, 10 s and 4 times
-        the iterative one, or 1.25 times that (``models.pca.plan.AFFORDABLE``). Else it iterates,
-        and goes over to an exact solver of 2 minutes, or 4 times the iterative one (``GO_OVER``),
-        where a component cannot be certified. ``tol``, ``max_passes`` or ``iterated_power``
-        mean "iterate", and the latter two that it ends there. ``plan(X)`` shows what is taken.
-    center : subtract column means.
-    scale : None, or "std": divide columns by their standard deviation; constant ones become 0.
-    ddof : variances divide by n - ddof.
-    missing : "raise"; "mean": a hole holds its column's mean; or "impute": it holds what the
-        components say, and they are those of the matrix that they complete (a :class:`HardImpute`
-        at rank ``n_components`` with fitted means: a pass per sweep, until a sweep changes less
-        than ``tol``, at most ``max_passes`` or 60). ``transform`` then scores rows by what they
-        observe, ``impute`` fills their holes; cells that sparse data do not store are missing
-        under "impute", and 0 under the others. Columns without any observation are dropped, and
-        named, under each.
-    missing_value : a number that means "missing", beside NaN.
-    components : False saves the second pass of a wide fit; it then has scores and spectrum only.
-    tol : radians, 1e-4 where None; "randomized" stops when the angle of every component is
-        certified to it.
-    max_passes : reads of the data that "randomized" may take, 8 where None; then it warns of what
-        is uncertain.
-    iterated_power : scikit-learn's name for that limit: q means max_passes = q + 2; "auto" leaves
-        it to max_passes.
-    random_state : seed of the random part of its first vectors; a numpy.random.Generator or
-        RandomState, or None, gives one (``result_.settings`` has the seed that was used).
-    rates : speeds by which "auto" orders its candidates: None (those shipped), or the file that
-        ``streampca calibrate`` wrote for this machine.
-    memory_limit : bytes or such as "512MiB": plan within it, or refuse before reading. It is that
-        of a process which does nothing else: the interpreter, the libraries that X needs as they
-        weigh here, X itself where it is in memory, and the fit. What else your process holds does
-        not count; it must fit the machine beside the plan, which is asked first. A fit that takes
-        more than its plan warns (MemoryPlanWarning).
-    scheduler : None (the ambient ``distributed.Client`` if there is one, else threads), "threads",
-        an address, or a Client. Workers read a path or URL themselves, which is the best to hand
-        over, and must see the same store there; a lazy Dask array sends its graph too, and a
-        persisted one is folded where it lies. An array in memory is folded here, unless an address
-        or a Client is named: then it is sent there once. Inside a task of that cluster the fit runs
-        on its worker.
-    progress : None (in a terminal or notebook), True, False, or a function of an ``Advance``.
-    checkpoint : directory in which an interrupted pass leaves its state, and finds it again.
-    weights : (p,) multiply the centred and scaled features (an array, or a DataArray over some of
-        their dimensions, or the name of a column of the features: var of an AnnData, a coordinate,
-        a variable of the Dataset), or "coslat": sqrt(cos(latitude)), so that the cells of a grid
-        count by their area. ``components_`` are those of the weighted data;
-        ``inverse_transform`` divides by the weights again. A feature of weight 0 is left out: its
-        loadings are 0, and its reconstruction is its mean. NaN and negative weights are refused.
-    remove : what is projected out of the samples beside the mean, in the same pass: "month" or
-        "season" (the cycle in the dates of the samples), "trend" (a straight line in their
-        coordinate), an (n,) or (n, c) array, data frame or DataArray of covariates or batches (text
-        makes one column for each level), the name of a column of the samples (obs of an AnnData, a
-        coordinate, a variable beside X), or a list of such. The components, ``scale="std"`` and the
-        shares of variance are those of the residuals; variances still divide by n - ddof, as for
-        anomalies made beforehand. Columns that repeat each other count once. A hole
-        (missing="mean") holds what the observed samples of its feature say; that takes
-        svd_solver="gram". ``transform`` needs the arrays of new rows, not their cycles and trends;
-        columns that were named are those of the same name.
-        ``result_.removed_coefficients`` (c, p) of the columns ``result_.design.names``.
-
-    warm_start : keep in memory what the fit accumulated. Fitting the same data again with another
-        ``n_components`` then reads nothing but what new loadings need, and "randomized" goes on
-        from the space that it had searched.
 
     Attributes
     ----------
@@ -118,56 +47,62 @@ class PCA(LinearModel):
     Source: Jolliffe 2002, "Principal Component Analysis", 2nd ed., sections 3.1 and 3.5.
     """
 
-    def __init__(
-        self,
-        n_components: int | float | str | None = None,
-        *,
-        whiten: bool = False,
-        svd_solver: str = "auto",
-        center: bool = True,
-        scale: str | None = None,
-        ddof: int = 1,
-        missing: str = "raise",
-        missing_value: float | None = None,
-        components: bool = True,
-        tol: float | None = None,
-        max_passes: int | None = None,
-        iterated_power: int | str = "auto",
-        random_state: Any = 0,
-        rates: Any = None,
-        memory_limit: int | str | None = None,
-        scheduler: Any = None,
-        progress: Any = None,
-        checkpoint: str | None = None,
-        weights: Any = None,
-        remove: Any = None,
-        warm_start: bool = False,
-    ) -> None:
-        self.n_components = n_components
-        self.whiten = whiten
-        self.svd_solver = svd_solver
-        self.center = center
-        self.scale = scale
-        self.ddof = ddof
-        self.missing = missing
-        self.missing_value = missing_value
-        self.components = components
-        self.tol = tol
-        self.max_passes = max_passes
-        self.iterated_power = iterated_power
-        self.random_state = random_state
-        self.rates = rates
-        self.memory_limit = memory_limit
-        self.scheduler = scheduler
-        self.progress = progress
-        self.checkpoint = checkpoint
-        self.weights = weights
-        self.remove = remove
-        self.warm_start = warm_start
-
-    plan_: Plan
-    cost_: list[PassCost]
-    _carried: Carried | None
+    n_components: int | float | str | None = parameter(
+        default=None,
+        kw_only=False,
+        counts_components=True,
+        meaning="""int, share (0 < x < 1: the smallest k whose share of the variance reaches x),
+            "gap" (before the largest gap of the spectrum), "mle" (Minka's most probable
+            number; n >= p, and a solver that knows the whole spectrum) or None (all). 0
+            gives the mean and the total variance alone (solvers "scatter", "tsqr" and
+            "gram").""",
+    )
+    whiten: bool = shared.WHITEN
+    svd_solver: str = shared.SVD_SOLVER
+    center: bool = shared.CENTER
+    scale: str | None = shared.SCALE
+    ddof: int = shared.DDOF
+    missing: str = parameter(
+        default="raise",
+        meaning=""""raise"; "mean": a hole holds its column's mean; or "impute": it holds what the
+            components say, and they are those of the matrix that they complete (a
+            :class:`HardImpute` at rank ``n_components`` with fitted means: a pass per
+            sweep, until a sweep changes less than ``tol``, at most ``max_passes`` or 60).
+            ``transform`` then scores rows by what they observe, ``impute`` fills their
+            holes; cells that sparse data do not store are missing under "impute", and 0
+            under the others. Columns without any observation are dropped, and named, under
+            each.""",
+    )
+    missing_value: float | None = shared.MISSING_VALUE
+    components: bool = parameter(
+        default=True,
+        meaning="""False saves the second pass of a wide fit; it then has scores and spectrum
+            only.""",
+    )
+    tol: float | None = parameter(
+        default=None,
+        meaning="""radians, 1e-4 where None; "randomized" stops when the angle of every component
+            is certified to it.""",
+    )
+    max_passes: int | None = parameter(
+        default=None,
+        meaning="""reads of the data that "randomized" may take, 8 where None; then it warns of
+            what is uncertain.""",
+    )
+    iterated_power: int | str = parameter(
+        default="auto",
+        meaning="""scikit-learn's name for that limit: q means max_passes = q + 2; "auto" leaves it
+            to max_passes.""",
+    )
+    random_state: Any = shared.RANDOM_STATE
+    rates: Any = shared.RATES
+    memory_limit: int | str | None = shared.MEMORY_LIMIT
+    scheduler: Any = shared.SCHEDULER
+    progress: Any = shared.PROGRESS
+    checkpoint: str | None = shared.CHECKPOINT
+    weights: Any = shared.WEIGHTS
+    remove: Any = shared.REMOVE
+    warm_start: bool = shared.WARM_START
 
     def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
         """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing.
@@ -251,10 +186,10 @@ class PCA(LinearModel):
 
     def _stored_parameters(self, seed: int) -> dict[str, Any]:
         """The parameters as they are kept with a result."""
-        kept = {"weights": named_only(self.weights), "remove": named_only(self.remove)}
+        kept: dict[str, Any] = {"random_state": seed}
         if self.iterated_power != "auto":
             kept["max_passes"] = iteration_limits(iterated_power=self.iterated_power)[1]
-        return self.get_params() | kept | {"random_state": seed}
+        return self.stored_params() | kept
 
     def _fit_completed(self, X: Any, dim: Any, sample_weight: Any) -> Self:
         """By a completion: ``missing="impute"``."""
@@ -327,7 +262,7 @@ class PCA(LinearModel):
 
     def _carry(self, matrix: ChunkedMatrix, request: Request) -> Carried | None:
         """What earlier fits left, if it is wanted and of this matrix."""
-        self._carried = getattr(self, "_carried", None) or Carried()
+        self._carried: Carried | None = getattr(self, "_carried", None) or Carried()
         if not self.warm_start:
             self._carried = None
             return None

@@ -152,9 +152,8 @@ def rotate(
         raise InvalidInputError(
             f"got {type(source).__name__}; expected a fitted model: streampca.rotate(pca.fit(X))"
         )
-    known = set(PCA().get_params())
-    settings = {name: v for name, v in source.get_params().items() if name in known}
-    model = RotatedPCA(PCA(**settings), method, k, normalize=normalize, power=power)
+    parameters = {name: v for name, v in source.get_params().items() if name in PCA.parameters}
+    model = RotatedPCA(PCA(**parameters), method, k, normalize=normalize, power=power)
     model._rotate(result)
     model.dim_ = getattr(source, "dim_", None)
     return model
@@ -162,8 +161,6 @@ def rotate(
 
 def rotated_from(result: RotatedDecomposition) -> RotatedPCA:
     """The estimator of a rotated result that was saved."""
-    known = set(PCA().get_params())
-    settings = {name: v for name, v in result.settings.items() if name in known}
-    model = RotatedPCA(PCA(**settings), result.method, result.n_components)
+    model = RotatedPCA(PCA.restored(result.settings), result.method, result.n_components)
     attach(model, result)
     return model

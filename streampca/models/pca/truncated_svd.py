@@ -9,25 +9,20 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
+from streampca.models import shared_parameters as shared
 from streampca.models.linear import LinearModel
+from streampca.models.parameters import parameter
 from streampca.models.pca.pca import PCA
-from streampca.passes import PassCost, Plan
+from streampca.models.registry import estimator
+from streampca.passes import Plan
 from streampca.sources import counted
 
 ALGORITHMS = ("auto", "randomized", "arpack", "scatter", "gram", "tsqr")
 
 
+@estimator
 class TruncatedSVD(LinearModel):
     """Leading singular vectors, uncentred: latent semantic analysis, sparse counts.
-
-    Parameters
-    ----------
-    n_components : k, a number.
-    algorithm : as ``svd_solver`` of :class:`PCA`: "auto", "randomized" (block Krylov, which
-        scikit-learn's "arpack" means too), "scatter", "gram" or "tsqr".
-    n_iter : as ``iterated_power`` of :class:`PCA`.
-    tol, max_passes, random_state, missing_value, memory_limit, scheduler, progress, checkpoint :
-        as :class:`PCA`.
 
     Attributes
     ----------
@@ -41,38 +36,32 @@ class TruncatedSVD(LinearModel):
     1998, "The Symmetric Eigenvalue Problem", chapter 4.
     """
 
+    n_components: int = parameter(
+        default=2,
+        kw_only=False,
+        counts_components=True,
+        meaning="k, a number.",
+    )
+    algorithm: str = parameter(
+        default="auto",
+        meaning="""as ``svd_solver`` of :class:`PCA`: "auto", "randomized" (block Krylov, which
+            scikit-learn's "arpack" means too), "scatter", "gram" or "tsqr".""",
+    )
+    n_iter: int | str = parameter(
+        default="auto",
+        meaning="as ``iterated_power`` of :class:`PCA`.",
+    )
+    tol: float | None = parameter(default=None, meaning="as :class:`PCA`.")
+    max_passes: int | None = parameter(default=None, meaning="as :class:`PCA`.")
+    random_state: Any = shared.RANDOM_STATE
+    missing_value: float | None = shared.MISSING_VALUE
+    memory_limit: int | str | None = shared.MEMORY_LIMIT
+    scheduler: Any = shared.SCHEDULER
+    progress: Any = shared.PROGRESS
+    checkpoint: str | None = shared.CHECKPOINT
+
     whiten = False
     missing = "raise"
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        algorithm: str = "auto",
-        n_iter: int | str = "auto",
-        tol: float | None = None,
-        max_passes: int | None = None,
-        random_state: Any = 0,
-        missing_value: float | None = None,
-        memory_limit: int | str | None = None,
-        scheduler: Any = None,
-        progress: Any = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.algorithm = algorithm
-        self.n_iter = n_iter
-        self.tol = tol
-        self.max_passes = max_passes
-        self.random_state = random_state
-        self.missing_value = missing_value
-        self.memory_limit = memory_limit
-        self.scheduler = scheduler
-        self.progress = progress
-        self.checkpoint = checkpoint
-
-    plan_: Plan
-    cost_: list[PassCost]
 
     def _pca(self) -> PCA:
         """The PCA that computes this."""
