@@ -17,6 +17,7 @@ from streampca.cli.genotypes import (
     genotype_options,
     is_genotypes,
 )
+from streampca.cli.kinds import kind_options, option_name, run_fit_of_kind, run_plan_of_kind
 from streampca.cli.labelled_outputs import (
     check_labelled,
     labelled_options,
@@ -31,18 +32,20 @@ from streampca.cli.options import (
     running_options,
     source_options,
 )
-from streampca.cli.outputs import check_outputs
+from streampca.cli.outputs import check_outputs, write_scores
 from streampca.cli.words import describe, left_out, report, say_damage, summary
 from streampca.errors import MemoryLimitError
+from streampca.models.registry import KINDS
 from streampca.passes import size
-from streampca.store import ZarrSink, is_bundle, is_model
+from streampca.store import is_bundle, is_model
 
 
-def add_commands(commands: Any) -> None:
-    """Declare them."""
-    for name, function, words in (
-        ("plan", run_plan, "what a fit would do; reads no data"),
-        ("fit", on_cluster(run_fit), "fit a PCA, report it, save it"),
+def add_commands(commands: Any, kind: str | None = None) -> None:
+    """Declare them.  kind : of the model, where one is named."""
+    fitting = "fit a PCA or another model, report it, save it"
+    for name, function, of_kind, words in (
+        ("plan", run_plan, run_plan_of_kind, "what a fit would do; reads no data"),
+        ("fit", on_cluster(run_fit), on_cluster(run_fit_of_kind), fitting),
     ):
         one = commands.add_parser(name, help=words, description=words)
         one.set_defaults(run=function, parser=one)
@@ -50,9 +53,18 @@ def add_commands(commands: Any) -> None:
             "source", nargs="*", help="Zarr, VCF Zarr, .bed (several are joined), .nc, .h5ad, .npy"
         )
         source_options(one)
-        model_options(one)
-        labelled_options(one)
-        genotype_options(one)
+        one.add_argument(
+            "--model",
+            metavar="NAME",
+            help=f"another model: {', '.join(sorted(map(option_name, KINDS)))}; "
+            "--model NAME --help shows its options",
+        )
+        if kind is not None:
+            running_options(one)
+        else:
+            model_options(one)
+            labelled_options(one)
+            genotype_options(one)
         cluster_options(one)
         one.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
         one.add_argument("--scores", metavar="ZARR", help="write the scores of all samples here")
@@ -61,6 +73,9 @@ def add_commands(commands: Any) -> None:
         one.add_argument(
             "--config", metavar="YAML", help="options from a file; those of the command line win"
         )
+        if kind is not None:
+            kind_options(one, kind)
+            one.set_defaults(kind=kind, run=of_kind)
 
     one = commands.add_parser("transform", help="scores of new rows on a saved model")
     one.set_defaults(run=run_transform)
@@ -135,7 +150,8 @@ def run_fit(arguments: argparse.Namespace) -> int:
     if arguments.output:
         model.save(arguments.output)
     if arguments.scores:
-        _write_scores(model, matrix, arguments)
+        again = model.remove if chosen is None else None
+        write_scores(model, matrix, arguments.scores, arguments.overwrite, again)
     written = write_labelled(model, matrix, arguments) if chosen is None else []
     written += [] if chosen is None else write_outputs(model, chosen, arguments)
     counts = {} if chosen is None else chosen.left_out(model.result_)
@@ -164,18 +180,6 @@ def _choose(arguments: argparse.Namespace, matrix: Any) -> Chosen:
     if not (arguments.json or arguments.quiet):
         print(chosen.pruning, end="\n\n")
     return chosen
-
-
-def _write_scores(model: Any, matrix: Any, arguments: argparse.Namespace) -> None:
-    scores = model.result_.scores
-    if scores is None:
-        again = model.remove if isinstance(model, streampca.PCA) else None
-        model.transform(matrix, out=arguments.scores, overwrite=arguments.overwrite, remove=again)
-        return
-    n, k = scores.shape
-    sink = ZarrSink(arguments.scores, n, k, overwrite=arguments.overwrite)
-    sink.write(0, scores)
-    sink.finish()
 
 
 def run_transform(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import streampca
 from streampca.cli import calibrate, fit, genotypes, impute, models, pictures, refresh
 from streampca.cli.config import Parser, apply_config
+from streampca.cli.kinds import named_kind
 from streampca.cli.outputs import OutputError
 from streampca.cli.printing import printable_output
 from streampca.errors import (
@@ -57,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     try:
-        parser = build_parser()
+        argv = sys.argv[1:] if argv is None else argv
+        parser = build_parser(named_kind(argv))
         arguments = parser.parse_args(argv)
         if getattr(arguments, "config", None):
             apply_config(arguments.parser, arguments.config)
@@ -96,11 +98,12 @@ def _show_warning(message: Any, category: Any, *_: Any) -> None:
     print(printable(text), file=sys.stderr)
 
 
-def build_parser() -> Parser:
-    """All commands and their options."""
+def build_parser(kind: str | None = None) -> Parser:
+    """All commands and their options.  kind : of the model that is fitted, where one is named."""
     parser = Parser(prog="streampca", description="PCA of matrices that do not fit in memory.")
     parser.add_argument("--version", action="version", version=f"streampca {streampca.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (fit, genotypes, impute, pictures, models, refresh, calibrate):
+    fit.add_commands(commands, kind)
+    for module in (genotypes, impute, pictures, models, refresh, calibrate):
         module.add_commands(commands)
     return parser

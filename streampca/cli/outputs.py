@@ -5,11 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from streampca.errors import InvalidInputError, StreamPCAError
 from streampca.store import is_bundle
 from streampca.store.places import refuse_inside
-from streampca.store.sinks import refuse_occupied
+from streampca.store.sinks import ZarrSink, refuse_occupied
 
 Paths = Iterable[str | None]
 
@@ -69,3 +70,15 @@ def check_writable(path: Path) -> None:
         raise OutputError(
             f"{path} cannot be written: {folder}: {error.strerror or error}"
         ) from None
+
+
+def write_scores(model: Any, matrix: Any, path: str, overwrite: bool, remove: Any = None) -> None:
+    """The scores of the rows of a fit, as a Zarr array: those it has, or by another pass."""
+    scores = model.result_.scores
+    if scores is None:
+        model.transform(matrix, out=path, overwrite=overwrite, remove=remove)
+        return
+    n, k = scores.shape
+    sink = ZarrSink(path, n, k, overwrite=overwrite)
+    sink.write(0, scores)
+    sink.finish()

@@ -87,6 +87,16 @@ def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[s
     return entries, Origin(str(path), dict(_lines(node, "")))
 
 
+def scalar(text: str) -> Any:
+    """A number, a word, true, false, null, or a list of such, as a job file would have it."""
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, *ODD):
+        return text
+
+
 def _text(path: str | os.PathLike[str]) -> str:
     """The text of a regular file of at most 64 KiB."""
     try:

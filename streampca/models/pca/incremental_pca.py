@@ -30,7 +30,7 @@ from streampca.models.registry import estimator, registered_name
 from streampca.models.restacked import restacked
 from streampca.models.saved_labels import axis_to_saved, labels_from_saved, labels_to_saved
 from streampca.models.side_data import sample_weights
-from streampca.passes import check_workers, client_for, run
+from streampca.passes import Plan, check_workers, client_for, run
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted
 from streampca.store import read_bundle, understood, write_bundle
@@ -95,6 +95,17 @@ class IncrementalPCA(LinearModel):
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
 
+    def plan(self, X: Any, *, dim: Any = None) -> Plan:
+        """What ``fit``, or the next ``partial_fit``, would do with X. Reads nothing.
+
+        Raises MemoryLimitError, naming the smallest limit that would do.
+        """
+        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        request = self._request()
+        request.check_appending(matrix.shape)
+        held = hasattr(self, "_accumulator")
+        return plan_append(matrix, request, request.blank(), held=held)
+
     # -- taking in rows -------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
@@ -133,6 +144,7 @@ class IncrementalPCA(LinearModel):
             check_workers(client, plan)
         execution = self._execution(plan)
         execution.checkpoint = self.checkpoint
+        self.plan_ = plan
         done = run(
             plan.passes[0],
             matrix,
