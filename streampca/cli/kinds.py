@@ -40,6 +40,8 @@ def kind_wanted(text: str) -> str:
 
 def named_kind(argv: Sequence[str]) -> str | None:
     """The kind that a command line, or its file of options, names; None: PCA or GenotypePCA."""
+    if not argv or argv[0] not in ("fit", "plan"):
+        return None  # --model is a path elsewhere
     scan = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     scan.add_argument("--model")
     scan.add_argument("--config")

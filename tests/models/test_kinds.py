@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca.cli.kinds import option_name
+from streampca.cli.kinds import named_kind, option_name
 from streampca.cli.main import main
 from streampca.errors import MemoryLimitError, SourceError
 from streampca.jobs.config import check_job
@@ -181,3 +181,9 @@ def test_a_file_of_options_may_name_the_kind(tmp_path: Path, capsys: Any) -> Non
     assert isinstance(model, streampca.PPCA)
     assert model.n_components == 3
     assert model.whiten
+
+
+def test_only_fits_name_a_kind() -> None:
+    assert named_kind(["fit", "x", "--model", "PPCA"]) == "PPCA"
+    assert named_kind(["store", "export", "m", "--model", "path"]) is None
+    assert named_kind([]) is None
