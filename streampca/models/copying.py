@@ -68,14 +68,13 @@ def copy_matrix(
     )  # fmt: skip
     laid: Any = _InSlices(matrix, axis, sink.chunk)
     plan = make_plan(laid, "copy", [Candidate("copy", "one pass", (spec,))], memory_limit)
-    plan.check_machine()
     if start == length:
         sink.finish()
         return plan, PassCost("copy")
     one = plan.passes[0]
     if not sink.concurrent(one.edges):
         plan = replace(plan, lanes=1)
-    execution = Execution.of(plan, "threads", progress)
+    execution = Execution.begun(plan, matrix, "threads", progress)
     try:
         maps, sinks = {"values": _slices}, {"values": sink}
         return plan, run(one, matrix, maps=maps, sinks=sinks, execution=execution).cost
@@ -100,8 +99,8 @@ def copy_sparse(
     spec = PassSpec("copy", axis, 0, 0, kept_nbytes=kept, stored=True)
     plan = make_plan(matrix, "copy", [Candidate("copy", "one pass", (spec,))], memory_limit)
     try:
-        plan.check_machine()
-        execution = Execution.of(replace(plan, lanes=1), "threads", progress)
+        alone = replace(plan, lanes=1)
+        execution = Execution.begun(alone, matrix, "threads", progress)
         maps, sinks = {"values": _entries}, {"values": sink}
         return plan, run(plan.passes[0], matrix, maps=maps, sinks=sinks, execution=execution).cost
     except BaseException:

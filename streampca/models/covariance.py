@@ -111,8 +111,7 @@ def _scatter(
     plan = make_plan(
         matrix, "covariance", [Candidate("scatter", "one pass", (spec,), solve)], memory_limit
     )
-    plan.check_machine()
-    execution = Execution.of(plan, scheduler, progress)
+    execution = Execution.begun(plan, matrix, scheduler, progress)
     accumulators = {"s": accumulator}
     one = plan.passes[0]
     return run(one, matrix, accumulators=accumulators, weights=weights, execution=execution)["s"]

@@ -57,8 +57,7 @@ def _planned(
     plans = [make_plan(matrix, name, [Candidate(name, "", (spec,))]) for spec in specs]
     best = 0 if plans[0].peak_nbytes <= 1.5 * plans[1].peak_nbytes else 1
     plan = make_plan(matrix, name, [Candidate(name, "", (specs[best],))], memory_limit)
-    plan.check_machine()
-    return plan, Execution.of(plan, scheduler, progress)
+    return plan, Execution.begun(plan, matrix, scheduler, progress)
 
 
 def totals(stats: ColumnStats) -> Array:

@@ -77,7 +77,7 @@ class MappedRows:
             maps={"rows": self.function},
             sinks={"rows": sink},
             side_inputs=self.side_inputs,
-            execution=Execution.of(plan, self.scheduler, self.progress),
+            execution=Execution.begun(plan, self.matrix, self.scheduler, self.progress),
         )
 
     def _plan(self, held_nbytes: int) -> Plan:
@@ -93,6 +93,4 @@ def plan_one_pass(matrix: ChunkedMatrix, spec: PassSpec, memory_limit: int | str
     """
     matrix = copy.copy(matrix)
     matrix.given_nbytes = 0
-    plan = make_plan(matrix, spec.name, [Candidate(spec.name, "", (spec,))], memory_limit)
-    plan.check_machine()
-    return plan
+    return make_plan(matrix, spec.name, [Candidate(spec.name, "", (spec,))], memory_limit)

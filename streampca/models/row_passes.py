@@ -30,6 +30,7 @@ class RowPasses(FittedViews):
     memory_limit: int | str | None
     scheduler: Any
     progress: Any
+    checkpoint: str | None
 
     # -- the maps -------------------------------------------------------------------------------
 
@@ -149,7 +150,7 @@ class RowPasses(FittedViews):
             name, matrix, axis, list(accumulators.values()), kept_nbytes=kept, stored=True
         )
         plan = plan_one_pass(matrix, spec, self.memory_limit)
-        execution = self._execution(plan)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress)
         return run(
             plan.passes[0],
             matrix,
@@ -171,8 +172,11 @@ class RowPasses(FittedViews):
         limits = (self.memory_limit, self.scheduler, self.progress)
         return MappedRows(name, matrix, function, kept, *limits, stored, side_inputs)
 
-    def _execution(self, plan: Plan) -> Execution:
-        return Execution.of(plan, self.scheduler, self.progress)
+    def _begun(self, plan: Plan, matrix: ChunkedMatrix, whole: Plan | None = None) -> Execution:
+        """How the passes of a fit are run: see :meth:`Execution.begun`."""
+        return Execution.begun(
+            plan, matrix, self.scheduler, self.progress, self.checkpoint, whole=whole
+        )
 
 
 def _eps(matrix: ChunkedMatrix) -> float:

@@ -42,8 +42,7 @@ def variable_weights(
     moments = Moments()
     spec = pass_spec("moments", matrix, easier_axis(matrix), [moments])
     plan = make_plan(matrix, "moments", [Candidate("moments", "", (spec,))], memory_limit)
-    plan.check_machine()
-    execution = Execution.of(plan, scheduler, progress)
+    execution = Execution.begun(plan, matrix, scheduler, progress)
     done = run(plan.passes[0], matrix, accumulators={"columns": moments}, execution=execution)
     variance = done["columns"].variance()
     totals = {name: float(np.nansum(variance[where])) for name, where in slices.items()}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from streampca.matrix import ChunkedMatrix
 from streampca.passes.checkpoint import Checkpoint
+from streampca.passes.client_choice import client_for
 from streampca.passes.memory_use import MemoryUse
 from streampca.passes.progress import Progress, resolve
 from streampca.passes.records import Plan
 from streampca.passes.scattered import Scattered
 from streampca.passes.settings import setting
+from streampca.passes.worker_memory import check_workers
 
 
 @dataclass
@@ -78,9 +81,33 @@ class Execution:
     checkpoints: list[Checkpoint] = field(default_factory=list)
 
     @classmethod
-    def of(cls, plan: Plan, scheduler: Any = None, progress: Any = None) -> Execution:
-        """As the plan says; scheduler and progress as the models take them."""
-        return cls(plan.lanes, plan.blocks_ahead, scheduler, resolve(progress), plan=plan)
+    def begun(
+        cls,
+        plan: Plan,
+        matrix: ChunkedMatrix,
+        scheduler: Any = None,
+        progress: Any = None,
+        checkpoint: str | None = None,
+        *,
+        whole: Plan | None = None,
+    ) -> Execution:
+        """The one door to the passes over a matrix; scheduler and progress as the models take them.
+
+        whole : the plan of all that may be run, where ``plan`` is a part of it.
+        Raises MemoryLimitError where this machine, or a worker, has no room for it; ClusterError
+        and InvalidInputError where there is no such cluster. Nothing has been read then.
+        """
+        whole = plan if whole is None else whole
+        client = client_for(scheduler, matrix)
+        whole.check_machine()
+        if client is not None:
+            check_workers(client, whole)
+        made = cls(scheduler=scheduler, progress=resolve(progress), checkpoint=checkpoint)
+        return made.continued(plan)
+
+    def continued(self, plan: Plan) -> Execution:
+        """The same fit, with another plan for the passes that follow."""
+        return replace(self, lanes=plan.lanes, blocks_ahead=plan.blocks_ahead, plan=plan)
 
     def finished(self) -> None:
         """The fit is done, perhaps in less passes than planned: drop its checkpoints."""

@@ -28,7 +28,7 @@ from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, declared, parameter
 from streampca.models.projection import BackProjection, score_dtype
 from streampca.models.registry import registered_name
-from streampca.passes import Plan, check_workers, client_for, warn_of_excess
+from streampca.passes import Plan, warn_of_excess
 from streampca.passes.lazy import is_dask_array
 from streampca.sources import as_matrix, counted
 
@@ -162,11 +162,7 @@ class Completion(LinearModel):
         matrix = self._observed(as_matrix(counted(X), dim=dim, missing_value=self.missing_value))
         task = self._task(matrix, sample_weight)
         plan = self._plan_task(matrix, task)
-        plan.check_machine()
-        if (client := client_for(self.scheduler, matrix)) is not None:
-            check_workers(client, plan)
-        execution = self._execution(plan)
-        execution.checkpoint = self.checkpoint
+        execution = self._begun(plan, matrix)
         folder = None
         if fit.in_scratch(plan):
             folder = scratch_folder(self, self.scratch or self.checkpoint)

@@ -141,8 +141,7 @@ def _counted(
 ) -> Any:
     """The accumulator after one pass over the variants."""
     plan = plan_counting(matrix, name, accumulator, memory_limit)
-    plan.check_machine()
-    execution = Execution.of(plan, scheduler, progress)
+    execution = Execution.begun(plan, matrix, scheduler, progress)
     done = run(plan.passes[0], matrix, accumulators={name: accumulator}, execution=execution)
     made.append((plan, done.cost))
     return done[name]

@@ -30,7 +30,7 @@ from streampca.models.pca.plan import plan_pca
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
 from streampca.models.request import Request
-from streampca.passes import PassCost, Plan, check_workers, client_for, easier_axis
+from streampca.passes import PassCost, Plan, easier_axis
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL
@@ -192,13 +192,8 @@ class GenotypePCA(LinearModel):
         )
         cohort = self._cohort(matrix)
         plan = self._plan(cohort)
-        client = client_for(self.scheduler, matrix)
-        plan.check_machine()
-        if client is not None:
-            check_workers(client, plan)
+        execution = self._begun(plan, matrix)
         self.n_features_in_ = matrix.shape[1]
-        execution = self._execution(plan)
-        execution.checkpoint = self.checkpoint
         execution.costs += [cost for _, cost in made]
         fitted_on = _fitted(cohort)
         warn_of_children(fitted_on.labels.samples)

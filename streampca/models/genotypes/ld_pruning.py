@@ -146,8 +146,7 @@ def prune_ld(
     matrix = as_matrix(X, dim=dim, missing_value=missing_value)
     scan = ld_scan(matrix, rules)
     plan = plan_pruning(matrix, scan, memory_limit)
-    plan.check_machine()
-    execution = Execution.of(plan, scheduler, progress)
+    execution = Execution.begun(plan, matrix, scheduler, progress)
     done = run(plan.passes[0], matrix, accumulators={"scan": scan}, execution=execution)
     return _result(done["scan"], matrix.labels.features, rules, plan, done.cost)
 

@@ -103,8 +103,7 @@ def project_samples(
     )
     aligned = _aligned(result, record, layout.ploidy)
     plan = _plan(matrix, layout, result.n_features, memory_limit)
-    plan.check_machine()
-    execution = Execution.of(plan, scheduler, progress)
+    execution = Execution.begun(plan, matrix, scheduler, progress)
     sums, cost = _read(plan, matrix, layout, aligned, execution)
     with single_threaded_blas():
         solved = solve_scores(

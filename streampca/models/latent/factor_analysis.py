@@ -25,7 +25,7 @@ from streampca.models.parameters import parameter
 from streampca.models.registry import estimator
 from streampca.models.request import degrees_of_freedom
 from streampca.models.side_data import sample_weights
-from streampca.passes import Plan, check_workers, client_for, warn_of_excess
+from streampca.passes import Plan, warn_of_excess
 from streampca.sources import as_matrix, counted
 
 
@@ -162,21 +162,14 @@ class FactorAnalysis(LatentModel):
         total = float(matrix.shape[0]) if weights is None else float(weights.sum())
         degrees_of_freedom(total, self.ddof)
         whole, plan, steps = self._plans(matrix, request)
-        client = client_for(self.scheduler, matrix)
-        whole.check_machine()
-        if client is not None:
-            check_workers(client, whole)
-        execution = self._execution(plan)
-        execution.checkpoint, execution.n_passes = self.checkpoint, whole.n_passes
+        execution = self._begun(plan, matrix, whole)
+        execution.n_passes = whole.n_passes
         self.n_features_in_ = matrix.shape[1]
         how = request if steps is None else replace(request, missing="mean")
         found = fit_factors(plan, matrix, how, execution, weights)
         holes = found.partly_missing
         if steps is not None and self._has_holes(matrix, holes, weights, execution.costs):
-            again = self._execution(steps)
-            again.checkpoint, again.n_passes = self.checkpoint, whole.n_passes
-            again.costs, again.checkpoints = execution.costs, execution.checkpoints
-            again.memory = execution.memory
+            again = execution.continued(steps)
             found = fit_around_holes(steps, matrix, found, request, again, weights)
         execution.finished()
         warn_of_excess(whole, execution.memory)

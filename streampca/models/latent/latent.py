@@ -18,7 +18,7 @@ from streampca.models.linear import LinearModel
 from streampca.models.mapped_rows import plan_one_pass
 from streampca.models.projection import BackProjection
 from streampca.models.value_attributes import of_values
-from streampca.passes import PassCost, easier_axis, pass_spec, run
+from streampca.passes import Execution, PassCost, easier_axis, pass_spec, run
 from streampca.sources import counted
 
 
@@ -54,7 +54,7 @@ class LatentModel(LinearModel):
             return len(features) > 0
         spec = pass_spec("holes", matrix, easier_axis(matrix), [Moments()], stored=True)
         plan = plan_one_pass(matrix, spec, self.memory_limit)
-        execution = self._execution(plan)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress)
         counts = (weights > 0).astype(np.float64)
         done = run(plan.passes[0], matrix, accumulators={"columns": Moments()}, weights=counts,
                    execution=execution)  # fmt: skip

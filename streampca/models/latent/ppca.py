@@ -32,7 +32,7 @@ from streampca.models.parameters import parameter
 from streampca.models.pca.pca import PCA
 from streampca.models.registry import estimator
 from streampca.models.side_data import sample_weights
-from streampca.passes import MemoryUse, Plan, warn_of_excess
+from streampca.passes import Plan, warn_of_excess
 from streampca.solvers import known_count
 from streampca.sources import as_matrix, counted
 
@@ -146,19 +146,17 @@ class PPCA(LatentModel):
         """
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         plan = self._plan(matrix, sample_weight)
-        plan.check_machine()
-        memory = MemoryUse.begun()
+        execution = self._begun(plan, matrix)
         base = self._pca(matrix).fit(matrix, sample_weight=sample_weight)
-        start, costs = base.result_, list(base.cost_)
+        start, costs = base.result_, execution.costs
+        costs += base.cost_
         weights = sample_weights(sample_weight, matrix)
         iterates = self._iterates(matrix)
         if iterates and self._has_holes(matrix, partly_missing(start), weights, costs):
             em = self._em_plan(matrix)
-            execution = self._execution(em)
-            execution.checkpoint, execution.costs = self.checkpoint, costs
-            execution.memory = memory
-            execution.n_passes = base.plan_.n_passes + em.n_passes
-            given = (execution, weights)
+            steps = execution.continued(em)
+            steps.n_passes = base.plan_.n_passes + em.n_passes
+            given = (steps, weights)
             if self.n_components == BIC:
                 count = fewest_around_holes(em, matrix, start, self.tol, *given)
                 start = leading(start, count)
@@ -168,8 +166,8 @@ class PPCA(LatentModel):
                 start = leading(start, fewest_by_bic(start))
             found = ProbabilisticDecomposition.closed_form(start, "PPCA")
         settings = {**start.settings, **self._kept()}
-        source = provenance(costs, matrix.fingerprint(), memory)
-        warn_of_excess(plan, memory)
+        source = provenance(costs, matrix.fingerprint(), execution.memory)
+        warn_of_excess(plan, execution.memory)
         self.result_ = replace(found, settings=settings, plan=plan.to_dict(), provenance=source)
         self.plan_, self.cost_, self.dim_ = plan, costs, dim
         self.n_features_in_ = matrix.shape[1]

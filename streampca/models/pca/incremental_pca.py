@@ -30,7 +30,7 @@ from streampca.models.registry import estimator, registered_name
 from streampca.models.restacked import restacked
 from streampca.models.saved_labels import axis_to_saved, labels_from_saved, labels_to_saved
 from streampca.models.side_data import sample_weights
-from streampca.passes import Plan, check_workers, client_for, run
+from streampca.passes import Plan, run
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted
 from streampca.store import read_bundle, understood, write_bundle
@@ -139,11 +139,7 @@ class IncrementalPCA(LinearModel):
         if seen:
             matrix = self._checked_features(X, matrix)
         plan = plan_append(matrix, request, blank, held=seen)
-        plan.check_machine()
-        if (client := client_for(self.scheduler, matrix)) is not None:
-            check_workers(client, plan)
-        execution = self._execution(plan)
-        execution.checkpoint = self.checkpoint
+        execution = self._begun(plan, matrix)
         self.plan_ = plan
         done = run(
             plan.passes[0],

@@ -22,7 +22,7 @@ from streampca.models.pca.plan import plan_pca
 from streampca.models.registry import estimator
 from streampca.models.request import Request
 from streampca.models.side_data import side_data
-from streampca.passes import Plan, check_workers, client_for
+from streampca.passes import Plan
 from streampca.sources import as_matrix, counted
 
 IMPUTE = "impute"
@@ -161,12 +161,7 @@ class PCA(LinearModel):
         request = self._request(matrix, sample_weight, seed)
         self.n_features_in_ = matrix.shape[1]
         plan = plan_pca(matrix, request)
-        client = client_for(self.scheduler, matrix)
-        plan.check_machine()
-        if client is not None:
-            check_workers(client, plan)
-        execution = self._execution(plan)
-        execution.checkpoint = self.checkpoint
+        execution = self._begun(plan, matrix)
         fitted = fit_pca(plan, matrix, request, execution, carried=self._carry(matrix, request))
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         self.result_ = assemble(
