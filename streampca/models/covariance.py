@@ -104,17 +104,14 @@ def _scatter(
     if missing not in ("raise", "mean"):
         raise InvalidInputError(f"missing={missing!r}; expected 'raise' or 'mean'")
     accumulator: Any = Scatter() if missing == "raise" else MeanImputedScatter()
-    spec = pass_spec(
-        "scatter", matrix, 0, [accumulator], flops=float(matrix.shape[0]) * matrix.shape[1] ** 2
-    )
+    n, p = matrix.shape
+    spec = pass_spec("scatter", matrix, 0, {"s": accumulator}, flops=float(n) * p**2)
     solve = {"covariances": 3 * matrix.shape[1] ** 2 * 8}
     plan = make_plan(
         matrix, "covariance", [Candidate("scatter", "one pass", (spec,), solve)], memory_limit
     )
     execution = Execution.begun(plan, matrix, scheduler, progress)
-    accumulators = {"s": accumulator}
-    one = plan.passes[0]
-    return run(one, matrix, accumulators=accumulators, weights=weights, execution=execution)["s"]
+    return run(plan.passes[0], matrix, weights=weights, execution=execution)["s"]
 
 
 def _labelled(values: Array, matrix: ChunkedMatrix, name: str) -> Any:

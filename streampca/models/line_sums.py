@@ -19,9 +19,9 @@ def column_stats(
     scheduler: Any = None, progress: Any = None,
 ) -> ColumnStats:  # fmt: skip
     """Statistics of all columns: one pass along the axis that takes the least memory."""
-    specs = [pass_spec(name, matrix, axis, [Moments()], stored=True) for axis in (0, 1)]
+    specs = [pass_spec(name, matrix, axis, {"columns": Moments()}, stored=True) for axis in (0, 1)]
     plan, execution = _planned(matrix, name, specs, memory_limit, scheduler, progress)
-    done = run(plan.passes[0], matrix, accumulators={"columns": Moments()}, execution=execution)
+    done = run(plan.passes[0], matrix, execution=execution)
     stats: ColumnStats = done["columns"].columns()
     return stats
 
@@ -37,15 +37,14 @@ def row_sums(
     sink, total = MemorySink(n, 1), RowTotal(squares)
     specs = [
         PassSpec(name, 0, 0, 0, scratch=lambda length: 32 * length, kept_nbytes=8 * n, stored=True),
-        pass_spec(name, matrix, 1, [by_features], kept_nbytes=8 * p, stored=True),
+        pass_spec(name, matrix, 1, {"sums": by_features}, kept_nbytes=8 * p, stored=True),
     ]
     plan, execution = _planned(matrix, name, specs, memory_limit, scheduler, progress)
     one = plan.passes[0]
     if one.axis == 0:
         run(one, matrix, maps={"sums": total}, sinks={"sums": sink}, execution=execution)
         return sink.values[:, 0]
-    done = run(one, matrix, accumulators={"sums": by_features}, operands={"ones": ones},
-               execution=execution)["sums"]  # fmt: skip
+    done = run(one, matrix, operands={"ones": ones}, execution=execution)["sums"]
     return np.array(done.norms if squares else done.projected()[:, 0])
 
 

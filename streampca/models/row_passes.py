@@ -146,18 +146,10 @@ class RowPasses(FittedViews):
     ) -> PassResult:
         """One planned pass of several accumulators."""
         kept = sum(int(one.nbytes) for one in operands.values())
-        spec = pass_spec(
-            name, matrix, axis, list(accumulators.values()), kept_nbytes=kept, stored=True
-        )
+        spec = pass_spec(name, matrix, axis, accumulators, kept_nbytes=kept, stored=True)
         plan = plan_one_pass(matrix, spec, self.memory_limit)
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress)
-        return run(
-            plan.passes[0],
-            matrix,
-            accumulators=accumulators,
-            operands=operands,
-            execution=execution,
-        )
+        return run(plan.passes[0], matrix, operands=operands, execution=execution)
 
     def _mapped(
         self,

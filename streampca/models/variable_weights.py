@@ -39,11 +39,10 @@ def variable_weights(
             "X is one matrix without variables; expected a Dataset and its sample dimension: "
             "variable_weights(ds[['sst', 'slp']], dim='time')"
         )
-    moments = Moments()
-    spec = pass_spec("moments", matrix, easier_axis(matrix), [moments])
+    spec = pass_spec("moments", matrix, easier_axis(matrix), {"columns": Moments()})
     plan = make_plan(matrix, "moments", [Candidate("moments", "", (spec,))], memory_limit)
     execution = Execution.begun(plan, matrix, scheduler, progress)
-    done = run(plan.passes[0], matrix, accumulators={"columns": moments}, execution=execution)
+    done = run(plan.passes[0], matrix, execution=execution)
     variance = done["columns"].variance()
     totals = {name: float(np.nansum(variance[where])) for name, where in slices.items()}
     if still := [name for name, total in totals.items() if not total > 0]:

@@ -7,7 +7,7 @@ core counts and timings never enter it; they can only lead to its refusal (``Pla
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, product
 from typing import Any
@@ -144,7 +144,8 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, lanes: int, ahead: int
     blocks = source.spans_nbytes(spec.axis, edges)
     block = int(blocks.max(initial=0))
     one = PassPlan(spec.name, spec.axis, edges, blocks_per_span(source, spec.axis, edges), 0,
-                   int(blocks.sum()), spec.flops, spec.ordered, spec.times)  # fmt: skip
+                   int(blocks.sum()), spec.flops, spec.ordered, spec.times,
+                   spec.accumulators)  # fmt: skip
     spans = [edges[span[0] : span[-1] + 2] for span in one.spans]
     one = replace(one, reads=sum(source.count_span(spec.axis, span) for span in spans))
     active = min(lanes, max(1, len(one.spans)))
@@ -213,22 +214,22 @@ def easier_axis(matrix: ChunkedMatrix, preferred: int = 0) -> int:
     return other if cells[preferred] > 4 * max(cells[other], 1 << 22) else preferred
 
 
-def pass_spec(name: str, matrix: ChunkedMatrix, axis: int, accumulators: Sequence[Accumulator],
-              **more: Any) -> PassSpec:  # fmt: skip
-    """A PassSpec with the memory of these accumulators."""
+def pass_spec(name: str, matrix: ChunkedMatrix, axis: int,
+              accumulators: Mapping[str, Accumulator], **more: Any) -> PassSpec:  # fmt: skip
+    """A PassSpec of these empty accumulators, with the memory that they take."""
     itemsize = work_dtype(matrix.dtype).itemsize
     if matrix.sparse and more.get("stored"):
         itemsize = 8  # products of stored entries are float64
     shape = matrix.shape
-    total = sum(a.projected_nbytes(shape, itemsize) for a in accumulators)
+    total = sum(a.projected_nbytes(shape, itemsize) for a in accumulators.values())
     edges = block_edges(matrix, axis, rows=more.get("rows"), stored=more.get("stored", False),
                         most=more.get("longest"))  # fmt: skip
     longest = blocks_per_span(matrix, axis, edges) * int(np.diff(edges).max(initial=0))
     seen = min(longest, shape[axis])  # of the streamed axis, in one span
     span = (shape[0], seen) if axis else (seen, shape[1])
-    partial = sum(a.partial_nbytes(span, itemsize) for a in accumulators)
+    partial = sum(a.partial_nbytes(span, itemsize) for a in accumulators.values())
 
     def scratch(length: int) -> int:
-        return max((a.scratch_nbytes(shape, length) for a in accumulators), default=0)
+        return max((a.scratch_nbytes(shape, length) for a in accumulators.values()), default=0)
 
-    return PassSpec(name, axis, total, partial, scratch, **more)
+    return PassSpec(name, axis, total, partial, scratch, accumulators, **more)

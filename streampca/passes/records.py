@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import html
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from streampca.accumulators import Accumulator
 from streampca.matrix import ChunkedMatrix
 from streampca.passes import door
 from streampca.passes.clients import ambient_client
@@ -24,6 +26,7 @@ class PassSpec:
     """What a method asks of one pass; :func:`make_plan` turns it into a :class:`PassPlan`.
 
     axis : streamed, 0 for samples.
+    accumulators : empty, by name: what is planned is what ``run`` folds, unless it is given others.
     total_nbytes : the folded accumulators.  partial_nbytes : those of one span.
     scratch : of the length of a block, bytes that maps and accumulators need beside it.
     kept_nbytes : arrays of the caller that live during the pass (operands, results in memory).
@@ -45,6 +48,7 @@ class PassSpec:
     total_nbytes: int
     partial_nbytes: int
     scratch: Callable[[int], int] = lambda length: 0
+    accumulators: Mapping[str, Accumulator] = field(default_factory=dict)
     kept_nbytes: int = 0
     kept: Mapping[str, int] = field(default_factory=dict)
     flops: float = 0.0
@@ -85,7 +89,7 @@ class PassPlan:
 
     edges : (blocks + 1,) where blocks begin and end.  span : blocks that one task folds.
     reads, nbytes, flops : stored chunks, their decoded bytes and arithmetic, each time.
-    ordered, times : as in :class:`PassSpec`.
+    ordered, times, accumulators : as in :class:`PassSpec`.
     """
 
     name: str
@@ -97,6 +101,7 @@ class PassPlan:
     flops: float
     ordered: bool = False
     times: int = 1
+    accumulators: Mapping[str, Accumulator] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def n_blocks(self) -> int:
@@ -214,7 +219,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
-        fields = asdict(replace(self, then=None))
+        fields = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
         if self.then is None:
             del fields["then"]
         else:

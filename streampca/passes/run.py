@@ -33,7 +33,8 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
         execution: Execution | None = None) -> PassResult:  # fmt: skip
     """Walk the matrix once as planned.
 
-    accumulators : empty accumulators by name; they are not changed, the result holds others.
+    accumulators : empty accumulators by name in place of those of the plan; they are not changed,
+        the result holds others.
     operands : small arrays that every block needs: ``block["Q"]``.
     side_inputs : arrays aligned with the streamed axis; ``block["scores"]`` is the slice.
     maps : name -> function of a block; its result is ``block[name]`` for what follows.
@@ -57,7 +58,8 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
     if matrix.removed is not None:
         operands["removed"] = matrix.removed
     work = Work(
-        matrix.without(None).streamed(plan.axis, plan.edges), dict(accumulators or {}),
+        matrix.without(None).streamed(plan.axis, plan.edges),
+        dict(plan.accumulators if accumulators is None else accumulators),
         {name: _laid_out(value) for name, value in operands.items()},
         dict(side_inputs or {}), dict(maps or {}), dict(sinks or {}), weights, hidden, halo,
         design=matrix.design,

@@ -262,8 +262,8 @@ def test_no_candidate() -> None:
 
 def test_without_a_limit_the_default_budget_orders_the_candidates() -> None:
     matrix = Unread((10_000, 100), "float64")
-    huge = Candidate("huge", "", (pass_spec("a", matrix, 0, [Scatter()], kept_nbytes=2**40),))
-    lean = Candidate("lean", "", (pass_spec("a", matrix, 0, [Scatter()]),))
+    huge = Candidate("huge", "", (pass_spec("a", matrix, 0, {"s": Scatter()}, kept_nbytes=2**40),))
+    lean = Candidate("lean", "", (pass_spec("a", matrix, 0, {"s": Scatter()}),))
     plan = make_plan(matrix, "X", [huge, lean])
     assert plan.solver == "lean"
     assert len(plan.rejected) == 1
@@ -398,7 +398,7 @@ def test_spans_of_a_plan(n_blocks: int) -> None:
     matrix = Unread((n_blocks * 1000, 8), "float64", (1000, 8))
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(plan_module, "BLOCK_NBYTES", 1000 * 8 * 8)
-        spec = pass_spec("p", matrix, 0, [Moments()])
+        spec = pass_spec("p", matrix, 0, {"m": Moments()})
         (one,) = make_plan(matrix, "X", [Candidate("s", "", (spec,))]).passes
     assert one.n_blocks == n_blocks
     lengths = [len(span) for span in one.spans]
@@ -439,7 +439,7 @@ def test_reads_announced_are_reads_counted(tmp_path: Path, store: dict[str, Any]
     array = zarr.create_array(path, shape=x.shape, dtype=x.dtype, **store)
     array[...] = x
     matrix = streampca.sources.open(path)
-    spec = pass_spec("p", matrix, axis, [Moments()])
+    spec = pass_spec("p", matrix, axis, {"m": Moments()})
     plan = make_plan(matrix, "X", [Candidate("s", "", (spec,))])
     done = run(
         plan.passes[0],
@@ -462,7 +462,7 @@ def test_reads_of_a_join_are_those_of_its_parts(tmp_path: Path) -> None:
     zarr.create_array(paths[1], data=x, chunks=(70, 60))
     joint = concat_features(*(streampca.sources.open(path) for path in paths))
     for axis, reads in ((0, 14 + 10), (1, 14 + 10)):
-        spec = pass_spec("p", joint, axis, [Moments()])
+        spec = pass_spec("p", joint, axis, {"m": Moments()})
         (one,) = make_plan(joint, "X", [Candidate("s", "", (spec,))]).passes
         done = run(
             one, joint, accumulators={"m": Moments()}, execution=Execution(scheduler="threads")
@@ -474,7 +474,7 @@ def test_a_plan_of_part_of_the_rows(tmp_path: Path) -> None:
     path = str(tmp_path / "x.zarr")
     zarr.create_array(path, data=np.arange(1400.0).reshape(700, 2), chunks=(50, 2))
     matrix = streampca.sources.open(path)
-    spec = pass_spec("p", matrix, 0, [Sum()], rows=(100, 350))
+    spec = pass_spec("p", matrix, 0, {"s": Sum()}, rows=(100, 350))
     (one,) = make_plan(matrix, "X", [Candidate("s", "", (spec,))]).passes
     done = run(one, matrix, accumulators={"s": Sum()}, execution=Execution(scheduler="threads"))
     assert done.cost.reads == one.reads == 5

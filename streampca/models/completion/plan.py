@@ -121,15 +121,16 @@ def _candidate(matrix: ChunkedMatrix, task: Task, axis: int, scratch: bool) -> C
     beside_rows = 14 * 8 * (lines + m) * task.both  # effects before and after a turn, as given
     beside_rows += 4 * 8 * matrix.shape[0] * (task.weights is not None)
     kept = factors + beside_rows + 6 * m * total * 8 + 16 * p * 8 + (STORE_NBYTES if scratch else 0)
-    turning: list[Accumulator] = []
+    turning: dict[str, Accumulator] = {}
     if task.both:
-        turning.append(TwoWayStep(streamed=axis, scaled=task.both_scaled))
-    looking: list[Accumulator] = [Moments(), look_of(matrix, task, axis), *turning]
+        turning["effects"] = TwoWayStep(streamed=axis, scaled=task.both_scaled)
+    start = look_of(matrix, task, axis)
+    looking: dict[str, Accumulator] = {"columns": Moments(), "start": start, **turning}
     if task.biases:
-        looking.append(RowSpread())
-    sweeping: list[Accumulator] = [step_of(task, axis)]
+        looking["rows"] = RowSpread()
+    sweeping: dict[str, Accumulator] = {"step": step_of(task, axis)}
     if task.validation is not None:
-        sweeping.append(judge_of(task, axis, share=_held_share(task, matrix, cells)))
+        sweeping["judge"] = judge_of(task, axis, share=_held_share(task, matrix, cells))
     look = pass_spec("look", matrix, axis, looking, flops=6.0 * cells * max(task.ranks),
                      kept_nbytes=kept, work="skinny", stored=stored, thin=True)  # fmt: skip
     if task.solver == "exact":

@@ -111,7 +111,7 @@ def plan_counting(
     matrix: ChunkedMatrix, name: str, accumulator: Accumulator, memory_limit: int | str | None
 ) -> Plan:
     """The plan of one pass over the variants that counts calls."""
-    spec = pass_spec(name, matrix, 1, [accumulator])
+    spec = pass_spec(name, matrix, 1, {name: accumulator})
     return make_plan(matrix, "calls", [Candidate("calls", "one pass", (spec,))], memory_limit)
 
 
@@ -142,6 +142,6 @@ def _counted(
     """The accumulator after one pass over the variants."""
     plan = plan_counting(matrix, name, accumulator, memory_limit)
     execution = Execution.begun(plan, matrix, scheduler, progress)
-    done = run(plan.passes[0], matrix, accumulators={name: accumulator}, execution=execution)
+    done = run(plan.passes[0], matrix, execution=execution)
     made.append((plan, done.cost))
     return done[name]

@@ -187,8 +187,8 @@ def _plan(
     held = 2 * m * (layout.k + 2) * 8 + (n_features + m) * VARIANT_NBYTES
     flops = float(n) * m * 2 * layout.width
     total = n * layout.width * 8
-    features = pass_spec("project", matrix, 1, [VariantSums(layout=layout)], kept_nbytes=held,
-                         flops=flops)  # fmt: skip
+    features = pass_spec("project", matrix, 1, {"sums": VariantSums(layout=layout)},
+                         kept_nbytes=held, flops=flops)  # fmt: skip
     samples = PassSpec("project", 0, 0, 0, lambda length: tile_nbytes(length, m),
                        kept_nbytes=held + total, flops=flops)  # fmt: skip
     solving = {"sums": total, "scores": n * 4 * layout.k * 8, "equations": SOLVE_NBYTES}
@@ -211,8 +211,7 @@ def _read(
 ) -> tuple[Array, PassCost]:
     """(sums of every sample, cost)."""
     if plan.solver == "features":
-        done = run(plan.passes[0], matrix, accumulators={"sums": VariantSums(layout=layout)},
-                   side_inputs=aligned, execution=execution)  # fmt: skip
+        done = run(plan.passes[0], matrix, side_inputs=aligned, execution=execution)
         return done["sums"].sums, done.cost
     sink = MemorySink(matrix.shape[0], layout.width)
     done = run(plan.passes[0], matrix, maps={"sums": SampleSums(layout)}, sinks={"sums": sink},

@@ -74,7 +74,7 @@ def _candidate(
             p * (3 * k + 6) * 8,
         )
     flops = 2.0 * n * p * k * (k + 4) + 4.0 * n * k**3
-    spec = pass_spec("em", matrix, axis, [sums], flops=flops, kept_nbytes=kept)
+    spec = pass_spec("em", matrix, axis, {"sums": sums}, flops=flops, kept_nbytes=kept)
     spec = replace(spec, times=max_passes, likely=min(max_passes, LIKELY))
     side = (p, n)[axis]
     solve = {

@@ -17,7 +17,6 @@ from streampca.models.latent.factor_fit import (
     first_factors,
     fit_covariance,
 )
-from streampca.models.latent.factor_plan import scatter_of
 from streampca.models.latent.factor_request import FactorRequest
 from streampca.models.latent.factor_streamed import fit_streamed
 from streampca.models.pca.solve import stats_of_sums
@@ -46,7 +45,7 @@ def fit_factors(
     if plan.solver == "streamed":
         total = float(matrix.shape[0]) if weights is None else float(weights.sum())
         return fit_streamed(plan, matrix, request, step, total)
-    sums = step("scatter", accumulators={"scatter": scatter_of(request)})["scatter"]
+    sums = step("scatter")["scatter"]
     stats = stats_of_sums(sums)
     dropped = np.flatnonzero(sums.missing >= sums.count)
     still = constant_columns(stats, Resolution.of(matrix.dtype).eps)

@@ -43,7 +43,9 @@ def scatter_of(request: FactorRequest) -> Scatter | MeanImputedScatter:
 def _scatter(matrix: ChunkedMatrix, request: FactorRequest) -> Candidate:
     n, p = matrix.shape
     times = 4.0 if request.missing == "mean" else 1.0
-    spec = pass_spec("scatter", matrix, 0, [scatter_of(request)], flops=times * n * p * p)
+    spec = pass_spec(
+        "scatter", matrix, 0, {"scatter": scatter_of(request)}, flops=times * n * p * p
+    )
     solve = {  # two points of the search with their vectors, two Hessians, work
         "scatter": spec.total_nbytes,
         "points and Hessians of the search": 9 * p * p * 8,
@@ -58,7 +60,7 @@ def _streamed(matrix: ChunkedMatrix, request: FactorRequest) -> Candidate:
     k = int(request.n_components)
     width = min(p, k + OVER)
     most = int(request.max_passes) - 1
-    sums = list(looking(matrix, request, width).values())
+    sums = looking(matrix, request, width)
     step = SubspaceStep(streamed=0, width=width)
     held = width + (BLOCKS + 1) * k
     cells = float(stored_entries(matrix, 0))
@@ -67,8 +69,8 @@ def _streamed(matrix: ChunkedMatrix, request: FactorRequest) -> Candidate:
         "look", matrix, 0, sums, flops=flops, stored=matrix.sparse, work="skinny", thin=True
     )
     again = pass_spec(
-        "step", matrix, 0, [step], flops=flops, stored=matrix.sparse, work="skinny", thin=True,
-        kept_nbytes=(2 * held + 3 * k + 8) * p * 8,
+        "step", matrix, 0, {"step": step}, flops=flops, stored=matrix.sparse, work="skinny",
+        thin=True, kept_nbytes=(2 * held + 3 * k + 8) * p * 8,
     )  # fmt: skip
     if matrix.sparse:  # sums of their entries are float64 from the beginning
         first, again = (replace(one, partial_nbytes=one.total_nbytes) for one in (first, again))

@@ -48,7 +48,7 @@ def fit_streamed(
 
     step : runs a pass of the plan by its name.  weight : of all samples.
     """
-    done = step("look", accumulators=looking(matrix, request, plan.sizes["width"]))
+    done = step("look")
     stats = done["columns"].columns()
     if request.missing == "raise":
         refuse_partly_missing(stats.missing, matrix.shape[0])

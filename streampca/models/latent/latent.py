@@ -52,12 +52,11 @@ class LatentModel(LinearModel):
         """
         if not len(features) or weights is None or weights.all():
             return len(features) > 0
-        spec = pass_spec("holes", matrix, easier_axis(matrix), [Moments()], stored=True)
+        spec = pass_spec("holes", matrix, easier_axis(matrix), {"columns": Moments()}, stored=True)
         plan = plan_one_pass(matrix, spec, self.memory_limit)
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress)
         counts = (weights > 0).astype(np.float64)
-        done = run(plan.passes[0], matrix, accumulators={"columns": Moments()}, weights=counts,
-                   execution=execution)  # fmt: skip
+        done = run(plan.passes[0], matrix, weights=counts, execution=execution)
         costs += execution.costs
         seen = done["columns"].columns().weight[features]
         return bool(np.any((seen > 0) & (seen < counts.sum())))

@@ -23,7 +23,7 @@ def plan_append(
         "append",
         matrix,
         0,
-        [accumulator],
+        {"state": accumulator},
         flops=float(n) * p * p,
         kept_nbytes=state if held else 0,
         longest=request.batch_size,

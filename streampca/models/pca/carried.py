@@ -44,7 +44,7 @@ class Carried:
 
     def recall(self, plan: PassPlan, run: Callable[[], PassResult], more: dict[str, Any]) -> Any:
         """The result of a first pass: the one that was kept, or that of ``run``, which is kept."""
-        accumulators = more.get("accumulators", {})
+        accumulators = more.get("accumulators", plan.accumulators)
         settings = [(n, repr([getattr(a, s) for s in a.settings])) for n, a in accumulators.items()]
         key = json.dumps([plan.to_dict(), settings], sort_keys=True)
         sinks = more.get("sinks", {})

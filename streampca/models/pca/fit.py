@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from streampca.accumulators import MeanImputedScatter, RFactor, Scatter
 from streampca.matrix import ChunkedMatrix
 from streampca.models.fitted import Cohort, Fitted, Resolution, Runner
 from streampca.models.pca.carried import Carried
@@ -92,16 +91,14 @@ def _run(
 
 
 def _by_scatter(plan: Plan, matrix: ChunkedMatrix, request: Request, step: Runner) -> Fitted:
-    accumulator: Any = Scatter(center=request.center)
     more: dict[str, Any] = {}
     counts = MemorySink(matrix.shape[0], 1, np.int64)
     if request.missing == "mean":
-        accumulator = MeanImputedScatter()
         more = {"maps": {"missing": count_missing}, "sinks": {"missing": counts}}
     resolution, removed = Resolution.of(matrix.dtype), None
     if (basis := request.side.basis) is not None:
         more["matrix"] = beside_design(matrix, basis)
-    done = step("scatter", accumulators={"scatter": accumulator}, **more)["scatter"]
+    done = step("scatter", **more)["scatter"]
     if basis is not None:
         done, removed = scatter_without(done, basis.shape[1])
         resolution = replace(resolution, work=np.dtype(np.float64))
@@ -112,12 +109,12 @@ def _by_scatter(plan: Plan, matrix: ChunkedMatrix, request: Request, step: Runne
 
 
 def _by_tsqr(plan: Plan, matrix: ChunkedMatrix, request: Request, step: Runner) -> Fitted:
-    accumulators, removed = {"r": RFactor(center=request.center)}, None
+    removed = None
     resolution, limit = Resolution.of(matrix.dtype), min(matrix.shape)
     if (basis := request.side.basis) is None:
-        done = step("tsqr", accumulators=accumulators)["r"]
+        done = step("tsqr")["r"]
     else:
         joint = beside_design(matrix, basis)
-        done = step("tsqr", matrix=joint, accumulators=accumulators)["r"]
+        done = step("tsqr", matrix=joint)["r"]
         done, removed = factor_without(done, basis.shape[1])
     return solve_accumulator(done, request, resolution, limit, removed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Accumulator, Gram, RowMissing
+from streampca.accumulators import Accumulator, RowMissing
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize, found
 from streampca.models.fitted import Cohort, Fitted, Runner
@@ -27,13 +27,9 @@ def gram_by_features(
     cohort: Cohort | None = None,
 ) -> Fitted:
     """Gram matrix in one pass, loadings (and the scores of a cohort) in a second."""
-    standardize = request.standardize
     streamed = request.loadings is not None
     weight = request.side.count(matrix.shape[0])
     statistics = FeatureStatistics.of(matrix, request, 1.0)
-    accumulators: dict[str, Accumulator] = {
-        "gram": Gram(standardize=standardize, missing=request.missing)
-    }
     maps: dict[str, Any] = {}
     sinks: dict[str, Any] = {}
     if not streamed:  # else the second pass writes them
@@ -43,9 +39,7 @@ def gram_by_features(
         maps["removed"] = found
         sinks["removed"] = MemorySink(matrix.shape[1], 1 + matrix.design.shape[1])
     counted = request.missing == "mean"
-    if counted and (cohort is None or not request.components):
-        accumulators["rows"] = RowMissing()
-    first = step("gram", accumulators=accumulators, maps=maps, sinks=sinks).accumulators
+    first = step("gram", maps=maps, sinks=sinks).accumulators
     gram = first.pop("gram")
     if (relationship := request.relationship) is not None:
         samples = matrix.labels.samples

@@ -144,7 +144,6 @@ class IncrementalPCA(LinearModel):
         done = run(
             plan.passes[0],
             matrix,
-            accumulators={"state": blank},
             weights=weights,
             execution=execution,
         )["state"]

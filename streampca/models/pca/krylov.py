@@ -10,10 +10,6 @@ import numpy as np
 
 from streampca.accumulators import (
     OPEN_BLOCKS,
-    Accumulator,
-    CrossMoments,
-    Moments,
-    RowMissing,
     SubspaceStep,
 )
 from streampca.accumulators.base import refuse_partly_missing
@@ -103,10 +99,6 @@ class _Iteration:
         """The first pass: column statistics, and where to begin."""
         self.passes += 1
         sparse = self.matrix.sparse
-        accumulators: dict[str, Accumulator] = {
-            "start": self.shape.look(self.request, sparse),
-            "columns": Moments(),
-        }
         operands: dict[str, Any] = {}
         if sparse:
             operands["q"] = self.rng.standard_normal((self.shape.m, self.shape.width))
@@ -114,9 +106,7 @@ class _Iteration:
             operands["feature_weights"] = self.given.weights
         more: dict[str, Any] = {"maps": {}, "sinks": {}, "side_inputs": {}}
         holes = MemorySink(self.matrix.shape[0], 1, np.int64)
-        if self.request.missing == "mean" and self.shape.streamed:
-            accumulators["rows"] = RowMissing()
-        elif self.request.missing == "mean":
+        if self.request.missing == "mean" and not self.shape.streamed:
             more["maps"]["missing"], more["sinks"]["missing"] = count_missing, holes
         basis = self.given.basis
         if basis is not None and self.shape.streamed:
@@ -124,11 +114,8 @@ class _Iteration:
             taken = MemorySink(self.matrix.shape[1], 1 + basis.shape[1])
             more["maps"]["removed"], more["sinks"]["removed"] = found, taken
         elif basis is not None:
-            accumulators["design"] = CrossMoments(y="design", width=basis.shape[1])
             more["side_inputs"]["design"] = basis
-        done = self.step(
-            "look", matrix=self.matrix, accumulators=accumulators, operands=operands, **more
-        )
+        done = self.step("look", matrix=self.matrix, operands=operands, **more)
         self.stats = done["columns"].columns()
         if basis is not None and self.shape.streamed:
             self.removed = taken.values.T

@@ -12,6 +12,7 @@ from streampca.accumulators import (
     CrossMoments,
     LeadingDirections,
     Moments,
+    RowMissing,
     SubspaceStep,
 )
 from streampca.errors import InvalidInputError
@@ -165,7 +166,7 @@ def _candidate(matrix: ChunkedMatrix, request: Request, shape: KrylovShape, k: i
         "step",
         matrix,
         axis,
-        [shape.step()],
+        {"step": shape.step()},
         flops=4.0 * cells * shape.width,
         stored=matrix.sparse,
         kept_nbytes=sum(held.values()) + 2 * shape.m * shape.width * itemsize,
@@ -201,10 +202,15 @@ def _look_spec(
     matrix: ChunkedMatrix, request: Request, shape: KrylovShape, cells: float
 ) -> PassSpec:
     """The first pass."""
-    looking: list[Accumulator] = [shape.look(request, matrix.sparse), Moments()]
+    looking: dict[str, Accumulator] = {
+        "start": shape.look(request, matrix.sparse),
+        "columns": Moments(),
+    }
+    if request.missing == "mean" and shape.streamed:
+        looking["rows"] = RowMissing()
     basis = request.side.basis
     if basis is not None and shape.streamed == 0:
-        looking.append(CrossMoments(y="design", width=basis.shape[1]))
+        looking["design"] = CrossMoments(y="design", width=basis.shape[1])
     return pass_spec(
         "look",
         matrix,

@@ -26,10 +26,10 @@ def panel_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]
     solve, flops = eigh_cost(n, request, k)
     solve |= {"Gram matrix": n * n * 8, "scores": 2 * n * k * 8, "column statistics": 20 * p * 8}
     divisions: dict[int, np.ndarray[Any, Any]] = {}
-    before: list[Accumulator] = [Moments()]
+    before: dict[str, Accumulator] = {"columns": Moments()}
     read = matrix
     if (basis := request.side.basis) is not None:
-        before.append(CrossMoments(y="design", width=basis.shape[1]))
+        before["design"] = CrossMoments(y="design", width=basis.shape[1])
         read = matrix.without(basis, np.broadcast_to(0.0, (1 + basis.shape[1], p)))
     for wanted in PANELS:
         bounds = panel_bounds(matrix, wanted)
@@ -47,7 +47,9 @@ def panel_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]
             cross = CrossProduct(y="u", center="center", width=k)
             held = dual_nbytes(matrix, request, k)
             specs.append(
-                pass_spec("loadings", matrix, 0, [cross], flops=2.0 * n * p * k, kept_nbytes=held)
+                pass_spec(
+                    "loadings", matrix, 0, {"v": cross}, flops=2.0 * n * p * k, kept_nbytes=held
+                )
             )
         specs[first:] = [replace(one, matrix=read) for one in specs[first:]]
         count = len(bounds) - 1
@@ -71,12 +73,13 @@ def _panel_passes(
     specs = []
     for i, (start, stop) in enumerate(pairwise(bounds)):
         first, last = int(start), int(stop)
-        accumulators = [] if needs_moments(request) or i else [Moments()]
+        counted = not (needs_moments(request) or i)
+        columns: dict[str, Accumulator] = {"columns": Moments()} if counted else {}
         own = pass_spec(
             f"panel {i + 1}",
             matrix,
             0,
-            accumulators,
+            columns,
             kept_nbytes=held,
             rows=(first, last),
             flops=float(last - first) ** 2 * p * 2,
@@ -87,7 +90,7 @@ def _panel_passes(
                 f"below panel {i + 1}",
                 matrix,
                 0,
-                [*accumulators, CrossProduct(y="h", width=PROBES)],
+                {"image": CrossProduct(y="h", width=PROBES), **columns},
                 kept_nbytes=held,
                 rows=(last, n),
                 flops=2.0 * (n - last) * (last - first) * p,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Accumulator, CrossMoments, CrossProduct, Moments
+from streampca.accumulators import CrossMoments, CrossProduct, Moments
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import (
     PROBES,
@@ -107,12 +107,10 @@ class _Panels:
         if self.request.missing == "mean":
             self.holes = MemorySink(self.matrix.shape[0], 1, np.int64)
             more = {"maps": {"missing": count_missing}, "sinks": {"missing": self.holes}}
-        accumulators: dict[str, Accumulator] = {"columns": Moments()}
         basis = self.request.side.basis
         if basis is not None:
-            accumulators["design"] = CrossMoments(y="design", width=basis.shape[1])
             more["side_inputs"] = {"design": basis}
-        done = self.step("moments", accumulators=accumulators, **more)
+        done = self.step("moments", **more)
         self.columns = done["columns"]
         if basis is not None:
             self._remove(basis, done["design"])

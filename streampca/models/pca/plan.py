@@ -7,7 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from streampca.accumulators import Gram, MeanImputedScatter, RFactor, Scatter
+from streampca.accumulators import (
+    Accumulator,
+    Gram,
+    MeanImputedScatter,
+    RFactor,
+    RowMissing,
+    Scatter,
+)
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.pca.feature_summary import statistics_nbytes
@@ -143,7 +150,7 @@ def _scatter(matrix: ChunkedMatrix, request: Request) -> Candidate:
         read = beside_design(matrix, basis)
         solve["scatter of residuals"] = p * p * 8
     flops_of_pass = (4.0 if imputed else 1.0) * n * p * p
-    spec = pass_spec("scatter", read, 0, [accumulator], flops=flops_of_pass)
+    spec = pass_spec("scatter", read, 0, {"scatter": accumulator}, flops=flops_of_pass)
     spec = replace(spec, matrix=read)
     reason = "one pass; p x p scatter, then eigh; eigenvalues to about {} of the largest".format(
         "1e-7" if str(work_dtype(matrix.dtype)) == "float32" else "1e-15"
@@ -157,7 +164,7 @@ def _tsqr(matrix: ChunkedMatrix, request: Request) -> Candidate:
     n, p = matrix.shape
     basis = request.side.basis
     read = matrix if basis is None else beside_design(matrix, basis)
-    accumulators = [RFactor(center=request.center)]
+    accumulators = {"r": RFactor(center=request.center)}
     spec = pass_spec("tsqr", read, 0, accumulators, flops=2.0 * n * p * p, work="factor")
     spec = replace(spec, matrix=read)
     reason = "one pass; R factor, then its SVD: singular values to about 1e-14 of the largest"
@@ -168,11 +175,13 @@ def _gram(matrix: ChunkedMatrix, request: Request, everyone: ChunkedMatrix | Non
     n, p = matrix.shape
     k = kept_count(matrix, request)
     standardize = request.standardize
-    gram = Gram(standardize=standardize, missing=request.missing)
+    sums: dict[str, Accumulator] = {"gram": Gram(standardize=standardize, missing=request.missing)}
+    if request.missing == "mean" and (everyone is None or not request.components):
+        sums["rows"] = RowMissing()
     solve, flops = eigh_cost(n, request, k)
     streamed = request.loadings is not None
     held = {} if streamed else {"statistics of features": statistics_nbytes(matrix, request)}
-    first = pass_spec("gram", matrix, 1, [gram], flops=float(p) * n * n, kept=held)
+    first = pass_spec("gram", matrix, 1, sums, flops=float(p) * n * n, kept=held)
     reason = "one pass over features; n x n Gram, then eigh"
     passes: tuple[PassSpec, ...] = (first,)
     if request.components:

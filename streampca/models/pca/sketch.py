@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from streampca.accumulators import Moments
 from streampca.errors import shorten
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted import Fitted, Resolution, Runner
 from streampca.models.pca.gram_outputs import finish_components
-from streampca.models.pca.sketch_plan import sketch_directions
 from streampca.models.request import Request
 from streampca.passes import Plan, single_threaded_blas
 from streampca.solvers import (
@@ -31,8 +29,7 @@ def sketch(plan: Plan, matrix: ChunkedMatrix, request: Request, step: Runner) ->
     """The leading directions of a factor whose distance from the scatter is bounded."""
     k = known_count(request.n_components, *matrix.shape)
     assert k is not None  # the plan refuses others
-    directions = sketch_directions(request, k, min(matrix.shape))
-    done = step("sketch", accumulators={"directions": directions, "columns": Moments()})
+    done = step("sketch")
     found, stats = done["directions"], done["columns"].columns()
     scaling = request.standardize.resolve(stats, Resolution.of(matrix.dtype).eps)
     weight = request.side.count(matrix.shape[0])

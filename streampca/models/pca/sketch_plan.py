@@ -44,7 +44,7 @@ def sketch_candidate(matrix: ChunkedMatrix, request: Request) -> Candidate:
         "sketch",
         matrix,
         0,
-        [directions, Moments()],
+        {"directions": directions, "columns": Moments()},
         flops=flops,
         work="skinny",
         thin=not matrix.sparse,
