@@ -12,7 +12,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, stored_eps, work_dtype
 from streampca.models.request import Request
-from streampca.passes import PassResult
+from streampca.passes import PassResult, Plan
 from streampca.solvers import (
     MLE,
     TRACY_WIDOM,
@@ -41,6 +41,23 @@ class Cohort:
 
     everyone: ChunkedMatrix
     rows: Array
+
+
+@dataclass(frozen=True)
+class SolverInput:
+    """What a solver of a PCA is given.
+
+    step : runs a pass of the plan by its name.
+    cohort : all samples, where ``matrix`` holds some of them and all are to be scored.
+    carried : what an earlier fit of the same matrix left, and this one leaves, or None.
+    """
+
+    plan: Plan
+    matrix: ChunkedMatrix
+    request: Request
+    step: Runner
+    cohort: Cohort | None = None
+    carried: Any = None
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 from streampca import PCA
 from streampca.models.pca import pca
 from streampca.models.pca.krylov_plan import krylov_candidates
-from streampca.models.pca.panel_plan import panel_candidates
+from streampca.models.pca.panels import panel_candidates
 from streampca.passes import make_plan
 
 PATHS = ("scatter", "tsqr", "gram", "panels", "krylov samples", "krylov features")

@@ -2,31 +2,94 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Accumulator, RowMissing
+from streampca.accumulators import Accumulator, Gram, RowMissing
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, Standardize, found
-from streampca.models.fitted import Cohort, Fitted, Runner
+from streampca.matrix import ChunkedMatrix, Standardize, found, work_dtype
+from streampca.models.fitted import Cohort, Fitted, Runner, SolverInput
 from streampca.models.pca.dual import Dual, RowsSink, dual_fitted, remove_mean, solve_dual
-from streampca.models.pca.feature_summary import VARIANCE, FeatureStatistics, FeatureSummary
-from streampca.models.pca.gram_outputs import components_sink, finish_components, write_relationship
+from streampca.models.pca.feature_summary import (
+    VARIANCE,
+    FeatureStatistics,
+    FeatureSummary,
+    statistics_nbytes,
+)
+from streampca.models.pca.gram_outputs import (
+    components_sink,
+    finish_components,
+    streamed_nbytes,
+    write_relationship,
+)
+from streampca.models.pca.solve_cost import eigh_cost, kept_count, vectors_nbytes
 from streampca.models.projection import FeatureLoadings, ScoresBesideFit
 from streampca.models.request import Request
-from streampca.passes import Plan
+from streampca.passes import Candidate, PassSpec, Plan, larger, pass_spec
 from streampca.store import ColumnsSink, MemorySink
 
 
-def gram_by_features(
-    plan: Plan,
-    matrix: ChunkedMatrix,
-    request: Request,
-    step: Runner,
-    cohort: Cohort | None = None,
-) -> Fitted:
+def gram_candidate(
+    matrix: ChunkedMatrix, request: Request, everyone: ChunkedMatrix | None = None
+) -> Candidate:
+    """One pass that sums the Gram matrix, and one for the components.
+
+    everyone : the matrix that the second pass reads, where it has more samples.
+    """
+    n, p = matrix.shape
+    k = kept_count(matrix, request)
+    standardize = request.standardize
+    sums: dict[str, Accumulator] = {"gram": Gram(standardize=standardize, missing=request.missing)}
+    if request.missing == "mean" and (everyone is None or not request.components):
+        sums["rows"] = RowMissing()
+    solve, flops = eigh_cost(n, request, k)
+    streamed = request.loadings is not None
+    held = {} if streamed else {"statistics of features": statistics_nbytes(matrix, request)}
+    first = pass_spec("gram", matrix, 1, sums, flops=float(p) * n * n, kept=held)
+    reason = "one pass over features; n x n Gram, then eigh"
+    passes: tuple[PassSpec, ...] = (first,)
+    if request.components:
+        rows = n if everyone is None else everyone.shape[0]
+        vectors = vectors_nbytes(matrix, request, k)
+        components = {} if streamed else {"components": k * p * 8}
+        others = 0 if everyone is None else 4 * k * rows * 8
+        itemsize = work_dtype(matrix.dtype).itemsize
+
+        def scratch(length: int) -> int:
+            written = streamed_nbytes(k, itemsize, length) if streamed else 0
+            return k * (rows + 2 * length) * 8 + written
+
+        loadings = PassSpec(
+            "loadings",
+            1,
+            0,
+            0,
+            scratch=scratch,
+            kept_nbytes=others,
+            kept=held | components | {"eigenvectors and scores": vectors},
+            flops=(2.0 if everyone is None else 4.0) * rows * p * k,
+            matrix=everyone,
+        )
+        passes += (loadings,)
+        to = " to Zarr" if streamed else ""
+        reason += f"; a second pass for the components{to} (components=False saves it)"
+    if (basis := request.side.basis) is not None:
+        passes = tuple(replace(one, matrix=matrix.without(basis)) for one in passes)
+    solving = {"Gram matrix": first.total_nbytes} | solve
+    if request.components and not streamed:  # when they are completed, the Gram matrix is gone
+        solving = larger(solving, {"components": k * p * 8, "features of no use": 16 * p})
+    terms = {**solving, **held, "scores": 2 * n * k * 8}
+    return Candidate("gram", reason, passes, terms, flops)
+
+
+def gram_by_features(given: SolverInput) -> Fitted:
     """Gram matrix in one pass, loadings (and the scores of a cohort) in a second."""
+    plan, matrix, request, step = given.plan, given.matrix, given.request, given.step
+    cohort = given.cohort
+    if request.side.basis is not None:
+        matrix = matrix.without(request.side.basis)
     streamed = request.loadings is not None
     weight = request.side.count(matrix.shape[0])
     statistics = FeatureStatistics.of(matrix, request, 1.0)
@@ -39,7 +102,7 @@ def gram_by_features(
         maps["removed"] = found
         sinks["removed"] = MemorySink(matrix.shape[1], 1 + matrix.design.shape[1])
     counted = request.missing == "mean"
-    first = step("gram", maps=maps, sinks=sinks).accumulators
+    first = step("gram", matrix=matrix, maps=maps, sinks=sinks).accumulators
     gram = first.pop("gram")
     if (relationship := request.relationship) is not None:
         samples = matrix.labels.samples

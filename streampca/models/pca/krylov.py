@@ -15,8 +15,7 @@ from streampca.accumulators import (
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
 from streampca.matrix import ChunkedMatrix, Scaling, found
-from streampca.models.fitted import Fitted, Resolution, Runner
-from streampca.models.pca.carried import Carried
+from streampca.models.fitted import Fitted, Resolution, Runner, SolverInput
 from streampca.models.pca.dual import RowsSink, count_missing, unweighted_rows
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.pca.krylov_plan import RANDOM, STEPS, KrylovShape, space_dtype
@@ -41,13 +40,7 @@ from streampca.solvers import (
 from streampca.store import MemorySink
 
 
-def krylov(
-    plan: Plan,
-    matrix: ChunkedMatrix,
-    request: Request,
-    step: Runner,
-    carried: Carried | None = None,
-) -> Fitted:
+def krylov(given: SolverInput) -> Fitted:
     """Look at the matrix once, then take steps until every component is certified.
 
     The look gives column statistics, and directions to begin with; every step gives the products
@@ -55,9 +48,10 @@ def krylov(
     of every component's angle is at most ``tol``, at ``max_passes``, or when the components that
     are not certified are not getting there.
     """
-    if request.side.basis is not None:
+    matrix, carried = given.matrix, given.carried
+    if given.request.side.basis is not None:
         matrix = matrix.expanded()
-    work = _Iteration(plan, matrix, request, step)
+    work = _Iteration(given.plan, matrix, given.request, given.step)
     if carried is not None and work.adopts(carried.iteration):
         going = work.take_stock()
     else:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from streampca.errors import shorten
+from streampca.accumulators import LeadingDirections, Moments
+from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, work_dtype
-from streampca.models.fitted import Fitted, Resolution, Runner
+from streampca.models.fitted import Fitted, Resolution, SolverInput
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.request import Request
-from streampca.passes import Plan, single_threaded_blas
+from streampca.passes import Candidate, pass_spec, single_threaded_blas
 from streampca.solvers import (
     Spectrum,
     certify,
@@ -22,14 +23,72 @@ from streampca.solvers import (
     solver_floor,
 )
 
+WIDTH = 64  # directions kept, at least; four times as many as components
 UNDETERMINED = 1.5  # radians: a bound that says no more than a right angle does
 
 
-def sketch(plan: Plan, matrix: ChunkedMatrix, request: Request, step: Runner) -> Fitted:
+def sketch_candidate(matrix: ChunkedMatrix, request: Request) -> Candidate:
+    """One pass over samples that keeps a few directions.
+
+    Raises InvalidInputError for request that need the statistics of the whole matrix first.
+    """
+    n, p = matrix.shape
+    k = known_count(request.n_components, n, p)
+    if not k or request.n_components is None:
+        raise InvalidInputError(
+            f"svd_solver='sketch' needs a number of components from 1, not "
+            f"n_components={request.n_components!r}"
+        )
+    beside = request.side
+    wanted = {
+        "scale": request.scale,
+        "missing='mean'": request.missing == "mean",
+        "remove": beside.basis is not None,
+        "weights of features": beside.weights is not None,
+    }
+    if refused := [name for name, value in wanted.items() if value]:
+        raise InvalidInputError(
+            f"svd_solver='sketch' takes one look, and {', '.join(refused)} must be known before "
+            "it; use svd_solver='randomized', which reads again"
+        )
+    directions = sketch_directions(request, k, min(n, p))
+    width = directions.width
+    taken = LeadingDirections.rows_at_once(width)
+    flops = 2.0 * n * p * (width + taken) * (taken + 2 * width) / taken
+    spec = pass_spec(
+        "sketch",
+        matrix,
+        0,
+        {"directions": directions, "columns": Moments()},
+        flops=flops,
+        work="skinny",
+        thin=not matrix.sparse,
+    )
+    reason = f"one look; the {width} leading directions are kept, and what is cut off is bounded"
+    solve = {
+        "directions": 2 * width * p * 8,
+        "components": 2 * k * p * 8,
+        "column statistics": 12 * p * 8,
+    }
+    return Candidate("sketch", reason, (spec,), solve)
+
+
+def sketch_directions(request: Request, k: int, most: int) -> LeadingDirections:
+    """The empty accumulator of the look."""
+    return LeadingDirections(
+        streamed=0,
+        standardize=request.standardize,
+        width=min(max(WIDTH, 4 * k), most),
+        missing=request.missing,
+    )
+
+
+def sketch(given: SolverInput) -> Fitted:
     """The leading directions of a factor whose distance from the scatter is bounded."""
+    matrix, request = given.matrix, given.request
     k = known_count(request.n_components, *matrix.shape)
     assert k is not None  # the plan refuses others
-    done = step("sketch")
+    done = given.step("sketch")
     found, stats = done["directions"], done["columns"].columns()
     scaling = request.standardize.resolve(stats, Resolution.of(matrix.dtype).eps)
     weight = request.side.count(matrix.shape[0])
@@ -41,7 +100,7 @@ def sketch(plan: Plan, matrix: ChunkedMatrix, request: Request, step: Runner) ->
         _, singular, vectors = np.linalg.svd(factor, full_matrices=False)
     m2 = stats.m2 if request.center else stats.m2 + stats.weight * stats.mean**2
     spectrum = _spectrum(singular**2, vectors, float(np.sum(m2)))
-    terms = int(np.diff(plan.named("sketch").edges).max(initial=1))
+    terms = int(np.diff(given.plan.named("sketch").edges).max(initial=1))
     rounding = rounding_floor(work_dtype(matrix.dtype), spectrum, terms)
     rounding += solver_floor(spectrum.values, matrix.shape[1])
     rank = numerical_rank(spectrum.values, matrix.shape[1], rounding)

@@ -159,8 +159,8 @@ def test_no_variant_left_is_refused(solver, tmp_path, monkeypatch) -> None:
         from streampca.models.pca import plan as pca_plan
 
         settings["svd_solver"] = "gram"
-        panels = pca_plan.panel_candidates
-        monkeypatch.setattr(pca_plan, "_gram", lambda m, s, everyone: panels(m, s)[0])
+        panels = pca_plan.ROUTES["gram by panels"].candidates
+        monkeypatch.setattr(pca_plan, "gram_candidate", lambda m, s, everyone: panels(m, s)[0])
     elif solver == "gram":
         settings["relationship"] = tmp_path / "r.zarr"
     with pytest.raises(InvalidInputError, match=r"none of 60 variants is left: .*maf=0.1, .*=0.01"):
