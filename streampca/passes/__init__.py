@@ -1,9 +1,8 @@
 """How a matrix is read: plan, run, checkpoints, progress. The only room that schedules work."""
 
-from streampca.passes.client_choice import client_for
 from streampca.passes.clients import find_client, is_client
 from streampca.passes.deploy import started
-from streampca.passes.execution import Execution, PassCost, PassResult
+from streampca.passes.execution import Execution, PassCost, PassResult, client_for
 from streampca.passes.memory_use import MemoryUse, warn_of_excess
 from streampca.passes.nbytes import parse_nbytes, size
 from streampca.passes.plan import block_edges, easier_axis, make_plan, pass_spec

@@ -12,9 +12,8 @@ from streampca.accumulators import Accumulator
 from streampca.errors import InvalidInputError
 from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix, spot_checks
-from streampca.passes.client_choice import client_for
 from streampca.passes.cluster import run_on_cluster
-from streampca.passes.execution import Execution, PassCost, PassResult
+from streampca.passes.execution import Execution, PassCost, PassResult, client_for
 from streampca.passes.fold import Fold
 from streampca.passes.lanes import run_on_lanes
 from streampca.passes.records import PassPlan

@@ -149,7 +149,7 @@ def many(folder: str, blocks: int = 10_000, n_workers: int = 200) -> dict[str, f
 
     import streampca
     from streampca.passes import Execution, machine, run
-    from streampca.passes.shares import span_length
+    from streampca.passes.plan import span_length
     from tests.passes.pass_matrices import Sum, toy_plan
 
     with dask.config.set(WITHOUT_MONITORS):

@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import (
 
 from streampca import PCA, IncrementalPCA, RotatedPCA, TruncatedSVD
 from streampca.errors import AccuracyWarning, InvalidInputError
-from streampca.models.iteration import seed_of
+from streampca.models.request import seed_of
 
 # repeated rows are more rows: n_components=None gives more components then (beyond the rank)
 MORE_ROWS = {

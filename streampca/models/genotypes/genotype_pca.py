@@ -21,15 +21,14 @@ from streampca.models.genotypes.filters import Names, VariantFilter, filter_geno
 from streampca.models.genotypes.fit_warnings import warn_of_children, warn_of_local_components
 from streampca.models.genotypes.numbers import eigenvalues, eigenvectors, frequencies
 from streampca.models.genotypes.scores_and_holes import ScoresAndHoles
-from streampca.models.iteration import iteration_limits, seed_of
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, parameter
-from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.gram_outputs import COMPONENTS
 from streampca.models.pca.plan import plan_pca
+from streampca.models.pca.routes import fit_pca
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
-from streampca.models.request import Request
+from streampca.models.request import Request, iteration_limits, seed_of
 from streampca.passes import PassCost, Plan, easier_axis
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix

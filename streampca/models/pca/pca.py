@@ -12,15 +12,14 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.completion.hard_impute import HardImpute
-from streampca.models.iteration import iteration_limits, seed_of
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import parameter
 from streampca.models.pca.carried import Carried
-from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.impute import as_pca, completing, completion_of, plan_of
 from streampca.models.pca.plan import plan_pca
+from streampca.models.pca.routes import fit_pca
 from streampca.models.registry import estimator
-from streampca.models.request import Request
+from streampca.models.request import Request, iteration_limits, seed_of
 from streampca.models.side_data import side_data
 from streampca.passes import Plan
 from streampca.sources import as_matrix, counted
