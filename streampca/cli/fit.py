@@ -8,8 +8,6 @@ import json
 from typing import Any
 
 import streampca
-from streampca.cli.beside import removal_wanted, sample_weight_wanted
-from streampca.cli.chosen import Chosen, choose, prune_chosen, pruning_rules
 from streampca.cli.cluster import cluster_options, on_cluster
 from streampca.cli.genotype_tables import tables, write_outputs, zarr_outputs
 from streampca.cli.genotypes import (
@@ -33,7 +31,9 @@ from streampca.cli.options import (
     source_options,
 )
 from streampca.cli.outputs import check_outputs, write_scores
-from streampca.cli.words import describe, left_out, report, say_damage, summary
+from streampca.cli.report import describe, left_out, report, say_damage, summary
+from streampca.cli.selection import Selection, choose, prune_selection, pruning_rules
+from streampca.cli.side_data import removal_wanted, sample_weight_wanted
 from streampca.errors import MemoryLimitError
 from streampca.models.registry import KINDS
 from streampca.passes import size
@@ -169,14 +169,14 @@ def run_fit(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _choose(arguments: argparse.Namespace, matrix: Any) -> Chosen:
+def _choose(arguments: argparse.Namespace, matrix: Any) -> Selection:
     """What a genotype fit reads: pruned, if --ld-r2 says so, once the fit itself is sure to run."""
     chosen = choose(arguments, matrix)
     if arguments.ld_r2 is None:
         return chosen
     with contextlib.suppress(MemoryLimitError):  # the kept variants may fit
         genotype_model(arguments, chosen, matrix).plan(chosen.matrix)
-    chosen = prune_chosen(arguments, chosen)
+    chosen = prune_selection(arguments, chosen)
     if not (arguments.json or arguments.quiet):
         print(chosen.pruning, end="\n\n")
     return chosen

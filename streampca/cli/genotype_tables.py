@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 import streampca
-from streampca.cli.chosen import Chosen
+from streampca.cli.selection import Selection
 from streampca.errors import InvalidInputError
 from streampca.models.genotypes.numbers import frequency_column, observed_alleles
 from streampca.store.tables import write_afreq, write_eigenval, write_eigenvec
@@ -30,7 +30,7 @@ def zarr_outputs(arguments: argparse.Namespace) -> list[str]:
 
 
 def write_outputs(
-    model: streampca.GenotypePCA, chosen: Chosen, arguments: argparse.Namespace
+    model: streampca.GenotypePCA, chosen: Selection, arguments: argparse.Namespace
 ) -> list[str]:
     """PLINK's tables, where --out asks for them. Returns the paths of all that was written."""
     result = model.result_

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import streampca
-from streampca.cli.beside import names_samples
-from streampca.cli.chosen import Chosen, choose, pruning_rules
 from streampca.cli.genotype_tables import identifiers
 from streampca.cli.options import (
     components_wanted,
@@ -21,6 +19,8 @@ from streampca.cli.options import (
     source_options,
 )
 from streampca.cli.outputs import check_outputs, check_writable
+from streampca.cli.selection import Selection, choose, pruning_rules
+from streampca.cli.side_data import names_samples
 from streampca.errors import InvalidInputError
 from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.models.genotypes.ld_pruning import WINDOW, prune_ld
@@ -126,7 +126,7 @@ def is_genotypes(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> bool:
 
 
 def genotype_model(
-    arguments: argparse.Namespace, chosen: Chosen, matrix: ChunkedMatrix
+    arguments: argparse.Namespace, chosen: Selection, matrix: ChunkedMatrix
 ) -> streampca.GenotypePCA:
     """The fit that the arguments describe, of what was chosen.
 

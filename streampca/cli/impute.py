@@ -11,7 +11,7 @@ from streampca.cli.cluster import cluster_options, on_cluster
 from streampca.cli.options import open_source, progress_of, running_options, source_options
 from streampca.cli.outputs import check_outputs
 from streampca.errors import InvalidInputError
-from streampca.models.completion.task import SOLVERS
+from streampca.models.completion.request import SOLVERS
 from streampca.store import ZarrSink
 
 CENTERS = {"auto": "auto", "columns": True, "both": "both", "biases": "biases"}

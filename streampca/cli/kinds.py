@@ -11,7 +11,7 @@ from typing import Any
 from streampca.cli.config import load_config
 from streampca.cli.options import components_wanted, open_source, progress_of
 from streampca.cli.outputs import check_outputs, write_scores
-from streampca.cli.words import report, summary
+from streampca.cli.report import report, summary
 from streampca.errors import InvalidInputError
 from streampca.jobs.yaml_file import nearest, scalar
 from streampca.matrix import ChunkedMatrix

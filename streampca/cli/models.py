@@ -12,7 +12,7 @@ import numpy as np
 
 import streampca
 from streampca.cli.outputs import check_outputs
-from streampca.cli.words import describe, say_damage
+from streampca.cli.report import describe, say_damage
 from streampca.errors import InvalidInputError, SourceError
 from streampca.jobs.scores import mark_of
 from streampca.models.drift import compare

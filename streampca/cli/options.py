@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import streampca
-from streampca.cli.beside import beside_options, removal_wanted, weights_wanted
+from streampca.cli.side_data import removal_wanted, side_data_options, weights_wanted
 from streampca.errors import InvalidInputError
 from streampca.matrix import SCALES, ChunkedMatrix
 from streampca.models.pca.plan import SOLVERS
@@ -62,7 +62,7 @@ def model_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--no-center", action="store_true")
     parser.add_argument("--ddof", type=int, default=1)
-    beside_options(parser)
+    side_data_options(parser)
     parser.add_argument(
         "--missing",
         choices=("raise", "mean", "impute"),

@@ -11,7 +11,7 @@ from typing import Any
 import streampca
 from streampca.cli.options import progress_of
 from streampca.cli.outputs import check_writable
-from streampca.cli.words import report, summary
+from streampca.cli.report import report, summary
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.passes import size
 from streampca.sources.panel import read_panel

@@ -14,8 +14,8 @@ from streampca.accumulators.scatter import NARROW
 from streampca.errors import NonFiniteError
 from streampca.matrix import Labels
 from streampca.models.decomposition import Decomposition
+from streampca.models.fit_warnings import warn_of_fit
 from streampca.models.fitted import Fitted
-from streampca.models.remarks import warn_of_fit
 from streampca.models.request import Request
 from streampca.passes import MemoryUse, PassCost, Plan, warn_of_excess
 from streampca.passes.machine import peak_nbytes

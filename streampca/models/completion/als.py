@@ -9,7 +9,7 @@ import numpy as np
 from streampca.accumulators import AlternatingStep
 from streampca.kernels import Array
 from streampca.kernels.least_squares import solve_packed, unpacked
-from streampca.models.completion.task import Task
+from streampca.models.completion.request import CompletionRequest
 from streampca.solvers import balanced, relative_change, singular_form
 
 
@@ -29,25 +29,27 @@ class AlternatingSweeps:
 
     judged = True  # held-out cells are judged in every sweep
 
-    def __init__(self, task: Task, m: int, compiled: bool = False, dtype: Any = float) -> None:
-        self.task, self.m, self.compiled = task, m, compiled
+    def __init__(
+        self, request: CompletionRequest, m: int, compiled: bool = False, dtype: Any = float
+    ) -> None:
+        self.request, self.m, self.compiled = request, m, compiled
         self.dtype = np.float64 if compiled else dtype
-        self.v = np.zeros((m, task.total))
-        self.solved = np.zeros((m, task.total))  # of the last sweep, before it was balanced
-        self.gram = np.zeros((task.total, task.total))
-        self.offset = np.zeros(task.total)  # of the factors of the lines, as they were written
+        self.v = np.zeros((m, request.total))
+        self.solved = np.zeros((m, request.total))  # of the last sweep, before it was balanced
+        self.gram = np.zeros((request.total, request.total))
+        self.offset = np.zeros(request.total)  # of the factors of the lines, as they were written
         self.shift = np.zeros(m)  # of the means, in standardised units, since the look
 
     def begin(self, directions: Array) -> None:
         """Begin with the leading ones of these orthonormal directions (m, most)."""
-        for part, rank in zip(self.task.parts, self.task.ranks, strict=True):
+        for part, rank in zip(self.request.parts, self.request.ranks, strict=True):
             self.v[:, part.start : part.start + rank] = self._rounded(directions[:, :rank])
 
     def begin_with(self, lines: Array | None, across: Array | None) -> Array | None:
         """Begin with an estimate; the factors of the lines do not matter."""
         if across is None:
             return None
-        for part, rank in zip(self.task.parts, self.task.ranks, strict=True):
+        for part, rank in zip(self.request.parts, self.request.ranks, strict=True):
             given = min(rank, across.shape[1])
             self.v[:, part.start : part.start + given] = self._rounded(across[:, :given])
         return None
@@ -60,12 +62,12 @@ class AlternatingSweeps:
         """Solve for V; what the trace keeps of this sweep."""
         objective, penalised, change = [], [], []
         self.gram = np.array(step.gram)
-        for c, part in enumerate(self.task.parts):
-            ridge = self.task.ridges[c]
+        for c, part in enumerate(self.request.parts):
+            ridge = self.request.ridges[c]
             x, gain = self._stepped(*step.equations(c), self.v[:, part], ridge)
             rss = max(float(step.residual[c]) - gain, 0.0)
             v = np.ascontiguousarray(x[: part.stop - part.start].T)
-            if self.task.means:
+            if self.request.means:
                 self._take_means(step, x[-1], v)
             gram = self.gram[part, part]
             objective.append(rss)
@@ -111,7 +113,7 @@ class AlternatingSweeps:
 
     def factors(self, c: int) -> slice:
         """Where U and V of a candidate lie."""
-        return self.task.parts[c]
+        return self.request.parts[c]
 
     def added(self, c: int) -> Array | float:
         """What biases add to the centres of the columns: nothing."""
@@ -119,7 +121,7 @@ class AlternatingSweeps:
 
     def estimate(self, c: int) -> tuple[Array, Array]:
         """(U'U, V) of a candidate, U as the last pass wrote it."""
-        part = self.task.parts[c]
+        part = self.request.parts[c]
         return self.gram[part, part], self.solved[:, part]
 
     def state(self) -> dict[str, Array]:

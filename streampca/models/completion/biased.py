@@ -20,18 +20,20 @@ from streampca.accumulators import AlternatingStep
 from streampca.kernels import Array
 from streampca.kernels.least_squares import packed_length
 from streampca.models.completion.als import AlternatingSweeps
-from streampca.models.completion.task import Task
+from streampca.models.completion.request import CompletionRequest
 from streampca.solvers import balanced, relative_change, singular_form
 
 
 class BiasedSweeps(AlternatingSweeps):
     """As AlternatingSweeps, with biases of rows (the lines) and columns."""
 
-    def __init__(self, task: Task, m: int, compiled: bool = False, dtype: Any = float) -> None:
-        super().__init__(task, m, compiled, dtype)
+    def __init__(
+        self, request: CompletionRequest, m: int, compiled: bool = False, dtype: Any = float
+    ) -> None:
+        super().__init__(request, m, compiled, dtype)
         self.center = np.zeros(m)  # of the columns, from which b counts
-        self.common = np.zeros(len(task.ranks))  # m of every candidate
-        for part in task.parts:
+        self.common = np.zeros(len(request.ranks))  # m of every candidate
+        for part in request.parts:
             self.v[:, part.stop - 2] = 1.0
 
     def begin_about(self, center: Array, mean: float) -> None:
@@ -43,7 +45,7 @@ class BiasedSweeps(AlternatingSweeps):
         """Solve for V and the biases of columns; what the trace keeps of this sweep."""
         objective, penalised, change = [], [], []
         self.gram = np.array(step.gram)
-        for c, part in enumerate(self.task.parts):
+        for c, part in enumerate(self.request.parts):
             old = np.array(self.v[:, part])
             new, rss, penalty = self._solve(step, c, old)
             gram = self.gram[part, part]
@@ -57,12 +59,12 @@ class BiasedSweeps(AlternatingSweeps):
 
     def _solve(self, step: AlternatingStep, c: int, old: Array) -> tuple[Array, float, float]:
         """((v, 1, b) of every column, squares that are left, penalty of the columns)."""
-        rank, pull = self.task.ranks[c], self.task.bias_ridges[1]
+        rank, pull = self.request.ranks[c], self.request.bias_ridges[1]
         left, right = step.equations(c)
         toward = np.zeros_like(right)
         toward[rank] = self.common[c] - self.center
         free = [*range(rank), rank + 1]
-        ridge = np.append(np.full(rank, self.task.ridges[c]), pull)
+        ridge = np.append(np.full(rank, self.request.ridges[c]), pull)
         x, gain = self._stepped(left, right, old[:, free], ridge, toward)
         observed = left[packed_length(rank + 1) - 1] > 0
         if observed.any():
@@ -71,17 +73,19 @@ class BiasedSweeps(AlternatingSweeps):
         new = np.array(old)
         new[:, free] = x.T
         apart = x[rank] + self.center - self.common[c]
-        penalty = self.task.ridges[c] * float(np.sum(x[:rank] ** 2)) + pull * float(apart @ apart)
+        penalty = self.request.ridges[c] * float(np.sum(x[:rank] ** 2)) + pull * float(
+            apart @ apart
+        )
         return new, max(float(step.residual[c]) - gain, 0.0), penalty
 
     def _penalty_of_lines(self, c: int, gram: Array) -> float:
-        rank, pull = self.task.ranks[c], self.task.bias_ridges[0]
-        factors = self.task.ridges[c] * float(np.trace(gram[:rank, :rank]))
+        rank, pull = self.request.ranks[c], self.request.bias_ridges[0]
+        factors = self.request.ridges[c] * float(np.trace(gram[:rank, :rank]))
         return factors + pull * float(gram[rank, rank])
 
     def _go_on(self, c: int, new: Array, step: AlternatingStep) -> None:
         """What the next sweep begins with: V balanced, the mean of the a_i moved into m."""
-        part, rank = self.task.parts[c], self.task.ranks[c]
+        part, rank = self.request.parts[c], self.request.ranks[c]
         values, vectors, _ = singular_form(*self.estimate(c))
         new = np.array(new)
         new[:, :rank] = balanced(values, vectors)
@@ -98,12 +102,12 @@ class BiasedSweeps(AlternatingSweeps):
 
     def factors(self, c: int) -> slice:
         """Where U and V of a candidate lie, without its biases."""
-        start = self.task.parts[c].start
-        return slice(start, start + self.task.ranks[c])
+        start = self.request.parts[c].start
+        return slice(start, start + self.request.ranks[c])
 
     def added(self, c: int) -> Array | float:
         """(m,) what the biases of a candidate add to the centres of the columns."""
-        return np.array(self.solved[:, self.task.parts[c].stop - 1])
+        return np.array(self.solved[:, self.request.parts[c].stop - 1])
 
     def state(self) -> dict[str, Array]:
         """All that the next sweep needs."""

@@ -9,7 +9,7 @@ import numpy as np
 from streampca.kernels import Array, ColumnStats, reciprocal, row_pieces
 from streampca.matrix import Scaling
 from streampca.models.completion.line_factors import LineFactors
-from streampca.models.completion.task import Task
+from streampca.models.completion.request import CompletionRequest
 from streampca.models.completion.trace import Sweep
 from streampca.models.completion.two_way import TwoWay
 
@@ -22,7 +22,7 @@ class Completed:
 
     chosen : number of the best candidate.  values (r,), vectors (m, r), turn (r, r) : its singular
     form; the factors of the lines are ``factors`` less ``offset``, times ``turn``.
-    center : (p,) means of the columns.  task : with the penalties that the look has found.
+    center : (p,) means of the columns.  request : with the penalties that the look has found.
     """
 
     chosen: int
@@ -38,20 +38,20 @@ class Completed:
     trace: list[Sweep]
     converged: bool
     axis: int
-    task: Task
+    request: CompletionRequest
     effects: TwoWay | None = None
 
     @property
     def weights(self) -> Array | None:
         """(n,) of the samples, or None."""
-        return self.task.weights
+        return self.request.weights
 
     @property
     def row_mean(self) -> Array | None:
         """(n,) what rows have beside the means of the columns; None where nothing was asked."""
         if self.effects is not None:
             return self.effects.row_center
-        if not self.task.biases:
+        if not self.request.biases:
             return None
         at, length = slice(self.part.stop, self.part.stop + 1), self.factors.length
         found = np.empty(length)

@@ -14,12 +14,12 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.completion import fit
 from streampca.models.completion.fit import fit_completion
+from streampca.models.completion.fit_warnings import tell
 from streampca.models.completion.line_factors import scratch_folder
 from streampca.models.completion.plan import plan_completion
+from streampca.models.completion.request import CompletionRequest, bounds_of, completion_request
 from streampca.models.completion.result import curve, result_of, turns_of
 from streampca.models.completion.row_solve import FillHoles, ObservedErrors, RowSolve
-from streampca.models.completion.task import Task, bounds_of, make_task
-from streampca.models.completion.telling import tell
 from streampca.models.completion.trace import Sweep
 from streampca.models.decomposition import Decomposition
 from streampca.models.labelled_rows import completed_like
@@ -145,7 +145,7 @@ class Completion(LinearModel):
     def plan(self, X: Any, *, dim: Any = None, sample_weight: Any = None) -> Plan:
         """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing."""
         matrix = self._observed(as_matrix(X, dim=dim, missing_value=self.missing_value))
-        return self._plan_task(matrix, self._task(matrix, sample_weight))
+        return self._plan_request(matrix, self._request(matrix, sample_weight))
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X, (n, p), whatever ``PCA.fit`` takes; NaN and the missing code are holes.
@@ -160,26 +160,35 @@ class Completion(LinearModel):
         infinite.
         """
         matrix = self._observed(as_matrix(counted(X), dim=dim, missing_value=self.missing_value))
-        task = self._task(matrix, sample_weight)
-        plan = self._plan_task(matrix, task)
+        request = self._request(matrix, sample_weight)
+        plan = self._plan_request(matrix, request)
         execution = self._begun(plan, matrix)
         folder = None
         if fit.in_scratch(plan):
             folder = scratch_folder(self, self.scratch or self.checkpoint)
-        done = fit_completion(plan, matrix, task, execution, folder)
+        done = fit_completion(plan, matrix, request, execution, folder)
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         self.n_features_in_ = matrix.shape[1]
         self.trace_: list[Sweep] = done.trace
         self.n_iter_ = len(done.trace)
-        task = done.task  # with the penalties that the look has found
-        self.best_rank_, self.best_penalty_ = task.ranks[done.chosen], task.ridges[done.chosen]
-        self.validation_: list[dict[str, Any]] = curve(task, done.trace)
+        request = done.request  # with the penalties that the look has found
+        self.best_rank_, self.best_penalty_ = (
+            request.ranks[done.chosen],
+            request.ridges[done.chosen],
+        )
+        self.validation_: list[dict[str, Any]] = curve(request, done.trace)
         self.result_, self._scores = result_of(
-            done, matrix, task, registered_name(type(self)), self.stored_params(), plan, execution
+            done,
+            matrix,
+            request,
+            registered_name(type(self)),
+            self.stored_params(),
+            plan,
+            execution,
         )
         warn_of_excess(plan, execution.memory)
         self.turns_: list[float] = turns_of(self.result_)
-        tell(done, matrix, task)
+        tell(done, matrix, request)
         return self
 
     def fit_transform(
@@ -195,11 +204,11 @@ class Completion(LinearModel):
             raise InvalidInputError(f"absent={self.absent!r}; expected 'missing' or 'zero'")
         return matrix.observed_only() if matrix.sparse and self.absent == "missing" else matrix
 
-    def _task(self, matrix: ChunkedMatrix, sample_weight: Any) -> Task:
-        return make_task(self, matrix, self._soft, sample_weight)
+    def _request(self, matrix: ChunkedMatrix, sample_weight: Any) -> CompletionRequest:
+        return completion_request(self, matrix, self._soft, sample_weight)
 
-    def _plan_task(self, matrix: ChunkedMatrix, task: Task) -> Plan:
-        return plan_completion(matrix, registered_name(type(self)), task)
+    def _plan_request(self, matrix: ChunkedMatrix, request: CompletionRequest) -> Plan:
+        return plan_completion(matrix, registered_name(type(self)), request)
 
     @classmethod
     def from_result(cls, result: Decomposition) -> Self:

@@ -14,20 +14,22 @@ import numpy as np
 
 from streampca.accumulators import FilledStep
 from streampca.kernels import Array
-from streampca.models.completion.task import Task
+from streampca.models.completion.request import CompletionRequest
 from streampca.solvers import change_of_both, eigh_lower
 
 
 class FilledSweeps:
     """The loadings of the estimates before and after, from one sweep to the next."""
 
-    def __init__(self, task: Task, m: int, compiled: bool = False, dtype: Any = float) -> None:
-        self.task, self.m = task, m
-        self.old, self.new = np.zeros((m, task.total)), np.zeros((m, task.total))
+    def __init__(
+        self, request: CompletionRequest, m: int, compiled: bool = False, dtype: Any = float
+    ) -> None:
+        self.request, self.m = request, m
+        self.old, self.new = np.zeros((m, request.total)), np.zeros((m, request.total))
         self.turn: Any = None  # (m, R); None before the first sweep
-        self.gram = np.zeros((task.total, task.total))
-        self.values = np.zeros(task.total)
-        self.offset, self.shift = np.zeros(task.total), np.zeros(m)  # no means are fitted
+        self.gram = np.zeros((request.total, request.total))
+        self.values = np.zeros(request.total)
+        self.offset, self.shift = np.zeros(request.total), np.zeros(m)  # no means are fitted
 
     @property
     def judged(self) -> bool:
@@ -36,7 +38,7 @@ class FilledSweeps:
 
     def begin(self, directions: Array) -> None:
         """The estimate 0; a subspace begins with these orthonormal directions (m, most)."""
-        for part, rank in zip(self.task.parts, self.task.ranks, strict=True):
+        for part, rank in zip(self.request.parts, self.request.ranks, strict=True):
             self.new[:, part] = directions[:, :rank]
         self.old = self.new.copy()
 
@@ -46,9 +48,9 @@ class FilledSweeps:
             if across is not None:
                 self._span(across)
             return None
-        first = np.zeros((len(lines), self.task.total))
+        first = np.zeros((len(lines), self.request.total))
         turn = self._span(across)
-        for part, rank in zip(self.task.parts, self.task.ranks, strict=True):
+        for part, rank in zip(self.request.parts, self.request.ranks, strict=True):
             inside = (lines @ turn.T)[:, :rank]
             first[:, part.start : part.start + inside.shape[1]] = inside
         return first
@@ -56,7 +58,7 @@ class FilledSweeps:
     def _span(self, across: Array) -> Array:
         """Take the span of these columns into every candidate; R of their QR factorisation."""
         q, upper = np.linalg.qr(across)
-        for part, rank in zip(self.task.parts, self.task.ranks, strict=True):
+        for part, rank in zip(self.request.parts, self.request.ranks, strict=True):
             joint = np.linalg.qr(np.hstack([q, self.new[:, part]]))[0][:, :rank]
             joint[:, : q.shape[1]] = q[:, :rank]
             self.new[:, part] = joint
@@ -74,9 +76,11 @@ class FilledSweeps:
         self.gram = np.array(step.gram)
         self.old, turn = self.new.copy(), np.zeros_like(self.new)
         fresh = np.zeros_like(self.new)
-        for c, part in enumerate(self.task.parts):
+        for c, part in enumerate(self.request.parts):
             values, vectors = self._leading(step, c)
-            shrunk = np.maximum(values - self.task.ridges[c], 0.0) if self.task.soft else values
+            shrunk = (
+                np.maximum(values - self.request.ridges[c], 0.0) if self.request.soft else values
+            )
             share = np.divide(shrunk, values, out=np.zeros_like(values), where=values > 0)
             fresh[:, part], turn[:, part] = vectors, vectors * share
             self.values[part] = shrunk
@@ -85,10 +89,10 @@ class FilledSweeps:
 
     def _leading(self, step: FilledStep, c: int) -> tuple[Array, Array]:
         """(values (r,), vectors (m, r)) of Y: its leading ones, or one step towards them."""
-        rank = self.task.ranks[c]
+        rank = self.request.ranks[c]
         if not rank:
             return np.zeros(0), np.zeros((self.m, 0))
-        if self.task.solver == "exact":
+        if self.request.solver == "exact":
             found = eigh_lower(step.lower(c), rank)
             return np.sqrt(found.values), found.vectors
         product, inner = step.subspace(c)
@@ -100,22 +104,22 @@ class FilledSweeps:
 
     def _told(self, step: FilledStep) -> dict[str, Any]:
         penalised, change = [], []
-        for c, part in enumerate(self.task.parts):
+        for c, part in enumerate(self.request.parts):
             inside = (part, part)
             old = (step.old_gram[inside], self.old[:, part])
             new = (step.gram[inside], self.new[:, part])
             change.append(change_of_both(old, new, step.cross[inside]))
             penalty = 0.0
-            if self.task.soft:  # |U V'| in the nuclear norm: V has orthonormal columns
+            if self.request.soft:  # |U V'| in the nuclear norm: V has orthonormal columns
                 spread = np.linalg.eigvalsh(step.gram[inside])
-                penalty = 2.0 * self.task.ridges[c] * float(np.sqrt(np.maximum(spread, 0)).sum())
+                penalty = 2.0 * self.request.ridges[c] * float(np.sqrt(np.maximum(spread, 0)).sum())
             penalised.append(float(step.residual[c]) + penalty)
         return {"objective": np.array(step.residual), "penalised": penalised, "change": change,
-                "singular": np.zeros(len(self.task.ranks), int)}  # fmt: skip
+                "singular": np.zeros(len(self.request.ranks), int)}  # fmt: skip
 
     def factors(self, c: int) -> slice:
         """Where U and V of a candidate lie."""
-        return self.task.parts[c]
+        return self.request.parts[c]
 
     def added(self, c: int) -> Array | float:
         """What biases add to the centres of the columns: nothing."""
@@ -123,7 +127,7 @@ class FilledSweeps:
 
     def estimate(self, c: int) -> tuple[Array, Array]:
         """(U'U, V) of a candidate, U as the last pass wrote it."""
-        part = self.task.parts[c]
+        part = self.request.parts[c]
         return self.gram[part, part], self.old[:, part]
 
     def state(self) -> dict[str, Array]:

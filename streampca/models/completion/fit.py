@@ -22,8 +22,8 @@ from streampca.models.completion.filled import FilledSweeps
 from streampca.models.completion.line_factors import LineFactors
 from streampca.models.completion.penalties import with_penalties
 from streampca.models.completion.plan import judge_of, look_of, step_of
+from streampca.models.completion.request import CompletionRequest, bounds_of
 from streampca.models.completion.state import SavedSweeps
-from streampca.models.completion.task import Task, bounds_of
 from streampca.models.completion.trace import FLOOR, Sweep, settled, stops_early
 from streampca.models.completion.two_way import TwoWay
 from streampca.models.completion.withheld import Withhold
@@ -32,10 +32,14 @@ from streampca.solvers import singular_form
 
 
 def fit_completion(
-    plan: Plan, matrix: ChunkedMatrix, task: Task, execution: Execution, folder: str | None
+    plan: Plan,
+    matrix: ChunkedMatrix,
+    request: CompletionRequest,
+    execution: Execution,
+    folder: str | None,
 ) -> Completed:
     """Run the plan.  folder : for factors of lines that do not fit into memory."""
-    work = _Fit(plan, matrix, task, execution, folder)
+    work = _Fit(plan, matrix, request, execution, folder)
     if not work.resume():
         work.look()
     while work.turn():
@@ -52,30 +56,30 @@ class _Fit:
         self,
         plan: Plan,
         matrix: ChunkedMatrix,
-        task: Task,
+        request: CompletionRequest,
         execution: Execution,
         folder: str | None,
     ) -> None:
-        self.plan, self.matrix, self.task, self.execution = plan, matrix, task, execution
+        self.plan, self.matrix, self.request, self.execution = plan, matrix, request, execution
         one = plan.named("sweep")
         self.axis, self.most = one.axis, one.times
         lines, m = matrix.shape[self.axis], matrix.shape[1 - self.axis]
         dtype = np.float32 if matrix.dtype == np.float32 else np.float64
         self.factors = LineFactors(
-            lines, task.total, dtype, one.edges, folder if in_scratch(plan) else None
+            lines, request.total, dtype, one.edges, folder if in_scratch(plan) else None
         )
         self.sweeps: AlternatingSweeps | FilledSweeps
-        kind: Any = FilledSweeps if task.filled else AlternatingSweeps
-        kind = BiasedSweeps if task.biases else kind
-        self.sweeps = kind(task, m, matrix.absent, np.dtype(plan.work_dtype))
-        self.withhold = Withhold.of(task.validation, task.seed, matrix.shape, self.axis)
+        kind: Any = FilledSweeps if request.filled else AlternatingSweeps
+        kind = BiasedSweeps if request.biases else kind
+        self.sweeps = kind(request, m, matrix.absent, np.dtype(plan.work_dtype))
+        self.withhold = Withhold.of(request.validation, request.seed, matrix.shape, self.axis)
         self.effects = None
-        if task.both:
-            self.effects = TwoWay(matrix.shape, self.axis, task.both_scaled)
+        if request.both:
+            self.effects = TwoWay(matrix.shape, self.axis, request.both_scaled)
         self.start: Any = None  # (m, width) where to begin, until there is a center
         self.number = 0  # of sweeps made
         self.trace: list[Sweep] = []
-        self.saved = SavedSweeps.of(execution.checkpoint, plan, matrix, task)
+        self.saved = SavedSweeps.of(execution.checkpoint, plan, matrix, request)
         self.stats: ColumnStats
         self.scaling: Scaling
         execution.n_passes, execution.keeps = plan.n_passes, False
@@ -90,28 +94,28 @@ class _Fit:
             count = self.number if name == "sweep" else self.turns
             one = replace(one, name=f"{name} {count + 1}")
         self.execution.pass_number = 1 + made
-        weights = None if name == "sweep" else self.task.weights
+        weights = None if name == "sweep" else self.request.weights
         return run(one, self.matrix, weights=weights, accumulators=accumulators, maps=maps,
                    execution=self.execution, **more)  # fmt: skip
 
     def look(self) -> None:
         """The first pass: column statistics, and directions to begin with."""
-        start = look_of(self.matrix, self.task, self.axis)
+        start = look_of(self.matrix, self.request, self.axis)
         operands: dict[str, Any] = {}
         m = self.matrix.shape[1 - self.axis]
-        rng = np.random.default_rng(self.task.seed)
+        rng = np.random.default_rng(self.request.seed)
         if self.matrix.absent:
             operands["q"] = rng.standard_normal((m, start.width))  # type: ignore[attr-defined]
         looking: dict[str, Accumulator] = {"columns": Moments(), "start": start}
-        if self.task.biases:
+        if self.request.biases:
             looking["rows"] = RowSpread()
         done = self._look_about(looking, operands)
         stats = done["columns"].columns()
-        rows = done["rows"] if self.task.biases else None
-        self._take_task(with_penalties(self.task, stats, rows))
+        rows = done["rows"] if self.request.biases else None
+        self._take_request(with_penalties(self.request, stats, rows))
         self._take_stats(stats)
         self.start = np.ascontiguousarray(done["start"].directions())
-        if not self.task.both:
+        if not self.request.both:
             self._begin()
         self._save()
 
@@ -130,14 +134,14 @@ class _Fit:
         done = self._run(name, {**others, "effects": step}, operands=operands | beside,
                          side_inputs=sides, sinks={"effects": sink})  # fmt: skip
         eps = float(np.finfo(self.plan.work_dtype).eps)
-        self.effects.take(done["effects"], sink.values, eps, self.task.weights)
+        self.effects.take(done["effects"], sink.values, eps, self.request.weights)
         return done
 
     def turn(self) -> bool:
         """One turn of the effects of rows and columns. False where none is needed."""
         if self.effects is None or self.start is None:
             return False
-        if self.turns < self.task.turns and not self.effects.changes[-1] <= self.task.tol:
+        if self.turns < self.request.turns and not self.effects.changes[-1] <= self.request.tol:
             self._turn("turn", {}, {})
             self._save()
             return True
@@ -154,24 +158,26 @@ class _Fit:
 
     def _begin(self) -> None:
         """Begin the sweeps."""
-        m, rng = self.matrix.shape[1 - self.axis], np.random.default_rng((self.task.seed, 1))
+        m, rng = self.matrix.shape[1 - self.axis], np.random.default_rng((self.request.seed, 1))
         if isinstance(self.sweeps, BiasedSweeps):
             self.sweeps.begin_about(self.scaling.center, mean_of_all(self.stats))
         with single_threaded_blas():
-            self.sweeps.begin(_directions(self.start, m, max(self.task.ranks), rng))
-            if self.task.init is not None:
-                self._begin_with(*self.task.init)
+            self.sweeps.begin(_directions(self.start, m, max(self.request.ranks), rng))
+            if self.request.init is not None:
+                self._begin_with(*self.request.init)
         self.start = None
 
-    def _take_task(self, task: Task) -> None:
-        """The task with the penalties that the look has found."""
-        self.task = self.sweeps.task = task
+    def _take_request(self, request: CompletionRequest) -> None:
+        """The request with the penalties that the look has found."""
+        self.request = self.sweeps.request = request
 
     def _take_stats(self, stats: ColumnStats) -> None:
         self.stats = stats
         if (effects := self.effects) is None:
-            scaling = self.task.standardize.resolve(stats, stored_eps(self.matrix.dtype))
-            if self.task.standardize.center:  # of columns without observations, that of all cells
+            scaling = self.request.standardize.resolve(stats, stored_eps(self.matrix.dtype))
+            if (
+                self.request.standardize.center
+            ):  # of columns without observations, that of all cells
                 center = np.where(stats.count > 0, scaling.center, mean_of_all(stats))
                 scaling = replace(scaling, center=center)
             self.scaling = scaling
@@ -181,10 +187,10 @@ class _Fit:
         self.scaling = Scaling(effects.center, scale, effects.still, nothing)
 
     def _begin_with(self, scores: Array | None, loadings: Array | None) -> None:
-        if scores is not None and (roots := self.task.roots) is not None:
+        if scores is not None and (roots := self.request.roots) is not None:
             scores = scores * roots[:, None]
         if loadings is not None:
-            outside = columns_outside(self.stats, self.scaling, self.task)
+            outside = columns_outside(self.stats, self.scaling, self.request)
             loadings = np.where(outside[:, None], 0.0, loadings)
         lines, across = (loadings, scores) if self.axis else (scores, loadings)
         first = self.sweeps.begin_with(lines, across)
@@ -196,11 +202,11 @@ class _Fit:
         operands = self.sweeps.operands() | {"center": self.center()}
         if self.scaling.scale is not None:
             operands["scale"] = self.scaling.scale
-        accumulators: dict[str, Accumulator] = {"step": step_of(self.task, self.axis)}
+        accumulators: dict[str, Accumulator] = {"step": step_of(self.request, self.axis)}
         judged = self.withhold is not None and self.sweeps.judged
         if judged:
-            accumulators["held"] = judge_of(self.task, self.axis, self._bounds())
-        reads = self.task.filled
+            accumulators["held"] = judge_of(self.request, self.axis, self._bounds())
+        reads = self.request.filled
         sides: dict[str, Any] = {"u_old": self.factors.values} if reads else {}
         beside, along = self._rows()
         operands, sides = operands | beside, sides | along
@@ -212,7 +218,7 @@ class _Fit:
         with single_threaded_blas():
             told = self.sweeps.take(done["step"])
         if told is not None:
-            held = done["held"] if judged else judge_of(self.task, self.axis)
+            held = done["held"] if judged else judge_of(self.request, self.axis)
             self._record(told, held, done.cost.seconds)
         self._save()
         return not self._finished(done["step"].squares)
@@ -220,7 +226,7 @@ class _Fit:
     def _rows(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """(operands, side inputs): how rows are standardised, those of weight 4 twice as large."""
         operands, sides = ({}, {}) if self.effects is None else self.effects.beside()
-        if (roots := self.task.roots) is not None:
+        if (roots := self.request.roots) is not None:
             into = operands if self.axis else sides
             with np.errstate(divide="ignore"):  # a row of weight 0 is 0: over infinity
                 into["row_scale"] = into.get("row_scale", 1.0) / roots
@@ -228,14 +234,14 @@ class _Fit:
 
     def center(self) -> Array:
         """(p,) what is subtracted from the columns: means, and what the sweeps moved them by."""
-        if not self.task.means:
+        if not self.request.means:
             return self.scaling.center
         scale = self.scaling.scale
         shift = self.sweeps.shift if scale is None else self.sweeps.shift * scale
         return np.asarray(self.scaling.center + shift)
 
     def _bounds(self) -> tuple[float, float] | None:
-        return bounds_of(self.task.bounds, observed_range(self.stats))
+        return bounds_of(self.request.bounds, observed_range(self.stats))
 
     def _record(self, told: dict[str, Any], held: HeldOutError, seconds: float) -> None:
         if self.withhold is not None and not held.cells:
@@ -246,7 +252,7 @@ class _Fit:
         numbers = {name: tuple(np.asarray(value).tolist()) for name, value in told.items()}
         one = Sweep(len(self.trace) + 1, self.turns + self.number,
                     held_out=tuple(held.rmse().tolist()), seconds=seconds,
-                    chosen=held.best(self.task.simplest), **numbers)  # fmt: skip
+                    chosen=held.best(self.request.simplest), **numbers)  # fmt: skip
         self.trace.append(one)
 
     def _finished(self, squares: float) -> bool:
@@ -254,8 +260,8 @@ class _Fit:
         if not self.trace:
             return False
         floor = FLOOR[self.plan.work_dtype] * squares
-        done = settled(self.trace, self.task.tol, floor, self.most - self.number)
-        early = self.task.early_stop and stops_early(self.trace, self.task.ranks)
+        done = settled(self.trace, self.request.tol, floor, self.most - self.number)
+        early = self.request.early_stop and stops_early(self.trace, self.request.ranks)
         self.stopped = early or bool(done[self.trace[-1].chosen])
         return early or bool(done.all()) or self.number >= self.most
 
@@ -264,20 +270,20 @@ class _Fit:
     def _save(self) -> None:
         """Between sweeps, so that an interrupted fit goes on with the sweep it was in."""
         if self.saved is not None:
-            held = self.factors if self.task.filled else None
+            held = self.factors if self.request.filled else None
             state = self.sweeps.state() if self.start is None else {"start": self.start}
-            state = state | {"ridges": np.array(self.task.ridges)}
-            state |= {"bias ridges": np.array(self.task.bias_ridges)}
+            state = state | {"ridges": np.array(self.request.ridges)}
+            state |= {"bias ridges": np.array(self.request.bias_ridges)}
             self.saved.write(self.number, self.stats, state, self.trace, held, self.effects)
 
     def resume(self) -> bool:
-        """Whether an interrupted fit of the same task and data was found; its state is taken."""
+        """Whether an interrupted fit of the same request and data was found; its state is taken."""
         if self.saved is None or (found := self.saved.read(self.factors, self.effects)) is None:
             return False
         self.number, stats, state, self.trace = found
         ridges = tuple(state.pop("ridges").tolist())
         biases = tuple(state.pop("bias ridges").tolist())
-        self._take_task(replace(self.task, ridges=ridges, bias_ridges=biases, relative=False))
+        self._take_request(replace(self.request, ridges=ridges, bias_ridges=biases, relative=False))
         self._take_stats(stats)
         self.start = state.pop("start", None)
         if self.start is None:
@@ -297,13 +303,13 @@ class _Fit:
         return Completed(
             c, values, vectors, turn, self.sweeps.offset[part],
             self.center() + self.sweeps.added(c), self.factors, part, self.stats, self.scaling,
-            self.trace, self.stopped, self.axis, self.task, self.effects,
+            self.trace, self.stopped, self.axis, self.request, self.effects,
         )  # fmt: skip
 
 
-def columns_outside(stats: ColumnStats, scaling: Scaling, task: Task) -> Array:
+def columns_outside(stats: ColumnStats, scaling: Scaling, request: CompletionRequest) -> Array:
     """(p,) True for columns without loadings: never observed, or such as the means say entirely."""
-    alone = task.standardize.center and not task.means and not task.biases
+    alone = request.standardize.center and not request.means and not request.biases
     still = scaling.still & alone
     return np.asarray(still | (stats.count == 0))
 

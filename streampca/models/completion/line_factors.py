@@ -18,7 +18,7 @@ from streampca.store.sinks import chunk_for, open_written
 class LineFactors:
     """(length, width) numbers that one sweep reads and the next one writes.
 
-    A sweep never writes where it reads: a task that is retried finds what it began with.
+    A sweep never writes where it reads: a request that is retried finds what it began with.
     folder : of the scratch stores, or None: in memory.
     """
 

@@ -15,38 +15,40 @@ import numpy as np
 from streampca.accumulators import RowSpread
 from streampca.accumulators.row_spread import RowSums
 from streampca.kernels import ColumnStats
-from streampca.models.completion.task import Task
+from streampca.models.completion.request import CompletionRequest
 
 LEAST_NOISE = 0.05  # of the variance of all cells, that is left for noise
 LARGEST = 1e4  # ridge of biases: they differ by noise alone
 
 
-def with_penalties(task: Task, stats: ColumnStats, rows: RowSpread | None) -> Task:
-    """The task with its ridges in units of the data. rows : of a task with biases."""
+def with_penalties(
+    request: CompletionRequest, stats: ColumnStats, rows: RowSpread | None
+) -> CompletionRequest:
+    """The request with its ridges in units of the data. rows : of a request with biases."""
     if rows is not None:
-        task = replace(task, bias_ridges=_bias_ridges(stats, rows.sums()))
-    if task.relative:
-        level = noise_level(task, stats)
-        ridges = tuple(one * level for one in task.ridges)
-        task = replace(task, ridges=ridges, relative=False)
-    return task
+        request = replace(request, bias_ridges=_bias_ridges(stats, rows.sums()))
+    if request.relative:
+        level = noise_level(request, stats)
+        ridges = tuple(one * level for one in request.ridges)
+        request = replace(request, ridges=ridges, relative=False)
+    return request
 
 
-def noise_level(task: Task, stats: ColumnStats) -> float:
+def noise_level(request: CompletionRequest, stats: ColumnStats) -> float:
     """About the largest singular value of noise alone, in standardised units."""
     cells = float(stats.weight.sum())
     if cells == 0.0:
         return 0.0
-    if task.standardize.scale is not None or task.both_scaled:
+    if request.standardize.scale is not None or request.both_scaled:
         variance = 1.0
     else:
         squares = stats.m2
-        if not task.standardize.center:
+        if not request.standardize.center:
             squares = squares + stats.weight * stats.mean**2
         variance = float(squares.sum()) / cells
     rows = float(np.max(stats.count + stats.missing, initial=0))
-    if task.weights is not None:
-        rows = float(task.weights.sum())
+    if request.weights is not None:
+        rows = float(request.weights.sum())
     columns = len(stats.mean)
     return float(np.sqrt(variance) * (np.sqrt(cells / rows) + np.sqrt(cells / columns)))
 

@@ -20,7 +20,7 @@ from streampca.accumulators import (
 )
 from streampca.kernels.least_squares import packed_length
 from streampca.matrix import ChunkedMatrix
-from streampca.models.completion.task import REASONS, Task
+from streampca.models.completion.request import REASONS, CompletionRequest
 from streampca.models.projection import score_dtype
 from streampca.passes import Candidate, PassSpec, Plan, larger, make_plan, pass_spec
 
@@ -33,55 +33,62 @@ EVEN, CROWDED = 1.5, 6.0  # times the mean share of held-out cells, in a block
 LIKELY = 8  # sweeps, for predictions of time
 
 
-def plan_completion(matrix: ChunkedMatrix, method: str, task: Task) -> Plan:
-    """The plan of this task. Raises MemoryLimitError where nothing fits the limit."""
+def plan_completion(matrix: ChunkedMatrix, method: str, request: CompletionRequest) -> Plan:
+    """The plan of this request. Raises MemoryLimitError where nothing fits the limit."""
     n, p = matrix.shape
     axes: tuple[int, ...] = (0, 1) if n >= p or matrix.sparse else (1, 0)
-    if task.means or task.biases:
+    if request.means or request.biases:
         axes = (0,)
-    candidates = [_candidate(matrix, task, axis, scratch=False) for axis in axes]
-    candidates.append(_candidate(matrix, task, 0, scratch=True))
-    return make_plan(matrix, method, candidates, task.memory_limit)
+    candidates = [_candidate(matrix, request, axis, scratch=False) for axis in axes]
+    candidates.append(_candidate(matrix, request, 0, scratch=True))
+    return make_plan(matrix, method, candidates, request.memory_limit)
 
 
-def look_of(matrix: ChunkedMatrix, task: Task, axis: int) -> Accumulator:
+def look_of(matrix: ChunkedMatrix, request: CompletionRequest, axis: int) -> Accumulator:
     """The empty accumulator that finds where to begin."""
-    m, width = matrix.shape[1 - axis], max(task.ranks)
+    m, width = matrix.shape[1 - axis], max(request.ranks)
     if matrix.absent:
         width = min(m, width + OVERSAMPLED)
-        return ObservedPower(streamed=axis, width=width, center=task.standardize.center)
+        return ObservedPower(streamed=axis, width=width, center=request.standardize.center)
     width = min(m, max(width + BESIDE, 2 * BESIDE))
     return LeadingDirections(
-        streamed=axis, standardize=task.standardize, width=width, missing="mean"
+        streamed=axis, standardize=request.standardize, width=width, missing="mean"
     )
 
 
-def step_of(task: Task, axis: int) -> AlternatingStep | FilledStep:
+def step_of(request: CompletionRequest, axis: int) -> AlternatingStep | FilledStep:
     """The empty accumulator of one sweep."""
-    if task.filled:
-        return FilledStep(streamed=axis, ranks=task.ranks, whole=task.solver == "exact")
+    if request.filled:
+        return FilledStep(streamed=axis, ranks=request.ranks, whole=request.solver == "exact")
     biases = None
-    if task.biases:
-        biases = (task.bias_ridges[0],) * len(task.ranks)
+    if request.biases:
+        biases = (request.bias_ridges[0],) * len(request.ranks)
     return AlternatingStep(
-        streamed=axis, ranks=task.ranks, ridges=task.ridges, means=task.means, biases=biases
+        streamed=axis,
+        ranks=request.ranks,
+        ridges=request.ridges,
+        means=request.means,
+        biases=biases,
     )
 
 
 def judge_of(
-    task: Task, axis: int, bounds: tuple[float, float] | None = None, share: float = 0.1
+    request: CompletionRequest,
+    axis: int,
+    bounds: tuple[float, float] | None = None,
+    share: float = 0.1,
 ) -> HeldOutError:
     """The empty accumulator of held-out errors, of predictions within these bounds.
 
     share : of the cells of a block that are held out, at most.
     """
-    factors, bounds = "new" if task.filled else "v", bounds or (-np.inf, np.inf)
+    factors, bounds = "new" if request.filled else "v", bounds or (-np.inf, np.inf)
     return HeldOutError(
-        streamed=axis, ranks=task.widths, factors=factors, bounds=bounds, share=share
+        streamed=axis, ranks=request.widths, factors=factors, bounds=bounds, share=share
     )
 
 
-def _held_share(task: Task, matrix: ChunkedMatrix, cells: float) -> float:
+def _held_share(request: CompletionRequest, matrix: ChunkedMatrix, cells: float) -> float:
     """The share of cells that are held out in the block that has most of them.
 
     cells : that are stored. Chosen by a hash they are spread evenly over these; ``CROWDED`` allows
@@ -89,11 +96,11 @@ def _held_share(task: Task, matrix: ChunkedMatrix, cells: float) -> float:
     """
     n, p = matrix.shape
     every = max(float(n) * p, 1.0)
-    if isinstance(task.validation, (int, float, np.number)):
-        share, even = float(task.validation) * cells / every, not matrix.absent
+    if isinstance(request.validation, (int, float, np.number)):
+        share, even = float(request.validation) * cells / every, not matrix.absent
     else:
-        rows = task.validation[0] if isinstance(task.validation, tuple) else None
-        count = np.count_nonzero(task.validation) if rows is None else len(rows)
+        rows = request.validation[0] if isinstance(request.validation, tuple) else None
+        count = np.count_nonzero(request.validation) if rows is None else len(rows)
         share, even = count / every, False
     return min(share * (EVEN if even else CROWDED), 1.0)
 
@@ -109,58 +116,61 @@ def _with_holes(spec: PassSpec, row_nbytes: float) -> PassSpec:
     return replace(spec, scratch=lambda length: scratch(length) + int(row_nbytes * length))
 
 
-def _candidate(matrix: ChunkedMatrix, task: Task, axis: int, scratch: bool) -> Candidate:
+def _candidate(
+    matrix: ChunkedMatrix, request: CompletionRequest, axis: int, scratch: bool
+) -> Candidate:
     (lines, m), p = (matrix.shape[axis], matrix.shape[1 - axis]), matrix.shape[1]
-    total, tall = task.total, sum(map(packed_length, task.widths))
+    total, tall = request.total, sum(map(packed_length, request.widths))
     cells = float(lines) * m
     stored = matrix.absent
     if stored:
         nbytes = int(matrix.spans_nbytes(axis, np.array([0, lines])).sum())
         cells = nbytes / (matrix.dtype.itemsize + 4)
-    factors = (0 if scratch else 1 + task.filled) * lines * total * factor_dtype(matrix).itemsize
-    beside_rows = 14 * 8 * (lines + m) * task.both  # effects before and after a turn, as given
-    beside_rows += 4 * 8 * matrix.shape[0] * (task.weights is not None)
+    factors = (0 if scratch else 1 + request.filled) * lines * total * factor_dtype(matrix).itemsize
+    beside_rows = 14 * 8 * (lines + m) * request.both  # effects before and after a turn, as given
+    beside_rows += 4 * 8 * matrix.shape[0] * (request.weights is not None)
     kept = factors + beside_rows + 6 * m * total * 8 + 16 * p * 8 + (STORE_NBYTES if scratch else 0)
     turning: dict[str, Accumulator] = {}
-    if task.both:
-        turning["effects"] = TwoWayStep(streamed=axis, scaled=task.both_scaled)
-    start = look_of(matrix, task, axis)
+    if request.both:
+        turning["effects"] = TwoWayStep(streamed=axis, scaled=request.both_scaled)
+    start = look_of(matrix, request, axis)
     looking: dict[str, Accumulator] = {"columns": Moments(), "start": start, **turning}
-    if task.biases:
+    if request.biases:
         looking["rows"] = RowSpread()
-    sweeping: dict[str, Accumulator] = {"step": step_of(task, axis)}
-    if task.validation is not None:
-        sweeping["judge"] = judge_of(task, axis, share=_held_share(task, matrix, cells))
-    look = pass_spec("look", matrix, axis, looking, flops=6.0 * cells * max(task.ranks),
+    sweeping: dict[str, Accumulator] = {"step": step_of(request, axis)}
+    if request.validation is not None:
+        sweeping["judge"] = judge_of(request, axis, share=_held_share(request, matrix, cells))
+    look = pass_spec("look", matrix, axis, looking, flops=6.0 * cells * max(request.ranks),
                      kept_nbytes=kept, work="skinny", stored=stored, thin=True)  # fmt: skip
-    if task.solver == "exact":
-        flops = len(task.ranks) * cells * m + 6 * cells * total
-        solve = {"projections and an eigenproblem": (len(task.ranks) + 2) * m * m * 8}
-    elif task.filled:
+    if request.solver == "exact":
+        flops = len(request.ranks) * cells * m + 6 * cells * total
+        solve = {"projections and an eigenproblem": (len(request.ranks) + 2) * m * m * 8}
+    elif request.filled:
         flops, solve = 10 * cells * total, {"factors of the columns": 6 * m * total * 8}
     else:
         flops = 4 * cells * (tall + total)
         solve = {"normal equations": 2 * m * (tall + total) * 8}
-    times = max(1, task.max_passes - max(1, task.turns))
+    times = max(1, request.max_passes - max(1, request.turns))
     sweep = pass_spec("sweep", matrix, axis, sweeping, flops=flops, kept_nbytes=kept,
-                      work="skinny", stored=stored and not task.filled, thin=True, times=times,
+                      work="skinny", stored=stored and not request.filled, thin=True, times=times,
                       likely=min(times, LIKELY))  # fmt: skip
     beside = ENTRY * matrix.row_nbytes(axis) if stored else HOLES * float(m)
     passes = [look, sweep]
-    if task.both:
+    if request.both:
         turn = pass_spec("turn", matrix, axis, turning, flops=16.0 * cells, kept_nbytes=kept,
-                         work="skinny", stored=stored, thin=True, times=task.turns - 1,
-                         likely=min(task.turns - 1, LIKELY))  # fmt: skip
+                         work="skinny", stored=stored, thin=True, times=request.turns - 1,
+                         likely=min(request.turns - 1, LIKELY))  # fmt: skip
         passes.insert(1, turn)
-    about = "; rows and columns centred by turns" if task.both else ""
-    about = "; biases of rows and columns in every sweep" if task.biases else about
+    about = "; rows and columns centred by turns" if request.both else ""
+    about = "; biases of rows and columns in every sweep" if request.biases else about
     where = "in a scratch store" if scratch else "in memory"
+    lines_streamed = ("samples", "features")[axis]
     reason = (
-        f"{REASONS[task.solver]}; {('samples', 'features')[axis]} streamed, their factors {where}"
-        f"{about}; stops when the estimate and the objective change by less than tol={task.tol:g}"
+        f"{REASONS[request.solver]}; {lines_streamed} streamed, their factors {where}{about}; "
+        f"stops when the estimate and the objective change by less than tol={request.tol:g}"
     )
     sizes = {"scratch": int(scratch), "factors": total}
-    done = {"result": factors + 4 * max(task.ranks) * (lines * (not scratch) + m) * 8}
+    done = {"result": factors + 4 * max(request.ranks) * (lines * (not scratch) + m) * 8}
     wanted = tuple(_with_holes(one, beside) for one in passes)
-    return Candidate(task.solver, reason, wanted, {"kept arrays": kept} | larger(solve, done),
+    return Candidate(request.solver, reason, wanted, {"kept arrays": kept} | larger(solve, done),
                      sizes=sizes)  # fmt: skip

@@ -13,7 +13,7 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import provenance
 from streampca.models.completion.completed import Completed
 from streampca.models.completion.fit import columns_outside, observed_range
-from streampca.models.completion.task import AUTO, BIASES, Task
+from streampca.models.completion.request import AUTO, BIASES, CompletionRequest
 from streampca.models.completion.trace import Sweep
 from streampca.models.decomposition import Decomposition
 from streampca.passes import Execution, Plan
@@ -24,7 +24,7 @@ from streampca.store import ZarrSink
 def result_of(
     done: Completed,
     matrix: ChunkedMatrix,
-    task: Task,
+    request: CompletionRequest,
     method: str,
     parameters: Mapping[str, Any],
     plan: Plan,
@@ -32,7 +32,7 @@ def result_of(
 ) -> tuple[Decomposition, Any]:
     """The frozen result, and the scores where they lie in a scratch store."""
     (n, _), values, stats = matrix.shape, done.values, done.stats
-    components, scores = _singular(done, task)
+    components, scores = _singular(done, request)
     turn = signs_of_components(components.T)
     components *= turn[:, None]
     stored = None
@@ -40,7 +40,7 @@ def result_of(
         stored = _write_scores(done, turn, n)
     else:
         scores *= turn
-    weight = float(n) if task.weights is None else float(task.weights.sum())
+    weight = float(n) if request.weights is None else float(request.weights.sum())
     ddof = 1 if weight > 1 else 0
     freedom = max(weight - ddof, 1e-300)
     left = done.trace[-1].objective[done.chosen]  # beside the estimate, at its fixed point
@@ -61,8 +61,8 @@ def result_of(
         constant=np.setdiff1d(np.flatnonzero(done.scaling.constant), dropped),
         missing=stats.missing,
         labels=matrix.labels,
-        settings=_kept(parameters, task, done.chosen),
-        provenance=_told(done, matrix, task, execution),
+        settings=_kept(parameters, request, done.chosen),
+        provenance=_told(done, matrix, request, execution),
         plan=plan.to_dict(),
         weight=weight,
         feature_variance=stats.m2 / np.maximum(stats.weight - 1.0, 1.0),
@@ -72,7 +72,7 @@ def result_of(
     return result, stored
 
 
-def _singular(done: Completed, task: Task) -> tuple[Array, Array | None]:
+def _singular(done: Completed, request: CompletionRequest) -> tuple[Array, Array | None]:
     """(components (r, p), scores (n, r) or None where they lie in a scratch store)."""
     values = done.values
     lines = None if done.factors.folder is not None else done.line_factors()
@@ -83,7 +83,7 @@ def _singular(done: Completed, task: Task) -> tuple[Array, Array | None]:
         lengths = np.maximum(values, np.linalg.norm(lines, axis=0))  # rounding divided by less
         components = np.array((lines / np.where(lengths > 0, lengths, 1.0)).T, order="C")
         scores = done.unweighted(done.vectors * values, 0, len(done.vectors))
-    components[:, columns_outside(done.stats, done.scaling, task)] = 0.0
+    components[:, columns_outside(done.stats, done.scaling, request)] = 0.0
     return components, scores
 
 
@@ -98,25 +98,25 @@ def _write_scores(done: Completed, turn: Array, n: int) -> Any:
     return sink.array
 
 
-def _kept(parameters: Mapping[str, Any], task: Task, chosen: int) -> dict[str, Any]:
+def _kept(parameters: Mapping[str, Any], request: CompletionRequest, chosen: int) -> dict[str, Any]:
     """The parameters, with the rank and penalty of the best candidate."""
-    penalty = "lambda_" if task.soft else "ridge"
-    known = {**parameters, "rank": task.ranks[chosen], penalty: task.ridges[chosen]}
+    penalty = "lambda_" if request.soft else "ridge"
+    known = {**parameters, "rank": request.ranks[chosen], penalty: request.ridges[chosen]}
     if known["center"] == AUTO:
-        known["center"] = BIASES if task.biases else True
+        known["center"] = BIASES if request.biases else True
     return known
 
 
 def _told(
-    done: Completed, matrix: ChunkedMatrix, task: Task, execution: Execution
+    done: Completed, matrix: ChunkedMatrix, request: CompletionRequest, execution: Execution
 ) -> dict[str, Any]:
     """Where the result came from: passes, trace, turns, held-out curve, range of the data."""
     told = provenance(execution.costs, matrix.fingerprint(), execution.memory)
     told["observed"] = observed_range(done.stats)
-    if task.biases:
-        told["bias_ridges"] = list(task.bias_ridges)
+    if request.biases:
+        told["bias_ridges"] = list(request.bias_ridges)
     told["trace"] = [one.to_dict() for one in done.trace]
-    told["validation"] = curve(task, done.trace)
+    told["validation"] = curve(request, done.trace)
     if done.effects is not None:
         told["turns"] = done.effects.changes.tolist()
     return told
@@ -127,7 +127,7 @@ def turns_of(result: Decomposition) -> list[float]:
     return [float(one) for one in result.provenance.get("turns", [])]
 
 
-def curve(task: Task, trace: list[Sweep]) -> list[dict[str, Any]]:
+def curve(request: CompletionRequest, trace: list[Sweep]) -> list[dict[str, Any]]:
     """Held-out error and objective of every candidate after the last sweep."""
     last = trace[-1]
     return [
@@ -137,5 +137,5 @@ def curve(task: Task, trace: list[Sweep]) -> list[dict[str, Any]]:
             "held_out": last.held_out[c],
             "objective": last.objective[c],
         }
-        for c, (rank, ridge) in enumerate(zip(task.ranks, task.ridges, strict=True))
+        for c, (rank, ridge) in enumerate(zip(request.ranks, request.ridges, strict=True))
     ]

@@ -15,7 +15,7 @@ from streampca.errors import SourceError
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix
 from streampca.models.completion.line_factors import LineFactors
-from streampca.models.completion.task import Task
+from streampca.models.completion.request import CompletionRequest
 from streampca.models.completion.trace import Sweep
 from streampca.models.completion.two_way import TwoWay
 from streampca.passes import Plan
@@ -25,21 +25,21 @@ FOUND = tuple[int, ColumnStats, dict[str, Array], list[Sweep]]
 
 
 class SavedSweeps:
-    """A bundle ``sweeps`` in the checkpoint folder, keyed by data, plan and task."""
+    """A bundle ``sweeps`` in the checkpoint folder, keyed by data, plan and request."""
 
     def __init__(self, path: Path, key: str) -> None:
         self.path, self.key = path, key
 
     @classmethod
     def of(
-        cls, folder: str | None, plan: Plan, matrix: ChunkedMatrix, task: Task
+        cls, folder: str | None, plan: Plan, matrix: ChunkedMatrix, request: CompletionRequest
     ) -> SavedSweeps | None:
         """That of this fit; None where no checkpoint is wanted."""
         if folder is None:
             return None
         digest = hashlib.sha256(plan.to_json().encode())
         digest.update(f"{matrix.content_stamp()} {matrix.absent}".encode())
-        digest.update(pickle.dumps(task))
+        digest.update(pickle.dumps(request))
         return cls(Path(folder) / "sweeps", digest.hexdigest())
 
     def write(

@@ -11,7 +11,6 @@ from streampca.accumulators import Accumulator, Gram, RowMissing
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize, found, work_dtype
 from streampca.models.fitted import Cohort, Fitted, Runner, SolverInput
-from streampca.models.pca.dual import Dual, RowsSink, dual_fitted, remove_mean, solve_dual
 from streampca.models.pca.feature_summary import (
     VARIANCE,
     FeatureStatistics,
@@ -23,6 +22,13 @@ from streampca.models.pca.gram_outputs import (
     finish_components,
     streamed_nbytes,
     write_relationship,
+)
+from streampca.models.pca.sample_space import (
+    RowsSink,
+    SampleSpace,
+    fitted_from_samples,
+    remove_mean,
+    solve_sample_space,
 )
 from streampca.models.pca.solve_cost import eigh_cost, kept_count, vectors_nbytes
 from streampca.models.projection import FeatureLoadings, ScoresBesideFit
@@ -110,19 +116,19 @@ def gram_by_features(given: SolverInput) -> Fitted:
     probed = gram.rounding()
     if request.center:
         remove_mean(gram.lower(), gram.z_probe, request.side.sample_weight)
-    dual = solve_dual(gram.lower(), gram.z_probe, request, matrix, gram.n_used, probed)
+    space = solve_sample_space(gram.lower(), gram.z_probe, request, matrix, gram.n_used, probed)
     del gram  # n x n
     divisor = request.divisor(weight)
     if streamed:
-        second, summary = _streamed_loadings(plan, matrix, request, step, cohort, dual, divisor)
-        fitted = dual_fitted(dual, summary, matrix, request, 1)
+        second, summary = _streamed_loadings(plan, matrix, request, step, cohort, space, divisor)
+        fitted = fitted_from_samples(space, summary, matrix, request, 1)
     else:
         sinks["statistics"].values[statistics.names.index(VARIANCE)] /= divisor
         summary = FeatureSummary.held(sinks["statistics"], statistics)
-        fitted = dual_fitted(dual, summary, matrix, request, 1)
+        fitted = fitted_from_samples(space, summary, matrix, request, 1)
         second = {}
         if request.components:
-            fitted.components, second = _loadings(matrix, request, step, cohort, dual, fitted)
+            fitted.components, second = _loadings(matrix, request, step, cohort, space, fitted)
     if "removed" in sinks:
         removed = sinks["removed"].values.T
         fitted.mean, fitted.removed = removed[0].copy(), removed[1:].copy()
@@ -130,7 +136,7 @@ def gram_by_features(given: SolverInput) -> Fitted:
     fitted.missing_by_sample = counts.counts() if counted and counts is not None else None
     if cohort is not None and "scores" in second:
         fitted.scores = second["scores"].scores
-        fitted.scores[cohort.rows] = dual.u * dual.s
+        fitted.scores[cohort.rows] = space.u * space.s
     if relationship is not None:  # not before: an interrupted fit must find its place free
         written.finish()
     return fitted
@@ -141,14 +147,14 @@ def _loadings(
     request: Request,
     step: Runner,
     cohort: Cohort | None,
-    dual: Dual,
+    space: SampleSpace,
     fitted: Fitted,
 ) -> tuple[Array, dict[str, Any]]:
     """The pass for the components, in memory: those, and what it summed for a cohort."""
-    components = np.empty((dual.k, matrix.shape[1]))
+    components = np.empty((space.k, matrix.shape[1]))
     sinks = {"loadings": RowsSink(components.T, 0)}
-    done = _second_pass(matrix, request, step, cohort, dual, sinks, {})
-    finished = finish_components(components, dual.rank, fitted, request.center)
+    done = _second_pass(matrix, request, step, cohort, space, sinks, {})
+    finished = finish_components(components, space.rank, fitted, request.center)
     return finished, done
 
 
@@ -158,20 +164,20 @@ def _streamed_loadings(
     request: Request,
     step: Runner,
     cohort: Cohort | None,
-    dual: Dual,
+    space: SampleSpace,
     divisor: float,
 ) -> tuple[dict[str, Any], FeatureSummary]:
     """The pass that streams the components to Zarr, the statistics of the features beside them."""
     path = request.loadings
     assert path is not None
-    variance = dual.spectrum.head(dual.k).values / divisor
-    sink = components_sink(path, dual.rank, variance, matrix, plan.named("loadings").edges)
+    variance = space.spectrum.head(space.k).values / divisor
+    sink = components_sink(path, space.rank, variance, matrix, plan.named("loadings").edges)
     rows = None if cohort is None else cohort.rows
     statistics = FeatureStatistics.of(matrix, request, divisor, rows)
     # in this order: the last one to finish puts the group in its place
     sinks = {"statistics": sink.columns(statistics.dtypes), "loadings": sink}
     maps = {"statistics": statistics}
-    done = _second_pass(matrix, request, step, cohort, dual, sinks, maps)
+    done = _second_pass(matrix, request, step, cohort, space, sinks, maps)
     return done, FeatureSummary.stored(path, statistics)
 
 
@@ -180,17 +186,17 @@ def _second_pass(
     request: Request,
     step: Runner,
     cohort: Cohort | None,
-    dual: Dual,
+    space: SampleSpace,
     sinks: dict[str, Any],
     maps: dict[str, Any],
 ) -> dict[str, Any]:
     """Components of mere rounding are 0 in it; they are completed where they are in memory."""
     standardize = request.standardize
-    real = np.where(np.arange(dual.k) < dual.rank, dual.s, np.inf)
+    real = np.where(np.arange(space.k) < space.rank, space.s, np.inf)
     rows = None if cohort is None else cohort.rows
     return step(
         "loadings",
-        operands={"u": dual.u, "s": real},
+        operands={"u": space.u, "s": real},
         sinks=sinks,
         maps={**maps, "loadings": FeatureLoadings(standardize, rows)},
         accumulators=_cohort_scores(standardize, cohort),

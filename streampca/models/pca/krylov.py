@@ -16,11 +16,11 @@ from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
 from streampca.matrix import ChunkedMatrix, Scaling, found
 from streampca.models.fitted import Fitted, Resolution, Runner, SolverInput
-from streampca.models.pca.dual import RowsSink, count_missing, unweighted_rows
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.pca.krylov_plan import RANDOM, STEPS, KrylovShape, space_dtype
 from streampca.models.pca.krylov_verdict import Judge, Verdict
 from streampca.models.pca.removal import residual_stats
+from streampca.models.pca.sample_space import RowsSink, count_missing, unweighted_rows
 from streampca.models.projection import FeatureLoadings
 from streampca.models.request import Request
 from streampca.passes import Plan, single_threaded_blas

@@ -21,11 +21,17 @@ from streampca.kernels import (
 )
 from streampca.matrix import ChunkedMatrix, weighted_divisors, work_dtype
 from streampca.models.fitted import Fitted, Resolution, Runner, SolverInput
-from streampca.models.pca.dual import RowsSink, count_missing, dual_fitted, remove_mean, solve_dual
 from streampca.models.pca.feature_summary import FeatureSummary
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.pca.removal import residual_stats
-from streampca.models.pca.solve_cost import dual_nbytes, eigh_cost, kept_count
+from streampca.models.pca.sample_space import (
+    RowsSink,
+    count_missing,
+    fitted_from_samples,
+    remove_mean,
+    solve_sample_space,
+)
+from streampca.models.pca.solve_cost import eigh_cost, kept_count, sample_space_nbytes
 from streampca.models.request import Request
 from streampca.passes import Candidate, PassResult, PassSpec, pass_spec, single_threaded_blas, size
 from streampca.store import MemorySink
@@ -61,7 +67,7 @@ def panel_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]
         specs += _panel_passes(matrix, request, bounds)
         if request.components:
             cross = CrossProduct(y="u", center="center", width=k)
-            held = dual_nbytes(matrix, request, k)
+            held = sample_space_nbytes(matrix, request, k)
             specs.append(
                 pass_spec(
                     "loadings", matrix, 0, {"v": cross}, flops=2.0 * n * p * k, kept_nbytes=held
@@ -151,25 +157,25 @@ def gram_by_panels(given: SolverInput) -> Fitted:
     probed = lower_product(work.gram, work.probes) - work.probed
     if request.center:
         remove_mean(work.gram, work.z_probe, request.side.sample_weight)
-    dual = solve_dual(work.gram, work.z_probe, request, matrix, work.used(stats), probed)
+    space = solve_sample_space(work.gram, work.z_probe, request, matrix, work.used(stats), probed)
     holes, read, removed = work.holes, work.matrix, work.matrix.removed
     del work  # n x n
     divisor = request.divisor(request.side.count(matrix.shape[0]))
     summary = FeatureSummary.of_stats(stats, matrix, request, divisor)
-    fitted = dual_fitted(dual, summary, matrix, request, len(plan.passes))
+    fitted = fitted_from_samples(space, summary, matrix, request, len(plan.passes))
     fitted.missing_by_sample = None if holes is None else holes.values[:, 0]
     center = fitted.mean
     if removed is not None:  # residuals have no mean
         fitted.removed, center = removed[1:], np.zeros_like(center)
     if request.components:
         operands = {"center": center}
-        u = dual.u
+        u = space.u
         if (sample_weight := request.side.sample_weight) is not None:
             u *= np.sqrt(sample_weight)[:, None]
         if fitted.scale is not None:
             operands["scale"] = fitted.scale
         cross = CrossProduct(
-            y="u", center="center", scale="scale" if "scale" in operands else None, width=dual.k
+            y="u", center="center", scale="scale" if "scale" in operands else None, width=space.k
         )
         v = step(
             "loadings",
@@ -179,9 +185,9 @@ def gram_by_panels(given: SolverInput) -> Fitted:
             weights=None,
             matrix=read,
         )["v"].cross_product()
-        v /= np.where(dual.s > 0, dual.s, 1.0)
+        v /= np.where(space.s > 0, space.s, 1.0)
         fitted.components = finish_components(
-            np.ascontiguousarray(v.T), dual.rank, fitted, request.center
+            np.ascontiguousarray(v.T), space.rank, fitted, request.center
         )
     return fitted
 

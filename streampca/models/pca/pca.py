@@ -14,10 +14,10 @@ from streampca.models.assemble import assemble
 from streampca.models.completion.hard_impute import HardImpute
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import parameter
-from streampca.models.pca.carried import Carried
 from streampca.models.pca.impute import as_pca, completing, completion_of, plan_of
 from streampca.models.pca.plan import plan_pca
 from streampca.models.pca.routes import fit_pca
+from streampca.models.pca.warm_start import WarmStart
 from streampca.models.registry import estimator
 from streampca.models.request import Request, iteration_limits, seed_of
 from streampca.models.side_data import side_data
@@ -254,9 +254,9 @@ class PCA(LinearModel):
         model.dim_ = self.dim_
         return model
 
-    def _carry(self, matrix: ChunkedMatrix, request: Request) -> Carried | None:
+    def _carry(self, matrix: ChunkedMatrix, request: Request) -> WarmStart | None:
         """What earlier fits left, if it is wanted and of this matrix."""
-        self._carried: Carried | None = getattr(self, "_carried", None) or Carried()
+        self._carried: WarmStart | None = getattr(self, "_carried", None) or WarmStart()
         if not self.warm_start:
             self._carried = None
             return None

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from streampca.matrix import ChunkedMatrix
 from streampca.models.fitted import Cohort, Fitted, SolverInput
-from streampca.models.pca.carried import Carried
 from streampca.models.pca.gram import gram_by_features, gram_candidate
 from streampca.models.pca.krylov import krylov
 from streampca.models.pca.krylov_plan import krylov_candidates
@@ -25,6 +24,7 @@ from streampca.models.pca.scatter import (
     tsqr_candidate,
 )
 from streampca.models.pca.sketch import sketch, sketch_candidate
+from streampca.models.pca.warm_start import WarmStart
 from streampca.models.request import Request
 from streampca.passes import Candidate, Execution, PassResult, Plan, run
 
@@ -58,7 +58,7 @@ def fit_pca(
     request: Request,
     execution: Execution,
     cohort: Cohort | None = None,
-    carried: Carried | None = None,
+    carried: WarmStart | None = None,
 ) -> Fitted:
     """Run the plan's passes and solve.
 
@@ -82,7 +82,7 @@ def _run(
     request: Request,
     execution: Execution,
     cohort: Cohort | None,
-    carried: Carried | None,
+    carried: WarmStart | None,
 ) -> Fitted:
     """The passes of one solver, and what is made of them."""
     beside = request.side

@@ -10,8 +10,8 @@ import numpy as np
 from streampca.accumulators import MeanImputedScatter, RFactor, Scatter
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.fitted import Fitted, Resolution, SolverInput
-from streampca.models.pca.dual import count_missing
 from streampca.models.pca.removal import beside_design, factor_without, scatter_without
+from streampca.models.pca.sample_space import count_missing
 from streampca.models.pca.solve import solve_accumulator
 from streampca.models.pca.solve_cost import kept_count, scatter_cost
 from streampca.models.request import Request

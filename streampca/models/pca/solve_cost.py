@@ -38,7 +38,7 @@ def scatter_cost(p: int, request: Request, k: int) -> tuple[dict[str, int], floa
     return terms, flops
 
 
-def dual_nbytes(matrix: ChunkedMatrix, request: Request, k: int) -> int:
+def sample_space_nbytes(matrix: ChunkedMatrix, request: Request, k: int) -> int:
     """What is held while loadings are computed: eigenvectors, scores, statistics of the columns."""
     return vectors_nbytes(matrix, request, k) + 20 * matrix.shape[1] * 8
 

@@ -10,13 +10,13 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix
-from streampca.sources.beside import is_file_of_values, read_beside
+from streampca.sources.side_data import is_file_of_values, read_side_data
 
 WORDS = ("month", "season", "trend")
 KEEP = "none"  # of --remove in transform: nothing is removed
 
 
-def beside_options(parser: argparse.ArgumentParser) -> None:
+def side_data_options(parser: argparse.ArgumentParser) -> None:
     """Weights and removals of a fit."""
     parser.add_argument(
         "--weights",
@@ -107,4 +107,4 @@ def _one(option: str, text: str, arguments: argparse.Namespace, axis: AxisLabels
 
 def _read(option: str, text: str, arguments: argparse.Namespace, axis: AxisLabels) -> list[Any]:
     first = str(arguments.source[0]) if arguments.source else ""
-    return read_beside(text, first, axis, option)
+    return read_side_data(text, first, axis, option)

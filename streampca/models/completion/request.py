@@ -32,7 +32,7 @@ REASONS = {
 
 
 @dataclass(frozen=True)
-class Task:
+class CompletionRequest:
     """A completion, checked.
 
     ranks, ridges : of the candidates, all fitted in the same passes.
@@ -104,8 +104,10 @@ class Task:
         return self.solver != "als"
 
 
-def make_task(model: Any, matrix: ChunkedMatrix, soft: bool, sample_weight: Any = None) -> Task:
-    """The task of an estimator's parameters for this matrix. Raises InvalidInputError."""
+def completion_request(
+    model: Any, matrix: ChunkedMatrix, soft: bool, sample_weight: Any = None
+) -> CompletionRequest:
+    """The request of an estimator's parameters for this matrix. Raises InvalidInputError."""
     n, p = matrix.shape
     solver = model.solver
     if solver not in SOLVERS:
@@ -138,7 +140,7 @@ def make_task(model: Any, matrix: ChunkedMatrix, soft: bool, sample_weight: Any 
         )
     pairs = _candidates(ranks, ridges, chooses)
     _check_candidates(model, pairs, center, held_out)
-    return Task(
+    return CompletionRequest(
         tuple(int(rank) for rank, _ in pairs),
         tuple(float(ridge) for _, ridge in pairs),
         soft,

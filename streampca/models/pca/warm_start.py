@@ -15,7 +15,7 @@ from streampca.passes import PassCost, PassPlan, PassResult
 from streampca.store import MemorySink
 
 
-class Carried:
+class WarmStart:
     """Folded first passes, and the searched space of an iteration, kept in memory.
 
     A first pass depends on the matrix and not on how many components are asked: fitting again

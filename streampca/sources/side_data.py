@@ -22,11 +22,11 @@ FILES = (*TABLES, ".npy", *NETCDF)
 
 
 def is_file_of_values(text: str) -> bool:
-    """Whether this names a file that :func:`read_beside` reads, and not a variable."""
+    """Whether this names a file that :func:`read_side_data` reads, and not a variable."""
     return _split(text)[0].endswith(FILES)
 
 
-def read_beside(text: str, source: str, axis: AxisLabels, option: str) -> list[Any]:
+def read_side_data(text: str, source: str, axis: AxisLabels, option: str) -> list[Any]:
     """The arrays that ``text`` names, for one axis of the matrix of ``source``.
 
     text : a ``.npy`` file; a ``.csv`` or ``.tsv`` table, one array for each column (a first column

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import streampca
-from streampca.cli.beside import left_out_samples
 from streampca.cli.options import progress_of
+from streampca.cli.side_data import left_out_samples
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, select
 from streampca.models.assemble import provenance
@@ -22,7 +22,7 @@ from streampca.sources.variants import MISSING_CALL
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """The samples and variants to fit, and how many were there at each step.
 
     source : (samples, variants) of what was opened.  listed : after chromosomes, lists and
@@ -104,13 +104,13 @@ def variant_filter(arguments: argparse.Namespace) -> streampca.VariantFilter:
     )
 
 
-def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Chosen:
+def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Selection:
     """What the lists choose. Reads labels only."""
     if matrix.missing_value is None and matrix.dtype.kind == "i":
         matrix = as_matrix(matrix, missing_value=MISSING_CALL)
     leave_out = left_out_samples(arguments)
     listed = filter_genotypes(matrix, variant_filter(arguments), arguments.keep, leave_out)
-    return Chosen(listed, matrix.shape, listed.shape)
+    return Selection(listed, matrix.shape, listed.shape)
 
 
 def pruning_rules(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> PruningRules:
@@ -123,7 +123,7 @@ def pruning_rules(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Pruni
     return rules
 
 
-def prune_chosen(arguments: argparse.Namespace, chosen: Chosen) -> Chosen:
+def prune_selection(arguments: argparse.Namespace, chosen: Selection) -> Selection:
     """Without ill-called samples, ill-called and rare variants, and then pruned: 1 to 3 passes.
 
     Frequencies and correlations are those of the --fit-samples, if there are any.

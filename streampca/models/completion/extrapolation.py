@@ -17,7 +17,7 @@ from streampca.models.completion.completed import PIECE_NBYTES, Completed
 
 
 @dataclass(frozen=True)
-class Far:
+class Extrapolation:
     """How many rows and columns are estimated beyond the data, on the root mean square.
 
     ratio : of the largest value in the worst of them to the largest observed one, standardised.
@@ -28,7 +28,7 @@ class Far:
     ratio: float
 
 
-def far_estimates(done: Completed) -> Far | None:
+def find_extrapolations(done: Completed) -> Extrapolation | None:
     """What is far in the estimate of the last sweep; None where nothing is. Reads no data."""
     reach, vectors = _reach(done), done.vectors
     if not reach > 0.0 or not done.values.any():
@@ -50,7 +50,7 @@ def far_estimates(done: Completed) -> Far | None:
         return None
     ratio = max(float(np.abs(vectors @ worst).max()), float(root.max())) / reach
     rows, columns = (far_across, far_lines) if done.axis else (far_lines, far_across)
-    return Far(rows, columns, ratio)
+    return Extrapolation(rows, columns, ratio)
 
 
 def _reach(done: Completed) -> float:

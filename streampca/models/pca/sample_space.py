@@ -40,7 +40,7 @@ LEAST_WEIGHT = 1e-4  # of the largest: rounding in the scores grows with the roo
 
 
 @dataclass
-class Dual:
+class SampleSpace:
     """The eigenproblem on the side of the samples."""
 
     spectrum: Spectrum
@@ -65,14 +65,14 @@ class Dual:
         return np.asarray(np.sqrt(self.spectrum.values[: self.k]))
 
 
-def solve_dual(
+def solve_sample_space(
     lower: Array,
     z_probe: Array,
     request: Request,
     matrix: ChunkedMatrix,
     used: int,
     probed: Array,
-) -> Dual:
+) -> SampleSpace:
     """probed : (n, PROBES) the error of ``lower`` times the random vectors.
 
     used : features that vary; with none there is one component, of 0.
@@ -91,7 +91,9 @@ def solve_dual(
     k, gap = count_components(request, values, spectrum, count, limit, rank)
     rounding = rounding + entry_rounding(work) * spectrum.values
     orientation = signs(spectrum.vectors[:, :k].T @ z_probe)
-    return Dual(spectrum, values, everything, residual, k, gap, rank, orientation, floor, rounding)
+    return SampleSpace(
+        spectrum, values, everything, residual, k, gap, rank, orientation, floor, rounding
+    )
 
 
 def remove_mean(lower: Array, z_probe: Array, sample_weight: Array | None = None) -> None:
@@ -115,8 +117,8 @@ def remove_mean(lower: Array, z_probe: Array, sample_weight: Array | None = None
         z_probe -= (q @ z_probe) * q
 
 
-def dual_fitted(
-    dual: Dual,
+def fitted_from_samples(
+    space: SampleSpace,
     summary: FeatureSummary,
     matrix: ChunkedMatrix,
     request: Request,
@@ -125,33 +127,33 @@ def dual_fitted(
     """What the solver hands on, without components."""
     beside = request.side
     weight = beside.count(matrix.shape[0])
-    kept = dual.spectrum.head(dual.k)
+    kept = space.spectrum.head(space.k)
     divisor = request.divisor(weight)
     certificate = certify(
-        dual.residual[: dual.k],
+        space.residual[: space.k],
         kept,
-        dual.floor,
+        space.floor,
         divisor,
         passes,
-        dual.rank,
-        dual.rounding[: dual.k],
+        space.rank,
+        space.rounding[: space.k],
     )
     if request.components:
         certificate = of_products(certificate, kept, work_dtype(matrix.dtype))
     return Fitted(
         kept,
-        dual.values if dual.everything else None,
+        space.values if space.everything else None,
         summary.center,
         summary.scale,
         weight,
-        dual.rank,
+        space.rank,
         summary.dropped,
         summary.constant,
         certificate,
         summary.variance,
-        dual.gap,
+        space.gap,
         None,
-        unweighted_rows(dual.u * dual.s, beside.sample_weight),
+        unweighted_rows(space.u * space.s, beside.sample_weight),
         summary.filtered,
         summary.missing,
         column_mean=summary.mean,

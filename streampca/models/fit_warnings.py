@@ -27,7 +27,7 @@ NO_GAP = (
 NOT_SIGNIFICANT = "no component is significant by the Tracy-Widom test at 0.05; the first was kept"
 DOMINANT = 0.5  # of the total variance in one feature: rather its unit than its meaning
 
-Remark = tuple[type[Warning], str]
+FitWarning = tuple[type[Warning], str]
 
 
 def warn_of_fit(
@@ -50,7 +50,7 @@ def warn_of_fit(
             warnings.warn(message, kind, stacklevel=4)
 
 
-def _left_out(fitted: Fitted, names: AxisLabels) -> Iterator[Remark]:
+def _left_out(fitted: Fitted, names: AxisLabels) -> Iterator[FitWarning]:
     if len(fitted.dropped):
         yield (
             DroppedFeaturesWarning,
@@ -59,7 +59,7 @@ def _left_out(fitted: Fitted, names: AxisLabels) -> Iterator[Remark]:
         )
 
 
-def _dominant(fitted: Fitted, names: AxisLabels, request: Request) -> Iterator[Remark]:
+def _dominant(fitted: Fitted, names: AxisLabels, request: Request) -> Iterator[FitWarning]:
     variance: Array = fitted.column_variance
     if (weights := request.side.weights) is not None:
         variance = variance * weights**2
@@ -76,14 +76,14 @@ def _dominant(fitted: Fitted, names: AxisLabels, request: Request) -> Iterator[R
         )
 
 
-def _no_gap(fitted: Fitted, request: Request) -> Iterator[Remark]:
+def _no_gap(fitted: Fitted, request: Request) -> Iterator[FitWarning]:
     words = {"gap": NO_GAP, TRACY_WIDOM: NOT_SIGNIFICANT}
     asked = request.n_components
     if isinstance(asked, str) and asked in words and fitted.gap is None:
         yield NoGapWarning, words[asked]
 
 
-def _too_few(fitted: Fitted, n_samples: int, request: Request) -> Iterator[Remark]:
+def _too_few(fitted: Fitted, n_samples: int, request: Request) -> Iterator[FitWarning]:
     """Components that are not certain, that nothing is left for, or that are rounding."""
     if fitted.uncertain:
         yield AccuracyWarning, fitted.uncertain
