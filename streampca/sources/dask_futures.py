@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import dask.array.chunk
-from dask._task_spec import Alias, Task, DataNode, GraphNode
+from dask._task_spec import Alias, DataNode, GraphNode, Task
 from dask.sizeof import sizeof
 
 from streampca.matrix.held import Held, laid_out

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import zarr
-from dask._task_spec import Task, DataNode
+from dask._task_spec import DataNode, Task
 
 from streampca.matrix import Location
 from streampca.sources.file_location import FileLocation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask._task_spec import Task, GraphNode, _execute_subgraph
+from dask._task_spec import GraphNode, Task, _execute_subgraph
 from dask.array.core import getter, getter_inline, getter_nofancy
 
 from streampca.sources.dask_futures import SLICES
