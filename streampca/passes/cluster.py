@@ -1,4 +1,31 @@
-"""The same pass on ``dask.distributed``: spans are tasks, a bounded number in flight."""
+"""The same pass on ``dask.distributed``: spans are tasks, a bounded number in flight.
+
+What can fail there, and what answers it. A span is moved or repeated by one function,
+``Flight._again``; it is given up by an exception that :func:`run_on_cluster` sees.
+
+- No worker yet, or none any more: it is waited for (``worker-timeout``), with a warning after
+  ``pause-timeout``; then ClusterError. ``workers.await_worker``, ``Flight._trouble``.
+- A worker with another version of streampca, or none: refused before the first pass; one that comes
+  later is left out, and what it was sent is sent again. ``workers.strangers``, ``Flight._astray``.
+- A worker that sees another store at the same path: named before it reads. ``spot_checks``.
+- A worker that lacks a module, or memory: ClusterError and MemoryLimitError by name, before
+  anything is read where that can be known. ``parcel.fold_on_worker``, ``worker_memory``.
+- A worker dies: Dask folds its spans again. With it the operands: they are sent again, and then one
+  span alone, so that the span that workers die of is known; three times in a row are ClusterError.
+  ``client.restart()`` counts as such a death. ``run_on_cluster``.
+- A worker dies that holds persisted chunks: Dask computes them again; spans that waited for it are
+  sent elsewhere. ``placement``, ``Flight._bring_home``.
+- A worker dies that holds the total: spans are folded again from where it was fetched last.
+  ``merging``, ``kept_total``, ``remote_total``.
+- A worker is paused, silent, slower than all others, or cannot read a block: its span goes to
+  another, ``span-retries`` times, and it gets no more of this pass. ``Flight._elsewhere``.
+- The scheduler is gone, or the client: ClusterError; the checkpoint of the pass stays, and the same
+  fit on a new cluster goes on from it. ``workers.scheduler_answers``, ``checkpoint``.
+- Ctrl-C and errors of the data: what is in flight is cancelled, the total is fetched for the
+  checkpoint. ``Merging.rescue``.
+
+Whatever happens, spans are merged in their order: bits do not depend on it.
+"""
 
 from __future__ import annotations
 
