@@ -155,7 +155,8 @@ def not_fitted(name: str) -> Exception:
         from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
         both = type("NotFittedError", (NotFittedError, SklearnNotFittedError), {})
-        return both(message)
+        result: Exception = both(message)
+        return result
     return NotFittedError(message)
 
 

@@ -67,7 +67,8 @@ class StreampcaAccessor:
         if scores is None:
             matrix = as_matrix(self._obj, dim=self._dim(dim), missing_value=model.missing_value)
             scores = model.transform(matrix, remove=settings.get("remove"))
-        return model.eof_.dataset(scaling, pc_scaling, scores=scores)
+        result: xarray.Dataset = model.eof_.dataset(scaling, pc_scaling, scores=scores)
+        return result
 
     def _dim(self, dim: Any) -> Any:
         """For a Dataset the dimension must be said, or be "time"."""

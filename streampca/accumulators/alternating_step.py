@@ -89,7 +89,8 @@ class AlternatingStep(Accumulator):
     @property
     def left(self) -> Array | None:
         """(sum of r (r + 1) / 2, m) U' diag(w_j) U of every j across; r + 1 for r with means."""
-        return self._left.closed
+        result: Array | None = self._left.closed
+        return result
 
     @left.setter
     def left(self, value: Array) -> None:
@@ -98,7 +99,8 @@ class AlternatingStep(Accumulator):
     @property
     def right(self) -> Array | None:
         """(sum of ranks, m) U'r_j."""
-        return self._right.closed
+        result: Array | None = self._right.closed
+        return result
 
     @right.setter
     def right(self, value: Array) -> None:

@@ -59,7 +59,8 @@ class FilledStep(Accumulator):
     @property
     def product(self) -> Array | None:
         """(candidates m, m) lower triangles of Y'Y, or (sum of ranks, m) S'Y."""
-        return self._product.closed
+        result: Array | None = self._product.closed
+        return result
 
     @product.setter
     def product(self, value: Array) -> None:

@@ -114,7 +114,7 @@ class Gram(Accumulator):
         self.settle()
         if self.g is None:
             raise InvalidInputError("Gram has seen no block")
-        return self.g
+        return np.asarray(self.g)
 
     def rounding(self) -> Array:
         """(n, PROBES) float64 E H: the error E of the sums times the random vectors H."""

@@ -341,7 +341,7 @@ class Scatter(Accumulator):
         self.settle()
         if self.s is None:
             raise InvalidInputError("Scatter has seen no block")
-        return self.s
+        return np.asarray(self.s)
 
     def rounding(self) -> Array | None:
         """(p, PROBES) float64 E H: the error E of the sums times the random vectors H.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ipaddress
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -67,7 +66,8 @@ def check_job(entries: Mapping[str, Any], where: str | Origin) -> Job:
             raise ConfigError(f"{origin.at(name)} is missing: a section of 'entry: value' lines")
         if not isinstance(given, dict):
             raise ConfigError(f"{origin.at(name)}: expected a section of 'entry: value' lines")
-        checked[name] = CHECKS.get(name, partial(_section, name))(given, origin)
+        check = CHECKS.get(name)
+        checked[name] = check(given, origin) if check else _section(name, given, origin)
     if "cluster" in checked and "scheduler" in checked:
         raise ConfigError(
             f"{origin.at('scheduler')}: the section cluster says it; leave one of them out"
@@ -198,7 +198,7 @@ def _scores(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     return checked
 
 
-CHECKS = {
+CHECKS: dict[str, Callable[[Any, Origin], dict[str, Any]]] = {
     "model": _model,
     "cluster": check_cluster,
     "scores": _scores,

@@ -51,7 +51,7 @@ def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[s
     """
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the library has no annotations
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
                 line = self.peek_event().start_mark.line + 1
@@ -70,7 +70,8 @@ def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[s
                 if key in seen:
                     raise ConfigError(f"{path}:{line}: {key} is there twice; leave one out")
                 seen.add(key)
-            return super().construct_mapping(node, deep)
+            result: dict[Any, Any] = super().construct_mapping(node, deep)
+            return result
 
     try:
         loader = Loader(_text(path))

@@ -28,7 +28,7 @@ def _bed_table() -> Array:
     """(256, 4) int8: the four calls in a byte of a PLINK 1 .bed, as copies of the first allele."""
     copies = np.array([2, -1, 1, 0], dtype=np.int8)  # 00 both, 01 missing, 10 one, 11 none
     byte = np.arange(256)[:, None]
-    return copies[(byte >> (2 * np.arange(4))) & 3]
+    return np.asarray(copies[(byte >> (2 * np.arange(4))) & 3])
 
 
 BED_TABLE = _bed_table()
@@ -100,7 +100,7 @@ def _hides_more(calls: Array, masked: Array) -> bool:
     more = np.int8(0)
     for i in range(len(calls)):
         more = np.int8(more | np.int8((masked[i] != 0) & (calls[i] >= 0)))
-    return more != 0
+    return bool(more != 0)
 
 
 def sum_alleles(calls: Array, masked: Array | None, out: Array) -> int:

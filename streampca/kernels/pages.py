@@ -45,4 +45,4 @@ def zeros(shape: tuple[int, ...], dtype: Any = float, spare: Array | None = None
     nbytes = prod(shape) * np.dtype(dtype).itemsize
     if nbytes < LARGE_NBYTES:
         return np.zeros(shape, dtype)
-    return pages(nbytes)[:nbytes].view(dtype).reshape(shape)
+    return np.asarray(pages(nbytes)[:nbytes].view(dtype).reshape(shape))

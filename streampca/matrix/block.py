@@ -257,7 +257,7 @@ class Block:
             for old in [k for k in self.scratch if k[0] == name]:
                 del self.scratch[old]
             self.scratch[key] = np.empty(shape, dtype, order)
-        return self.scratch[key]
+        return np.asarray(self.scratch[key])
 
     def holes_in(self, x: Array, where: Any) -> Array | None:
         """Missing cells of a dense piece of this block; where = its place in the block."""

@@ -91,11 +91,11 @@ class Scale(Derivation):
 
     def dense(self, values: Array, rows: slice, columns: slice) -> Array:
         mine = self.factors[columns if self.axis else rows].astype(values.dtype)
-        return np.multiply(values, mine if self.axis else mine[:, None], out=values)
+        return np.asarray(np.multiply(values, mine if self.axis else mine[:, None], out=values))
 
     def stored(self, data: Array, rows: Array, columns: Array) -> Array:
         mine = self.factors.astype(data.dtype)[columns if self.axis else rows]
-        return np.multiply(data, mine, out=data)
+        return np.asarray(np.multiply(data, mine, out=data))
 
 
 class DerivedMatrix(MatrixView):

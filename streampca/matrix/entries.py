@@ -156,7 +156,7 @@ class Entries:
         norms = np.full(self.shape[0], float(np.sum((c * factor) ** 2)))
         add_row_norms(self._filled(center), self.indices, self.indptr, self.by_feature,
                       c, factor, norms)  # fmt: skip
-        return np.maximum(norms, 0.0)
+        return np.asarray(np.maximum(norms, 0.0))
 
     def _filled(self, center: Array | None) -> Array:
         """The values with the center of their column in place of holes, so that z is 0 there."""
@@ -213,7 +213,9 @@ def check_compressed(indices: Array, indptr: Array, size: int, what: str) -> Non
 def spans_of(indptr: Array, edges: Array, itemsize: int, index_size: int) -> Array:
     """(blocks,) int64 bytes of a compressed matrix between consecutive edges along its lines."""
     entries = np.diff(np.asarray(indptr)[edges].astype(np.int64))
-    return entries * (itemsize + index_size) + (np.diff(edges) + 1) * np.asarray(indptr).itemsize
+    return np.asarray(
+        entries * (itemsize + index_size) + (np.diff(edges) + 1) * np.asarray(indptr).itemsize
+    )
 
 
 def sparse_nbytes(values: Any) -> int:

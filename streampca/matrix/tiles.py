@@ -187,11 +187,13 @@ def _column_sums(z: Array, weights: Array | None) -> Array:
     rows, cols = z.shape
     runs = rows // SUM_LENGTH
     if runs < 2:
-        return np.add.reduce(z, axis=0)
+        return np.asarray(np.add.reduce(z, axis=0))
     whole = SUM_LENGTH * runs
     partial = np.add.reduce(z[:whole].reshape(SUM_LENGTH, runs * cols), axis=0)
     lines = np.ascontiguousarray(partial.reshape(runs, cols).T)
-    return np.add.reduce(lines, axis=1, dtype=np.float64) + np.add.reduce(z[whole:], axis=0)
+    return np.asarray(
+        np.add.reduce(lines, axis=1, dtype=np.float64) + np.add.reduce(z[whole:], axis=0)
+    )
 
 
 def _shifted(piece: slice, begin: int) -> slice:

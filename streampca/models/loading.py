@@ -23,7 +23,8 @@ def load(path: str | os.PathLike[str]) -> LinearModel:
     if "://" in place or not is_bundle(place):
         store = VersionStore(open_backend(place))
         if store.exists():
-            return store.read_current(model_of)
+            result: LinearModel = store.read_current(model_of)
+            return result
     return estimator_of(Decomposition.load(place))
 
 
@@ -52,4 +53,5 @@ def estimator_of(result: Decomposition) -> LinearModel:
                 f"the saved model is a {result.estimator!r:.80}; known here: {known}. "
                 "Import the package that defines it, or update streampca"
             )
-        return KINDS[result.estimator].from_result(result)
+        made: LinearModel = KINDS[result.estimator].from_result(result)
+        return made

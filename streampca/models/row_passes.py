@@ -106,7 +106,8 @@ class RowPasses(FittedViews):
         """Scores and norms of all rows, from a pass over blocks of features."""
         operands, settings = self._operands(matrix.design is None)
         total = FeatureProjection(**settings)
-        return self._fold(name, matrix, 1, total, operands)
+        result: FeatureProjection = self._fold(name, matrix, 1, total, operands)
+        return result
 
     def _operands(self, centre: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
         """Operands of a pass that projects, and the settings of its accumulator.

@@ -91,7 +91,7 @@ def spans_ahead(work: Work) -> int:
     return min(MOST_AHEAD, AHEAD_NBYTES // max(1, each))
 
 
-class _Pickler(cloudpickle.Pickler):
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # the library has no annotations
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self.futures: dict[Any, Any] = {}

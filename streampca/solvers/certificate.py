@@ -227,12 +227,14 @@ def _shares(values: Array, residual: Array, i: int, less: float) -> float:
 def residual_norms(lower: Array, spectrum: Spectrum) -> Array:
     """(k,) ||S v - value v|| for a symmetric S given by its lower triangle, in float64."""
     v = spectrum.vectors
-    return np.linalg.norm(lower_product(lower, v) - v * spectrum.values, axis=0)
+    return np.asarray(np.linalg.norm(lower_product(lower, v) - v * spectrum.values, axis=0))
 
 
 def solver_floor(values: Array, m: int) -> float:
     """What small dense algebra in float64 leaves uncertain in values of vectors of length m."""
-    return 4.0 * float(np.finfo(np.float64).eps) * np.sqrt(m) * float(values[:1].max(initial=0.0))
+    return float(
+        4.0 * float(np.finfo(np.float64).eps) * np.sqrt(m) * float(values[:1].max(initial=0.0))
+    )
 
 
 def sum_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float:
@@ -301,7 +303,7 @@ def rounding_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float
     growth = 1.0 + np.sqrt(max(terms, 1) / 256.0) / 4.0
     largest = np.sqrt(spectrum.values[:1].max(initial=0.0))
     spread = float(np.sqrt(max(spectrum.total, 0.0)) * largest)
-    return eps * growth * spread + _underflow(work, terms, len(spectrum.vectors))
+    return float(eps * growth * spread + _underflow(work, terms, len(spectrum.vectors)))
 
 
 def _underflow(work: np.dtype[Any], terms: int, size: int) -> float:

@@ -203,7 +203,7 @@ def _by_determinant(s: Array) -> Array:
     )
     eigenvalues = np.minimum(np.linalg.eigvalsh(kernel, UPLO="L"), 1.0)
     with np.errstate(divide="ignore"):
-        return -np.expm1(np.log1p(-eigenvalues).sum(axis=1))
+        return np.asarray(-np.expm1(np.log1p(-eigenvalues).sum(axis=1)))
 
 
 def _by_trace(s: Array) -> Array:
@@ -212,4 +212,4 @@ def _by_trace(s: Array) -> Array:
     at = s[:, None] + 2.0 * x
     exponent = 2.0 / 3.0 * (s[:, None] ** 1.5 - at**1.5)
     inner = (w * scipy.special.airye(at)[0] * np.exp(exponent)).sum(axis=1)
-    return np.exp(-2.0 / 3.0 * s**1.5) * inner
+    return np.asarray(np.exp(-2.0 / 3.0 * s**1.5) * inner)

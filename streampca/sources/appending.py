@@ -17,7 +17,7 @@ from streampca.remote import OBJECTS, has_obstore, open_objects, scheme_of
 from streampca.sources.row_mark import COMMITTED, MARK, RowMark
 from streampca.sources.zarr_opening import pick_array
 
-Place = str | os.PathLike[str] | zarr.Array
+Place = str | os.PathLike[str] | zarr.Array[Any]
 
 
 def append(
@@ -66,7 +66,7 @@ def append(
     if _opened(array).shape != array.shape:
         raise ChangingSourceError(f"{array.store_path} was made longer by another writer meanwhile")
     _save(array, longer.update_attributes({**array.attrs, **mark.extended(first, end)}))
-    return end
+    return int(end)
 
 
 def commit_rows(
@@ -94,7 +94,7 @@ def commit_rows(
 def _opened(
     store: Place, variable: str | None = None, options: Mapping[str, Any] | None = None,
     dim: int | None = None,
-) -> zarr.Array:  # fmt: skip
+) -> zarr.Array[Any]:  # fmt: skip
     """The array as its metadata are now, to be written to.
 
     dim : along which it is to grow, alone in its group.
@@ -124,7 +124,9 @@ def _writable(place: str, options: dict[str, Any]) -> Any:
     return zarr.storage.FsspecStore.from_url(place, storage_options=options)
 
 
-def _checked(array: zarr.Array, values: np.ndarray[Any, Any], dim: int) -> np.ndarray[Any, Any]:
+def _checked(
+    array: zarr.Array[Any], values: np.ndarray[Any, Any], dim: int
+) -> np.ndarray[Any, Any]:
     """The rows, if the array can hold them as they are."""
     _check_dim(array, dim)
     dtype = np.dtype(array.dtype)
@@ -142,12 +144,12 @@ def _checked(array: zarr.Array, values: np.ndarray[Any, Any], dim: int) -> np.nd
     return values
 
 
-def _check_dim(array: zarr.Array, dim: int) -> None:
+def _check_dim(array: zarr.Array[Any], dim: int) -> None:
     if not 0 <= dim < array.ndim:
         raise InvalidInputError(f"dim={dim}; expected 0 to {array.ndim - 1}")
 
 
-def _check_neighbours(group: zarr.Group, array: zarr.Array, dim: int) -> None:
+def _check_neighbours(group: zarr.Group, array: zarr.Array[Any], dim: int) -> None:
     """Refuse a dimension along which other arrays of the group would have to grow too."""
     names = _dimension_names(array)
     if names is None or names[dim] is None:
@@ -163,18 +165,18 @@ def _check_neighbours(group: zarr.Group, array: zarr.Array, dim: int) -> None:
             )
 
 
-def _dimension_names(array: zarr.Array) -> tuple[Any, ...] | None:
+def _dimension_names(array: zarr.Array[Any]) -> tuple[Any, ...] | None:
     found = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
     return None if found is None else tuple(found)  # type: ignore[arg-type]
 
 
-def _ahead(array: zarr.Array, metadata: Any) -> zarr.Array:
+def _ahead(array: zarr.Array[Any], metadata: Any) -> zarr.Array[Any]:
     """The array with metadata that are not saved: its chunks can be written ahead of them."""
     one = zarr.Array(zarr.AsyncArray(metadata, array.store_path, array.async_array.config))
     return one.with_config({"write_empty_chunks": True})
 
 
-def _save(array: zarr.Array, metadata: Any) -> None:
+def _save(array: zarr.Array[Any], metadata: Any) -> None:
     """Write the metadata; of Zarr v2 the attributes first; and again where they are consolidated.
 
     Between the two of v2 the attributes vouch for rows that are written and not there yet.
@@ -188,7 +190,7 @@ def _save(array: zarr.Array, metadata: Any) -> None:
         parents = parents[:-1] if parents else None
 
 
-def _consolidate_again(array: zarr.Array, path: str) -> None:
+def _consolidate_again(array: zarr.Array[Any], path: str) -> None:
     """Where a group keeps copies of the metadata of what it holds."""
     kind = array.metadata.zarr_format
     try:

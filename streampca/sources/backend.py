@@ -63,7 +63,7 @@ class BackendReader(Reader):
 
     def scratch_nbytes(self, index: Index) -> int:
         # the packed values and one decoded copy, before the result
-        return 2 * math.prod(s.stop - s.start for s in index) * self.dtype.itemsize
+        return int(2 * math.prod(s.stop - s.start for s in index) * self.dtype.itemsize)
 
     def paths(self) -> tuple[str, ...]:
         return (os.path.realpath(self.source),) if os.path.exists(self.source) else ()

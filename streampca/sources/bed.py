@@ -80,7 +80,7 @@ class BedReader(Reader):
         return None if dim == 0 else np.array([0, self.shape[1]])
 
     def scratch_nbytes(self, index: Index) -> int:
-        return (index[0].stop - index[0].start) * self.stride
+        return int((index[0].stop - index[0].start) * self.stride)
 
     def fingerprint(self) -> str:
         text: list[Any] = [self.shape]

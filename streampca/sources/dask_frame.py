@@ -13,6 +13,7 @@ from typing import Any
 import dask
 import dask.array
 import numpy as np
+from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from streampca.errors import InvalidInputError, InvalidTypeError
@@ -214,7 +215,8 @@ def _count(frame: Any) -> tuple[tuple[int, ...], Any]:
     column = frame.columns[int(np.argmin(sizes))]
     narrow = frame[[column]].simplify()
     parts = narrow.to_delayed(optimize_graph=False)
-    lengths = tuple(int(n) for n in dask.compute(*(dask.delayed(len)(part) for part in parts)))
+    counts = [delayed(len)(part) for part in parts]
+    lengths = tuple(int(n) for n in dask.base.compute(*counts))
     while len(_counted) >= COUNTED:
         _counted.pop(next(iter(_counted)))
     _counted[dask.base.tokenize(frame)] = lengths

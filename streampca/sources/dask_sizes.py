@@ -39,9 +39,10 @@ class Sizes:
         chunks, itemsize = self.chunks.get(layer_of(key), (None, 0))
         if chunks is None or not isinstance(key, tuple) or len(key) != 1 + len(chunks):
             return self.other
-        return itemsize * math.prod(
+        result: int = itemsize * math.prod(
             sizes[number] for sizes, number in zip(chunks, key[1:], strict=True)
         )
+        return result
 
 
 def annotated(layer: Any) -> tuple[Chunks, np.dtype[Any]] | None:

@@ -51,7 +51,7 @@ class SparseDaskReader(DaskReader):
 
     def scratch_nbytes(self, index: Index) -> int:
         cells = math.prod(s.stop - s.start for s in index)
-        return 2 * cells * (self.dtype.itemsize + 4)
+        return int(2 * cells * (self.dtype.itemsize + 4))
 
 
 class SparseDaskMatrix(DaskMatrix):

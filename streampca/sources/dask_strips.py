@@ -14,6 +14,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import Location, ReadCount, SpanCache, current_cache
+from streampca.matrix.kinds import check_dtype
 from streampca.sources import dask_sharing
 from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering, ends_of
 from streampca.sources.dask_futures import computed_there, held_of
@@ -25,7 +26,7 @@ from streampca.sources.dask_sharing import MiB, Sharing, find_sharing
 from streampca.sources.dask_sizes import Sizes
 from streampca.sources.dask_window import Keep, Results, Window
 from streampca.sources.dask_work import computes
-from streampca.sources.stacked import Index, Reader, StackedMatrix, check_dtype, room_for
+from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
 from streampca.sources.tally import Tally
 from streampca.sources.zarr_location import zarr_array_in
 from streampca.sources.zarr_stamp import stamp
@@ -218,7 +219,8 @@ class DaskReader(Reader):
 
     def edges(self, dim: int) -> np.ndarray[Any, Any]:
         ends = self.ends[dim]
-        return ends[np.concatenate([[True], np.diff(ends) > 0])]  # without empty chunks
+        result: np.ndarray[Any, Any] = ends[np.concatenate([[True], np.diff(ends) > 0])]
+        return result  # without empty chunks
 
     def count(self, dim: int, start: int, stop: int) -> int:
         """How many reads the strips that hold [start, stop) execute."""
@@ -295,7 +297,7 @@ class DaskReader(Reader):
 
     def scratch_nbytes(self, index: Index) -> int:
         # source chunks and one intermediate of the strip, before they are placed
-        return 2 * math.prod(s.stop - s.start for s in index) * self.dtype.itemsize
+        return int(2 * math.prod(s.stop - s.start for s in index) * self.dtype.itemsize)
 
     def sharing(self, dim: int) -> Sharing:
         """What strips along dim share; found once."""

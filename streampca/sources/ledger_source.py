@@ -223,7 +223,7 @@ class LedgerSource:
     def _written(self, old: Ledger, seen: Seen, part: tuple[slice, ...]) -> Array:
         """Of the chunks of a ledger, which ones may have been written since."""
         if not seen.snapshot:
-            return seen.version[part] != old.version
+            return np.asarray(seen.version[part] != old.version)
         assert self.reader.history is not None
         path = self.reader.array.path
         found = self.reader.history.changed(path, old.snapshot, seen.snapshot)

@@ -75,7 +75,7 @@ class NpyReader(ArrayReader):
     def _row_nbytes(self, index: Index) -> int:
         """Of what lies at one place along the first axis of the file."""
         others = [index[d] for d in self._axes()][1:]
-        return max(1, math.prod(s.stop - s.start for s in others) * self._stored.itemsize)
+        return int(max(1, math.prod(s.stop - s.start for s in others) * self._stored.itemsize))
 
     def scratch_nbytes(self, index: Index) -> int:
         again = max(GROUP_NBYTES, self._row_nbytes(index)) if self._laid_out_anew() else 0

@@ -60,7 +60,8 @@ class SparseMatrix(ChunkedMatrix):
             lines = self.matrix.shape[axis]
             counts = np.bincount(self.matrix.indices, minlength=lines)
             self.pointers[axis] = np.concatenate([[0], np.cumsum(counts)])
-        return self.pointers[axis]
+        result: np.ndarray[Any, Any] = self.pointers[axis]
+        return result
 
     def row_nbytes(self, axis: int) -> float:
         whole = self.spans_nbytes(axis, np.array([0, self.shape[axis]]))
@@ -70,7 +71,10 @@ class SparseMatrix(ChunkedMatrix):
         pointers, index = self._pointers(axis), self.matrix.indices.itemsize
         edges = np.clip(np.asarray(edges) - self.first[axis], 0, len(pointers) - 1)
         entries = np.diff(pointers[edges].astype(np.int64))
-        return entries * (self.matrix.data.itemsize + index) + (np.diff(edges) + 1) * index
+        result: np.ndarray[Any, Any] = (
+            entries * (self.matrix.data.itemsize + index) + (np.diff(edges) + 1) * index
+        )
+        return result
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
         """Of the conversion, where the matrix is compressed along the other axis."""

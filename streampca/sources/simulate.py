@@ -61,7 +61,8 @@ class GenotypeRecipe:
         calls += u < both
         lost = rng.integers(0, calls.size, rng.binomial(calls.size, self.missing))
         calls.reshape(-1)[lost] = MISSING_CALL
-        return calls
+        result: np.ndarray[Any, Any] = calls
+        return result
 
 
 def write_genotypes(

@@ -147,7 +147,7 @@ class VcfZarrReader(Reader):
         if self.mask is not None:
             nbytes += self.mask.scratch_nbytes(segment) + cells
         copied = 0 if self._kept is None else 2 * cells * self.genotypes.stored.itemsize
-        return nbytes + copied
+        return int(nbytes + copied)
 
     def fingerprint(self) -> str:
         return self._digest([reader.fingerprint() for reader in self._readers])

@@ -29,7 +29,7 @@ def default_timeout() -> float:
     return float(zarr.config.get("async.timeout", None) or READ_TIMEOUT)
 
 
-class GuardedStore(zarr.storage.WrapperStore):
+class GuardedStore(zarr.storage.WrapperStore[Any]):
     """Counts every chunk read, refuses one that is absent or would swell, waits for none for ever.
 
     Zarr reads an absent chunk, or one that was never written into its shard, as its fill value
@@ -72,7 +72,7 @@ class GuardedStore(zarr.storage.WrapperStore):
         try:
             with plain_errors():
                 async with asyncio.timeout(self.timeout):
-                    value = await self._store.get(key, prototype, byte_range)
+                    value: Buffer | None = await self._store.get(key, prototype, byte_range)
         except TimeoutError:
             raise no_answer(repr(key), str(self._store), self.timeout) from None
         if key.rsplit("/", 1)[-1] in METADATA:

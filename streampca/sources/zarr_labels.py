@@ -64,7 +64,8 @@ def contigs(group: Any) -> Text:
             f"variant_contig goes from {number.min()} to {number.max()}, and {len(names)} contigs "
             "are named in contig_id"
         )
-    return names[number]
+    result: Text = names[number]
+    return result
 
 
 def first_two(alleles: Text) -> tuple[Text, Text]:
@@ -85,4 +86,5 @@ def text(values: Any) -> Text:
     values = whole(values) if isinstance(values, zarr.Array) else np.asarray(values)
     if values.dtype.kind == "S":
         values = np.strings.decode(values, "utf-8")
-    return values.astype(np.dtypes.StringDType())
+    result: Text = values.astype(np.dtypes.StringDType())
+    return result

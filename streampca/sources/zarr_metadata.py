@@ -67,7 +67,7 @@ class BoundedZip(_Bounded, zarr.storage.ZipStore):
     """An archive, whose metadata may be compressed."""
 
 
-class BoundedObjects(_Bounded, zarr.storage.ObjectStore):
+class BoundedObjects(_Bounded, zarr.storage.ObjectStore):  # type: ignore[type-arg]
     """A prefix of a bucket, by obstore."""
 
 

@@ -208,7 +208,8 @@ class ZarrReader(Reader):
             and all(i.start == 0 and i.stop == u == s.stop - s.start for i, u, s in rest)
         ):
             row = int(np.prod(self.unit[1:], dtype=np.int64)) * self.stored.itemsize
-            return into[0].start * row
+            result: int | None = into[0].start * row
+            return result
         return None
 
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:

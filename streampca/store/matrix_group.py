@@ -268,7 +268,7 @@ def storable(values: Any) -> Array:
     """Numbers as they are; strings, dates and anything else as the strings that Zarr v3 knows."""
     values = np.asarray(values)
     if values.dtype.kind in "buif" and values.dtype.itemsize <= 8:
-        return values
+        return np.asarray(values)
     if values.dtype.kind == "M":
         values = np.datetime_as_string(values)
-    return values.astype(np.dtypes.StringDType())
+    return np.asarray(values.astype(np.dtypes.StringDType()))

@@ -79,7 +79,8 @@ def sealed(raw: bytes, held: int) -> bytes:
     body = bytes(numcodecs.Zstd(level=3).encode(raw))
     if held >= LEAST_RAW and held > MOST_SHRINKING * len(body):
         body = _raw_frame(raw)
-    return body + google_crc32c.value(body).to_bytes(4, "little")
+    result: bytes = body + google_crc32c.value(body).to_bytes(4, "little")
+    return result
 
 
 def unshrunk(data: bytes) -> bytes:

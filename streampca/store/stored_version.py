@@ -81,7 +81,7 @@ class StoredVersion:
         if part not in self.parts:
             raise SourceError(f"{self._where} has no {part}; it has {', '.join(self.parts)}")
         known = self.manifest["files"]
-        get = lambda name, most: self._checked(f"{part}/{name}")  # noqa: E731
+        get: Any = lambda name, most: self._checked(f"{part}/{name}")  # noqa: E731
         size = lambda name: known.get(f"{part}/{name}", {"nbytes": 0})["nbytes"]  # noqa: E731
         return read_files(get, size, get(INDEX, MOST_BYTES), f"{self._where}/{part}")
 

@@ -220,7 +220,8 @@ class Completion(LinearModel):
         model.trace_ = [Sweep.from_dict(one) for one in told["trace"]]
         model.n_iter_, model.validation_ = len(model.trace_), told["validation"]
         model.turns_ = turns_of(result)
-        return model
+        made: Self = model
+        return made
 
     @property
     def bounds_(self) -> tuple[float, float] | None:

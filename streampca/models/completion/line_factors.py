@@ -43,7 +43,8 @@ class LineFactors:
             self._sink = ZarrSink(
                 self.path(turn), self.length, self.width, self.dtype, self.chunk, overwrite=True
             )
-        return self._sink
+        result: Sink = self._sink
+        return result
 
     def written(self, number: int) -> None:
         """The sweep is done: its factors are the current ones."""

@@ -107,7 +107,8 @@ def _held_share(request: CompletionRequest, matrix: ChunkedMatrix, cells: float)
 
 def factor_dtype(matrix: ChunkedMatrix) -> np.dtype[Any]:
     """In which the factors of the lines are kept: float32 beside float32 data."""
-    return np.dtype(score_dtype(matrix.dtype))
+    result: np.dtype[Any] = np.dtype(score_dtype(matrix.dtype))
+    return result
 
 
 def _with_holes(spec: PassSpec, row_nbytes: float) -> PassSpec:

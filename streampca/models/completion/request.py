@@ -210,7 +210,8 @@ def bounds_of(wanted: Any, observed: Any) -> tuple[float, float] | None:
     wanted = _bounds(wanted)
     if isinstance(wanted, str):
         return None if observed is None else (float(observed[0]), float(observed[1]))
-    return wanted
+    result: tuple[float, float] | None = wanted
+    return result
 
 
 def _several(value: Any, name: str, kind: type, choice: str = "") -> tuple[Any, ...]:

@@ -203,7 +203,7 @@ class FillHoles:
         if self.bounds is not None:
             np.clip(predicted, *self._bounds_of(out, mask), out=predicted)
         if self.everywhere or mask is None:
-            return predicted
+            return np.asarray(predicted)
         np.copyto(out, predicted, where=mask)
         return out
 

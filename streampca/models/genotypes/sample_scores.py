@@ -101,4 +101,4 @@ def _without(present: Array, lost: Array) -> Array:
 
 def _norms(squares: Array, scores: Array, projected: Array) -> Array:
     """(n,) ||z - V s|| over the observed variants, where V'V s = V'z."""
-    return np.sqrt(np.maximum(squares - np.einsum("ij,ij->i", scores, projected), 0.0))
+    return np.asarray(np.sqrt(np.maximum(squares - np.einsum("ij,ij->i", scores, projected), 0.0)))

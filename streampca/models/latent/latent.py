@@ -97,7 +97,7 @@ class LatentModel(LinearModel):
             means = np.einsum("ijk,ik->ij", np.linalg.pinv(plain, hermitian=True), b)
         else:
             means = posterior(information, b)[0]
-        return means if projection.factor is None else means * projection.factor
+        return np.asarray(means if projection.factor is None else means * projection.factor)
 
     def _information(self, tables: Array, rows: int) -> Array:
         """(rows, k, k) precisions of the factors, from what a pass over features summed."""

@@ -117,7 +117,7 @@ class LatentRows:
 
         def scratch(length: int) -> int:
             rows = tile_length(length, p, 8)
-            return held + rows * (4 * p + small) * 8 + length * (k + 1) * 8
+            return int(held + rows * (4 * p + small) * 8 + length * (k + 1) * 8)
 
         return scratch
 

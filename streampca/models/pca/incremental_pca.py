@@ -267,7 +267,8 @@ class IncrementalPCA(LinearModel):
     @classmethod
     def from_result(cls, result: Decomposition) -> PCA:
         """The components without the sums: a model to which no rows can be appended."""
-        return PCA.from_result(result)
+        made: PCA = PCA.from_result(result)
+        return made
 
     # -- at rest --------------------------------------------------------------------------------
 

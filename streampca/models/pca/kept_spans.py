@@ -55,7 +55,7 @@ def most_spans(estimator: IncrementalPCA, shape: tuple[int, int], allowed: int |
     if limit is not None:
         nbytes = min(nbytes, limit // 8)
     state = StateRequest.of(estimator).blank().projected_nbytes(shape, 8)
-    return min(MOST, nbytes // max(state, 1))
+    return int(min(MOST, nbytes // max(state, 1)))
 
 
 def beside(estimator: IncrementalPCA, shape: tuple[int, int], states: int) -> IncrementalPCA:

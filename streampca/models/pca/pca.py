@@ -292,4 +292,5 @@ class PCA(LinearModel):
         """
         from streampca.models.covariance import pca_from_covariance
 
-        return pca_from_covariance(cls(n_components), S, mean, n, names)
+        result: PCA = pca_from_covariance(cls(n_components), S, mean, n, names)
+        return result

@@ -110,7 +110,7 @@ class TruncatedSVD(LinearModel):
         """
         result = self._fitted()
         means = result.require_components() @ self._feature_mean()
-        return np.maximum(result.explained_variance - means**2, 0.0)
+        return np.asarray(np.maximum(result.explained_variance - means**2, 0.0))
 
     @property
     def explained_variance_ratio_(self) -> Array:
