@@ -81,9 +81,13 @@ class LDPruning:
         mask[self.kept] = True
         return mask
 
-    def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write the kept ids, one a line, as PLINK's .prune.in; the file appears whole."""
-        write_lines(path, (f"{name}\n" for name in self.ids.tolist()))
+    def write(self, path: str | os.PathLike[str], overwrite: bool = True) -> Path:
+        """Write the kept ids, one a line, as PLINK's .prune.in; the file appears whole.
+
+        Raises InvalidInputError where something other than a file lies there, or a file that is
+        not to be overwritten.
+        """
+        write_lines(path, (f"{name}\n" for name in self.ids.tolist()), overwrite)
         return Path(path)
 
     def to_dict(self) -> dict[str, Any]:
