@@ -19,6 +19,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.columns import textual
+from streampca.matrix.text import label_array
 from streampca.models.genotypes.pruning_scan import ORDERS, LDScan
 from streampca.models.genotypes.pruning_windows import (
     UNPLACED,
@@ -249,5 +250,5 @@ def _ids(features: AxisLabels, kept: Array) -> Array:
     """(m,) names of the kept features."""
     names = features.coords.get(features.dims[0]) if len(features.dims) == 1 else None
     if names is None:
-        return np.asarray(features.names(kept.tolist()), str)
+        return label_array(features.names(kept.tolist()))
     return np.asarray(textual(names)[kept])
