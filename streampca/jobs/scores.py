@@ -125,7 +125,7 @@ class Made:
     place: str
     mark: str
     number: int
-    path_of: Callable[[int], str | None]
+    path_of: Callable[[int], str | None] = lambda number: None
     old: str | None = None
 
     @property
