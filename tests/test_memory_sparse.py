@@ -111,7 +111,8 @@ def write(root: Any, lines: Any, shape: tuple[int, int], format_: str) -> None:
             made = root.create_array(name, shape=array.shape, dtype=array.dtype, chunks=chunks)
             made[...] = array
         else:
-            root.create_dataset(name, data=array, chunks=chunks, compression="gzip")
+            fast = {"compression": "gzip", "compression_opts": 1}
+            root.create_dataset(name, data=array, chunks=chunks, **fast)
 
 
 def measured(path: str, tiny: str, **ask: Any) -> dict[str, Any]:
