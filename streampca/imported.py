@@ -6,7 +6,7 @@ pyarrow where it is there. A plan must not depend on that; a fit must not overlo
 
 from __future__ import annotations
 
-import os
+import mmap
 import sys
 import threading
 from collections.abc import Collection, Iterator
@@ -25,7 +25,7 @@ def resident_nbytes(proc: Path = Path("/proc")) -> int:
         pages = int((proc / "self" / "statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
         return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return pages * mmap.PAGESIZE
 
 
 @contextmanager

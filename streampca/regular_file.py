@@ -2,6 +2,9 @@
 
 A FIFO or a device in the place of a file would hang its reader or never end. A link would lead the
 reader out of the folder that it was given.
+
+Windows lacks some of the flags, and calls that take a folder's handle or a place in a file: what
+stands for them there is here too.
 """
 
 from __future__ import annotations
@@ -9,12 +12,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 
 from streampca.errors import DamagedSourceError
 
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # of a FIFO, open does not wait
+BINARY = getattr(os, "O_BINARY", 0)  # else Windows changes line ends
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # of a FIFO, open does not wait
+FILE = os.O_RDONLY | AT_ONCE | getattr(os, "O_NOCTTY", 0) | BINARY
+BY_HANDLE = os.open in os.supports_dir_fd
+JUNCTION = 0xA0000003  # the reparse tag of a folder of Windows that is another folder
 IN_THE_WAY = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ENODEV, errno.EISDIR)
+
+_seeking = threading.Lock()  # threads share the position of a handle
 
 
 def read_inside(folder: str | os.PathLike[str], name: str, most: int) -> bytes:
@@ -53,6 +64,21 @@ def open_at_once(path: str, flags: int = 0) -> int:
         raise
 
 
+def read_at(handle: int, into: memoryview, place: int) -> int:
+    """Fill a buffer of bytes from a place in an open file, as far as one call does.
+
+    Returns the number of bytes, 0 at the end of the file. Threads may share the handle.
+    Raises OSError.
+    """
+    if hasattr(os, "preadv"):
+        return os.preadv(handle, [into], place)
+    with _seeking:
+        os.lseek(handle, place, os.SEEK_SET)
+        data = os.read(handle, len(into))
+    into[: len(data)] = data
+    return len(data)
+
+
 def check_regular(handle: int, shown: str) -> int:
     """The size of an open regular file. Raises DamagedSourceError for anything else."""
     about = os.fstat(handle)
@@ -80,20 +106,34 @@ def no_file(shown: str) -> DamagedSourceError:
 
 
 def _open_inside(folder: str | os.PathLike[str], name: str) -> int:
+    if not BY_HANDLE:
+        return _open_by_name(os.fspath(folder), name)
     *parents, last = name.split("/")
     at = os.open(folder, FOLDER)
     try:
         for part in parents:
-            inner = os.open(part, FOLDER | os.O_NOFOLLOW, dir_fd=at)
+            inner = os.open(part, FOLDER | NO_LINK, dir_fd=at)
             os.close(at)
             at = inner
-        return os.open(last, FILE | os.O_NOFOLLOW, dir_fd=at)
+        return os.open(last, FILE | NO_LINK, dir_fd=at)
     except OSError as error:
         if error.errno in IN_THE_WAY:
             raise no_file(f"{os.fspath(folder)}/{name}") from None
         raise
     finally:
         os.close(at)
+
+
+def _open_by_name(folder: str, name: str) -> int:
+    """The same by looking at each part first: a link that is made in between is followed."""
+    *parents, last = name.split("/")
+    path = folder
+    for part, right in [*((one, stat.S_ISDIR) for one in parents), (last, stat.S_ISREG)]:
+        path = os.path.join(path, part)
+        about = os.lstat(path)
+        if not right(about.st_mode) or getattr(about, "st_reparse_tag", 0) == JUNCTION:
+            raise no_file(f"{folder}/{name}")
+    return os.open(path, FILE)
 
 
 def _read(handle: int, shown: str, most: int) -> bytes:

@@ -1,7 +1,8 @@
-"""Kernels of OpenBLAS that this processor can run: ``python tests/openblas_kernels.py``.
+"""Other kernels of OpenBLAS that this processor can run: ``python tests/openblas_kernels.py``.
 
-They add in different orders, so that numeric tests are run under each (OPENBLAS_CORETYPE). That
-for Zen is the one for Haswell in the builds that come with NumPy and SciPy.
+They add in different orders: numeric tests are run under each of them (OPENBLAS_CORETYPE), and with
+all others under the one that OpenBLAS chooses by itself. The one for Zen is that for Haswell in
+the builds that come with NumPy and SciPy.
 """
 
 from __future__ import annotations
@@ -24,5 +25,14 @@ def kernels() -> list[str]:
     return [name for name, needed in NEEDS.items() if needed <= flags]
 
 
+def chosen() -> set[str]:
+    """Those that NumPy's and SciPy's BLAS take by themselves here."""
+    import scipy.linalg  # noqa: F401  (brings a BLAS of its own)
+    import threadpoolctl
+
+    return {str(one.get("architecture")) for one in threadpoolctl.threadpool_info()}
+
+
 if __name__ == "__main__":
-    print("\n".join(kernels()))
+    usual = chosen()
+    print("\n".join(name for name in kernels() if {name} != usual))

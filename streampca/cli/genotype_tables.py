@@ -33,7 +33,7 @@ def write_outputs(
     model: streampca.GenotypePCA, chosen: Selection, arguments: argparse.Namespace
 ) -> list[str]:
     """PLINK's tables, where --out asks for them. Returns the paths of all that was written."""
-    result = model.result_
+    result, may = model.result_, arguments.overwrite
     for path in (written := tables(arguments)):
         if path.endswith(".eigenvec"):
             kind = arguments.eigenvec_values
@@ -41,14 +41,14 @@ def write_outputs(
             columns = identifiers(result.labels.samples)
             if result.fitted is not None:
                 columns.append(("FITTED", result.fitted.astype(int)))
-            write_eigenvec(path, columns, values, kind)
+            write_eigenvec(path, columns, values, kind, may)
         elif path.endswith(".eigenval"):
-            write_eigenval(path, model.eigenvalues_)
+            write_eigenval(path, model.eigenvalues_, may)
         elif path.endswith(".afreq"):
             counted = (frequency_column(result), observed_alleles(result))
-            write_afreq(path, result.labels.features, *counted)
+            write_afreq(path, result.labels.features, *counted, may)
         elif chosen.pruning is not None:
-            chosen.pruning.write(path)
+            chosen.pruning.write(path, may)
     return [*written, *zarr_outputs(arguments)]
 
 

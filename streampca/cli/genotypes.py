@@ -225,7 +225,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
         scheduler=arguments.scheduler,
         progress=progress_of(arguments),
     )
-    pruning.write(arguments.output)
+    pruning.write(arguments.output, arguments.overwrite)
     print(json.dumps(pruning.to_dict()) if arguments.json else pruning)
     return 0
 
@@ -252,7 +252,8 @@ def run_project(arguments: argparse.Namespace) -> int:
     )
     columns = identifiers(matrix.labels.samples)
     columns.append(("COVERAGE", [f"{x:.4f}" for x in projection.coverage]))
-    write_eigenvec(arguments.output, columns, projection.scores, "scores (projected)")
+    scores, kind = projection.scores, "scores (projected)"
+    write_eigenvec(arguments.output, columns, scores, kind, arguments.overwrite)
     if arguments.json:
         seen = projection.coverage
         text = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,7 +38,7 @@ def check_outputs(
     for one, place in zip(local, places, strict=True):
         if places.count(place) > 1:
             raise InvalidInputError(f"{one} is named for two outputs; choose another for one")
-        if Path(one).exists() and not overwrite and one not in new:
+        if os.path.lexists(one) and not overwrite and one not in new:
             raise InvalidInputError(f"{one} exists already; add --overwrite to replace it")
     folders = [one for one in sources if one and Path(one).is_dir()]
     for one in local:
@@ -46,7 +47,7 @@ def check_outputs(
         if Path(one).exists() and not is_bundle(one):
             raise InvalidInputError(f"{one} is not a model; choose another output")
     for one in tables:
-        if Path(one).exists() and not Path(one).is_file():
+        if os.path.lexists(one) and not Path(one).is_file():
             raise InvalidInputError(f"{one} is not a file; choose another output")
     for one in arrays:
         refuse_occupied(one, overwrite)

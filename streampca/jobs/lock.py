@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 from streampca.errors import BusyError
-from streampca.regular_file import FILE, IN_THE_WAY, check_regular, no_file
+from streampca.regular_file import FILE, IN_THE_WAY, NO_LINK, check_regular, no_file
 
 
 @contextlib.contextmanager
@@ -28,7 +28,7 @@ def only_one(place: str) -> Iterator[None]:
     path = os.path.abspath(place).rstrip("/") + ".lock"
     os.makedirs(os.path.dirname(path), exist_ok=True)
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | FILE, 0o600)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK | FILE, 0o600)
     except OSError as error:
         if error.errno in IN_THE_WAY:
             raise no_file(path) from None

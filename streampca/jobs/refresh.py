@@ -248,14 +248,24 @@ class _Run:
         if work.spans:
             more["spans"] = kept_spans.to_saved(work.spans)
         with self._new_scores(result, found, outcome) as made:
+
+            def record(number: int) -> dict[str, Any]:
+                if made and outcome.scores:
+                    made.renumber(number)
+                    outcome.scores |= {"path": made.path, "version": number}
+                return self._record(found, outcome, work)
+
             with told_where(f"{self.job.store}: no version was published"):
                 version = self.store.publish(
                     result, promote=not outcome.gate, key=found.key, base=self.base, more=more,
                     reason=outcome.gate or outcome.why, scores=made and made.array,
-                    record=self._record(found, outcome, work), version=(mine := new_id()),
+                    record=record, version=(mine := new_id()),
                     just_before=None if outcome.gate or not made else made.clear_place,
                 )  # fmt: skip
-            if made and not outcome.gate and version.id == mine:
+            if version.id != mine:  # another refresher has published the same
+                told = told_scores(version)
+                outcome.scores = {k: v for k, v in told.items() if k != "put"} or None
+            elif made and not outcome.gate:
                 made.put(version)
         outcome.version = version.number
         outcome.status = REFUSED if outcome.gate else PUBLISHED

@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -107,7 +107,7 @@ class Scores:
         with _scratch(self.job.store, path) as place:
             with told_where(f"{path or self.job.store}: {words}"):
                 write(place)
-                made = Made(path, place, mark, number)
+                made = Made(path, place, mark, number, self.place)
             try:
                 yield made
             finally:
@@ -116,12 +116,16 @@ class Scores:
 
 @dataclass
 class Made:
-    """Scores that are whole, on their way to ``path``.  old : what lay there, moved aside."""
+    """Scores that are whole, on their way to ``path``.
+
+    path_of : where those of a version of this number belong.  old : what lay there, moved aside.
+    """
 
     path: str | None
     place: str
     mark: str
     number: int
+    path_of: Callable[[int], str | None] = lambda number: None
     old: str | None = None
 
     @property
@@ -133,6 +137,19 @@ class Made:
         """For the record, and whoever started the job."""
         return {"path": self.path, "version": self.number, "first_row": first,
                 "rows": self.array.shape[0], "old_rows_scored_anew": anew}  # fmt: skip
+
+    def renumber(self, number: int) -> None:
+        """Their version gets another number: someone else has published meanwhile.
+
+        Raises InvalidInputError where something else lies in the place of that number.
+        """
+        if number == self.number:
+            return
+        self.undo()
+        path = self.path_of(number)
+        if path is not None:
+            refuse_occupied(path, overwrite=True)
+        self.path, self.number = path, number
 
     def clear_place(self) -> None:
         """Take away what lies at the path, if it is of another model."""
@@ -154,6 +171,7 @@ class Made:
             return
         with told_where(f"{self.path}: the scores of version {version.number} were not put there"):
             mark_written(self.place, self.mark, {"number": version.number, "id": version.id})
+            os.makedirs(os.path.dirname(os.path.realpath(self.path)), exist_ok=True)
             put_folder(self.place, self.path, ours)
             release(self.place)
         if self.old is not None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from streampca.matrix.columns import Column, join
 from streampca.matrix.preprocessing import RAW, Preprocessing
+from streampca.matrix.text import label_array
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class AxisLabels:
     @classmethod
     def plain(cls, dim: str, size: int, names: Sequence[Any] | None = None) -> AxisLabels:
         """One dimension, with names or without."""
-        coords = {} if names is None else {dim: np.asarray(names)}
+        coords = {} if names is None else {dim: label_array(names)}
         return cls((dim,), (size,), coords)
 
     @classmethod
@@ -118,7 +119,7 @@ class AxisLabels:
         dim : the name that the axis has there; its own array are the entries' names, if any.
         """
         if len(self.dims) > 1 or self.parts:
-            return {dim: np.asarray(self.names())}
+            return {dim: label_array(self.names())}
         own = {dim: next(iter(self.coords.values()))} if self.named else {}
         return own | dict(self.extra)
 
@@ -161,7 +162,7 @@ class AxisLabels:
             return AxisLabels((dim,), (total,), {dim: joined}, parts[0].attrs, extra)
         names = [name for part in parts for name in part.names()]
         dim = "-".join(parts[0].dims)
-        return AxisLabels((dim,), (total,), {dim: np.asarray(names)}, extra=extra)
+        return AxisLabels((dim,), (total,), {dim: label_array(names)}, extra=extra)
 
 
 def _picked(values: Any, entries: slice | np.ndarray[Any, Any]) -> Any:

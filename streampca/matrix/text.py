@@ -14,6 +14,15 @@ import numpy as np
 
 Text = np.ndarray[Any, Any]
 PIECE = 65536  # entries that are Python strings at the same time
+WIDE = 64 << 20  # bytes that labels may take when each is as wide as the longest
+
+
+def label_array(names: Any) -> Text:
+    """``np.asarray`` of labels, but for one long one among many: that would widen all of them."""
+    text = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    if text and 4 * len(names) * max(map(len, names), default=0) > WIDE:
+        return as_text(names)
+    return np.asarray(names)
 
 
 def as_text(names: Any) -> Text:

@@ -11,6 +11,7 @@ from streampca.accumulators import MeanImputedScatter, Scatter
 from streampca.errors import InvalidInputError, NoGapWarning
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.matrix.text import label_array
 from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import Decomposition
 from streampca.models.fit_warnings import NO_GAP
@@ -120,7 +121,7 @@ def _labelled(values: Array, matrix: ChunkedMatrix, name: str) -> Any:
         return values
     from streampca.sources.labelled_results import to_dataarray
 
-    names = np.asarray(features.names())
+    names = label_array(features.names())
     axes = [
         AxisLabels(("feature",), (len(names),), {"feature": names}),
         AxisLabels(("feature_",), (len(names),), {"feature_": names}),

@@ -9,7 +9,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.matrix.text import as_text, is_among
+from streampca.matrix.text import as_text, is_among, label_array
 
 ALLELES = ("counted_allele", "other_allele")
 UNKNOWN = ("0", ".", "")  # an allele that nobody carried
@@ -48,7 +48,7 @@ def check_same_features(came: AxisLabels, fitted: AxisLabels) -> None:
         dim = came.dims[0]
         pairs = [(dim, came.coords[dim], fitted.coords[fitted.dims[0]])]
     else:
-        pairs = [("feature", np.asarray(came.names()), np.asarray(fitted.names()))]
+        pairs = [("feature", label_array(came.names()), label_array(fitted.names()))]
     for dim, here, there in pairs:
         differ = np.flatnonzero(~_equal(np.asarray(here), np.asarray(there)))
         if differ.size:
@@ -108,4 +108,4 @@ def _text(values: Array) -> Any:
     """Strings in an array that compares without regard to how it stores them."""
     if values.dtype.kind in "UT":
         return values
-    return np.asarray([str(v) for v in values])
+    return label_array([str(v) for v in values])

@@ -113,7 +113,8 @@ class ModelStore(VersionStore):
     def publish(
         self, model: Any, *, state: bool = True, promote: bool = True, key: str = "",
         base: History | None = None, reason: str = "", more: Mapping[str, Part] | None = None,
-        record: Mapping[str, Any] | None = None, scores: Any = None,
+        record: Mapping[str, Any] | Callable[[int], Mapping[str, Any]] | None = None,
+        scores: Any = None,
         version: str | None = None, just_before: Callable[[], None] | None = None,
     ) -> Version:  # fmt: skip
         """Publish a fitted estimator, or a Decomposition; see :meth:`VersionStore.commit`.
@@ -121,7 +122,8 @@ class ModelStore(VersionStore):
         state : keep what an IncrementalPCA has accumulated too, so that rows can be appended.
         scores : (n, k) of the rows that it was fitted to, or of others; an array, or what gives one
             where it is sliced. They become visible with the model, in the same commit.
-        more : further parts.  record : further entries of the record.
+        more : further parts.  record : further entries of the record; or what returns them for
+            the number that the version gets, which may be called again with another one.
         """
         result = model if isinstance(model, Decomposition) else getattr(model, "result_", None)
         if not isinstance(result, Decomposition):
@@ -133,7 +135,11 @@ class ModelStore(VersionStore):
             parts["state"] = model.state_to_saved()
         if scores is not None:
             parts[SCORES] = ({SCORES: _checked_scores(scores, result)}, {})
-        told = {**record_of(result), **(record or {})}
+        own = record_of(result)
+
+        def told(number: int) -> dict[str, Any]:
+            return {**own, **((record(number) if callable(record) else record) or {})}
+
         found = self.commit(
             {**parts, **(more or {})}, told, promote=promote, key=key, base=base, reason=reason,
             version=version, just_before=just_before,

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -93,6 +93,18 @@ SHARED_NBYTES = 64 * MiB  # operands that strips of a Dask graph share: refused 
 SCHEDULES = ((2, 1, 1.0), (2, 1, 0.25), (1, 1, 0.25), (1, 1, 0.0), (1, 0, 0.0))
 
 
+class _Cut(NamedTuple):
+    """blocks : a pass without a name.  longest : streamed rows of a block.  block : its bytes."""
+
+    blocks: PassPlan
+    n_spans: int
+    longest: int
+    block: int
+
+
+Known = dict[tuple[Any, ...], _Cut]
+
+
 def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate],
               memory_limit: int | str | None = None) -> Plan:  # fmt: skip
     """The first candidate, with the most generous schedule, that fits the limit.
@@ -112,14 +124,16 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
         if candidate.seconds:
             considered.setdefault(candidate.solver, float(f"{candidate.seconds:.3g}"))
     smallest: Plan | None = None
+    known: Known = {}
     for _, alike in groupby(candidates, key=_family):
         group = list(alike)
         least: dict[int, Plan] = {}
         for (lanes, ahead, share), (i, candidate) in product(SCHEDULES, enumerate(group)):
-            plan = _schedule(matrix, method, candidate, lanes, ahead, share, limit, tuple(rejected))
+            schedule = (lanes, ahead, share)
+            plan = _schedule(matrix, method, candidate, schedule, limit, tuple(rejected), known)
             plan = replace(plan, considered=tuple(considered.items()))
             if candidate.then is not None:
-                then = _schedule(matrix, method, candidate.then, lanes, ahead, share, limit, ())
+                then = _schedule(matrix, method, candidate.then, schedule, limit, (), known)
                 plan = replace(plan, then=then)
             if plan.peak_nbytes <= budget:
                 return replace(plan, passed_over=tuple(passed_over))
@@ -166,12 +180,14 @@ def _advice(matrix: ChunkedMatrix, candidates: Sequence[Candidate]) -> str:
     return "".join(f" {advice}" for axis in axes if (advice := matrix.advice(axis)))
 
 
-def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: int, ahead: int,
-              share: float, limit: int | None, rejected: tuple[str, ...]) -> Plan:  # fmt: skip
+def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate,
+              schedule: tuple[int, int, float], limit: int | None, rejected: tuple[str, ...],
+              known: Known) -> Plan:  # fmt: skip
+    lanes, ahead, _ = schedule
     passes: list[PassPlan] = []
     memory = {"process": process_terms(matrix, candidate, lanes)}
     for spec in candidate.passes:
-        one, memory[spec.name] = _schedule_pass(matrix, spec, lanes, ahead, share)
+        one, memory[spec.name] = _schedule_pass(matrix, spec, schedule, known)
         passes.append(one)
     axes = {spec.axis for spec in candidate.passes}
     prepare = sum((matrix.prepare_reads(axis) for axis in sorted(axes)), ReadCount())
@@ -190,23 +206,37 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate, lanes: i
     )  # fmt: skip
 
 
-def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, lanes: int, ahead: int,
-                   share: float) -> tuple[PassPlan, dict[str, int]]:  # fmt: skip
+def _cut(source: ChunkedMatrix, spec: PassSpec, share: float, known: Known) -> _Cut:
+    """The blocks of a pass: other lanes, and other candidates with such a pass, have the same."""
+    by_entries = spec.stored and source.design is None  # residuals are dense
+    key = (id(source), spec.axis, share, spec.rows, by_entries, spec.longest, spec.ordered)
+    if key not in known:
+        edges = block_edges(source, spec.axis, share, spec.rows, by_entries, spec.longest)
+        nbytes = source.spans_nbytes(spec.axis, edges)
+        span = blocks_per_span(source, spec.axis, edges)
+        one = PassPlan("", spec.axis, edges, span, 0, int(nbytes.sum()), 0.0, spec.ordered)
+        spans = [edges[blocks[0] : blocks[-1] + 2] for blocks in one.spans]
+        reads = sum(source.count_span(spec.axis, span) for span in spans)
+        longest, block = int(np.diff(edges).max(initial=0)), int(nbytes.max(initial=0))
+        known[key] = _Cut(replace(one, reads=reads), len(spans), longest, block)
+    return known[key]
+
+
+def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, schedule: tuple[int, int, float],
+                   known: Known) -> tuple[PassPlan, dict[str, int]]:  # fmt: skip
     """(the pass, its memory by term)."""
+    lanes, ahead, share = schedule
     work = work_dtype(matrix.dtype)
     source = matrix if spec.matrix is None else spec.matrix
-    by_entries = spec.stored and source.design is None  # residuals are dense
-    edges = block_edges(source, spec.axis, share, spec.rows, by_entries, spec.longest)
-    longest = int(np.diff(edges).max(initial=0))
+    by_entries = spec.stored and source.design is None
+    cut = _cut(source, spec, share, known)
+    one = replace(
+        cut.blocks, name=spec.name, flops=spec.flops, times=spec.times,
+        accumulators=spec.accumulators,
+    )  # fmt: skip
+    edges, longest, block = one.edges, cut.longest, cut.block
     across = source.shape[1 - spec.axis]
-    blocks = source.spans_nbytes(spec.axis, edges)
-    block = int(blocks.max(initial=0))
-    one = PassPlan(spec.name, spec.axis, edges, blocks_per_span(source, spec.axis, edges), 0,
-                   int(blocks.sum()), spec.flops, spec.ordered, spec.times,
-                   spec.accumulators)  # fmt: skip
-    spans = [edges[span[0] : span[-1] + 2] for span in one.spans]
-    one = replace(one, reads=sum(source.count_span(spec.axis, span) for span in spans))
-    active = min(lanes, max(1, len(one.spans)))
+    active = min(lanes, max(1, cut.n_spans))
     tile = tile_length(longest, across, work.itemsize, spec.thin) * across * work.itemsize
     if source.sparse:  # a tile is expanded in the stored dtype first; masks of the entries
         tile = 0 if by_entries else tile * (1 + source.dtype.itemsize // work.itemsize)
@@ -251,13 +281,13 @@ def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
         return start + regular_edges(stop - start, wanted)
     edges = np.asarray(edges, dtype=np.int64)
     inside = edges[np.searchsorted(edges, start, "right") : np.searchsorted(edges, stop, "left")]
-    known = np.concatenate([[start], inside, [stop]])
+    known = [start, *inside.tolist(), stop]
     most_chunks = chunks_per_block(matrix, axis, len(known) - 1) or len(known)
     grouped = [start]
     while grouped[-1] < stop:
         nearest = bisect_right(known, grouped[-1] + wanted) - 1
         after = bisect_right(known, grouped[-1])
-        grouped.append(int(known[max(min(nearest, after + most_chunks - 1), after)]))
+        grouped.append(known[max(min(nearest, after + most_chunks - 1), after)])
     return np.array(grouped, dtype=np.int64)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from streampca.errors import SourceError
 from streampca.matrix import Location, ReadCount
+from streampca.regular_file import BINARY, read_at
 from streampca.sources.file_location import FileLocation
 from streampca.sources.stacked import Index, Reader, room_for
 from streampca.sources.tally import Tally
@@ -64,11 +65,11 @@ class BedReader(Reader):
         view = memoryview(packed)
         done, place = 0, len(MAGIC) + 1 + first * self.stride
         try:
-            file = os.open(path, os.O_RDONLY)
+            file = os.open(path, os.O_RDONLY | BINARY)
         except OSError as error:
             raise SourceError(f"{path}: {error.strerror or error}") from None
         try:
-            while done < size and (got := os.preadv(file, [view[done:]], place + done)):
+            while done < size and (got := read_at(file, view[done:], place + done)):
                 done += got
         finally:
             os.close(file)
@@ -137,7 +138,8 @@ def _check_padding(path: str, variants: int, n_samples: int, probed: int) -> Non
         return
     with open(path, "rb", buffering=0) as file:
         for j in np.unique(np.linspace(0, variants - 1, probed).astype(np.int64)).tolist():
-            (last,) = os.pread(file.fileno(), 1, len(MAGIC) + (j + 1) * stride)
+            file.seek(len(MAGIC) + (j + 1) * stride)
+            (last,) = file.read(1)
             if last >> 2 * used:
                 raise SourceError(
                     f"{path} has calls behind the last of {n_samples} samples (variant {j}): it "

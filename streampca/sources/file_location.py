@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 
 from streampca.matrix import Location
+from streampca.regular_file import BINARY
 
 HEAD_NBYTES = 4096  # that are looked at, at the beginning, in the middle and at the end
 
@@ -27,14 +28,15 @@ class FileLocation(Location):
 def _seen(path: str) -> str:
     """The length of a file and a digest of parts of it."""
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY | BINARY)
     except OSError as error:
         return "absent" if isinstance(error, FileNotFoundError) else f"unreadable ({error})"
     try:
         size = os.fstat(handle).st_size
         digest = hashlib.sha256()
         for start in (0, size // 2, max(0, size - HEAD_NBYTES)):
-            digest.update(os.pread(handle, HEAD_NBYTES, start))
+            os.lseek(handle, start, os.SEEK_SET)
+            digest.update(os.read(handle, HEAD_NBYTES))
     except OSError as error:
         return f"unreadable ({error})"
     finally:

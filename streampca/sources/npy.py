@@ -11,6 +11,7 @@ import numpy as np
 
 from streampca.errors import SourceError
 from streampca.matrix import ReadCount
+from streampca.regular_file import read_at
 from streampca.sources.memory import ArrayReader
 from streampca.sources.stacked import Index, Reader, room_for
 from streampca.sources.tally import Tally
@@ -138,7 +139,7 @@ def _read_fully(handle: int, into: np.ndarray[Any, Any], offset: int, path: str)
     view: Any = memoryview(into.reshape(-1))  # type: ignore[arg-type]
     done = 0
     while done < len(view):
-        got = os.preadv(handle, [view[done:]], offset + done)
+        got = read_at(handle, view[done:], offset + done)
         if got == 0:
             raise SourceError(f"{path} is truncated: {len(view) - done} bytes are missing")
         done += got

@@ -29,9 +29,11 @@ from streampca.store.plain_arrays import (
     dtype_of,
     encode,
     fits,
+    frame_nbytes,
     is_plain,
     metadata_of,
     unshrunk,
+    without_checksum,
 )
 from streampca.store.signed import parse
 
@@ -40,6 +42,7 @@ Put = Callable[[str, bytes], object]
 Get = Callable[[str, int], bytes]  # of a name, at most so many bytes
 CHUNK_NBYTES = 8 * 1024 * 1024
 TEXT_ROWS = 16384  # Zarr encodes them as Python strings
+TEXT = np.dtype(np.dtypes.StringDType())
 MOST_METADATA = 64 << 10
 FREE = 64 << 20  # bytes that the arrays of one bundle may take however little is stored of them
 RATIO = 200  # times what is stored, which they may take beyond that
@@ -57,10 +60,10 @@ def write_array(put: Put, name: str, array: Any) -> None:
     array : or what gives one where it is sliced, with shape, dtype and ndim.
     """
     text = array.dtype.kind in "OSUT"
-    dtype = np.dtype(np.dtypes.StringDType()) if text else array.dtype
+    dtype = TEXT if text else array.dtype
     row = dtype.itemsize * math.prod(array.shape[1:])
     rows = max(1, CHUNK_NBYTES // max(1, row)) if array.ndim else 1
-    rows = min(rows, TEXT_ROWS) if text else rows
+    rows = _text_rows(array, min(rows, TEXT_ROWS)) if text else rows
     chunks = (
         (min(rows, array.shape[0]) or 1, *(s or 1 for s in array.shape[1:])) if array.ndim else ()
     )
@@ -72,7 +75,7 @@ def write_array(put: Put, name: str, array: Any) -> None:
     def hand_on() -> None:
         for file in sorted(written, reverse=True):
             data = written.pop(file).to_bytes()
-            put(f"arrays/{name}/{file}", unshrunk(data) if text and file != METADATA else data)
+            put(f"arrays/{name}/{file}", _checked_text(data) if text and file != METADATA else data)
 
     stored = zarr.create_array(
         zarr.storage.MemoryStore(written),
@@ -89,6 +92,31 @@ def write_array(put: Put, name: str, array: Any) -> None:
         stored[start : start + chunks[0]] = array[start : start + chunks[0]].astype(dtype)
         hand_on()  # all at once, it would encode and hold all at once
     hand_on()
+
+
+def _text_rows(array: Any, rows: int) -> int:
+    """Rows of a chunk of text: fewer where a reader would not decode so many of these."""
+    if not isinstance(array, np.ndarray) or array.ndim != 1 or not array.size:
+        return rows
+    lengths = np.strings.str_len(array if array.dtype.kind == "T" else array.astype(TEXT))
+    while rows > 1 and _most_text(lengths, rows) > FREE:
+        rows //= 2
+    return rows
+
+
+def _most_text(lengths: Array, rows: int) -> int:
+    """Bytes that a chunk may take at most, with those that say how long each entry is."""
+    sums = np.add.reduceat(lengths, np.arange(0, len(lengths), rows))
+    return int(4 * (sums.max() + rows + 1))
+
+
+def _checked_text(data: bytes) -> bytes:
+    """A chunk of text as it is stored. Raises InvalidInputError where no reader would decode it."""
+    if (nbytes := frame_nbytes(without_checksum(data))) > FREE:
+        raise InvalidInputError(
+            f"{nbytes} bytes of text in a few labels; expected at most {FREE}. Shorten them"
+        )
+    return unshrunk(data)
 
 
 def _write_plain(put: Put, name: str, array: Any, chunks: tuple[int, ...]) -> None:
@@ -196,14 +224,13 @@ def decode_array(get: Get, stored: StoredArray) -> Array:
         step = stored.chunks[0] if stored.shape else 1
         rows = array[i * step : (i + 1) * step] if stored.shape else array
         rows[...] = values[tuple(slice(0, n) for n in rows.shape)]
-    return _fixed_width(array, read) if stored.dtype.kind == "T" else array
+    return _plain_strings(array) if stored.dtype.kind == "T" else array
 
 
-def _fixed_width(array: Array, stored: int) -> Array:
-    """Text as NumPy's plain strings, each as wide as the longest."""
+def _plain_strings(array: Array) -> Array:
+    """Text as NumPy's plain strings; as it is where one long one would widen all of them."""
     width = int(np.strings.str_len(array).max(initial=1))
-    check_growth(4 * width * array.size, stored, f"text of up to {width} characters")
-    return array.astype(f"U{width}")
+    return array if 4 * width * array.size > FREE else array.astype(f"U{width}")
 
 
 def _absent(file: str) -> SourceError:

@@ -29,6 +29,7 @@ from streampca.store.array_files import (
 )
 from streampca.store.array_files import write_array as _write_array
 from streampca.store.checked import INDEX, check_index
+from streampca.store.local import fsync as _fsync
 from streampca.store.pack import MOST_READ, PACK, unpack
 from streampca.store.places import discard, release, set_aside, unfinished_name
 from streampca.store.signed import MOST_BYTES, sign_readable, unsign
@@ -228,10 +229,7 @@ def remove_bundle(path: str | os.PathLike[str]) -> None:
 
 def exchange(staged: Path, target: Path) -> None:
     """Put staged in target's place, and target in its: in one step where the system can."""
-    swap = getattr(ctypes.CDLL(None), "renameat2", None)
-    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE of Linux
-    new, place = os.fsencode(staged), os.fsencode(target)
-    if swap is not None and swap(here, new, here, place, exchange) == 0:
+    if swap(staged, target):
         return
     old = set_aside(str(target))
     try:
@@ -246,9 +244,13 @@ def exchange(staged: Path, target: Path) -> None:
         release(old)
 
 
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+def swap(one: Path, other: Path) -> bool:
+    """Exchange two files or folders in one step; False where either is absent, or on a system or
+    file system that cannot."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    except (OSError, TypeError):  # Windows
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE of Linux
+    names = os.fsencode(one), os.fsencode(other)
+    return rename is not None and rename(here, names[0], here, names[1], exchange) == 0

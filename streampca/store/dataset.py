@@ -8,7 +8,7 @@ from typing import Any
 
 from streampca.errors import InvalidInputError, MissingDependencyError
 from streampca.store.places import discard, exists_already, occupied, unfinished_name
-from streampca.store.replacing import put_folder
+from streampca.store.replacing import put_file, put_folder
 
 SUFFIXES = (".nc", ".zarr")
 ZARR_GROUP = ("zarr.json", ".zgroup")  # of formats 3 and 2
@@ -30,16 +30,18 @@ def write_dataset(dataset: Any, path: str | os.PathLike[str], overwrite: bool = 
     may_go = _is_file if file else _is_group
     if occupied(str(target)) and not may_go(str(target)):
         raise exists_already(str(target))
+    place = os.path.realpath(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(unfinished_name(str(target)))  # it is locked, and HDF5 locks its file itself
+    may_go = may_go if overwrite else _nothing
     try:
         if file:
             made = folder / target.name
             dataset.to_netcdf(made, engine=_engine())
-            os.replace(made, os.path.realpath(target))
+            put_file(str(made), place, may_go)
         else:
             dataset.to_zarr(folder, consolidated=False)
-            put_folder(str(folder), str(target), _is_group if overwrite else _nothing)
+            put_folder(str(folder), str(target), may_go)
     finally:
         discard(str(folder))
 

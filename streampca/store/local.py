@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import uuid
@@ -11,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from streampca.errors import SourceError
-from streampca.regular_file import no_file, read_inside
+from streampca.regular_file import BINARY, no_file, read_inside
 from streampca.store.backend import MOST, NAME, Listed, check_object_name
-from streampca.store.places import hold, in_use, release
+from streampca.store.places import NO_LINKS, hold, in_use, release
 
 STAGED = "_staged"  # files on their way; what a killed process left here is swept by gc
 CLAIM = ".claim"
-NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")  # Windows does not, and flushes only open for writing
 
 
 class LocalBackend:
@@ -181,8 +180,10 @@ def remove_folder(backend: LocalBackend, name: str) -> None:
 
 
 def fsync(path: Path) -> None:
-    """Flush a file, or the entries of a directory, to disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Flush a file, or the entries of a directory where the system can. Raises OSError."""
+    if not OPENS_FOLDERS and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDONLY if OPENS_FOLDERS else os.O_RDWR | BINARY)
     try:
         os.fsync(handle)
     finally:

@@ -18,6 +18,7 @@ import time
 import uuid
 
 from streampca.errors import BusyError, InvalidInputError
+from streampca.regular_file import AT_ONCE, NO_LINK
 
 try:
     import fcntl
@@ -28,6 +29,7 @@ LEFT_OVER = r"\.[0-9a-f]{32}\.(partial|old|new)"
 DAY = 24 * 3600.0
 MINUTE = 60.0  # after which what is not locked will not be locked any more
 PATIENCE = 1.0  # seconds: whoever only looks whether a place is locked is done long before
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 NOT_TO_WRITE = (errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -266,10 +268,9 @@ def _open(place: str) -> int:
     """A handle of a file or folder. NFS locks only a file that may be written. Raises OSError."""
     if fcntl is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), place)
-    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        return os.open(place, flags | os.O_RDWR)
+        return os.open(place, os.O_RDWR | NO_LINK | AT_ONCE)
     except OSError as error:
         if error.errno not in NOT_TO_WRITE:
             raise
-    return os.open(place, flags | os.O_RDONLY)
+    return os.open(place, os.O_RDONLY | NO_LINK | AT_ONCE)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from streampca.store.places import discard, unfinished_name
+from streampca.store.places import discard, exists_already, unfinished_name
+from streampca.store.replacing import put_file
 
 ROWS = 4096  # formatted at once
 
@@ -19,11 +20,13 @@ def write_eigenvec(
     identifiers: Sequence[tuple[str, Sequence[Any]]],
     values: np.ndarray[Any, Any],
     kind: str,
+    overwrite: bool = True,
 ) -> None:
     """Samples x components as tab-separated text, whole or not at all.
 
     identifiers : (column name, one entry per sample), such as ("FID", ...), ("IID", ...).
     values : (n, k).  kind : what they are, for the first line ("eigenvectors", "scores").
+    overwrite : see :func:`write_lines`.
 
     The first line is a comment that says so; the second is PLINK 2's header.
     """
@@ -39,12 +42,15 @@ def write_eigenvec(
                 numbers = "\t".join(f"{x:.9g}" for x in values[i].tolist())
                 yield "\t".join([*(str(c[i]) for c in columns), numbers]) + "\n"
 
-    write_lines(path, lines())
+    write_lines(path, lines(), overwrite)
 
 
-def write_eigenval(path: str | os.PathLike[str], values: np.ndarray[Any, Any]) -> None:
-    """One eigenvalue a line, as PLINK writes them."""
-    write_lines(path, (f"{value:.9g}\n" for value in np.asarray(values).tolist()))
+def write_eigenval(
+    path: str | os.PathLike[str], values: np.ndarray[Any, Any], overwrite: bool = True
+) -> None:
+    """One eigenvalue a line, as PLINK writes them.  overwrite : see :func:`write_lines`."""
+    lines = (f"{value:.9g}\n" for value in np.asarray(values).tolist())
+    write_lines(path, lines, overwrite)
 
 
 def write_afreq(
@@ -52,12 +58,14 @@ def write_afreq(
     variants: Any,
     frequencies: np.ndarray[Any, Any],
     observed: np.ndarray[Any, Any],
+    overwrite: bool = True,
 ) -> None:
     """Allele frequencies, one line a variant: ``#CHROM ID REF ALT ALT_FREQS OBS_CT``, as PLINK 2's.
 
     variants : labels, with the extra columns chromosome, counted_allele (ALT, the one whose
         frequency it is) and other_allele (REF); "." stands for what is not known, PLINK 1's "0".
     frequencies : (p,), nan where nothing was observed.  observed : (p,) alleles behind them.
+    overwrite : see :func:`write_lines`.
     """
 
     def column(name: str, part: slice) -> list[str]:
@@ -79,12 +87,20 @@ def write_afreq(
             for *words, share, count in rows:
                 yield "\t".join([*words, f"{share:.6g}", f"{count}\n"])
 
-    write_lines(path, lines())
+    write_lines(path, lines(), overwrite)
 
 
-def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
-    """A text file that is there whole or not at all. Its folder is made where it is absent."""
+def write_lines(path: str | os.PathLike[str], lines: Iterable[str], overwrite: bool = True) -> None:
+    """A text file that is there whole or not at all. Its folder is made where it is absent.
+
+    overwrite : replace a file that lies there, or came there meanwhile. Raises InvalidInputError
+        where it is false, or where something else than a file lies there; that stays.
+    """
     target = Path(path)
+    may_go = os.path.isfile if overwrite else _nothing
+    if os.path.lexists(target) and not may_go(target):
+        raise exists_already(str(target))
+    place = os.path.realpath(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = Path(unfinished_name(str(target), folder=False))
     try:
@@ -92,6 +108,10 @@ def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
             file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())
-        staged.replace(target)
+        put_file(str(staged), place, may_go)
     finally:
         discard(str(staged))
+
+
+def _nothing(path: str | os.PathLike[str]) -> bool:
+    return False

@@ -47,6 +47,7 @@ from streampca.store.stored_version import (
 
 FORMAT_VERSION = 1
 MARKER = "streampca-store.json"
+Record = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
 
 
 class VersionStore:
@@ -114,12 +115,13 @@ class VersionStore:
     # -- writing ------------------------------------------------------------------------------
 
     def commit(
-        self, parts: Mapping[str, Part], record: Mapping[str, Any], *, promote: bool = True,
+        self, parts: Mapping[str, Part], record: Record, *, promote: bool = True,
         key: str = "", base: History | None = None, reason: str = "",
         version: str | None = None, just_before: Callable[[], None] | None = None,
     ) -> StoredVersion:  # fmt: skip
         """Write a version and commit it, in one log entry that promotes it too, or does not.
 
+        record : or what returns it for a number; called again where another writer was first.
         key : what was computed from what. If since ``base`` another writer has published the same
             key, that version is returned and nothing is added.
         base : the log as it was when the work began. Where another version has been promoted
@@ -132,12 +134,10 @@ class VersionStore:
         self._found()
         version = version or new_id()
         with self.backend.claim(version) if isinstance(self.backend, LocalBackend) else _free():
-            return self._commit(
-                version, parts, record, promote, key, base, reason, just_before
-            )  # fmt: skip
+            return self._commit(version, parts, record, promote, key, base, reason, just_before)
 
     def _commit(
-        self, version: str, parts: Mapping[str, Part], record: Mapping[str, Any], promote: bool,
+        self, version: str, parts: Mapping[str, Part], record: Record, promote: bool,
         key: str, base: History | None, reason: str, just_before: Callable[[], None] | None,
     ) -> StoredVersion:  # fmt: skip
         began = head_number(self.backend) if base is None else base.n
@@ -166,7 +166,8 @@ class VersionStore:
             place = (told["n"], told["number"], current)
             if place not in manifest:  # the first time, and where another writer was first
                 manifest.clear()
-                manifest[place] = write_manifest(self.backend, written, record, told)
+                ours = record(history.count + 1) if callable(record) else record
+                manifest[place] = write_manifest(self.backend, written, ours, told)
             if just_before is not None:
                 just_before()
             return {
@@ -177,7 +178,7 @@ class VersionStore:
 
         try:
             entry, _ = append(self.backend, make, since=began)
-        except BusyError:
+        except (BusyError, InvalidInputError):  # the latter by what the caller does before
             discard_version(self.backend, version)
             raise
         if entry is None:

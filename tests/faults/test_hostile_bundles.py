@@ -222,8 +222,9 @@ def test_text_that_swells_is_not_decoded(tmp_path: Path) -> None:
         read_bundle(path)
     one = b"".join(len(s).to_bytes(4, "little") + s for s in [b"x" * 10**6] + [b"a"] * 999)
     with_file(path, "arrays/names/c/0", chunk_of((1000).to_bytes(4, "little") + one))
-    with frugal(), pytest.raises(DamagedSourceError, match="text of up to 1000000 characters"):
-        read_bundle(path)
+    with frugal():  # a long one among short ones does not widen these
+        (names,) = read_bundle(path)[0].values()
+    assert [len(name) for name in names.tolist()] == [10**6, *[1] * 999]
 
 
 def test_large_honest_arrays_are_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import zarr
 
 import streampca
 from streampca.cli import main
+from streampca.errors import InvalidInputError
+from streampca.jobs import scores as scores_of_jobs
 from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
+from streampca.jobs.refresh import _Run, refresh
 from streampca.store.sinks import version_of
 
 P = 12
@@ -138,6 +141,73 @@ def test_after_a_rollback_the_scores_and_every_output_are_of_the_served_version(
     assert "version 1 is served" in capsys.readouterr().err
     assert main(["info", job.entries["store"]]) == 0
     assert "version    1 (" in capsys.readouterr().out
+
+
+def publish_meanwhile(monkeypatch: pytest.MonkeyPatch, *others: Callable[[], Any]) -> None:
+    """Call these once, when a refresh is about to compute its scores."""
+    real, waiting = scores_of_jobs.estimator_of, [*others]
+
+    def estimator_of(result: Any) -> Any:
+        while waiting:
+            waiting.pop(0)()
+        return real(result)
+
+    monkeypatch.setattr(scores_of_jobs, "estimator_of", estimator_of)
+
+
+def candidate(job: Job) -> Callable[[], Any]:
+    """Someone who publishes a version that is not served."""
+    return lambda: job.store.publish(streampca.PCA(1).fit(np.eye(4)), promote=False)
+
+
+@pytest.mark.parametrize("name", ["scores-{version}.zarr", "{version}/scores.zarr", "scores.zarr"])
+def test_the_number_in_the_path_is_that_of_the_version(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(tmp_path, name)
+    refresh(check_job(job.entries, "job"))
+    job.append(20)
+    publish_meanwhile(monkeypatch, candidate(job))
+    done = refresh(check_job(job.entries, "job"))
+    assert (done.version, done.scores["version"], done.scores["path"]) == (3, 3, str(job.place()))
+    told = job.store.latest().record["scores"]
+    assert (told["version"], told["path"]) == (3, str(job.place()))
+    job.check(must_be_there=True)
+    assert [one.name for one in tmp_path.rglob("*.partial")] == []
+    if name != "scores.zarr":
+        assert not (tmp_path / name.replace("{version}", "2")).exists()
+    assert refresh(check_job(job.entries, "job")).status == "unchanged"
+
+
+def test_of_two_that_publish_the_same_both_name_the_scores_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(tmp_path, "scores-{version}.zarr")
+    refresh(check_job(job.entries, "job"))
+    job.append(20)
+    twin = lambda: _Run(check_job(job.entries, "job"), None, None).go()  # noqa: E731
+    publish_meanwhile(monkeypatch, candidate(job), twin)
+    done = refresh(check_job(job.entries, "job"))
+    assert (done.version, done.scores["version"], done.scores["path"]) == (3, 3, str(job.place()))
+    job.check(must_be_there=True)
+    assert job.left() == set()
+
+
+def test_what_lies_in_the_place_of_the_new_number_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(tmp_path, "scores-{version}.zarr")
+    refresh(check_job(job.entries, "job"))
+    job.append(20)
+    (tmp_path / "scores-3.zarr").mkdir()
+    (tmp_path / "scores-3.zarr" / "thesis.tex").write_text("thesis")
+    publish_meanwhile(monkeypatch, candidate(job))
+    with pytest.raises(InvalidInputError, match=r"scores-3\.zarr exists already"):
+        refresh(check_job(job.entries, "job"))
+    assert (tmp_path / "scores-3.zarr" / "thesis.tex").read_text() == "thesis"
+    assert [one.number for one in job.store.versions()] == [1, 2]
+    assert job.store.latest().number == 1
+    assert job.left() == {"scores-3.zarr", "models.work"}  # its sums: the next refresh needs them
 
 
 def test_scores_need_no_path_and_go_with_their_version(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -120,3 +122,87 @@ def test_what_came_there_meanwhile_is_not_replaced(
         write_dataset(Slow(), path, overwrite=True)
     assert names(tmp_path) == ["out.zarr"]
     assert (path / "thesis.tex").read_text() == "thesis"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("came", ["file", "folder", "link", "empty folder"])
+def test_what_came_to_the_place_of_a_file_meanwhile_is_not_replaced(
+    came: str, overwrite: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "out.nc"
+    if overwrite:
+        write_dataset(dataset(0), path)
+    (tmp_path / "notes").write_text("thesis")
+
+    def put() -> None:
+        path.unlink(missing_ok=True)
+        if came in ("folder", "empty folder"):
+            path.mkdir()
+            if came == "folder":
+                (path / "thesis.tex").write_text("thesis")
+        elif came == "link":
+            path.symlink_to(tmp_path / "notes")
+        else:
+            path.write_text("another")
+
+    class Slow:
+        def to_netcdf(self, place: Path, **more: Any) -> None:
+            dataset(1).to_netcdf(place, **more)
+            put()
+
+    if overwrite and came == "file":
+        write_dataset(Slow(), path, overwrite=True)
+        assert value(path) == 1  # a file may be overwritten, this one or that one
+    else:
+        with pytest.raises(InvalidInputError, match="exists already"):
+            write_dataset(Slow(), path, overwrite=overwrite)
+        assert path.is_symlink() == (came == "link")
+        assert path.is_dir() == came.endswith("folder")
+        assert came != "file" or path.read_text() == "another"
+        assert came != "folder" or names(path) == ["thesis.tex"]
+    assert (tmp_path / "notes").read_text() == "thesis"
+    assert names(tmp_path) == ["notes", "out.nc"]
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_file_comes_and_is_replaced(
+    swaps: bool, linked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the system exchanges nothing, and where the file system has no links."""
+    if not swaps:
+        monkeypatch.setattr(bundle.ctypes, "CDLL", lambda name: None)
+    if not linked:
+
+        def refused(*names: Any) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", refused)
+    path = tmp_path / "out.nc"
+    for i in range(3):
+        write_dataset(dataset(i), path, overwrite=True)
+        assert value(path) == i
+        assert names(tmp_path) == ["out.nc"]
+
+
+def test_what_comes_at_the_exchange_of_files_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.nc"
+    write_dataset(dataset(0), path)
+    put: list[Path] = []
+
+    def swap(staged: Path, target: Path, real: Any = bundle.swap) -> bool:
+        if not put:
+            put.append(target)
+            path.unlink()
+            path.mkdir()
+            (path / "thesis.tex").write_text("thesis")
+        return bool(real(staged, target))
+
+    monkeypatch.setattr(replacing, "swap", swap)
+    with pytest.raises(InvalidInputError, match="exists already"):
+        write_dataset(dataset(1), path, overwrite=True)
+    assert put
+    assert names(path) == ["thesis.tex"]
+    assert names(tmp_path) == ["out.nc"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from streampca.errors import InvalidInputError
 from streampca.store.tables import write_eigenval, write_eigenvec, write_lines
 
 
@@ -32,4 +33,47 @@ def test_an_interrupted_table_leaves_the_old_one(tmp_path) -> None:
     with pytest.raises(RuntimeError, match="stopped"):
         write_lines(path, lines())
     assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["t"]
+
+
+def test_a_table_replaces_a_file_alone_and_only_where_it_may(tmp_path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    file = tmp_path / "elsewhere" / "t"
+    link, dangling, folder = (tmp_path / name for name in ("link", "dangling", "folder"))
+    file.write_text("old")
+    link.symlink_to(file)
+    dangling.symlink_to(tmp_path / "nowhere")
+    folder.mkdir()
+    for path in (file, link, dangling, folder):
+        with pytest.raises(InvalidInputError, match="exists already"):
+            write_lines(path, ["new\n"], overwrite=False)
+    for path in (dangling, folder):
+        with pytest.raises(InvalidInputError, match="exists already"):
+            write_lines(path, ["new\n"])
+    assert file.read_text() == "old"
+    write_lines(link, ["new\n"])
+    assert link.is_symlink()
+    assert file.read_text() == "new\n"
+    assert [p.name for p in file.parent.iterdir()] == ["t"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("came", ["file", "folder"])
+def test_what_came_meanwhile_is_not_replaced_by_a_table(came, overwrite, tmp_path) -> None:
+    path = tmp_path / "t"
+    if overwrite:
+        path.write_text("old")
+
+    def lines():
+        yield "new\n"
+        path.unlink(missing_ok=True)
+        path.mkdir() if came == "folder" else path.write_text("another")
+
+    if overwrite and came == "file":  # a file may be overwritten, this one or that one
+        write_lines(path, lines(), overwrite)
+        assert path.read_text() == "new\n"
+    else:
+        with pytest.raises(InvalidInputError, match="exists already"):
+            write_lines(path, lines(), overwrite)
+        assert path.is_dir() if came == "folder" else path.read_text() == "another"
     assert [p.name for p in tmp_path.iterdir()] == ["t"]

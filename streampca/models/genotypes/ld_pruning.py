@@ -19,6 +19,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.columns import textual
+from streampca.matrix.text import label_array
 from streampca.models.genotypes.pruning_scan import ORDERS, LDScan
 from streampca.models.genotypes.pruning_windows import (
     UNPLACED,
@@ -81,9 +82,13 @@ class LDPruning:
         mask[self.kept] = True
         return mask
 
-    def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write the kept ids, one a line, as PLINK's .prune.in; the file appears whole."""
-        write_lines(path, (f"{name}\n" for name in self.ids.tolist()))
+    def write(self, path: str | os.PathLike[str], overwrite: bool = True) -> Path:
+        """Write the kept ids, one a line, as PLINK's .prune.in; the file appears whole.
+
+        Raises InvalidInputError where something other than a file lies there, or a file that is
+        not to be overwritten.
+        """
+        write_lines(path, (f"{name}\n" for name in self.ids.tolist()), overwrite)
         return Path(path)
 
     def to_dict(self) -> dict[str, Any]:
@@ -244,5 +249,5 @@ def _ids(features: AxisLabels, kept: Array) -> Array:
     """(m,) names of the kept features."""
     names = features.coords.get(features.dims[0]) if len(features.dims) == 1 else None
     if names is None:
-        return np.asarray(features.names(kept.tolist()), str)
+        return label_array(features.names(kept.tolist()))
     return np.asarray(textual(names)[kept])

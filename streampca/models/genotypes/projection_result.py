@@ -9,6 +9,7 @@ import numpy as np
 
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
+from streampca.matrix.text import label_array
 from streampca.models.genotypes.variant_matching import VariantMatch
 from streampca.passes import PassCost, Plan
 
@@ -50,7 +51,7 @@ class GenotypeProjection:
     def columns(self) -> dict[str, Array]:
         """Columns of a table, one row per sample: ids, PC1, PC2, ..., coverage."""
         ids = {name: np.asarray(values) for name, values in self.samples.coords.items()}
-        ids = ids or {self.samples.dims[0]: np.asarray(self.samples.names())}
+        ids = ids or {self.samples.dims[0]: label_array(self.samples.names())}
         scores = {f"PC{i + 1}": column for i, column in enumerate(self.scores.T)}
         return {**self.samples.extra, **ids, **scores, "coverage": self.coverage}
 
