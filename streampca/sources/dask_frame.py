@@ -56,7 +56,7 @@ def from_dask_frame(frame: Any, dim: Dim = None) -> ChunkedMatrix:
     named = names if all(isinstance(name, str) for name in names) else None
     shape = (int(array.shape[0]), len(names))
     matrix = DaskMatrix(FrameReader(array), (0,), labels=Labels.plain(shape, named))
-    matrix.loads = ("dask", "pandas")
+    matrix.loads = ("dask", "dask.dataframe")
     matrix.note = note
     return matrix
 
