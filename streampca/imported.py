@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HEAVY = (
-    "anndata", "dask", "dask.dataframe", "distributed", "h5py", "numba", "pandas", "polars", "sparse",
-    "xarray",
+    "anndata", "dask", "dask.dataframe", "distributed", "h5py", "numba", "pandas", "polars",
+    "sparse", "xarray",
 )  # fmt: skip
 
 _weights: dict[frozenset[str], int] = {}  # libraries that came together -> bytes

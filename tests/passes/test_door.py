@@ -124,7 +124,7 @@ def test_the_door_names_a_limit_that_does(
     if plan.peak_nbytes + more * MiB <= plan.memory_limit:
         plan.check_machine()
         return
-    with pytest.raises(MemoryLimitError, match="pandas, xarray, h5py.* with") as told:
+    with pytest.raises(MemoryLimitError, match=r"pandas, xarray, h5py.* with") as told:
         plan.check_machine()
     enough = re.search(r"memory_limit='(\d+)MiB'", str(told.value))[1]
     accepted = PCA(2, memory_limit=f"{enough}MiB").plan(source())
