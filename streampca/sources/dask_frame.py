@@ -14,6 +14,7 @@ from typing import Any
 
 import dask
 import dask.array
+import dask.threaded
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
@@ -251,7 +252,7 @@ def _count(frame: Any) -> tuple[tuple[int, ...], Any]:
     parts = narrow.to_delayed(optimize_graph=False)
     how: dict[str, Any] = {"num_workers": COUNT_THREADS}
     if "distributed" not in sys.modules and dask.config.get("scheduler", None) is None:
-        how["scheduler"] = "threads"  # else Dask loads distributed, to look for a client
+        how["scheduler"] = dask.threaded.get  # by name, Dask loads distributed to look for clients
     with dask.config.set(how):
         found = dask.compute(*(dask.delayed(len)(part) for part in parts))
     _give_back()

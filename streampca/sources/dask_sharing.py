@@ -49,6 +49,14 @@ class Sharing:
         begun = int(np.searchsorted(self.firsts, last, "left"))
         return max(0, begun - int(np.searchsorted(self.lasts, first, "left")))
 
+    def count_shared(self, last: int, first: int) -> int:
+        """Reads that strips before ``last`` and strips from ``first`` on both use.
+
+        At least so many: all of them where reads that are used first are also done with first.
+        """
+        begun = int(np.searchsorted(self.firsts, last, "left"))
+        return max(0, begun - int(np.searchsorted(self.lasts, first, "left")))
+
     def bare(self, keys: Collection[Key]) -> Sharing:
         """What reading these tasks needs, without what only planning needs."""
         none, window = np.empty(0, np.int64), self.window.only(keys)

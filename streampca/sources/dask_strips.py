@@ -88,6 +88,11 @@ class DaskMatrix(StackedMatrix):
         dim = self._dim(axis)
         return self.reader.count(dim, index[dim].start, index[dim].stop)
 
+    def count_shared(self, axis: int, stop: int, start: int) -> int:
+        dim = self._dim(axis)
+        before, after = self._index(axis, stop - 1, stop)[0], self._index(axis, start, start + 1)[0]
+        return self.reader.count_shared(dim, before[dim].stop, after[dim].start)
+
     def prepare_reads(self, axis: int) -> ReadCount:
         if len(self.reader.chunks[self._dim(axis)]) == 1:
             return ReadCount()
@@ -224,6 +229,11 @@ class DaskReader(Reader):
         """How many reads the strips that hold [start, stop) execute."""
         first, last = self._strips(dim, start, stop)
         return self.sharing(dim).count(first, last)
+
+    def count_shared(self, dim: int, stop: int, start: int) -> int:
+        """How many reads strips before ``stop`` and those from ``start`` on have in common."""
+        (_, last), (first, _) = (self._strips(dim, row, row + 1) for row in (stop - 1, start))
+        return self.sharing(dim).count_shared(last, first)
 
     def _strips(self, dim: int, start: int, stop: int) -> tuple[int, int]:
         """Numbers (first, after the last) of the strips that hold [start, stop)."""
