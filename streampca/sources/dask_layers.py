@@ -52,7 +52,8 @@ class Layers:
         if not isinstance(graph, HighLevelGraph):
             return None
         made = cls(graph.layers)
-        return None if any(map(made._lies_far, made.data())) else made
+        nodes = (*made.data(), *made.specimens().nodes.values())  # literals are in every task
+        return None if any(map(made._lies_far, nodes)) else made
 
     def _lies_far(self, node: Any) -> bool:
         """Whether a node is a future, is given one, or needs what only a cluster has."""

@@ -16,7 +16,7 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import Location, ReadCount, SpanCache, current_cache
 from streampca.sources import dask_sharing
 from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering, ends_of
-from streampca.sources.dask_futures import computed_there, held_of
+from streampca.sources.dask_futures import computed_there
 from streampca.sources.dask_graph import Graph, Key, compute, low_level
 from streampca.sources.dask_layers import Layers, find_aligned
 from streampca.sources.dask_locations import leaves_of, locations_of
@@ -339,11 +339,11 @@ class DaskReader(Reader):
     def futures(self) -> tuple[Any, ...]:
         if self.layers is not None:  # nothing lies on a cluster
             return ()
-        held = held_of(self.graph.nodes).values()
+        held = self.graph.held
         for one in held:
-            if one.future is not None and one.future.client is None:
+            if one.future.client is None:
                 one.bind()
-        return tuple(one.future for one in held if one.future is not None)
+        return tuple(one.future for one in held)
 
     def _prepare(self, dim: int) -> Graph | Layers:
         """The graph with the operands that strips along dim share replaced by their values."""
