@@ -205,14 +205,14 @@ def test_a_future_among_the_arguments_of_map_blocks(
     np.testing.assert_allclose(model.mean_, values.mean(0) + offset, rtol=1e-12)
 
 
-def slowly(chunk: Any) -> Any:
+def too_slowly(chunk: Any) -> Any:
     time.sleep(1.0)
     return chunk
 
 
 def test_operands_on_a_cluster_that_does_not_answer(two_processes: Any, chunked: Any) -> None:
     x = two_processes.persist(chunked)
-    late = x - x.blocks[:2].map_blocks(slowly, dtype="f8").mean(0)
+    late = x - x.blocks[:2].map_blocks(too_slowly, dtype="f8").mean(0)
     with (
         dask.config.set({"streampca.read-timeout": 0.2}),
         pytest.raises(NoAnswerError, match=r"operands .* within 0.2 s .*streampca.read-timeout"),
@@ -222,7 +222,7 @@ def test_operands_on_a_cluster_that_does_not_answer(two_processes: Any, chunked:
 
 def test_a_future_given_as_x_that_never_comes(two_processes: Any, values: Any) -> None:
     (there,) = two_processes.scatter([values])
-    late = two_processes.submit(slowly, there, pure=False)
+    late = two_processes.submit(too_slowly, there, pure=False)
     with (
         dask.config.set({"streampca.read-timeout": 0.2}),
         pytest.raises(NoAnswerError, match=r"futures given as X .* within 0.2 s"),
