@@ -139,7 +139,7 @@ def find_sharing(
         leaf_nbytes,
         np.sort(firsts),
         np.sort(lasts),
-        replace(window, reach=_reach(firsts, lasts, weights)),
+        replace(window, reach=reach_of(firsts, lasts, weights)),
     )
 
 
@@ -148,8 +148,8 @@ def _is_slice(node: Any) -> bool:
     return function is operator.getitem
 
 
-def _reach(
-    firsts: np.ndarray[Any, Any], lasts: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]
+def reach_of(
+    firsts: np.ndarray[Any, Any], lasts: np.ndarray[Any, Any], lengths: Sequence[int]
 ) -> int:
     """Rows between the first and the last strip that use one read, at most."""
     ends = np.concatenate([[0], np.cumsum(lengths)])

@@ -322,7 +322,7 @@ class DaskReader(Reader):
         nbytes = math.prod(self.shape) * self.dtype.itemsize
         counts = [len(sizes) for sizes in self.chunks]
         if self.layers is not None:
-            aligned = find_aligned(self.layers, self.name, counts, dim, nbytes)
+            aligned = find_aligned(self.layers, self.name, self.chunks, dim, nbytes)
             if aligned is not None:
                 self._sources[dim] = self.layers
                 return aligned
