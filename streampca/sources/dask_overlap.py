@@ -121,13 +121,12 @@ def depth(layer: Any, dim: int) -> tuple[int, int]:
 
 def nodes_of(layer: Any, keys: Collection[Key]) -> dict[Key, Any]:
     """The nodes that make these chunks of an overlap layer, and no others."""
-    few = _Few(
-        layer, [(layer.name, *key[1:]) for key in keys if layer_of(key) == parts_of(layer)[0]]
-    )
+    own, _ = parts_of(layer)
+    few = _Few(layer, [(layer.name, *key[1:]) for key in keys if layer_of(key) == own])
     return dict(few._construct_graph())
 
 
-class _Few(ArrayOverlapLayer):  # type: ignore[misc]
+class _Few(ArrayOverlapLayer):
     """Some chunks of an overlap layer."""
 
     def __init__(self, layer: Any, keys: Iterable[Key]) -> None:

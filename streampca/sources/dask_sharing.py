@@ -139,7 +139,7 @@ def find_sharing(
         leaf_nbytes,
         np.sort(firsts),
         np.sort(lasts),
-        replace(window, reach=reach_of(firsts, lasts, weights)),
+        replace(window, reach=reach_of(firsts, lasts, lengths)),
     )
 
 

@@ -339,11 +339,9 @@ class DaskReader(Reader):
     def futures(self) -> tuple[Any, ...]:
         if self.layers is not None:  # nothing lies on a cluster
             return ()
-        held = self.graph.held
-        for one in held:
-            if one.future.client is None:
-                one.bind()
-        return tuple(one.future for one in held)
+        for one in (one for one in self.graph.held if one.future.client is None):
+            one.bind()
+        return tuple(one.future for one in self.graph.held)
 
     def _prepare(self, dim: int) -> Graph | Layers:
         """The graph with the operands that strips along dim share replaced by their values."""
