@@ -30,6 +30,7 @@ from streampca.sources.dask_overlap import (
     is_overlap,
     nodes_of,
     parts_of,
+    slices_of,
     window_nbytes,
 )
 from streampca.sources.dask_sharing import Sharing, find_stages, prepared_chunks, reach_of
@@ -175,11 +176,13 @@ class _Strip:
     place : at which place its keys have the number of the strip.  blocks : of a strip.
     strips : other layers that are aligned.  operands : keys that all strips need.
     band : which strips need a chunk: those about its number.
+    slices : (strips,) tasks that cut what an overlap is made of: its reads where that is data.
     """
 
     place: int
     blocks: int = 0
     band: Band = field(default_factory=Band.unused)
+    slices: Any = None
     is_data: bool = False
     strips: list[str] = field(default_factory=list)
     operands: set[Key] = field(default_factory=set)
@@ -218,7 +221,9 @@ def find_aligned(
     leaf_nbytes = nbytes / max(1, len(firsts))
     order = [k for k in toposort(shared.needs, dependencies=shared.needs) if k in shared.needs]
     stages = find_stages(shared, order, cuts, leaf_nbytes)
-    bands = {one: (s.place, s.band) for one, s in found.items() if s.band.is_shared}
+    bands = {
+        one: (s.place, s.band) for one, s in found.items() if s.band.is_shared and not s.is_data
+    }
     window = Window()
     if bands and n_strips > 1:
         held = window_nbytes(bands, layers.layers, n_strips, nbytes / n_strips)
@@ -233,8 +238,9 @@ def find_aligned(
 def _used(strips: Sequence[_Strip], n_strips: int) -> tuple[Any, Any]:
     """(reads,) the first and the last strip that uses each read of these layers."""
     none = np.empty(0, np.int64)
-    firsts = [np.repeat(one.band.first(n_strips), one.blocks) for one in strips]
-    lasts = [np.repeat(one.band.last(n_strips), one.blocks) for one in strips]
+    reads = [one.blocks if one.slices is None else one.slices for one in strips]
+    firsts = [np.repeat(s.band.first(n_strips), n) for s, n in zip(strips, reads, strict=True)]
+    lasts = [np.repeat(s.band.last(n_strips), n) for s, n in zip(strips, reads, strict=True)]
     return np.concatenate([none, *firsts]), np.concatenate([none, *lasts])
 
 
@@ -327,6 +333,7 @@ def _neighbours(layer: Any, strip: _Strip, found: dict[str, _Strip], n_strips: i
     """The layer below an overlap, if it was not yet found to be used so far apart."""
     if layer.numblocks[strip.place] != n_strips:
         raise UnclearError(layer.name)
+    strip.slices = slices_of(layer, strip.place)
     below = _Strip(strip.place, math.prod(layer.numblocks) // n_strips)
     return _needed(layer.name, strip, found, below, *depth(layer, strip.place))
 

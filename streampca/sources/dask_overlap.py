@@ -119,6 +119,19 @@ def depth(layer: Any, dim: int) -> tuple[int, int]:
     return int(left > 0), int(right > 0)
 
 
+def slices_of(layer: Any, dim: int) -> Array:
+    """(chunks along dim,) slices that an overlap makes for the chunks of each number."""
+    counts = []
+    for d, n in enumerate(layer.numblocks):
+        left, right = depth(layer, d)
+        along = np.ones(n, np.int64)
+        along[1:] += left
+        along[: n - 1] += right
+        counts.append(along)
+    across = math.prod(int(one.sum()) for d, one in enumerate(counts) if d != dim)
+    return counts[dim] * across
+
+
 def nodes_of(layer: Any, keys: Collection[Key]) -> dict[Key, Any]:
     """The nodes that make these chunks of an overlap layer, and no others."""
     own, _ = parts_of(layer)

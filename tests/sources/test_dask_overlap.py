@@ -55,6 +55,22 @@ def test_layers_say_what_the_whole_graph_says(name, dim):
         assert here.window.until[key] >= until
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("name", ["rows", "rows and columns", "rows before", "of a sum", "twice"])
+def test_chunks_in_memory_are_cut_and_not_kept(name, dim):
+    """Cutting data is the read, as it is where the whole graph is looked at."""
+    array = GRAPHS[name](da.from_array(Source().values, chunks=(12, 4)))
+    told, whole = from_dask(array), from_dask(array)
+    whole.reader.layers = None
+    here, there = told.reader.sharing(dim), whole.reader.sharing(dim)
+    np.testing.assert_array_equal(here.firsts, there.firsts)
+    np.testing.assert_array_equal(here.lasts, there.lasts)
+    assert bool(here.window.until) == bool(there.window.until)
+    announced = planned(told, dim)
+    values_of(told, dim)
+    assert told.reads().chunks == announced
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_values_and_reads(name, axis):
