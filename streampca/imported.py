@@ -13,7 +13,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-HEAVY = ("anndata", "dask", "distributed", "h5py", "numba", "pandas", "xarray")
+HEAVY = (
+    "anndata", "dask", "dask.dataframe", "distributed", "h5py", "numba", "pandas", "polars",
+    "sparse", "xarray",
+)  # fmt: skip
 
 _weights: dict[frozenset[str], int] = {}  # libraries that came together -> bytes
 _open = threading.local()

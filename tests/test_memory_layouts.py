@@ -152,6 +152,16 @@ def npy(path: Path, shape: tuple[int, int] = (60_000, 400), dtype: str = "f4") -
     return str(path)
 
 
+def parquet(path: Path) -> str:
+    """Files of 4,000 rows of noise, which compression does not make smaller."""
+    pd = pytest.importorskip("pandas")
+    path.mkdir()
+    for i in range(8):
+        frame = pd.DataFrame(block((4000, 400), "f4", i), columns=[f"c{j}" for j in range(400)])
+        frame.to_parquet(path / f"{i}.parquet")
+    return str(path)
+
+
 def npz(path: Path) -> str:
     scipy.sparse.save_npz(path, sparse(), compressed=False)
     return str(path)
@@ -192,6 +202,17 @@ def fit(limit):
 FRAME = "import pandas\nframe = pandas.DataFrame(np.load(path), copy=False)\n"
 CSR = "import scipy.sparse\nmatrix = scipy.sparse.load_npz(path)\n"
 DASK = "import dask.array\narray = dask.array.from_zarr(path).rechunk((1500, 130))\n"
+DASK_FRAME = """
+import dask.array, dask.dataframe
+array = dask.array.from_zarr(path)
+frame = dask.dataframe.from_dask_array(array, columns=[str(j) for j in range(array.shape[1])])
+"""
+PARQUET = "import dask.dataframe\nframe = dask.dataframe.read_parquet(path)\n"
+POLARS = "import polars\nframe = polars.DataFrame(np.load(path))\n"
+ARROW = """
+import pyarrow
+frame = pyarrow.table({str(j): column for j, column in enumerate(np.load(path).T)})
+"""
 XARRAY = "import xarray\narray = xarray.open_dataset(path).sst\n"
 COMMAND = """
 from streampca.cli.main import main
@@ -253,6 +274,12 @@ LAYOUTS = {
     "Dask array": Layout(
         zarr_of((30_000, 500), (1000, 500)), ".zarr", DASK + PCA.format("10", "array")
     ),
+    "Dask data frame": Layout(
+        zarr_of((30_000, 500), (4000, 500)), ".zarr", DASK_FRAME + PCA.format("10", "frame")
+    ),
+    "Parquet, by Dask": Layout(parquet, "", PARQUET + PCA.format("10", "frame")),
+    "polars": Layout(npy, ".npy", POLARS + PCA.format("10", "frame")),
+    "Arrow table": Layout(npy, ".npy", ARROW + PCA.format("10", "frame")),
     "completion": Layout(
         lambda path: with_holes(path, 20_000, 400), ".zarr",
         MODEL.format("HardImpute(5, max_passes=4, tol=0, " + LIMITED),
@@ -282,6 +309,8 @@ LAYOUTS = {
 def test_a_process_takes_what_was_planned_and_no_more_than_its_limit(
     tmp_path: Path, layout: Layout
 ) -> None:
+    if layout.program.startswith((DASK_FRAME, PARQUET, ARROW)):
+        pytest.importorskip("pyarrow")
     found = measured(layout.make(tmp_path / f"x{layout.suffix}"), layout.program)
     check(found)
     # what it names does; of batches, the first, and then the next beside what the first left

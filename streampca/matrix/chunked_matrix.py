@@ -97,6 +97,13 @@ class ChunkedMatrix(ABC):
         """
         return sum(self.count_chunks(axis, int(a), int(b)) for a, b in pairwise(edges))
 
+    def count_shared(self, axis: int, stop: int, start: int) -> int:
+        """How many chunks are needed both before ``stop`` and from ``start`` on, after it.
+
+        So many are read once where blocks before the one and after the other follow each other.
+        """
+        return 0
+
     def reach(self, axis: int) -> int:
         """Streamed rows between the first and the last block that need one chunk.
 

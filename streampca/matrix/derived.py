@@ -143,6 +143,9 @@ class DerivedMatrix(MatrixView):
     def count_span(self, axis: int, edges: Array) -> int:
         return self.base.count_span(axis, edges)
 
+    def count_shared(self, axis: int, stop: int, start: int) -> int:
+        return self.base.count_shared(axis, stop, start)
+
     def row_nbytes(self, axis: int) -> float:
         if not self.sparse:
             return super().row_nbytes(axis)

@@ -170,6 +170,15 @@ class JoinedMatrix(ChunkedMatrix):
         ]
         return sum(p.count_span(axis, e) for p, e in zip(self.parts, inside, strict=True))
 
+    def count_shared(self, axis: int, stop: int, start: int) -> int:
+        if axis != self.joined:
+            return sum(part.count_shared(axis, stop, start) for part in self.parts)
+        return sum(
+            part.count_shared(axis, stop - o, start - o)
+            for part, o in zip(self.parts, self.offsets[:-1], strict=True)
+            if o < stop and start < o + part.shape[axis]
+        )
+
     def reach(self, axis: int) -> int:
         return max(part.reach(axis) for part in self.parts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -123,9 +124,13 @@ class SelectedMatrix(MatrixView):
         return np.unique(np.searchsorted(chosen, self._base_edges(axis)))
 
     def count_chunks(self, axis: int, start: int, stop: int) -> int:
-        return sum(
-            self.base.count_chunks(axis, first, last)
-            for first, last, _ in self._runs(axis, start, stop)
+        return self.count_span(axis, np.array([start, stop]))
+
+    def count_span(self, axis: int, edges: Array) -> int:
+        runs = [run[:2] for a, b in pairwise(edges) for run in self._runs(axis, int(a), int(b))]
+        total = sum(self.base.count_chunks(axis, first, last) for first, last in runs)
+        return total - sum(
+            self.base.count_shared(axis, last, first) for (_, last), (first, _) in pairwise(runs)
         )
 
     def row_nbytes(self, axis: int) -> float:

@@ -54,7 +54,7 @@ def _planned(
 ) -> tuple[Any, Execution]:  # fmt: skip
     """The plan of one pass, along the axis that fits better, and how to run it."""
     plans = [make_plan(matrix, name, [Candidate(name, "", (spec,))]) for spec in specs]
-    best = 0 if plans[0].peak_nbytes <= 1.5 * plans[1].peak_nbytes else 1
+    best = 0 if plans[0].portable_nbytes <= 1.5 * plans[1].portable_nbytes else 1
     plan = make_plan(matrix, name, [Candidate(name, "", (specs[best],))], memory_limit)
     return plan, Execution.begun(plan, matrix, scheduler, progress)
 

@@ -6,7 +6,7 @@ What is measured never changes a plan: it is one for every machine. It only refu
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -14,19 +14,20 @@ from streampca.errors import MemoryLimitError
 from streampca.imported import weighing, weight_of
 from streampca.passes import machine
 from streampca.passes.nbytes import MiB, as_limit, size
-from streampca.passes.process import code_nbytes, imports
+from streampca.passes.process import brought, code_nbytes, imports
 
 if TYPE_CHECKING:
     from streampca.passes.records import Plan
 
 HELD = ("labels", "source", "X in memory")  # terms of a process that are there before a fit
+MODULES = {"dask": "dask.array"}  # what is imported of a library, where that is not its top
 
 
 def load(process: Mapping[str, int]) -> None:
     """Import the libraries that a plan counts, and weigh those that are new."""
     for name in imports(process):
         with weighing(), contextlib.suppress(ImportError):  # who needs it says that it is missing
-            import_module(name)
+            import_module(MODULES.get(name, name))
 
 
 def unforeseen(process: Mapping[str, int]) -> int:
@@ -44,16 +45,22 @@ def check_limit(plan: Plan) -> None:
         f"memory_limit={size(limit)} is too small for {plan.method} in this process: the plan "
         f"needs {size(plan.peak_nbytes)}, and {', '.join(imports(plan.memory['process']))} with "
         f"what they load weigh {size(more)} more here than it counts. The smallest limit that "
-        f"would do is memory_limit={as_limit(enough(plan, more), up=True)!r}."
+        f"would do is memory_limit={as_limit(enough_for(plan, more), up=True)!r}."
     )
 
 
-def enough(plan: Plan, more: int) -> int:
-    """The smallest limit at which the plan, whatever it then is, has so many bytes to spare.
+def enough_for(plan: Plan, more: int = 0) -> int:
+    """The smallest limit at which the plan, whatever it then is, has so many bytes to spare."""
+    more += brought(plan.memory["process"])
+    return enough((*plan.passed_over, plan.portable_nbytes), more)
 
-    A larger limit may choose a more generous schedule, which needs a larger limit again.
+
+def enough(peaks: Sequence[int], more: int) -> int:
+    """The smallest limit at which the first of these peaks that it allows has bytes to spare.
+
+    peaks : in the order in which they are tried. A larger limit may choose a more generous
+    schedule, which needs a larger limit again.
     """
-    peaks = (*plan.passed_over, plan.peak_nbytes)  # in the order in which they are tried
     limits = sorted(-(-(peak + more) // MiB) * MiB for peak in peaks)
     fits = (one for one in limits if next(p for p in peaks if p <= one) + more <= one)
     return next(fits)

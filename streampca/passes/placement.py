@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -34,8 +35,9 @@ CROWDED = 2.0  # times the mean load of a thread: a worker with more may give sp
 
 REMEMBERED = 8  # passes
 
-# (pass, worker) -> keys of the values that its spans had; a process may be several workers
-_brought: dict[tuple[str, str], set[Any]] = {}
+# pass -> worker -> keys of the values that its spans had; a process may be many workers
+_brought: dict[str, defaultdict[str, set[Any]]] = {}
+_brought_lock = threading.Lock()
 
 
 def packed(work: Work) -> tuple[bytes, list[Any]]:
@@ -63,15 +65,16 @@ class Lay:
 
     def missing(self, here: str) -> list[bool]:
         """Which of them were brought to this worker for this span, and for none before it."""
-        if (self.pass_id, here) not in _brought:
-            for old in list(_brought)[:-REMEMBERED]:
-                _brought.pop(old, None)
-            _brought.setdefault((self.pass_id, here), set())
-        seen = _brought[self.pass_id, here]
-        found = []
-        for key, holders in zip(self.keys, self.holders, strict=True):
-            found.append(here not in holders and key not in seen)
-            seen.add(key)
+        with _brought_lock:
+            by_worker = _brought.pop(self.pass_id, None) or defaultdict(set)
+            _brought[self.pass_id] = by_worker  # the last of them: it is in use
+            while len(_brought) > REMEMBERED:
+                del _brought[next(iter(_brought))]
+            seen = by_worker[here]
+            found = []
+            for key, holders in zip(self.keys, self.holders, strict=True):
+                found.append(here not in holders and key not in seen)
+                seen.add(key)
         return found
 
 

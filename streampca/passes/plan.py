@@ -2,6 +2,7 @@
 
 A plan is a function of the source and the settings alone. Free memory, what the process holds,
 core counts and timings never enter it; they can only lead to its refusal (``Plan.check_machine``).
+So does a library that X's libraries load where it is installed: it is counted, and chooses nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import ChunkedMatrix, ReadCount, regular_edges, work_dtype
 from streampca.matrix.residual import PIECE_NBYTES
 from streampca.matrix.tiles import tile_length
+from streampca.passes import door
 from streampca.passes.nbytes import MiB, as_limit, parse_nbytes, size
 from streampca.passes.process import process_terms
 from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan, phase_nbytes
@@ -135,27 +137,37 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
             if candidate.then is not None:
                 then = _schedule(matrix, method, candidate.then, schedule, limit, (), known)
                 plan = replace(plan, then=then)
-            if plan.peak_nbytes <= budget:
-                return replace(plan, passed_over=tuple(passed_over))
-            passed_over.append(plan.peak_nbytes)
-            if i not in least or plan.peak_nbytes < least[i].peak_nbytes:
+            if plan.portable_nbytes <= budget:
+                plan = replace(plan, passed_over=tuple(passed_over))
+                if limit is not None and plan.peak_nbytes > limit:
+                    raise _too_small(plan, matrix, candidates)
+                return plan
+            passed_over.append(plan.portable_nbytes)
+            if i not in least or plan.portable_nbytes < least[i].portable_nbytes:
                 least[i] = plan
         for plan in least.values():
-            rejected.append(f"{plan.solver}: needs at least {size(plan.peak_nbytes)}")
-            if smallest is None or plan.peak_nbytes < smallest.peak_nbytes:
+            rejected.append(f"{plan.solver}: needs at least {size(plan.portable_nbytes)}")
+            if smallest is None or plan.portable_nbytes < smallest.portable_nbytes:
                 smallest = plan
     if smallest is None:
         raise InvalidInputError(f"{method}: no solver fits this input")
     if limit is None:
         return smallest
-    phase = max(smallest.memory, key=lambda name: phase_nbytes(smallest.memory, name))
-    term, nbytes = max(smallest.memory[phase].items(), key=lambda item: item[1])
-    raise MemoryLimitError(
-        f"memory_limit={size(limit)} is too small for {method} of {matrix.shape[0]} x "
-        f"{matrix.shape[1]}. The smallest limit that would do is "
-        f"memory_limit={as_limit(smallest.peak_nbytes, up=True)!r} (solver {smallest.solver}; the "
+    raise _too_small(replace(smallest, passed_over=tuple(passed_over)), matrix, candidates)
+
+
+def _too_small(
+    plan: Plan, matrix: ChunkedMatrix, candidates: Sequence[Candidate]
+) -> MemoryLimitError:
+    """What to raise where this plan, the smallest, does not keep the limit."""
+    phase = max(plan.memory, key=lambda name: phase_nbytes(plan.memory, name))
+    term, nbytes = max(plan.memory[phase].items(), key=lambda item: item[1])
+    return MemoryLimitError(
+        f"memory_limit={size(plan.memory_limit or 0)} is too small for {plan.method} of "
+        f"{matrix.shape[0]} x {matrix.shape[1]}. The smallest limit that would do is "
+        f"memory_limit={as_limit(door.enough_for(plan), up=True)!r} (solver {plan.solver}; the "
         f"largest term is {term}, {size(nbytes)}, in {phase}; beside it the process itself takes "
-        f"{size(sum(smallest.memory['process'].values()))}"
+        f"{size(sum(plan.memory['process'].values()))}"
         + _in_memory(matrix)
         + ")."
         + _advice(matrix, candidates)

@@ -17,6 +17,7 @@ from streampca.matrix import ChunkedMatrix
 from streampca.passes import door
 from streampca.passes.clients import ambient_client
 from streampca.passes.nbytes import size
+from streampca.passes.process import brought
 
 KEPT = ("kept arrays", "components", "statistics of features", "eigenvectors and scores")
 
@@ -142,7 +143,8 @@ class Plan:
     ``considered`` lists (solver, predicted seconds) of all candidates in the order in which they
     were tried. ``memory`` gives the projected bytes by phase and term; ``peak_nbytes`` is the
     process plus the largest phase: of a process that does nothing else, with X where it is in
-    memory. ``passed_over`` gives the peaks of more generous schedules that the limit ruled out.
+    memory. A limit chooses by ``portable_nbytes``, the same on every machine; ``passed_over`` gives
+    those of more generous schedules that it ruled out.
     What the process at hand really holds is no part of a plan; ``str`` says so where it is more.
     """
 
@@ -173,6 +175,12 @@ class Plan:
         """Projected peak of the process, whichever way the fit goes."""
         own = peak_of(self.memory)
         return own if self.then is None else max(own, self.then.peak_nbytes)
+
+    @property
+    def portable_nbytes(self) -> int:
+        """The peak without libraries that count only because they are installed here."""
+        own = peak_of(self.memory) - brought(self.memory["process"])
+        return own if self.then is None else max(own, self.then.portable_nbytes)
 
     @property
     def reads(self) -> int:

@@ -23,6 +23,7 @@ from streampca.sources.memory import ArrayReader
 from streampca.sources.stacked import stack
 
 Array = np.ndarray[Any, Any]
+LOADS = {"pandas": ("pandas",), "pyarrow": ("pandas",), "polars": ("polars",)}  # by a frame's kind
 
 
 def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
@@ -40,8 +41,7 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
         names = columns if all(isinstance(c, str) for c in columns) else None
         samples = row_names(array)
         values = frame_values(array)
-        library = type(array).__module__.split(".")[0]
-        loads = (library,) if library == "pandas" else loads
+        loads = LOADS.get(type(array).__module__.split(".")[0], ())
         if values.base is None:  # a copy beside the frame
             given = held_nbytes(array)
     else:

@@ -25,8 +25,9 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
     dim : the sample dimension number(s), slowest first; the others are stacked into features.
         Default: the first of two.
 
-    Cost: of a few layers where they say that strips are independent; else the graph is
-    materialised and analysed (about 0.2 ms per task). Nothing is computed before the first block.
+    Cost: of a few layers where they say what strips share: elementwise operations, reads, operands
+    of all strips, ``map_overlap`` with boundary "none". Else the graph is materialised and analysed
+    (about 0.2 ms per task). Nothing is computed before the first block.
     Raises InvalidInputError (unknown chunk sizes, strips that cannot be separated) or
     InvalidTypeError (dtype, chunks of another kind than declared).
     """

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import dask
 import dask.array.chunk
 from dask._task_spec import Alias, DataNode, GraphNode, Task
 from dask.sizeof import sizeof
 
+from streampca.errors import NoAnswerError
 from streampca.matrix.held import Held, laid_out
 
 Key = Any
 SLICES = (operator.getitem, dask.array.chunk.getitem)
+READ_TIMEOUT = 600.0  # seconds, where Dask's configuration names none
 
 
 class Fetch(Held):
@@ -133,16 +136,34 @@ def computed_there(
     held = held_of(nodes)
     if not held or any(one.in_task for one in held.values()):
         return None
-    from distributed import wait
-
     client = next(iter(held.values())).future.client
     graph = {**nodes, **{key: one.future for key, one in held.items()}}
     futures = client.get(graph, keys, sync=False)
-    with client.as_current():
-        wait(futures)
+    await_all(client, futures, "operands that all strips of X share")
     sizes = client.nbytes(keys=[one.key for one in futures], summary=False)
     take(sum(sizes.values()))
     return [laid_out(value) for value in client.gather(futures)]
+
+
+def await_all(client: Any, futures: Sequence[Any], what: str) -> None:
+    """Wait until these are computed, or have failed.
+
+    Raises NoAnswerError where none of them is in the time that a worker has for one block.
+    """
+    from distributed import wait
+
+    patience = float(dask.config.get("streampca.read-timeout", None) or READ_TIMEOUT)
+    todo = list(futures)
+    with client.as_current():
+        while todo:
+            try:
+                todo = list(wait(todo, timeout=patience, return_when="FIRST_COMPLETED").not_done)
+            except TimeoutError:
+                raise NoAnswerError(
+                    f"{what} were not computed within {patience:g} s on the cluster that holds X "
+                    f"({client.scheduler.address}). Wait longer: "
+                    'dask.config.set({"streampca.read-timeout": seconds})'
+                ) from None
 
 
 def _futures(node: Any) -> Iterator[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import dask.local
@@ -15,7 +16,7 @@ from dask.core import flatten, get_dependencies, istask
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import ReadCount
-from streampca.sources.dask_futures import Fetches, with_held
+from streampca.sources.dask_futures import Fetches, held_of, with_held
 
 Key = Any  # a string, or a tuple of a layer's name and a chunk's numbers
 
@@ -38,6 +39,15 @@ class Graph:
             if self.links[k] or (istask(node) and not known(node))
         }
         self.needs = {k: tuple(n for n in self.links[k] if n in tasks) for k in tasks}
+
+    @cached_property
+    def held(self) -> tuple[Any, ...]:
+        """The values on a cluster among the nodes, those with a future."""
+        return tuple(one for one in held_of(self.nodes).values() if one.future is not None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the futures: where it is unpacked they may have become values."""
+        return {name: value for name, value in self.__dict__.items() if name != "held"}
 
     def fixed(self, values: Mapping[Key, Any]) -> Graph:
         """The same graph with values in place of these nodes."""

@@ -1,8 +1,8 @@
 """Strips of a Dask graph whose high-level layers say that they share nothing but operands.
 
 Where all layers from the top to the reads are blockwise, strip i is made of the chunks of number
-i, and of operands that all strips share. Nothing is materialised but those operands, and of the
-rest what a strip needs when it is read.
+i, and of operands that all strips share; where they overlap, of their neighbours too. Nothing is
+materialised but those operands, and of the rest what a strip needs when it is read.
 """
 
 from __future__ import annotations
@@ -23,8 +23,19 @@ from dask.highlevelgraph import HighLevelGraph
 
 from streampca.sources.dask_futures import has_futures
 from streampca.sources.dask_graph import Constant, Graph, Key, layer_of
-from streampca.sources.dask_sharing import Sharing, find_stages, prepared_chunks
+from streampca.sources.dask_overlap import (
+    Band,
+    Kept,
+    depth,
+    is_overlap,
+    nodes_of,
+    parts_of,
+    slices_of,
+    window_nbytes,
+)
+from streampca.sources.dask_sharing import Sharing, find_stages, prepared_chunks, reach_of
 from streampca.sources.dask_sizes import annotated, array_operands
+from streampca.sources.dask_window import Window
 
 
 class UnclearError(Exception):
@@ -42,7 +53,9 @@ class Layers:
         self._counts: dict[str, tuple[int, int]] = {}
         self._owners: dict[Key, str] = {name: name for name in self.layers}
         for name, layer in self.layers.items():
-            if not isinstance(layer, Blockwise):
+            if is_overlap(layer):
+                self._owners |= dict.fromkeys(parts_of(layer), name)
+            elif not isinstance(layer, Blockwise):
                 self._owners |= dict.fromkeys(map(layer_of, layer), name)  # of parts of its tasks
 
     @classmethod
@@ -52,7 +65,8 @@ class Layers:
         if not isinstance(graph, HighLevelGraph):
             return None
         made = cls(graph.layers)
-        return None if any(map(made._lies_far, made.data())) else made
+        nodes = (*made.data(), *made.specimens().nodes.values())  # literals are in every task
+        return None if any(map(made._lies_far, nodes)) else made
 
     def _lies_far(self, node: Any) -> bool:
         """Whether a node is a future, is given one, or needs what only a cluster has."""
@@ -67,7 +81,7 @@ class Layers:
     def data(self) -> Iterable[Any]:
         """The nodes of the layers that are not blockwise: data in the graph are among them."""
         for layer in self.layers.values():
-            if not isinstance(layer, Blockwise):
+            if not isinstance(layer, Blockwise) and not is_overlap(layer):
                 yield from layer.values()
 
     def specimens(self) -> Graph:
@@ -76,6 +90,8 @@ class Layers:
         for name, layer in self.layers.items():
             if isinstance(layer, Blockwise):
                 nodes |= self._nodes([(name, *(0 for _ in layer.output_indices))])
+            elif is_overlap(layer):
+                nodes |= self._nodes([(parts_of(layer)[0], *(0 for _ in layer.chunks))])
             elif (key := next(iter(layer), None)) is not None:
                 nodes[key] = layer[key]
         return Graph(nodes, {k: self._needs(node) for k, node in nodes.items()})
@@ -111,6 +127,9 @@ class Layers:
             layer = self.layers.get(name, {})
             if isinstance(layer, Blockwise):
                 layer = dict(layer.cull(wanted, ())[0])
+            elif is_overlap(layer):
+                layer = nodes_of(layer, wanted)
+                nodes |= layer
             if not wanted <= layer.keys():
                 raise UnclearError(name)
             nodes |= {key: layer[key] for key in wanted}
@@ -122,7 +141,7 @@ class Layers:
         Raises UnclearError where they do.
         """
         if name not in self._counts:
-            if name not in self.layers:
+            if name not in self.layers or is_overlap(self.layers[name]):
                 raise UnclearError(name)
             nodes = list(self.layers[name].values())
             if any(map(self._needs, nodes)):
@@ -156,23 +175,28 @@ class _Strip:
 
     place : at which place its keys have the number of the strip.  blocks : of a strip.
     strips : other layers that are aligned.  operands : keys that all strips need.
+    band : which strips need a chunk: those about its number.
+    slices : (strips,) tasks that cut what an overlap is made of: its reads where that is data.
     """
 
     place: int
     blocks: int = 0
+    band: Band = field(default_factory=Band.unused)
+    slices: Any = None
     is_data: bool = False
     strips: list[str] = field(default_factory=list)
     operands: set[Key] = field(default_factory=set)
 
 
 def find_aligned(
-    layers: Layers, name: str, counts: Sequence[int], dim: int, nbytes: int
+    layers: Layers, name: str, chunks: Sequence[Sequence[int]], dim: int, nbytes: int
 ) -> Sharing | None:
     """What strips along ``dim`` share; None where the layers do not tell.
 
-    counts : chunks of each dimension.  nbytes : of the array.
+    chunks : of each dimension.  nbytes : of the array.
     Cost: of a few layers, and of the graph of the operands that strips share.
     """
+    counts = [len(sizes) for sizes in chunks]
     n_strips = counts[dim]
     try:
         found = _walk(layers, name, counts, dim)
@@ -188,16 +212,36 @@ def find_aligned(
         for one, strip in found.items()
         if not strip.is_data and _reads(strip, found, shared, alone)
     }
-    numbers = np.repeat(np.arange(n_strips), sum(found[one].blocks for one in reads))
+    firsts, lasts = _used([found[one] for one in reads], n_strips)
     cuts = frozenset(key for key in operands if key in shared.needs)
     if alone:
         others = shared.count_reads(k for k in shared.nodes if layer_of(k) not in reads)
-        numbers, cuts = np.zeros(len(numbers) + others, np.int64), frozenset()
-    leaf_nbytes = nbytes / max(1, len(numbers))
+        firsts = lasts = np.zeros(len(firsts) + others, np.int64)
+        cuts = frozenset()
+    leaf_nbytes = nbytes / max(1, len(firsts))
     order = [k for k in toposort(shared.needs, dependencies=shared.needs) if k in shared.needs]
     stages = find_stages(shared, order, cuts, leaf_nbytes)
-    made = Sharing(cuts, stages, prepared_chunks(shared, stages), leaf_nbytes, numbers, numbers)
+    bands = {
+        one: (s.place, s.band) for one, s in found.items() if s.band.is_shared and not s.is_data
+    }
+    window = Window()
+    if bands and n_strips > 1:
+        held = window_nbytes(bands, layers.layers, n_strips, nbytes / n_strips)
+        window = Window(Kept(bands, n_strips), held, reach_of(firsts, lasts, chunks[dim]))
+    made = Sharing(
+        cuts, stages, prepared_chunks(shared, stages), leaf_nbytes, np.sort(firsts), np.sort(lasts),
+        window,
+    )  # fmt: skip
     return replace(made, held=_rechunked_nbytes(layers, shared)) if cuts else made
+
+
+def _used(strips: Sequence[_Strip], n_strips: int) -> tuple[Any, Any]:
+    """(reads,) the first and the last strip that uses each read of these layers."""
+    none = np.empty(0, np.int64)
+    reads = [one.blocks if one.slices is None else one.slices for one in strips]
+    firsts = [np.repeat(s.band.first(n_strips), n) for s, n in zip(strips, reads, strict=True)]
+    lasts = [np.repeat(s.band.last(n_strips), n) for s, n in zip(strips, reads, strict=True)]
+    return np.concatenate([none, *firsts]), np.concatenate([none, *lasts])
 
 
 def _rechunked_nbytes(layers: Layers, graph: Graph) -> int:
@@ -233,13 +277,15 @@ def _rechunked_nbytes(layers: Layers, graph: Graph) -> int:
 def _walk(layers: Layers, name: str, counts: Sequence[int], dim: int) -> dict[str, _Strip]:
     """From the array down to what its strips read."""
     n_strips = counts[dim]
-    found = {name: _Strip(dim, math.prod(counts) // max(1, n_strips))}
+    found = {name: _Strip(dim, math.prod(counts) // max(1, n_strips), Band())}
     todo = [name]
     while todo:
         one = todo.pop()
         layer, strip = layers.layers.get(one), found[one]
         if isinstance(layer, Blockwise):
             todo += _operands(layers, layer, strip, found, n_strips)
+        elif is_overlap(layer):
+            todo += _neighbours(layer, strip, found, n_strips)
         elif layer is None:
             raise UnclearError(one)
         else:
@@ -279,13 +325,32 @@ def _operands(
             continue
         if place is None or blocks[place] != n_strips or index.count(symbol) > 1:
             raise UnclearError(layer.output)
-        strip.strips.append(name)
-        if name not in found:
-            found[name] = _Strip(place, math.prod(blocks) // n_strips)
-            new.append(name)
-        elif found[name].place != place:
-            raise UnclearError(layer.output)
+        new += _needed(name, strip, found, _Strip(place, math.prod(blocks) // n_strips))
     return new
+
+
+def _neighbours(layer: Any, strip: _Strip, found: dict[str, _Strip], n_strips: int) -> list[str]:
+    """The layer below an overlap, if it was not yet found to be used so far apart."""
+    if layer.numblocks[strip.place] != n_strips:
+        raise UnclearError(layer.name)
+    strip.slices = slices_of(layer, strip.place)
+    below = _Strip(strip.place, math.prod(layer.numblocks) // n_strips)
+    return _needed(layer.name, strip, found, below, *depth(layer, strip.place))
+
+
+def _needed(
+    name: str, user: _Strip, found: dict[str, _Strip], fresh: _Strip, left: int = 0, right: int = 0
+) -> list[str]:
+    """Note that strips of one layer need another; its name where that is news.
+
+    left, right : neighbours that are needed as well.
+    """
+    if name not in user.strips:
+        user.strips.append(name)
+    strip = found.setdefault(name, fresh)
+    if strip.place != fresh.place:
+        raise UnclearError(name)
+    return [name] if strip.band.widen(user.band, left, right) else []
 
 
 def _reads(strip: _Strip, found: Mapping[str, _Strip], shared: Graph, alone: bool) -> bool:

@@ -49,6 +49,14 @@ class Sharing:
         begun = int(np.searchsorted(self.firsts, last, "left"))
         return max(0, begun - int(np.searchsorted(self.lasts, first, "left")))
 
+    def count_shared(self, last: int, first: int) -> int:
+        """Reads that strips before ``last`` and strips from ``first`` on both use.
+
+        At least so many: all of them where reads that are used first are also done with first.
+        """
+        begun = int(np.searchsorted(self.firsts, last, "left"))
+        return max(0, begun - int(np.searchsorted(self.lasts, first, "left")))
+
     def bare(self, keys: Collection[Key]) -> Sharing:
         """What reading these tasks needs, without what only planning needs."""
         none, window = np.empty(0, np.int64), self.window.only(keys)
@@ -131,7 +139,7 @@ def find_sharing(
         leaf_nbytes,
         np.sort(firsts),
         np.sort(lasts),
-        replace(window, reach=_reach(firsts, lasts, weights)),
+        replace(window, reach=reach_of(firsts, lasts, lengths)),
     )
 
 
@@ -140,8 +148,8 @@ def _is_slice(node: Any) -> bool:
     return function is operator.getitem
 
 
-def _reach(
-    firsts: np.ndarray[Any, Any], lasts: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]
+def reach_of(
+    firsts: np.ndarray[Any, Any], lasts: np.ndarray[Any, Any], lengths: Sequence[int]
 ) -> int:
     """Rows between the first and the last strip that use one read, at most."""
     ends = np.concatenate([[0], np.cumsum(lengths)])

@@ -17,7 +17,7 @@ from streampca.matrix import Location, ReadCount, SpanCache, current_cache
 from streampca.matrix.kinds import check_dtype
 from streampca.sources import dask_sharing
 from streampca.sources.dask_chunks import Place, Room, Spot, check_chunk, covering, ends_of
-from streampca.sources.dask_futures import computed_there, held_of
+from streampca.sources.dask_futures import computed_there
 from streampca.sources.dask_graph import Graph, Key, compute, low_level
 from streampca.sources.dask_layers import Layers, find_aligned
 from streampca.sources.dask_locations import leaves_of, locations_of
@@ -88,6 +88,11 @@ class DaskMatrix(StackedMatrix):
         index, _ = self._index(axis, start, stop)
         dim = self._dim(axis)
         return self.reader.count(dim, index[dim].start, index[dim].stop)
+
+    def count_shared(self, axis: int, stop: int, start: int) -> int:
+        dim = self._dim(axis)
+        before, after = self._index(axis, stop - 1, stop)[0], self._index(axis, start, start + 1)[0]
+        return self.reader.count_shared(dim, before[dim].stop, after[dim].start)
 
     def prepare_reads(self, axis: int) -> ReadCount:
         if len(self.reader.chunks[self._dim(axis)]) == 1:
@@ -227,6 +232,11 @@ class DaskReader(Reader):
         first, last = self._strips(dim, start, stop)
         return self.sharing(dim).count(first, last)
 
+    def count_shared(self, dim: int, stop: int, start: int) -> int:
+        """How many reads strips before ``stop`` and those from ``start`` on have in common."""
+        (_, last), (first, _) = (self._strips(dim, row, row + 1) for row in (stop - 1, start))
+        return self.sharing(dim).count_shared(last, first)
+
     def _strips(self, dim: int, start: int, stop: int) -> tuple[int, int]:
         """Numbers (first, after the last) of the strips that hold [start, stop)."""
         first, last = covering(self.ends[dim], start, stop)
@@ -314,7 +324,7 @@ class DaskReader(Reader):
         nbytes = math.prod(self.shape) * self.dtype.itemsize
         counts = [len(sizes) for sizes in self.chunks]
         if self.layers is not None:
-            aligned = find_aligned(self.layers, self.name, counts, dim, nbytes)
+            aligned = find_aligned(self.layers, self.name, self.chunks, dim, nbytes)
             if aligned is not None:
                 self._sources[dim] = self.layers
                 return aligned
@@ -331,11 +341,9 @@ class DaskReader(Reader):
     def futures(self) -> tuple[Any, ...]:
         if self.layers is not None:  # nothing lies on a cluster
             return ()
-        held = held_of(self.graph.nodes).values()
-        for one in held:
-            if one.future is not None and one.future.client is None:
-                one.bind()
-        return tuple(one.future for one in held if one.future is not None)
+        for one in (one for one in self.graph.held if one.future.client is None):
+            one.bind()
+        return tuple(one.future for one in self.graph.held)
 
     def _prepare(self, dim: int) -> Graph | Layers:
         """The graph with the operands that strips along dim share replaced by their values."""

@@ -11,7 +11,7 @@ import numpy as np
 from streampca.errors import InvalidInputError, InvalidTypeError, shorten
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.sources.dask_array import Dim, from_dask
-from streampca.sources.dask_futures import is_future
+from streampca.sources.dask_futures import await_all, is_future
 from streampca.sources.frames import frame_values, is_frame
 
 PIECE_NBYTES = 16 * 1024 * 1024  # rows of one future that are read at once
@@ -44,6 +44,7 @@ def from_futures(futures: list[Any], dim: Dim = None) -> ChunkedMatrix:
     """
     client = futures[0].client
     tasks = [client.submit(_tell, one, pure=False) for one in futures]
+    await_all(client, tasks, "futures given as X")
     told: list[Told] = client.gather(tasks)
     for future, one in zip(futures, told, strict=True):
         if one.dtype is None:

@@ -15,7 +15,7 @@ import streampca
 from streampca import imported
 from streampca.errors import MemoryLimitError, MemoryPlanWarning
 from streampca.models import PCA, IncrementalPCA
-from streampca.passes import MemoryUse, Plan, door, machine, memory_use, warn_of_excess
+from streampca.passes import MemoryUse, Plan, door, machine, memory_use, process, warn_of_excess
 from streampca.passes.process import LIBRARY_NBYTES, code_nbytes
 from tests.passes.pass_matrices import ToyMatrix, Unread
 
@@ -42,6 +42,19 @@ def alone(monkeypatch: pytest.MonkeyPatch, weights: Any) -> None:
     monkeypatch.setattr(machine, "resident_nbytes", lambda: 0)
     monkeypatch.setattr(machine, "available_nbytes", lambda: None)
     monkeypatch.setattr(door, "load", lambda process: None)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No library is installed that others load where it is."""
+    monkeypatch.setattr(process, "installed", lambda name: False)
+
+
+@pytest.fixture(params=[False, True], ids=["alone", "with sparse"])
+def with_sparse(request: Any, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether ``sparse`` is installed, which Dask loads where it is, and xarray Dask."""
+    monkeypatch.setattr(process, "installed", lambda name: request.param)
+    return bool(request.param)
 
 
 def source() -> Netcdf:
@@ -101,14 +114,17 @@ def test_heavier_libraries_are_said_and_change_no_plan(weights: Any) -> None:
 
 @pytest.mark.parametrize("more", [1, 20, 100, 2000])
 @pytest.mark.parametrize("limit", [300, 330, 400])
-def test_the_door_names_a_limit_that_does(alone: Any, weights: Any, limit: int, more: int) -> None:
+def test_the_door_names_a_limit_that_does(
+    alone: Any, weights: Any, limit: int, more: int, with_sparse: bool
+) -> None:
+    limit += 64 if with_sparse else 0
     plan = PCA(2, memory_limit=limit * MiB).plan(source())
     plan.check_machine()
     weights[frozenset({"xarray", "pandas"})] = (86 + more) * MiB
     if plan.peak_nbytes + more * MiB <= plan.memory_limit:
         plan.check_machine()
         return
-    with pytest.raises(MemoryLimitError, match="pandas, xarray, h5py with") as told:
+    with pytest.raises(MemoryLimitError, match=r"pandas, xarray, h5py.* with") as told:
         plan.check_machine()
     enough = re.search(r"memory_limit='(\d+)MiB'", str(told.value))[1]
     accepted = PCA(2, memory_limit=f"{enough}MiB").plan(source())
@@ -229,8 +245,51 @@ def test_every_estimator_says_so(name: str, monkeypatch: Any) -> None:
     assert any(f"{name} took 4" in words for words in told)
 
 
-def test_libraries_are_imported_at_the_door(weights: Any, monkeypatch: Any) -> None:
+def test_libraries_are_imported_at_the_door(
+    weights: Any, monkeypatch: Any, with_sparse: bool
+) -> None:
     seen: list[str] = []
     monkeypatch.setattr(door, "import_module", seen.append)
     door.load(PCA(2).plan(source()).memory["process"])
-    assert sorted(seen) == ["h5py", "pandas", "xarray"]
+    assert sorted(seen) == ["h5py", "pandas", *(["sparse"] if with_sparse else []), "xarray"]
+
+
+# -- libraries that others load where they are installed ------------------------------------------
+
+
+def test_what_dask_loads_where_it_is_installed_is_counted(with_sparse: bool) -> None:
+    terms = PCA(2).plan(source()).memory["process"]
+    assert terms.get("sparse", 0) == (64 * MiB if with_sparse else 0)
+    assert process.brought(terms) == terms.get("sparse", 0)
+
+
+def test_numba_is_counted_once(monkeypatch: Any) -> None:
+    class Compiled(Netcdf):
+        loads = ("xarray", "numba")
+
+    monkeypatch.setattr(process, "installed", lambda name: True)
+    terms = PCA(2).plan(Compiled((20_000, 800), "float32", (1000, 800))).memory["process"]
+    assert terms["numba"] + terms["sparse"] == 64 * MiB
+
+
+def test_what_is_installed_chooses_no_schedule(monkeypatch: Any) -> None:
+    """With the same limit there is the same schedule, or a refusal that names a limit that does."""
+    for limit in range(210, 480, 15):
+        found = []
+        for there in (False, True):
+            monkeypatch.setattr(process, "installed", lambda name, there=there: there)
+            try:
+                found.append(PCA(2, memory_limit=f"{limit}MiB").plan(source()))
+            except MemoryLimitError as error:
+                enough = int(re.search(r"memory_limit='(\d+)MiB'", str(error))[1])
+                assert enough > limit
+                plan = PCA(2, memory_limit=f"{enough}MiB").plan(source())
+                assert plan.peak_nbytes <= enough * MiB
+        for plan in found:
+            assert plan.peak_nbytes <= limit * MiB
+        if len(found) == 2:
+            assert found[0].passes == found[1].passes
+            assert found[0].lanes == found[1].lanes
+            assert found[0].passed_over == found[1].passed_over
+            assert found[0].peak_nbytes + 64 * MiB == found[1].peak_nbytes
+    assert len(found) == 2

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca.errors import ClusterError, InvalidInputError, InvalidTypeError
+from streampca.errors import ClusterError, InvalidInputError, InvalidTypeError, NoAnswerError
 from streampca.matrix.held import Brought, Held, laid_out
 from streampca.models import PCA
+from streampca.passes import placement as placements
 from streampca.passes.placement import Lay, Placement
 
 ROWS, COLUMNS, CHUNK = 1200, 12, 100
@@ -185,6 +186,57 @@ def test_a_future_of_a_frame_keeps_its_names(two_processes: Any, values: Any) ->
     assert list(model.feature_names_in_) == names
 
 
+def with_offset(chunk: Any, offset: Any = 0.0) -> Any:
+    return chunk + (offset[0] if isinstance(offset, list) else offset)
+
+
+@pytest.mark.parametrize("how", ["argument", "named", "in a list"])
+@pytest.mark.usefixtures("nothing_fetched")
+def test_a_future_among_the_arguments_of_map_blocks(
+    two_processes: Any, chunked: Any, values: Any, how: str
+) -> None:
+    """It says where to run, as a chunk does that lies on a cluster."""
+    offset = np.arange(COLUMNS, dtype=float)
+    future = two_processes.scatter(offset)
+    args = [future] if how == "argument" else []
+    named = {"named": {"offset": future}, "in a list": {"offset": [future]}}.get(how, {})
+    model = fit(chunked.map_blocks(with_offset, *args, **named, dtype="f8"))
+    assert right(model, values)
+    np.testing.assert_allclose(model.mean_, values.mean(0) + offset, rtol=1e-12)
+
+
+def too_slowly(chunk: Any) -> Any:
+    time.sleep(1.0)
+    return chunk
+
+
+def test_operands_on_a_cluster_that_does_not_answer(two_processes: Any, chunked: Any) -> None:
+    x = two_processes.persist(chunked)
+    late = x - x.blocks[:2].map_blocks(too_slowly, dtype="f8").mean(0)
+    with (
+        dask.config.set({"streampca.read-timeout": 0.2}),
+        pytest.raises(NoAnswerError, match=r"operands .* within 0.2 s .*streampca.read-timeout"),
+    ):
+        fit(late)
+
+
+def test_a_future_given_as_x_that_never_comes(two_processes: Any, values: Any) -> None:
+    (there,) = two_processes.scatter([values])
+    late = two_processes.submit(too_slowly, there, pure=False)
+    with (
+        dask.config.set({"streampca.read-timeout": 0.2}),
+        pytest.raises(NoAnswerError, match=r"futures given as X .* within 0.2 s"),
+    ):
+        streampca.open(late)
+
+
+def test_futures_are_looked_for_once(two_processes: Any, chunked: Any, monkeypatch: Any) -> None:
+    matrix = streampca.open(two_processes.persist(chunked))
+    assert len(matrix.futures()) == ROWS // CHUNK
+    monkeypatch.setattr("streampca.sources.dask_graph.held_of", None)
+    assert len(matrix.futures()) == ROWS // CHUNK
+
+
 def test_futures_of_something_else(two_processes: Any, values: Any) -> None:
     (number,) = two_processes.scatter([1])
     with pytest.raises(InvalidTypeError, match=r"future of builtins.int.*client.persist"):
@@ -302,6 +354,16 @@ def test_what_is_brought_counts_once_for_a_worker() -> None:
     assert lay.missing("b") == [True, False]
     brought = Brought(np.ones(3), away=True)
     assert (brought.moved(24), brought.moved(24)) == (24, 0)
+
+
+def test_what_is_brought_counts_once_for_each_of_many_workers_in_a_process() -> None:
+    lay = Lay("a pass of many", ("x",), (("elsewhere",),))
+    names = [f"worker {i}" for i in range(20)]
+    assert [lay.missing(name) for name in names] == [[True]] * 20
+    assert [lay.missing(name) for name in names] == [[False]] * 20
+    for i in range(50):  # other passes: what is over is forgotten
+        Lay(f"pass {i}", ("x",), ((),)).missing("a")
+    assert len(placements._brought) <= placements.REMEMBERED
 
 
 class Somewhere:

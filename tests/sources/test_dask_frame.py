@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,42 @@ LOG: list[int] = []
 def _nothing_remembered() -> None:
     dask_frame._counted.clear()
     LOG.clear()
+
+
+PROGRAM = """
+import sys, time
+import numpy as np
+import dask, dask.array, dask.dataframe
+import streampca
+
+active, seen = [], []
+
+def slow(chunk):
+    active.append(1)
+    seen.append(len(active))
+    time.sleep(0.02)
+    active.pop()
+    return chunk
+
+array = dask.array.ones((80, 3), chunks=(5, 3)).map_blocks(slow, dtype="f8", meta=np.empty((0, 0)))
+with dask.config.set(num_workers=6):  # as on a machine with six cores
+    streampca.open(dask.dataframe.from_dask_array(array, columns=list("abc")))
+print(max(seen), "distributed" in sys.modules)
+"""
+
+
+def test_counting_holds_few_partitions_and_loads_no_cluster() -> None:
+    """What opening a frame takes is in no plan: it must be less than what the fit does."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["2", "False"], done.stderr[-2000:]
+
+
+def test_partitions_of_files_are_planned_with_what_reads_them(tmp_path: Path) -> None:
+    stored = streampca.open(dd.read_parquet(parquet(tmp_path)))
+    held = streampca.open(dd.from_pandas(TABLE, npartitions=4))
+    assert stored.read_scratch_nbytes(0, 20) > held.read_scratch_nbytes(0, 20)
 
 
 def logged(part: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca.matrix import SpanCache, reading_with
+from streampca.matrix import SpanCache, reading_with, select
 from streampca.passes import plan as plans
 from streampca.sources import dask_window
 from streampca.sources.dask_array import from_dask
@@ -125,6 +125,24 @@ def test_a_part_takes_its_window_along():
     blocks = [part.read(0, start, start + 12) for start in range(36, 84, 12)]
     np.testing.assert_array_equal(np.concatenate(blocks), expected[36:84])
     assert part.reads().chunks == whole.count_span(0, np.arange(36, 85, 12)) == 6
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [np.arange(120), np.arange(0, 120, 2), np.arange(0, 120, 18), np.r_[0:13, 30:40, 90:120]],
+    ids=["all", "every other", "of some chunks", "ranges"],
+)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_selected_rows_read_what_is_counted(name, rows):
+    """What several of the runs need that a selection is read in is read once."""
+    source = Source()
+    matrix = from_dask(GRAPHS[name](source.array((12, 12))))
+    chosen = select(matrix, rows[rows < matrix.shape[0]])
+    announced = planned(chosen, 0)
+    with reading_with(SpanCache()):
+        values_of(chosen, 0)
+    assert chosen.reads().chunks == announced
+    assert set(source.reads.values()) == {1}
 
 
 def small_blocks(monkeypatch, nbytes):
