@@ -10,7 +10,7 @@ LIMITS = {
     "files entered by PCA": 91,
     "files entered by HardImpute": 92,
     "files entered by GenotypePCA": 98,
-    "longest file": 399,
+    "longest file": 400,
     "functions, 90th percentile": 18,
     "longest function": 73,
     "settings dicts in signatures": 3,
@@ -19,7 +19,7 @@ LIMITS = {
     "Request.check in one fit": 1,
     "Standardize.__post_init__ in one fit": 2,
     "files": 406,
-    "lines of code": 39410,
+    "lines of code": 39980,
     "import cycles": 6,
 }
 

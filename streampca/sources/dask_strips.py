@@ -359,8 +359,7 @@ class DaskReader(Reader):
                     continue
                 graph = source.fixed(values).part(todo)
                 nodes = graph.cull(todo)
-                wanted: dict[Any, Any] = {}
-                wanted |= {("streampca-keep", i): (room, k) for i, k in enumerate(todo)}
+                wanted: Any = {("streampca-keep", i): (room, k) for i, k in enumerate(todo)}
                 got = dask.threaded.get(
                     {**nodes, **wanted}, list(wanted), num_workers=PREPARE_THREADS
                 )
