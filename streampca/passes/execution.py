@@ -9,7 +9,7 @@ from streampca.errors import ClusterError, InvalidInputError
 from streampca.matrix import ChunkedMatrix
 from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.clients import ambient_client, find_client, in_task
-from streampca.passes.memory_use import MemoryUse
+from streampca.passes.door import MemoryUse, check_room
 from streampca.passes.progress import Progress, resolve
 from streampca.passes.records import Plan
 from streampca.passes.scattered import Scattered, in_memory
@@ -100,7 +100,7 @@ class Execution:
         """
         whole = plan if whole is None else whole
         client = client_for(scheduler, matrix)
-        whole.check_machine()
+        check_room(whole)
         if client is not None:
             check_workers(client, whole)
         made = cls(scheduler=scheduler, progress=resolve(progress), checkpoint=checkpoint)

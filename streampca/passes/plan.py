@@ -1,7 +1,7 @@
 """The plan: what will be read, how, and in how much memory, before anything is read.
 
 A plan is a function of the source and the settings alone. Free memory, what the process holds,
-core counts and timings never enter it; they can only lead to its refusal (``Plan.check_machine``).
+core counts and timings never enter it; they can only lead to its refusal (``door``).
 So does a library that X's libraries load where it is installed: it is counted, and chooses nothing.
 """
 
@@ -23,8 +23,9 @@ from streampca.matrix.tiles import tile_length
 from streampca.passes import door
 from streampca.passes.nbytes import MiB, as_limit, parse_nbytes, size
 from streampca.passes.process import process_terms
-from streampca.passes.records import Candidate, PassPlan, PassSpec, Plan, phase_nbytes
+from streampca.passes.records import PassPlan, Plan, phase_nbytes
 from streampca.passes.settings import setting
+from streampca.passes.specs import Candidate, PassSpec
 
 GiB = 1024**3
 MERGED_NBYTES = GiB  # of accumulators that may be merged for the sake of shorter spans

@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
+from streampca.imported import weight_of
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.passes.nbytes import MiB
-
-if TYPE_CHECKING:
-    from streampca.passes.records import Candidate, PassSpec
+from streampca.passes.specs import Candidate, PassSpec
 
 INTERPRETER_NBYTES = 96 * MiB  # Python with NumPy, SciPy and Zarr: 80 MiB measured, command line 96
 LIBRARY_NBYTES = {  # beyond those that it needs itself
@@ -94,3 +92,9 @@ def imports(process: Mapping[str, int]) -> dict[str, int]:
 def code_nbytes(process: Mapping[str, int]) -> int:
     """Projected bytes of the interpreter and the libraries, without kernels to be compiled."""
     return process["interpreter"] + sum(imports(process).values())
+
+
+def unforeseen(process: Mapping[str, int]) -> int:
+    """Bytes by which libraries that are loaded weigh more than the plan counts for all of them."""
+    projected = imports(process)
+    return max(0, weight_of(projected) - sum(projected.values()))

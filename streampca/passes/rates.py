@@ -14,7 +14,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.passes.plan import LANES, block_edges
-from streampca.passes.records import Candidate, PassSpec
+from streampca.passes.specs import Candidate, PassSpec
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ import streampca
 from streampca import imported
 from streampca.errors import MemoryLimitError, MemoryPlanWarning
 from streampca.models import PCA, IncrementalPCA
-from streampca.passes import MemoryUse, Plan, door, machine, memory_use, process, warn_of_excess
+from streampca.passes import MemoryUse, Plan, door, machine, process, warn_of_excess
+from streampca.passes.door import check_room
 from streampca.passes.process import LIBRARY_NBYTES, code_nbytes
 from tests.passes.pass_matrices import ToyMatrix, Unread
 
@@ -119,25 +120,25 @@ def test_the_door_names_a_limit_that_does(
 ) -> None:
     limit += 64 if with_sparse else 0
     plan = PCA(2, memory_limit=limit * MiB).plan(source())
-    plan.check_machine()
+    check_room(plan)
     weights[frozenset({"xarray", "pandas"})] = (86 + more) * MiB
     if plan.peak_nbytes + more * MiB <= plan.memory_limit:
-        plan.check_machine()
+        check_room(plan)
         return
     with pytest.raises(MemoryLimitError, match=r"pandas, xarray, h5py.* with") as told:
-        plan.check_machine()
+        check_room(plan)
     enough = re.search(r"memory_limit='(\d+)MiB'", str(told.value))[1]
     accepted = PCA(2, memory_limit=f"{enough}MiB").plan(source())
-    accepted.check_machine()
+    check_room(accepted)
     assert accepted.peak_nbytes + more * MiB <= int(enough) * MiB
     for smaller in range(limit, int(enough), max(1, (int(enough) - limit) // 40)):
         with pytest.raises(MemoryLimitError):
-            PCA(2, memory_limit=smaller * MiB).plan(source()).check_machine()
+            check_room(PCA(2, memory_limit=smaller * MiB).plan(source()))
 
 
 def test_without_a_limit_heavier_libraries_refuse_nothing(alone: Any, weights: Any) -> None:
     weights[frozenset({"xarray"})] = 2000 * MiB
-    PCA(2).plan(source()).check_machine()
+    check_room(PCA(2).plan(source()))
 
 
 # -- what a process holds -----------------------------------------------------------------------
@@ -148,12 +149,12 @@ def test_what_is_held_counts_against_the_machine_and_not_the_limit(
 ) -> None:
     plan = PCA(2, memory_limit="400MiB").plan(source())
     monkeypatch.setattr(machine, "resident_nbytes", lambda: 2048 * MiB)
-    plan.check_machine()
+    check_room(plan)
     monkeypatch.setattr(machine, "available_nbytes", lambda: 2100 * MiB)
     with pytest.raises(MemoryLimitError, match=r"beside the 1.8 GiB that this process holds"):
-        plan.check_machine()
+        check_room(plan)
     monkeypatch.setattr(machine, "available_nbytes", lambda: 2500 * MiB)
-    plan.check_machine()
+    check_room(plan)
 
 
 def test_x_in_memory_is_part_of_a_plan_and_of_its_limit() -> None:
@@ -216,7 +217,7 @@ def test_a_fit_that_took_more_than_its_plan_says_so(monkeypatch: Any) -> None:
     for held in (code, code + 3000 * MiB):  # what the process holds beside is not the fit's
         at_end = held + plan.peak_nbytes - code
         warn_of_excess(plan, use(held, held, monkeypatch, at_end, at_end))
-        more = at_end + memory_use.SLACK_NBYTES + MiB
+        more = at_end + door.SLACK_NBYTES + MiB
         with pytest.warns(MemoryPlanWarning, match=r"PCA took .* had planned .*'400MiB'"):
             warn_of_excess(plan, use(held, held, monkeypatch, more, more))
     with warnings.catch_warnings():  # nobody asked for a limit

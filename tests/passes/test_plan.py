@@ -42,6 +42,7 @@ from streampca.passes import (
     size,
 )
 from streampca.passes import plan as plan_module
+from streampca.passes.door import check_room
 
 MiB = 2**20
 
@@ -271,7 +272,7 @@ def test_without_a_limit_the_default_budget_orders_the_candidates() -> None:
     assert "not taken huge" in str(plan)
     assert make_plan(matrix, "X", [huge]).solver == "huge"  # left to the machine to refuse
     with pytest.raises(MemoryLimitError, match="1024 GiB"):
-        make_plan(matrix, "X", [huge]).check_machine()
+        check_room(make_plan(matrix, "X", [huge]))
 
 
 # -- limits in words ---------------------------------------------------------------------------
