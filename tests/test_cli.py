@@ -434,13 +434,13 @@ def test_a_pruned_fit_is_the_fit_of_the_kept(linked, tmp_path, capsys):
     ],
 )  # fmt: skip
 def test_a_pruned_fit_is_refused_before_it_reads(linked, tmp_path, monkeypatch, more, capsys):
-    from streampca.cli import chosen
+    from streampca.cli import selection
 
     def read(*_, **__):
         raise AssertionError("calls were read")
 
-    monkeypatch.setattr(chosen, "well_called", read)
-    monkeypatch.setattr(chosen, "prune_ld", read)
+    monkeypatch.setattr(selection, "well_called", read)
+    monkeypatch.setattr(selection, "prune_ld", read)
     out = tmp_path / "tables" / "o"
     words = ["fit", "--bfile", linked, "--ld-r2", "0.2", "--out", str(out), *more]
     assert main(words) in (65, 66)

@@ -97,7 +97,7 @@ def run_cases(numbers: range, places: Places, root: Path, capsys: Any) -> list[s
                 with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
                     warnings.simplefilter("ignore")
                     if case.kind != "job":  # which leaves defaults in it
-                        patch.setattr(cli_main, "build_parser", lambda: made)
+                        patch.setattr(cli_main, "build_parser", lambda kind=None: made)
                     code: Any = main(words)
             except HungError:
                 code = "hung"
