@@ -11,7 +11,7 @@ from streampca.jobs.config import check_cluster
 from streampca.jobs.yaml_file import ConfigError, Origin, nearest, read_yaml
 
 REPEATED = ("variable", "remove")  # options that take one value each time they are said
-NO_ENTRIES = ("run", "parser", "config")  # of the parsed arguments, those that are no options
+NO_ENTRIES = ("run", "parser", "config", "kind")  # parsed arguments that are no options
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,6 +40,7 @@ def apply_config(parser: Parser, path: str) -> None:
     entries, origin = load_config(path)
     for key, value in entries.items():
         name = key.replace("-", "_")
+        name = f"{name}_" if name not in known and f"{name}_" in known else name
         if name not in known:
             names = sorted(one.replace("_", "-") for one in known)
             raise InvalidInputError(
@@ -71,7 +72,9 @@ def load_config(path: str) -> tuple[dict[str, Any], Origin]:
 
 
 def _typed(parser: Parser, name: str, default: Any, value: Any) -> Any:
-    """The value as the command line would have given it."""
+    """The value as the command line would have given it; for ``--model`` as a job file has it."""
+    if type(default) is object:  # not given: an option of ``kinds``, which takes None and lists
+        return value
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise InvalidInputError(f"expected true or false, not {value!r}")

@@ -9,15 +9,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from streampca.cli.config import load_config
-from streampca.cli.options import components_wanted, open_source, progress_of
+from streampca.cli.options import COMPONENTS, open_source, progress_of
 from streampca.cli.outputs import check_outputs, write_scores
 from streampca.cli.report import report, summary
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, StreamPCAError
+from streampca.jobs.model_settings import build
 from streampca.jobs.yaml_file import nearest, scalar
 from streampca.matrix import ChunkedMatrix
 from streampca.models.parameters import Parameter
 from streampca.models.registry import KINDS
 
+UNSET = object()  # of an option that was not given: None is a value
+TEXT = {"str", "None", "os.PathLike[str]", "Names"}  # types of names and paths
 ELSEWHERE = ("missing_value", "memory_limit", "scheduler", "progress")  # options of all commands
 
 
@@ -42,7 +45,9 @@ def named_kind(argv: Sequence[str]) -> str | None:
     """The kind that a command line, or its file of options, names; None: PCA or GenotypePCA."""
     if not argv or argv[0] not in ("fit", "plan"):
         return None  # --model is a path elsewhere
-    scan = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    scan = argparse.ArgumentParser(
+        f"streampca {argv[0]}", f"streampca {argv[0]} ...", add_help=False
+    )
     scan.add_argument("--model")
     scan.add_argument("--config")
     found = scan.parse_known_args([one for one in argv if one != "--"])[0]
@@ -54,11 +59,12 @@ def named_kind(argv: Sequence[str]) -> str | None:
 
 def kind_options(parser: argparse.ArgumentParser, kind: str) -> None:
     """One option for each parameter of a kind, after all others: see :func:`_add`."""
+    annotations = _annotations(KINDS[kind])
     for name, one in KINDS[kind].parameters.items():
         if name in ELSEWHERE:
             continue
         option = "--" + name.strip("_").replace("_", "-")
-        words = one.meaning.replace("%", "%%")
+        words = f"{plain(one.meaning)} (default {one.default})".replace("%", "%%")
         if isinstance(one.default, bool):
             option = option.replace("--", "--no-", 1) if one.default else option
             action = "store_false" if one.default else "store_true"
@@ -66,7 +72,8 @@ def kind_options(parser: argparse.ArgumentParser, kind: str) -> None:
             continue
         options = ["-k", option] if one.counts_components else [option]
         shown = name.strip("_").upper()
-        _add(parser, options, dest=name, type=_reader(one), metavar=shown, help=words)
+        read = _reader(one, as_text=set(annotations[name].split(" | ")) <= TEXT)
+        _add(parser, options, dest=name, type=read, metavar=shown, help=words, default=UNSET)
 
 
 def _add(parser: argparse.ArgumentParser, options: list[str], **more: Any) -> None:
@@ -78,11 +85,30 @@ def _add(parser: argparse.ArgumentParser, options: list[str], **more: Any) -> No
         parser.add_argument(*[one.replace("--", "--model-", 1) for one in options], **more)
 
 
-def _reader(one: Parameter) -> Any:
-    """What makes a value of the text of an option: as YAML reads it, checked where choices are."""
+def _annotations(cls: type) -> dict[str, str]:
+    """The types of all fields of a class, as they are written."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        found |= {name: str(one) for name, one in vars(base).get("__annotations__", {}).items()}
+    return found
+
+
+def plain(text: str) -> str:
+    """A text of the documentation without its markup."""
+    return re.sub(r":\w+:`([^`]*)`", r"\1", text).replace("``", "")
+
+
+def _reader(one: Parameter, as_text: bool) -> Any:
+    """What makes a value of the text of an option: as YAML reads it, checked where choices are.
+
+    as_text : it is a name or a path, whatever it looks like; "null" and "none" are None.
+    """
 
     def read(text: str) -> Any:
-        value = "all" if one.counts_components and text == "all" else scalar(text)
+        if as_text:
+            value: Any = None if text in ("null", "none") else text
+        else:
+            value = "all" if one.counts_components and text == "all" else scalar(text)
         if one.choices and value not in one.choices:
             known = ", ".join("null" if each is None else str(each) for each in one.choices)
             raise argparse.ArgumentTypeError(f"{text!r}: expected one of {known}")
@@ -92,16 +118,33 @@ def _reader(one: Parameter) -> Any:
 
 
 def model_of_kind(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
-    """The unfitted estimator that the options describe."""
-    cls = KINDS[arguments.kind]
+    """The unfitted estimator that the options describe, whose plan suits the matrix.
+
+    Raises InvalidInputError, also for values of another type.
+    """
     chosen: dict[str, Any] = {"progress": progress_of(arguments)}
-    for name, one in cls.parameters.items():
-        value = getattr(arguments, f"model_{name}", getattr(arguments, name, None))
-        if name == "n_components":
-            chosen[name] = components_wanted(arguments, matrix)
-        elif name != "progress" and value is not None:
-            chosen[name] = None if one.counts_components and value == "all" else value
-    return cls(**{name: value for name, value in chosen.items() if name in cls.parameters})
+    parameters = KINDS[arguments.kind].parameters
+    for name, one in parameters.items():
+        value = getattr(arguments, f"model_{name}", getattr(arguments, name, UNSET))
+        if name in ELSEWHERE:
+            value = UNSET if value is None else value
+        elif one.counts_components and value == "all":
+            value = None
+        elif name == "n_components" and value is UNSET and one.default is None:
+            value = min(COMPONENTS, *matrix.shape)
+        if name != "progress" and value is not UNSET:
+            chosen[name] = value
+    try:
+        model = build(arguments.kind, {n: value for n, value in chosen.items() if n in parameters})
+        model.plan(matrix)
+    except StreamPCAError:
+        raise
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise InvalidInputError(
+            f"an option of --model {option_name(arguments.kind)} has a value of another type: "
+            f"{error}"
+        ) from error
+    return model
 
 
 def run_plan_of_kind(arguments: argparse.Namespace) -> int:

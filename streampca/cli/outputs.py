@@ -76,7 +76,7 @@ def check_writable(path: Path) -> None:
 def write_scores(model: Any, matrix: Any, path: str, overwrite: bool, remove: Any = None) -> None:
     """The scores of the rows of a fit, as a Zarr array: those it has, or by another pass."""
     scores = model.result_.scores
-    if scores is None:
+    if scores is None or model.whiten:
         model.transform(matrix, out=path, overwrite=overwrite, remove=remove)
         return
     n, k = scores.shape

@@ -72,6 +72,12 @@ def check_job(entries: Mapping[str, Any], where: str | Origin) -> Job:
         raise ConfigError(
             f"{origin.at('scheduler')}: the section cluster says it; leave one of them out"
         )
+    kind = checked["model"]["kind"]
+    if "max_error_ratio" in checked.get("gate", {}) and not KINDS[kind].reconstructs:
+        raise ConfigError(
+            f"{origin.at('gate.max_error_ratio')}: a {kind} explains correlations, and has no "
+            "error of its rows; leave it out, or gate by max_angle and max_variance_ratio"
+        )
     _check_places(checked, origin)
     return Job(**checked)
 

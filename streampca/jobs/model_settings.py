@@ -48,8 +48,7 @@ def problem_of(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
         build(kind, settings)
         general = {n: value for n, value in settings.items() if not parameters[n].needs_data}
         for name in (n for n in general if parameters[n].counts_components):
-            if type(general[name]) is int:
-                general[name] = min(general[name], SIDE)
+            general[name] = _cut(general[name])
         model = build(kind, general, scheduler="threads", memory_limit="1TiB")
         with contextlib.suppress(MemoryLimitError):
             if isinstance(model, IncrementalPCA):
@@ -62,6 +61,13 @@ def problem_of(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
     except (TypeError, ValueError, ArithmeticError) as error:
         return _of_another_type(kind, settings, error)
     return "", ""
+
+
+def _cut(count: Any) -> Any:
+    """A number of components, or several, that the matrix can have."""
+    if isinstance(count, list):
+        return [_cut(one) for one in count]
+    return min(count, SIDE) if type(count) is int else count
 
 
 def _of_another_type(kind: str, settings: Mapping[str, Any], error: Exception) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError
@@ -234,8 +234,7 @@ class _Run:
         if (row := found.blank_row(again=outcome.resumed_blocks > 0)) is not None:
             raise _BlankRow(row)
         old = None if self.current is None else self.current.result()
-        made = replace(model.result_, settings={**model.result_.settings, "checkpoint": None})
-        result, outcome.drift = against(old, made, work.error, self.job.align)
+        result, outcome.drift = against(old, model.result_, work.error, self.job.align)
         outcome.gate = self._refusal(outcome.drift, outcome.change)
         more = {}
         if found.source is None and stamp_of(self.job, found.matrix) != found.stat:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -14,6 +16,7 @@ from streampca.regular_file import read_regular
 
 MOST_BYTES = 1 << 16  # parsed in less than a second
 MOST_DEPTH = 64
+FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # 1e-4, which YAML 1.1 takes for text
 ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -73,6 +76,7 @@ def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[s
             result: dict[Any, Any] = super().construct_mapping(node, deep)
             return result
 
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
     try:
         loader = Loader(_text(path))
         node = loader.get_single_node()
@@ -92,6 +96,9 @@ def scalar(text: str) -> Any:
     """A number, a word, true, false, null, or a list of such, as a job file would have it."""
     import yaml
 
+    for number in (int, float):
+        with contextlib.suppress(ValueError):
+            return number(text)
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, *ODD):

@@ -256,6 +256,10 @@ class Decomposition:
         rotated: Any = self.kinds["rotated model"]
         return rotated.of(self, method, k, normalize=normalize, power=power)
 
+    def permuted_parts(self, order: Array, sign: Array) -> dict[str, Any]:
+        """What a kind of result has of each component beside the fields of all, permuted too."""
+        return {}
+
     def require_components(self) -> Array:
         """The components; those that the fit streamed to Zarr are read from there each time.
 

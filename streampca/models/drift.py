@@ -14,6 +14,8 @@ from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features
 from streampca.models.saved_labels import plain
 
+ORTHONORMAL = 1e-6  # factors, which are not, differ by more
+
 
 @dataclass(frozen=True)
 class Drift:
@@ -80,7 +82,7 @@ def compare(old: Decomposition, new: Decomposition) -> Drift:
     rows, match = linear_sum_assignment(-np.abs(cosines))
     before, now = old.explained_variance[:k], new.explained_variance[match]
     return Drift(
-        angles=principal_angles(v, w),
+        angles=principal_angles(_orthonormal(v), _orthonormal(w)),
         match=match,
         cosine=cosines[rows, match],
         variance_ratio=_ratio(now, before),
@@ -127,7 +129,15 @@ def permuted(result: Decomposition, order: Array, sign: Array) -> Decomposition:
         explained_variance=result.explained_variance[order],
         scores=None if result.scores is None else result.scores[:, order] * sign,
         certificate=certificate,
+        **result.permuted_parts(order, sign),
     )
+
+
+def _orthonormal(rows: Array) -> Array:
+    """Rows that span the same space; those that are orthonormal already as they are."""
+    if np.abs(rows @ rows.T - np.eye(len(rows))).max(initial=0.0) < ORTHONORMAL:
+        return rows
+    return np.asarray(np.linalg.qr(rows.T)[0].T)
 
 
 def principal_angles(v: Array, w: Array) -> Array:

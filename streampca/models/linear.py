@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from streampca.sources.lazy_matrix import frame_of_rows, is_dask_frame, is_lazy,
 class LinearModel(RowPasses):
     """Everything that needs a fitted result but no fit: project, reconstruct, score."""
 
+    reconstructs: ClassVar[bool] = True  # rows from scores, with an error that is least
     dim_: Any = None
     plan_: Plan
     cost_: list[PassCost]

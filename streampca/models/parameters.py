@@ -7,6 +7,7 @@ and what job files and the command line offer all come from these fields.
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -76,14 +77,16 @@ def parameter(
 def declared(cls: Class) -> Class:
     """Class decorator: parameters become the constructor, the defaults and the documentation.
 
-    Fields of base classes that are declared so too come first.
+    Fields of base classes that are declared so too come first; a constructor of its own stays.
     """
     own = {name: one for name, one in vars(cls).items() if isinstance(one, Parameter)}
-    fields = {**getattr(cls, "parameters", {}), **own}
+    known = {**getattr(cls, "parameters", {}), **own}
+    fields = dict(sorted(known.items(), key=lambda item: item[1].kw_only))
     cls.parameters = fields  # type: ignore[attr-defined]
     for name, one in own.items():
         setattr(cls, name, one.default)
-    cls.__init__ = _constructor(fields)  # type: ignore[misc]
+    if "__init__" not in vars(cls):
+        cls.__init__ = _constructor(fields)  # type: ignore[misc]
     cls.__doc__ = _documentation(cls.__doc__ or "", fields)
     return cls
 
@@ -91,13 +94,12 @@ def declared(cls: Class) -> Class:
 def _constructor(fields: Mapping[str, Parameter]) -> Callable[..., None]:
     """An ``__init__`` that stores its arguments untouched."""
     kinds = {False: inspect.Parameter.POSITIONAL_OR_KEYWORD, True: inspect.Parameter.KEYWORD_ONLY}
-    ordered = sorted(fields.items(), key=lambda item: item[1].kw_only)
     signature = inspect.Signature(
         [
             inspect.Parameter("self", kinds[False]),
             *(
                 inspect.Parameter(name, kinds[one.kw_only], default=one.default)
-                for name, one in ordered
+                for name, one in fields.items()
             ),
         ]
     )
@@ -116,7 +118,7 @@ def _constructor(fields: Mapping[str, Parameter]) -> Callable[..., None]:
 
 
 def _documentation(text: str, fields: Mapping[str, Parameter]) -> str:
-    """A docstring with the section of the parameters before that of the attributes."""
+    """A docstring with a section of the parameters before what else has a title."""
     text = inspect.cleandoc(text)
     entries = []
     for name, one in fields.items():
@@ -125,8 +127,10 @@ def _documentation(text: str, fields: Mapping[str, Parameter]) -> str:
             textwrap.fill(words, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
         )
     section = "\n".join(["Parameters", "----------", *entries])
-    before, found, after = text.partition("\nAttributes")
-    return f"{before.rstrip()}\n\n{section}\n{found}{after}"
+    title = re.search(r"^(Attributes|Cost|Source)\b", text, re.MULTILINE)
+    if title is None:
+        return f"{text}\n\n{section}"
+    return f"{text[: title.start()].rstrip()}\n\n{section}\n\n{text[title.start() :]}"
 
 
 class Parameters:
@@ -165,12 +169,8 @@ class Parameters:
     @classmethod
     def restored(cls, stored: Mapping[str, Any]) -> Self:
         """An estimator with the stored arguments that a loaded model takes over."""
-        taken = {
-            name: stored[name]
-            for name, one in cls.parameters.items()
-            if name in stored and one.kept in (Kept.VALUE, Kept.NAME)
-        }
-        return cls(**taken)
+        left = {n for n, one in cls.parameters.items() if one.kept in (Kept.RECORD, Kept.NOT)}
+        return cls(**{n: stored[n] for n in cls._parameters() if n in stored and n not in left})
 
     def __getstate__(self) -> dict[str, Any]:
         """Without a client, which is of this process: elsewhere the ambient one, or threads."""

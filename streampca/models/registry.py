@@ -18,7 +18,16 @@ KINDS: dict[str, type[LinearModel]] = {}
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(parameter,))
 def estimator(cls: Class) -> Class:
-    """Class decorator: declares the parameters of an estimator, and registers it by its name."""
+    """Class decorator: declares the parameters of an estimator, and registers it by its name.
+
+    Raises InvalidInputError where another module has registered that name.
+    """
+    before = KINDS.get(cls.__name__)
+    if before is not None and before.__module__ != cls.__module__:
+        raise InvalidInputError(
+            f"{before.__module__} has registered a {cls.__name__} already; give the class in "
+            f"{cls.__module__} another name"
+        )
     KINDS[cls.__name__] = declared(cls)
     return cls
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -47,6 +47,11 @@ class RotatedDecomposition(Decomposition, kind="rotated model"):
         "sweeps",
         "converged",
     )
+
+    def permuted_parts(self, order: Array, sign: Array) -> dict[str, Any]:
+        """The rotation and the correlations of components that change places or signs."""
+        between = self.correlations[np.ix_(order, order)] * np.multiply.outer(sign, sign)
+        return {"rotation": self.rotation[:, order] * sign, "correlations": between}
 
     @classmethod
     def of(

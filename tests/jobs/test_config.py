@@ -226,3 +226,18 @@ def test_the_schema_agrees_with_the_check(capsys: pytest.CaptureFixture[str]) ->
     jsonschema.validate(job, told)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**job, "verify": "often"}, told)
+
+
+def test_a_gate_that_a_kind_cannot_answer_is_refused() -> None:
+    model = {"kind": "FactorAnalysis", "n_components": 2}
+    entries = {"source": {"path": "x"}, "store": "y", "model": model}
+    assert check_job({**entries, "gate": {"max_angle": 0.5}}, "x").gate == {"max_angle": 0.5}
+    with pytest.raises(ConfigError, match=r"gate.max_error_ratio: a FactorAnalysis explains"):
+        check_job({**entries, "gate": {"max_error_ratio": 3}}, "x")
+
+
+def test_lists_and_short_numbers_are_taken(tmp_path: Path) -> None:
+    text = "source: {path: x}\nstore: y\nmodel: {kind: HardImpute, rank: [2, 100], tol: 1e-4, "
+    job = read_job(write(tmp_path, text + "validation: 0.1}\n"))
+    assert job.model["tol"] == 1e-4
+    assert job.estimator().rank == [2, 100]

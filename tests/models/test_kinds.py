@@ -14,7 +14,7 @@ import pytest
 import streampca
 from streampca.cli.kinds import named_kind, option_name
 from streampca.cli.main import main
-from streampca.errors import MemoryLimitError, SourceError
+from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
 from streampca.jobs.config import check_job
 from streampca.jobs.sections import schema
 from streampca.models import shared_parameters as shared
@@ -170,6 +170,69 @@ def test_a_value_that_is_no_choice_is_refused(capsys: Any) -> None:
     with pytest.raises(SystemExit):
         main(["fit", "x.npy", "--model", "scaled-pca", "--missing", "impute"])
     assert "expected one of raise, mean" in capsys.readouterr().err
+
+
+def test_parameters_are_documented_in_the_order_of_the_signature() -> None:
+    for cls in KINDS.values():
+        text = cls.__doc__ or ""
+        places = [text.index(f"\n{name} : ") for name in inspect.signature(cls).parameters]
+        assert places == sorted(places)
+
+
+def test_null_and_text_and_numbers(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", data("GenotypePCA"))
+    words = ["fit", str(tmp_path / "x.npy"), "-q", "-o", str(tmp_path / "m"), "--overwrite"]
+    assert main([*words, "--model", "genotype-pca", "--scale", "null", "-k", "2"]) == 0
+    assert streampca.load(tmp_path / "m").scale is None
+    place = str(tmp_path / "2026")
+    more = ["--tol", "1e-3", "--max-passes", "9", "--checkpoint", place, "-k", "2"]
+    assert main([*words, "--mod", "pca", *more]) == 0
+    assert streampca.load(tmp_path / "m").result_.settings["tol"] == 1e-3
+    assert main([*words, "--model", "soft-impute", "-k", "2", "--lambda", "0.5"]) == 0
+    (tmp_path / "o.yaml").write_text("model: hard-impute\nrank: [1, 2]\nbounds: null\n"
+                                     "validation: 0.1\ntol: 1e-4\n")  # fmt: skip
+    assert main([*words, "--config", str(tmp_path / "o.yaml")]) == 0
+    model = streampca.load(tmp_path / "m")
+    assert (model.bounds, model.tol) == (None, 1e-4)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "genotype-pca --variants 1", "genotype-pca --ploidy two", "genotype-pca --maf x",
+        "incremental-pca --state truncated --max-rows x", "hard-impute --rank all", "ppca --tol x",
+    ],
+)  # fmt: skip
+def test_values_of_another_type_are_named(words: str, tmp_path: Path, capsys: Any) -> None:
+    x = data("PCA")
+    x[0, 0] = np.nan if words.startswith("ppca") else 0
+    np.save(tmp_path / "x.npy", counts() if words.startswith("geno") else x)
+    assert main(["fit", str(tmp_path / "x.npy"), "-q", "--model", *words.split()]) == 65
+    assert "fault of streampca" not in capsys.readouterr().err
+
+
+def test_scores_that_are_written_are_those_of_transform(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(12, 40))
+    np.save(tmp_path / "x.npy", x)
+    words = ["fit", str(tmp_path / "x.npy"), "-q", "--model", "pca", "--whiten", "-k", "3"]
+    assert main([*words, "-o", str(tmp_path / "m"), "--scores", str(tmp_path / "s.zarr")]) == 0
+    found = np.asarray(streampca.open(tmp_path / "s.zarr").read(0, 0, 12))
+    np.testing.assert_allclose(found, streampca.load(tmp_path / "m").transform(x), atol=1e-10)
+
+
+def test_a_name_is_of_one_class_and_a_constructor_stays() -> None:
+    with pytest.raises(InvalidInputError, match=r"registered a PCA already"):
+        estimator(type("PCA", (LinearModel,), {"__module__": "elsewhere"}))
+    assert KINDS["PCA"] is PCA
+
+    def own(self: Any, gain: float = 1.0) -> None:
+        self.gain = 100 * gain
+
+    made: Any = type("Own", (LinearModel,), {"__init__": own, "__module__": __name__})
+    try:
+        assert estimator(made)(2.0).gain == 200
+    finally:
+        del KINDS["Own"]
 
 
 def test_a_file_of_options_may_name_the_kind(tmp_path: Path, capsys: Any) -> None:

@@ -27,7 +27,7 @@ from streampca.models.pca.gram_outputs import COMPONENTS
 from streampca.models.pca.plan import plan_pca
 from streampca.models.pca.routes import fit_pca
 from streampca.models.projection import Projection
-from streampca.models.registry import estimator
+from streampca.models.registry import estimator, registered_name
 from streampca.models.request import Request, iteration_limits, seed_of
 from streampca.passes import PassCost, Plan, easier_axis
 from streampca.solvers import TracyWidom
@@ -204,7 +204,7 @@ class GenotypePCA(LinearModel):
         self.cost_, self.dim_ = execution.costs, dim
         labels = Labels(cohort.everyone.labels.samples, matrix.labels.features)
         self.result_ = assemble(
-            "GenotypePCA",
+            registered_name(type(self)),
             fitted,
             fitted_on.shape[0],
             labels,

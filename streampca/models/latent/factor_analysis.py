@@ -126,6 +126,7 @@ class FactorAnalysis(LatentModel):
     checkpoint: str | None = shared.CHECKPOINT
 
     whiten = False
+    reconstructs = False
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X: solver, passes, reads, memory. Reads nothing.

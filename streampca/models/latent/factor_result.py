@@ -72,6 +72,11 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
         plain = np.array_equal(self.correlations, np.eye(k))
         return FactorModel(self.loadings, self.uniquenesses, None if plain else self.correlations)
 
+    def permuted_parts(self, order: Array, sign: Array) -> dict[str, Any]:
+        """The rotation and the correlations of components that change places or signs."""
+        between = self.correlations[np.ix_(order, order)] * np.multiply.outer(sign, sign)
+        return {"rotation": self.rotation[:, order] * sign, "correlations": between}
+
     @property
     def structure(self) -> Array:
         """(p, k) correlations of features with factors: loadings @ correlations."""

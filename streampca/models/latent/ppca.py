@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -135,6 +136,8 @@ class PPCA(LatentModel):
         k = known_count(self.n_components, *matrix.shape)
         k = min(*matrix.shape, LARGEST) if k is None else k
         scaled = self.scale is not None or self.weights is not None
+        if isinstance(self.tol, bool) or not isinstance(self.tol, Real) or not self.tol >= 0:
+            raise InvalidInputError(f"tol={self.tol!r}; expected a log-likelihood from 0")
         runs = k + 1 if whole and self.n_components == BIC else 1
         return em_plan(matrix, k, runs * check_passes(self.max_passes), self.memory_limit, scaled)
 

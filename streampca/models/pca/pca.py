@@ -18,7 +18,7 @@ from streampca.models.pca.impute import as_pca, completing, completion_of, plan_
 from streampca.models.pca.plan import plan_pca
 from streampca.models.pca.routes import fit_pca
 from streampca.models.pca.warm_start import WarmStart
-from streampca.models.registry import estimator
+from streampca.models.registry import estimator, registered_name
 from streampca.models.request import Request, iteration_limits, seed_of
 from streampca.models.side_data import side_data
 from streampca.passes import Plan
@@ -164,7 +164,7 @@ class PCA(LinearModel):
         fitted = fit_pca(plan, matrix, request, execution, carried=self._carry(matrix, request))
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         self.result_ = assemble(
-            "PCA",
+            registered_name(type(self)),
             fitted,
             matrix.shape[0],
             matrix.labels,

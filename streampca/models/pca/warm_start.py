@@ -34,8 +34,9 @@ class WarmStart:
         taken = (request.svd_solver, request.standardize, request.missing, matrix.missing_value)
         digest = hashlib.sha256(repr(taken).encode())
         digest.update(matrix.content_stamp().encode())
-        for array in vars(request.side).values():
+        for name, array in vars(request.side).items():
             if isinstance(array, np.ndarray):
+                digest.update(f"{name} {array.dtype} {array.shape}".encode())
                 digest.update(np.ascontiguousarray(array).tobytes())
         if digest.hexdigest() != self._of:
             self._of = digest.hexdigest()

@@ -16,6 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import streampca
 from streampca import FactorAnalysis
 from streampca.errors import AccuracyWarning, HeywoodWarning, InvalidInputError
+from streampca.models.drift import compare, permuted
 from streampca.solvers import maximum_likelihood, varimax_of_r
 
 HARMAN = [("Harman74", 145, k) for k in range(1, 6)] + [("Harman23", 305, k) for k in range(1, 5)]
@@ -299,3 +300,21 @@ def test_check_estimator():
     assert len(results) > 40
     left_out = {r["check_name"] for r in results if r["status"] != "passed"}
     assert left_out <= {"check_array_api_input"}  # needs SCIPY_ARRAY_API=1 at start-up
+
+
+@pytest.mark.parametrize("rotation", [None, "varimax", "promax"])
+def test_factors_change_places_with_all_that_they_have(rotation):
+    X = planted(400, 12, 3)
+    model = FactorAnalysis(3, rotation=rotation).fit(X)
+    order, sign = np.array([1, 2, 0]), np.array([1.0, -1.0, 1.0])
+    moved = permuted(model.result_, order, sign)
+    again = FactorAnalysis.from_result(moved)
+    np.testing.assert_allclose(again.get_covariance(), model.get_covariance(), atol=1e-12)
+    np.testing.assert_allclose(again.transform(X), model.transform(X)[:, order] * sign, atol=1e-10)
+    np.testing.assert_allclose(again.score(X), model.score(X))
+
+
+@pytest.mark.parametrize("rotation", [None, "varimax", "promax"])
+def test_factors_do_not_drift_from_themselves(rotation):
+    result = FactorAnalysis(3, rotation=rotation).fit(planted(400, 12, 3)).result_
+    assert compare(result, result).max_angle < 1e-6

@@ -90,3 +90,13 @@ def test_other_data_settings_or_weights_are_read(path, tmp_path):
     model.set_params(warm_start=False).fit(path)
     model.fit(path)
     assert reads(model) == ["scatter"]
+
+
+@pytest.mark.parametrize("solver", ["scatter", "gram"])
+def test_weights_of_features_are_no_weights_of_samples(solver):
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((30, 30)), rng.uniform(0.5, 2.0, 30)
+    model = PCA(3, warm_start=True, svd_solver=solver).fit(x, sample_weight=w)
+    model.set_params(weights=w).fit(x)
+    fresh = PCA(3, svd_solver=solver, weights=w).fit(x)
+    np.testing.assert_array_equal(model.explained_variance_, fresh.explained_variance_)
