@@ -7,9 +7,9 @@ import pytest
 from tests import house
 
 LIMITS = {
-    "files entered by PCA": 90,
+    "files entered by PCA": 91,
     "files entered by HardImpute": 91,
-    "files entered by GenotypePCA": 97,
+    "files entered by GenotypePCA": 98,
     "longest file": 400,
     "functions, 90th percentile": 18,
     "longest function": 73,
@@ -19,7 +19,7 @@ LIMITS = {
     "Request.check in one fit": 1,
     "Standardize.__post_init__ in one fit": 2,
     "files": 406,
-    "lines of code": 40060,
+    "lines of code": 40046,
     "import cycles": 5,
 }
 
