@@ -77,7 +77,7 @@ def persisted(x: Any, client: Any) -> Any:
 def scattered(x: Any, client: Any) -> Any:
     """An array of futures of arrays that were sent to the workers."""
     blocks = [VALUES[i : i + CHUNK] for i in range(0, N, CHUNK)]
-    futures = client.scatter(blocks)
+    futures = client.scatter(blocks, hash=False)  # Dask loses what is scattered again by name
     parts = [da.from_delayed(dask.delayed(future), (CHUNK, P), dtype="f8") for future in futures]
     return da.concatenate(parts)
 
