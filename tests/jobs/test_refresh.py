@@ -601,7 +601,7 @@ def test_an_interrupted_refresh_goes_on_where_it_was(tmp_path: Path) -> None:
         a, b = (getattr(one.store.latest().result(), name) for one in (nightly, beside))
         np.testing.assert_array_equal(a, b)
     nightly.check(1e-11)
-    assert nightly.store.latest().result().settings["checkpoint"] is None
+    assert "checkpoint" not in nightly.store.latest().result().settings
 
 
 # -- the command line --------------------------------------------------------------------------
