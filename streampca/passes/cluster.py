@@ -15,6 +15,8 @@ What can fail there, and what answers it. A span is moved or repeated by one fun
   ``client.restart()`` counts as such a death. ``run_on_cluster``.
 - A worker dies that holds persisted chunks: Dask computes them again; spans that waited for it are
   sent elsewhere. ``placement``, ``Flight._bring_home``.
+- Scattered chunks are gone for good (their worker died, or they were released): ClusterError, at
+  the beginning and while a span waits. ``Placement.refuse_lost``.
 - A worker dies that holds the total: spans are folded again from where it was fetched last.
   ``merging``, ``kept_total``, ``remote_total``.
 - A worker is paused, silent, slower than all others, or cannot read a block: its span goes to

@@ -209,6 +209,8 @@ class Flight:
         if waited >= patience and ill and (where or len(ill) == len(states)):
             said = ", ".join(f"worker {one} is {state}" for one, state in sorted(ill.items()))
             return set(ill), ClusterError(f"{span} wait after {waited:.0f} s: {said}")
+        if self.placement is not None and waited >= patience and not where:
+            self.placement.refuse_lost()
         limit = max(setting("span-timeout"), SLOWER * self.longest)
         if where and waited >= limit:
             return where, ClusterError(

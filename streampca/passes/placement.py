@@ -178,7 +178,11 @@ class Placement:
             return
         self._workers = set(threads)
         self._who = dict(self.client.who_has(list(self._futures.values())))
-        self._nbytes = self.client.nbytes(keys=list(self._futures), summary=False)
+        try:
+            self._nbytes = self.client.nbytes(keys=list(self._futures), summary=False)
+        except KeyError:  # the scheduler does not know one of them
+            self.refuse_lost()
+            raise
         load: defaultdict[str, float] = defaultdict(float)
         for key, holders in self._who.items():
             for address in holders:
@@ -206,7 +210,17 @@ class Placement:
                     await_worker(client)
                 except CancelledError:
                     break
-        lost = [one.key for one in self._futures.values() if one.status in ("lost", "cancelled")]
+        self.refuse_lost()
+
+    @scheduler_answers()
+    def refuse_lost(self) -> None:
+        """Raise ClusterError where the cluster has lost some for good: they would be waited for."""
+        asked = self.client.scheduler.get_task_status
+        states = self.client.sync(asked, keys=list(self._futures))
+        lost = [
+            key for key, one in self._futures.items()
+            if one.status in ("lost", "cancelled") or states.get(key) is None
+        ]  # fmt: skip
         if lost:
             raise ClusterError(
                 f"{len(lost)} of {len(self._futures)} chunks of X are lost on the cluster (the "

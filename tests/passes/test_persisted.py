@@ -435,3 +435,32 @@ def test_futures_of_frames_whose_columns_differ_are_refused(two_processes: Any) 
     for other in (one[["b", "a"]], one.set_axis([0, 1], axis=1), one.to_numpy()):
         with pytest.raises(InvalidInputError, match="columns differ"):
             streampca.open(two_processes.scatter([one, other], hash=False))
+
+
+@pytest.mark.parametrize("when", ["before", "while spans are sent"])
+def test_chunks_that_the_cluster_lost_are_not_waited_for(
+    two_processes: Any, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask waits for ever for what was scattered and released behind a client's back."""
+    client = two_processes
+    blocks = [np.random.default_rng(i).normal(size=(500, 8)) for i in range(6)]
+    futures = client.scatter(blocks, hash=False)
+    parts = [da.from_delayed(dask.delayed(one), (500, 8), dtype="f8") for one in futures]
+    lost = [futures[-1].key]
+
+    def lose(*_: Any) -> None:
+        client._send_to_scheduler({"op": "client-releases-keys", "keys": lost, "client": client.id})
+        while client.sync(client.scheduler.get_task_status, keys=lost)[lost[0]] is not None:
+            time.sleep(0.05)
+
+    if when == "before":
+        lose()
+    else:
+        lay = Placement.lay
+        monkeypatch.setattr(Placement, "lay", lambda *args: (lose(), lay(*args))[1])
+    model = streampca.PCA(2, svd_solver="scatter", scheduler=client, progress=False)
+    with (
+        dask.config.set({"streampca.pause-timeout": 1}),
+        pytest.raises(ClusterError, match=r"1 of 6 chunks of X are lost on the cluster"),
+    ):
+        model.fit(da.concatenate(parts))
