@@ -18,6 +18,7 @@ from streampca.jobs.yaml_file import nearest, scalar
 from streampca.matrix import ChunkedMatrix
 from streampca.models.parameters import Parameter
 from streampca.models.registry import KINDS
+from streampca.passes import Plan
 
 UNSET = object()  # of an option that was not given: None is a value
 TEXT = {"str", "None", "os.PathLike[str]", "Names"}  # types of names and paths
@@ -117,8 +118,8 @@ def _reader(one: Parameter, as_text: bool) -> Any:
     return read
 
 
-def model_of_kind(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
-    """The unfitted estimator that the options describe, whose plan suits the matrix.
+def model_of_kind(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> tuple[Any, Plan]:
+    """The unfitted estimator that the options describe, and its plan for the matrix.
 
     Raises InvalidInputError, also for values of another type.
     """
@@ -136,7 +137,7 @@ def model_of_kind(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
             chosen[name] = value
     try:
         model = build(arguments.kind, {n: value for n, value in chosen.items() if n in parameters})
-        model.plan(matrix)
+        return model, model.plan(matrix)
     except StreamPCAError:
         raise
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -144,13 +145,11 @@ def model_of_kind(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
             f"an option of --model {option_name(arguments.kind)} has a value of another type: "
             f"{error}"
         ) from error
-    return model
 
 
 def run_plan_of_kind(arguments: argparse.Namespace) -> int:
     """``streampca plan --model NAME``: what a fit would do."""
-    matrix = open_source(arguments)
-    plan = model_of_kind(arguments, matrix).plan(matrix)
+    _, plan = model_of_kind(arguments, open_source(arguments))
     print(plan.to_json() if arguments.json else plan)
     return 0
 
@@ -164,9 +163,9 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
         overwrite=arguments.overwrite,
     )
     matrix = open_source(arguments)
-    model = model_of_kind(arguments, matrix)
+    model, plan = model_of_kind(arguments, matrix)
     if not (arguments.json or arguments.quiet):
-        print(model.plan(matrix), end="\n\n")
+        print(plan, end="\n\n")
     model.fit(matrix)
     said = report(model)  # the peak of the fit, not of writing
     if arguments.output:
