@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import shutil
 from pathlib import Path
 
-from streampca.errors import InvalidInputError, SourceError
+from streampca.errors import BusyError, InvalidInputError, SourceError
 from streampca.regular_file import read_inside
 from streampca.store.checked import INDEX
-from streampca.store.places import discard, occupied, release, unfinished_name
+from streampca.store.places import discard, occupied, release, set_aside, unfinished_name
 from streampca.store.signed import MOST_BYTES, sign, unsign
 
 MARKER = "streampca-work.json"
@@ -49,28 +49,42 @@ class WorkFolder:
         try:
             os.rename(place, self.path)
             release(place)
-        except OSError:
+        except OSError as error:
             discard(place)
-            if not os.path.isfile(os.path.join(self.path, MARKER)):
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.EACCES):
                 raise
-        return self.path  # perhaps another process was first
+            self.check()  # another refresh was first, and may have removed its folder since
+        return self.path
 
     def clear(self) -> None:
-        """Remove it, if it is ours."""
+        """Remove it, if it is ours: at one stroke, as another refresh may look at it meanwhile."""
         if self.path is not None and os.path.isdir(self.path) and _is_ours(Path(self.path)):
-            shutil.rmtree(self.path, ignore_errors=True)
+            with contextlib.suppress(OSError, BusyError):  # another refresh was first
+                discard(set_aside(self.path))
 
 
-def _is_ours(path: Path) -> bool:
+def _is_ours(path: Path, look_again: bool = True) -> bool:
+    """Whether streampca made it, or nothing lies there: another refresh may have removed it."""
+    if not os.path.lexists(path):
+        return True
     if path.is_symlink() or not path.is_dir():
-        return False
+        return not os.path.lexists(path)
     try:
         marker = unsign(read_inside(path, MARKER, MOST_BYTES), str(path / MARKER), FORMAT_VERSION)
         return bool(marker.get("kind") == KIND)
     except FileNotFoundError:
-        return all(_is_checkpoint(one) for one in path.iterdir())
+        if _holds_checkpoints(path):
+            return True
+        return look_again and _is_ours(path, look_again=False)  # replaced between the two looks
     except (OSError, SourceError):
         return False
+
+
+def _holds_checkpoints(path: Path) -> bool:
+    try:
+        return all(_is_checkpoint(one) for one in path.iterdir())
+    except FileNotFoundError:  # removed meanwhile
+        return True
 
 
 def _is_checkpoint(path: Path) -> bool:

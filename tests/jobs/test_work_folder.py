@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +86,25 @@ def test_a_store_or_scores_within_the_source_are_refused(
         entries["scores"] = {"path": str(tmp_path / "x" / "scores-{version}")}
     with pytest.raises(ConfigError, match="lie within one another"):
         check_job(entries, "job")
+
+
+def test_a_refresh_that_looks_while_another_removes_it_takes_it_for_ours(tmp_path: Path) -> None:
+    work, done = WorkFolder(str(tmp_path / "models")), threading.Event()
+
+    def others() -> None:
+        while not done.is_set():
+            work.make()
+            for one in range(20):
+                with contextlib.suppress(FileNotFoundError):  # the other thread has removed it
+                    (Path(str(work.path)) / f"part-{one}").touch()
+            work.clear()
+
+    with ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(others) for _ in range(2)]
+        for _ in range(2000):
+            work.check()
+        done.set()
+        for one in running:
+            one.result()
+    work.clear()
+    assert not list(tmp_path.iterdir())
