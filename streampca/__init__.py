@@ -3,6 +3,10 @@
 from streampca import errors, preprocess
 from streampca.accumulators import Accumulator
 from streampca.errors import StreamPCAError
+from streampca.genetics.filters import VariantFilter
+from streampca.genetics.genotype_pca import GenotypePCA
+from streampca.genetics.ld_pruning import prune_ld
+from streampca.genetics.projection import project_samples
 from streampca.matrix import Block, ChunkedMatrix, concat_features, concat_samples
 from streampca.models import (
     PCA,
@@ -10,7 +14,6 @@ from streampca.models import (
     Decomposition,
     FactorAnalysis,
     FactorDecomposition,
-    GenotypePCA,
     HardImpute,
     IncrementalPCA,
     ProbabilisticDecomposition,
@@ -18,17 +21,13 @@ from streampca.models import (
     RotatedPCA,
     SoftImpute,
     TruncatedSVD,
-    VariantFilter,
     correlation,
     covariance,
     rotate,
     variable_weights,
 )
 from streampca.models.anndata_results import write_anndata
-from streampca.models.genotypes.ld_pruning import prune_ld
-from streampca.models.genotypes.projection import project_samples
-from streampca.models.loading import load
-from streampca.models.model_store import ModelStore
+from streampca.operations.model_store import ModelStore, load
 from streampca.passes import Advance, Plan
 from streampca.registration import register_with_xarray
 from streampca.sources import append, commit_rows, open

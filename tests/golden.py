@@ -31,7 +31,7 @@ import scipy.sparse
 import zarr
 
 import streampca as sp
-from streampca.passes.process import BROUGHT
+from streampca.passes.memory import BROUGHT
 
 TABLE = Path(__file__).with_name("golden.json")
 KERNEL = "Haswell"

@@ -89,7 +89,7 @@ def write_noise(stem: Path, n: int, p: int) -> str:
 CHILD = """
 import sys
 import streampca
-from streampca.passes.machine import peak_nbytes
+from streampca.passes.memory import peak_nbytes
 matrix = streampca.open(sys.argv[1])
 step, p = 2000, matrix.shape[1]
 matrix.read(1, 0, step)
@@ -117,7 +117,7 @@ def test_resident_memory_does_not_grow_with_the_file(tmp_path) -> None:
 STREAMED = """
 import sys
 import streampca
-from streampca.passes.machine import peak_nbytes
+from streampca.passes.memory import peak_nbytes
 streampca.GenotypePCA(60, loadings=sys.argv[2], svd_solver="gram").fit(sys.argv[1])
 print(peak_nbytes())
 """
@@ -145,7 +145,7 @@ WHOLE = """
 import sys
 import numpy as np
 import streampca
-from streampca.passes.machine import peak_nbytes
+from streampca.passes.memory import peak_nbytes
 stem, limit = sys.argv[1:3]
 model = streampca.GenotypePCA(10, scale="hwe", loadings=stem + ".zarr", memory_limit=limit or None)
 model.fit(stem + ".bed")

@@ -23,15 +23,15 @@ import pytest
 import zarr
 
 import streampca
-from streampca.passes.machine import peak_nbytes
+from streampca.passes.memory import peak_nbytes
 
 SCRIPT = """
 import json, sys
 import streampca
 from streampca.models import mapped_rows
 from streampca.models.pca import append_plan, plan as pca_plan
-from streampca.passes.machine import peak_nbytes, resident_nbytes
-from streampca.passes.process import code_nbytes
+from streampca.passes.memory import peak_nbytes, resident_nbytes
+from streampca.passes.memory import code_nbytes
 
 ask = json.loads(sys.argv[1])
 plans = []

@@ -13,15 +13,15 @@ import pytest
 import scipy.sparse
 import zarr
 
-from streampca.passes.machine import peak_nbytes
+from streampca.passes.memory import peak_nbytes
 
 SCRIPT = """
 import json, sys, warnings
 import scipy.sparse
 warnings.simplefilter("ignore")
 import streampca
-from streampca.passes.machine import peak_nbytes, resident_nbytes
-from streampca.passes.process import code_nbytes
+from streampca.passes.memory import peak_nbytes, resident_nbytes
+from streampca.passes.memory import code_nbytes
 
 ask = json.loads(sys.argv[1])
 

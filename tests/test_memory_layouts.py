@@ -18,7 +18,7 @@ import scipy.sparse
 import xarray as xr
 import zarr
 
-from streampca.passes.machine import peak_nbytes
+from streampca.passes.memory import peak_nbytes
 from tests.genotypes import variant_names
 
 # Told on standard input: path, and a program that defines fit(limit) -> the plans that were made.
@@ -28,7 +28,7 @@ warnings.simplefilter("ignore")
 import numpy as np
 import streampca
 from streampca.errors import MemoryLimitError, MemoryPlanWarning
-from streampca.passes.machine import peak_nbytes
+from streampca.passes.memory import peak_nbytes
 warnings.simplefilter("error", MemoryPlanWarning)
 
 path, program = json.loads(sys.stdin.read())

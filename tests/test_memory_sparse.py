@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse
 import zarr
 
-from streampca.passes.machine import peak_nbytes
+from streampca.passes.memory import peak_nbytes
 
 SCRIPT = """
 import json, sys, warnings
@@ -24,8 +24,8 @@ warnings.simplefilter("ignore")
 import streampca
 from streampca.models import mapped_rows
 from streampca.models.pca import plan as pca_plan
-from streampca.passes.machine import peak_nbytes, resident_nbytes
-from streampca.passes.process import code_nbytes
+from streampca.passes.memory import peak_nbytes, resident_nbytes
+from streampca.passes.memory import code_nbytes
 
 ask = json.loads(sys.argv[1])
 plans = []

@@ -15,9 +15,9 @@ import yaml
 from streampca.cli.main import EXIT, FAILED, FAULT, build_parser
 from streampca.cli.refresh import TERMINATED
 from streampca.errors import BusyError, DamagedSourceError, SourceError
-from streampca.jobs.outcome import EXIT as OUTCOMES
-from streampca.jobs.outcome import REFUSED
-from streampca.jobs.yaml_file import ConfigError
+from streampca.operations.outcome import EXIT as OUTCOMES
+from streampca.operations.outcome import REFUSED
+from streampca.operations.sections import ConfigError
 
 FOLDER = Path(__file__).parents[1] / "configs" / "schedulers"
 CODES = {*(code for _, code in EXIT), *OUTCOMES.values(), FAILED, FAULT, TERMINATED}

@@ -11,7 +11,7 @@ import pytest
 
 from streampca import regular_file
 from streampca.errors import DamagedSourceError
-from streampca.store import local
+from streampca.store import backend
 
 PROGRAM = """
 import ctypes, importlib, os, pkgutil, sys
@@ -114,7 +114,7 @@ def test_where_folders_cannot_be_opened_files_are_flushed(
     (tmp_path / "x").write_bytes(b"x")
     for opens_folders, expected in ((True, 2), (False, 1)):
         flushed.clear()
-        monkeypatch.setattr(local, "OPENS_FOLDERS", opens_folders)
-        local.fsync(tmp_path / "x")
-        local.fsync(tmp_path)
+        monkeypatch.setattr(backend, "OPENS_FOLDERS", opens_folders)
+        backend.fsync(tmp_path / "x")
+        backend.fsync(tmp_path)
         assert len(flushed) == expected

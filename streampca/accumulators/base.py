@@ -1,22 +1,25 @@
-"""The contract of every accumulator, and what they share.
-
-An accumulator is a summary of the rows seen so far that is far smaller than they are:
-``update`` takes in a block, ``merge`` another accumulator of the same settings, and named
-results are computed when read. To add one, write a class with ``settings`` and ``fields``,
-put it into ``tests/accumulators/law_cases.py``, and every law is checked for it.
-"""
+"""The contract of every accumulator, and what they share."""
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from streampca.errors import InvalidInputError, NonFiniteError
-from streampca.kernels import Array
+from streampca.kernels import Array, zeros
+
+# --------------------------------------------------------------------------------------------------
+# The contract of every accumulator, and what they share.
+#
+# An accumulator is a summary of the rows seen so far that is far smaller than they are:
+# ``update`` takes in a block, ``merge`` another accumulator of the same settings, and named
+# results are computed when read. To add one, write a class with ``settings`` and ``fields``,
+# put it into ``tests/accumulators/law_cases.py``, and every law is checked for it.
 
 OPEN_BLOCKS = 16  # float32 sums are folded into float64 after at most this many blocks
 
@@ -169,3 +172,145 @@ def refuse_holes(block: Any, tile: Any, absent: Sequence[int] = ()) -> None:
         lost = int(np.count_nonzero(mask[:, columns]))
         offset = first - block.start if block.axis else 0
         raise block.refuse_missing(columns + offset, lost, len(mask) * columns.size - lost)
+
+
+# --------------------------------------------------------------------------------------------------
+# Sums that are made in the working dtype within a span, and kept in float64.
+
+TILE_NBYTES = 4 << 20  # of a tile, or of where it is observed (matrix.block)
+
+
+@dataclass(eq=False)
+class OpenSum:
+    """An array of sums. ``open(...)`` gives the part to add to, in place; ``closed`` is float64."""
+
+    closed: Any = None
+    _open: Any = None
+    _blocks: int = 0
+    _spare: Any = None  # an array that is not needed any more
+
+    def emptied(self) -> OpenSum:
+        """No sums, and the room that they took."""
+        return OpenSum(_spare=self._open)
+
+    def open(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """What this block adds to: zeros at first, and again after OPEN_BLOCKS blocks."""
+        self._check(shape)
+        if self._blocks >= OPEN_BLOCKS or (self._open is not None and self._open.dtype != dtype):
+            self.settle()
+        if self._open is None:
+            self._open, self._spare = zeros(shape, dtype, self._spare), None
+        self._blocks += 1
+        return np.asarray(self._open)
+
+    def kept(self, shape: tuple[int, ...]) -> Array:
+        """The float64 sums themselves, to add to in place; zeros at first."""
+        self._check(shape)
+        self.settle()
+        if self.closed is None:
+            self.closed = zeros(shape)
+        return np.asarray(self.closed)
+
+    def _check(self, shape: tuple[int, ...]) -> None:
+        """Refuse sums of another shape, before BLAS writes beside the array."""
+        for part in (self.closed, self._open):
+            if part is not None and part.shape != shape:
+                raise InvalidInputError(
+                    f"sums have seen width {part.shape[-1]}, now came {shape[-1]}"
+                )
+
+    def settle(self) -> None:
+        """Fold the open part into the float64 sums."""
+        if self._open is not None:
+            self.add(self._open)
+        self._open, self._blocks = None, 0
+
+    def add(self, part: Array) -> None:
+        """Add sums made elsewhere, which are left as they are."""
+        if self.closed is None:
+            self.closed = zeros(part.shape)
+        self.closed += part
+
+    def total(self) -> Array | None:
+        """All of it in float64, a fresh array; None where nothing was summed."""
+        parts = [part for part in (self.closed, self._open) if part is not None]
+        return sum(parts[1:], np.array(parts[0], np.float64)) if parts else None
+
+    def merge(self, other: OpenSum) -> None:
+        """Take in other sums, their open part too."""
+        for part in (other.closed, other._open):
+            if part is not None:
+                self._check(part.shape)
+        for part in (other.closed, other._open):
+            if part is not None:
+                self.add(part)
+
+
+# --------------------------------------------------------------------------------------------------
+# Whether what remains when rows are removed from sums can be the sums of rows at all.
+
+EIGENVALUES = 2048  # features up to which the rank of what remains is looked at: 4/3 p^3 flops
+DEFINITE = 4096  # features up to which all directions are: p^3 / 3 flops
+BEYOND = 4.0  # estimated errors: rows that are there are not refused for what an estimate missed
+
+
+def refuse_impossible_missing(missing: Array, rows: int) -> None:
+    """Raise where a column of what remains is neither observed throughout nor missing throughout.
+
+    missing : (p,) missing cells of each column that would remain.  rows : that would.
+    """
+    odd = np.flatnonzero((missing != 0) & (missing != rows))
+    if odd.size:
+        raise never_taken_in(
+            f"column {int(odd[0])} would have {int(missing[odd[0]])} missing cells in {rows} rows"
+        )
+
+
+def refuse_impossible_scatter(scatter: Array, rows: int, error: float) -> None:
+    """Raise where no rows have this scatter about their mean.
+
+    scatter : (p, p), the lower triangle valid; changed.  rows : behind it; they span rows - 1
+        directions.  error : estimate of the error of every entry, so that p times it is one of
+        that of every eigenvalue (Weyl). Looks at variances alone beyond DEFINITE features.
+    """
+    p, diagonal = len(scatter), np.diagonal(scatter)
+    own = p * float(np.finfo(np.float64).eps) * float(np.max(np.abs(diagonal), initial=0.0))
+    error = BEYOND * error
+    slack = p * (error + own)  # and the rounding of LAPACK
+    if np.min(diagonal, initial=0.0) < -error:
+        raise never_taken_in("a variance would become negative")
+    if rows == 1 and np.max(diagonal, initial=0.0) > error:
+        raise never_taken_in("the one row that would remain would vary")
+    if rows <= p <= EIGENVALUES:
+        values = np.linalg.eigvalsh(scatter)  # increasing
+        if values[0] < -slack:
+            raise never_taken_in("the variance of a direction would become negative")
+        if values[p - rows] > slack:
+            raise never_taken_in(f"{rows} rows would span more than {rows - 1} directions")
+    elif 0 < p <= DEFINITE:
+        np.fill_diagonal(scatter, diagonal + slack)
+        try:
+            if slack > 0:
+                np.linalg.cholesky(scatter)
+        except np.linalg.LinAlgError:
+            raise never_taken_in("the variance of a direction would become negative") from None
+
+
+def refuse_other_rows(difference: Array, delta: Array, weight: float, error: float) -> None:
+    """Raise where two sums over as many rows are not those of the same rows.
+
+    difference : (p, p) of the sums, the lower triangle valid.  delta : (p,) of the means, beyond
+        their rounding.  weight : of the rows.  error : as for :func:`refuse_impossible_scatter`.
+    """
+    lower, error = np.tril(difference), BEYOND * error
+    apart = max(float(lower.max(initial=0.0)), -float(lower.min(initial=0.0)))
+    if apart > error or np.max(weight * delta**2, initial=0.0) > error:
+        raise never_taken_in("they are as many as there are, and have another mean or variance")
+
+
+def never_taken_in(why: str) -> InvalidInputError:
+    """The error for rows that cannot be among those that were taken in."""
+    return InvalidInputError(
+        f"these rows were never taken in, or were forgotten before: {why}. Expected rows that are "
+        "among those of this state, each of them forgotten once"
+    )

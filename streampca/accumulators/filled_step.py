@@ -10,9 +10,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators.base import Accumulator
-from streampca.accumulators.observed_tiles import ObservedTile, observed_tiles
-from streampca.accumulators.open_sum import TILE_NBYTES, OpenSum
+from streampca.accumulators.base import TILE_NBYTES, Accumulator, OpenSum
+from streampca.accumulators.observed import ObservedTile, observed_tiles
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, add_product, rank_k_update, side_by_side
 

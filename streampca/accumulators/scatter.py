@@ -11,12 +11,10 @@ from streampca.accumulators.base import (
     OPEN_BLOCKS,
     Accumulator,
     joint_missing,
-    refuse_partly_missing,
-)
-from streampca.accumulators.remaining import (
     refuse_impossible_missing,
     refuse_impossible_scatter,
     refuse_other_rows,
+    refuse_partly_missing,
 )
 from streampca.errors import InvalidInputError
 from streampca.kernels import (
@@ -66,7 +64,7 @@ class Scatter(Accumulator):
     NARROW columns); spans are merged in float64 about their means (Chan, Golub and LeVeque 1983).
     A drift of the mean inside a span costs at most a factor OPEN_BLOCKS of the working precision,
     because the first block is a part of the span. What rounding of the sums loses is measured
-    (:mod:`streampca.kernels.probing`): :meth:`rounding`.
+    (:mod:`streampca.kernels.columns`): :meth:`rounding`.
 
     missing : a column is either observed throughout or missing throughout; anything between
     raises. (:class:`MeanImputedScatter` puts means in place of holes.)

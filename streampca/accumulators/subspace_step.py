@@ -38,7 +38,7 @@ class SubspaceStep(Accumulator):
     images : keep the inner product too, Z'Q (p, width) or Z Q (n, width), in the working dtype.
     probe : of streamed features, sum Z h, with h of kernels.probe.
     standardize : of streamed features, in a first pass: center and scale are those of the block.
-    measure : sum S H of random vectors H too, in short sums (:mod:`streampca.kernels.probing`), by
+    measure : sum S H of random vectors H too, in short sums (:mod:`streampca.kernels.columns`), by
         which rounding of S Q is measured. Of dense blocks; not of small integers, whose products
         are summed in registers, a panel at a time.
 

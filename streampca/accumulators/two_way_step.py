@@ -13,9 +13,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators.base import Accumulator
-from streampca.accumulators.observed_tiles import observed_tiles, observed_values
-from streampca.accumulators.open_sum import TILE_NBYTES
+from streampca.accumulators.base import TILE_NBYTES, Accumulator
+from streampca.accumulators.observed import observed_tiles, observed_values
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal, sums_at
 

@@ -1,14 +1,42 @@
-"""Options from a YAML file: the same names as on the command line, which goes before them."""
+"""Options from a YAML file, under the names of the command line, and its ``cluster:`` section."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from streampca.errors import InvalidInputError, SourceError
-from streampca.jobs.config import check_cluster
-from streampca.jobs.yaml_file import ConfigError, Origin, nearest, read_yaml
+from streampca.operations.config import check_cluster
+from streampca.operations.sections import ConfigError, Origin, nearest, read_yaml
+from streampca.passes import started
+
+# --------------------------------------------------------------------------------------------------
+# The ``cluster:`` section of an options file: workers for as long as a command takes.
+
+Run = Callable[[argparse.Namespace], int]
+
+
+def cluster_options(parser: Any) -> None:
+    """A command that takes the section. It has no option on the command line but --scheduler,
+    which goes before it."""
+    parser.set_defaults(cluster=None)
+
+
+def on_cluster(run: Run) -> Run:
+    """The command, with its cluster as the scheduler if a file named one."""
+
+    def inside(arguments: argparse.Namespace) -> int:
+        cluster = arguments.cluster if arguments.scheduler is None else None
+        with started(cluster, arguments.scheduler) as arguments.scheduler:
+            return run(arguments)
+
+    return inside
+
+
+# --------------------------------------------------------------------------------------------------
+# Options from a YAML file: the same names as on the command line, which goes before them.
 
 REPEATED = ("variable", "remove")  # options that take one value each time they are said
 NO_ENTRIES = ("run", "parser", "config", "kind")  # parsed arguments that are no options

@@ -8,36 +8,50 @@ import json
 from typing import Any
 
 import streampca
-from streampca.cli.cluster import cluster_options, on_cluster
-from streampca.cli.genotype_tables import tables, write_outputs, zarr_outputs
+from streampca.cli.config import cluster_options, on_cluster
 from streampca.cli.genotypes import (
     genotype_model,
     genotype_options,
     is_genotypes,
 )
 from streampca.cli.kinds import kind_options, option_name, run_fit_of_kind, run_plan_of_kind
-from streampca.cli.labelled_outputs import (
-    check_labelled,
-    labelled_options,
-    labelled_paths,
-    write_labelled,
-)
 from streampca.cli.options import (
     model_options,
     open_source,
     pca_model,
     progress_of,
+    removal_wanted,
     running_options,
+    sample_weight_wanted,
     source_options,
 )
-from streampca.cli.outputs import check_outputs, write_scores
-from streampca.cli.report import describe, left_out, report, say_damage, summary
-from streampca.cli.selection import Selection, choose, prune_selection, pruning_rules
-from streampca.cli.side_data import removal_wanted, sample_weight_wanted
+from streampca.cli.outputs import (
+    check_labelled,
+    check_outputs,
+    describe,
+    labelled_options,
+    labelled_paths,
+    left_out,
+    report,
+    say_damage,
+    summary,
+    write_labelled,
+    write_scores,
+)
+from streampca.cli.selection import (
+    Selection,
+    choose,
+    prune_selection,
+    pruning_rules,
+    tables,
+    write_outputs,
+    zarr_outputs,
+)
 from streampca.errors import MemoryLimitError
 from streampca.models.registry import KINDS
+from streampca.operations.versions import is_model
 from streampca.passes import size
-from streampca.store import is_bundle, is_model
+from streampca.store import is_bundle
 
 
 def add_commands(commands: Any, kind: str | None = None) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import streampca
-from streampca.cli.genotype_tables import identifiers
 from streampca.cli.options import (
     components_wanted,
+    names_samples,
     open_source,
     progress_of,
     running_options,
@@ -19,14 +19,13 @@ from streampca.cli.options import (
     source_options,
 )
 from streampca.cli.outputs import check_outputs, check_writable
-from streampca.cli.selection import Selection, choose, pruning_rules
-from streampca.cli.side_data import names_samples
+from streampca.cli.selection import Selection, choose, identifiers, pruning_rules
 from streampca.errors import InvalidInputError
+from streampca.genetics.ld_pruning import WINDOW, prune_ld
+from streampca.genetics.projection import project_samples
+from streampca.genetics.tables import write_eigenvec
+from streampca.genetics.variant_matching import AMBIGUOUS, BY
 from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
-from streampca.models.genotypes.ld_pruning import WINDOW, prune_ld
-from streampca.models.genotypes.projection import project_samples
-from streampca.models.genotypes.variant_matching import AMBIGUOUS, BY
-from streampca.store.tables import write_eigenvec
 
 # any of these says that the matrix holds genotypes
 SIGNS = ("bfile", "maf", "geno", "mind", "keep", "extract", "exclude", "chr",
@@ -273,7 +272,7 @@ def run_project(arguments: argparse.Namespace) -> int:
 
 def run_convert(arguments: argparse.Namespace) -> int:
     """``streampca convert``."""
-    from streampca.jobs import convert
+    from streampca.operations import convert
 
     if "://" not in arguments.output:
         check_writable(Path(arguments.output))

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import streampca
-from streampca.cli.cluster import cluster_options, on_cluster
+from streampca.cli.config import cluster_options, on_cluster
 from streampca.cli.options import open_source, progress_of, running_options, source_options
 from streampca.cli.outputs import check_outputs
 from streampca.errors import InvalidInputError

@@ -10,14 +10,13 @@ from typing import Any
 
 from streampca.cli.config import load_config
 from streampca.cli.options import COMPONENTS, open_source, progress_of
-from streampca.cli.outputs import check_outputs, write_scores
-from streampca.cli.report import report, summary
+from streampca.cli.outputs import check_outputs, report, summary, write_scores
 from streampca.errors import InvalidInputError, StreamPCAError
-from streampca.jobs.model_settings import build
-from streampca.jobs.yaml_file import nearest, scalar
 from streampca.matrix import ChunkedMatrix
 from streampca.models.parameters import Parameter
 from streampca.models.registry import KINDS
+from streampca.operations.config import build
+from streampca.operations.sections import nearest, scalar
 from streampca.passes import Plan
 
 UNSET = object()  # of an option that was not given: None is a value

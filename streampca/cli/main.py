@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import streampca
@@ -13,7 +14,6 @@ from streampca.cli import calibrate, fit, genotypes, impute, models, pictures, r
 from streampca.cli.config import Parser, apply_config
 from streampca.cli.kinds import named_kind
 from streampca.cli.outputs import OutputError
-from streampca.cli.printing import printable_output
 from streampca.errors import (
     BusyError,
     ChangingSourceError,
@@ -25,8 +25,42 @@ from streampca.errors import (
     SourceError,
     StreamPCAError,
 )
-from streampca.jobs.yaml_file import ConfigError
+from streampca.operations.sections import ConfigError
 from streampca.shown import hide_secrets, printable
+
+# --------------------------------------------------------------------------------------------------
+# Standard output on which names of the data cannot do anything but be read.
+
+
+class Printable:
+    """A text stream whose control characters are escaped. Everything else is that of the stream."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write it; the length of what was given."""
+        self._stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        """Write them one by one."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def printable_output() -> Iterator[None]:
+    """Standard output as a :class:`Printable`."""
+    with contextlib.redirect_stdout(Printable(sys.stdout)):
+        yield
+
+
+# --------------------------------------------------------------------------------------------------
+# Entry point: the parser, exit codes, and how errors and warnings are said.
 
 # sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory, no such package
 # or no workers, 73 no such place to write to, 74 reading or writing failed, 75 another process was

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 import streampca
-from streampca.cli.outputs import check_outputs
-from streampca.cli.report import describe, say_damage
+from streampca.cli.outputs import check_outputs, describe, say_damage
 from streampca.errors import InvalidInputError, SourceError
-from streampca.jobs.scores import mark_of
 from streampca.models.drift import compare
-from streampca.models.model_store import Version
-from streampca.store import History
+from streampca.operations.history import History
+from streampca.operations.model_store import Version
+from streampca.operations.scores import mark_of
 from streampca.store.sinks import copy_rows, mark_written, marked, open_written
 
 Run = Callable[[argparse.Namespace], int]

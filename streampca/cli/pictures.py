@@ -10,11 +10,10 @@ from typing import Any
 
 import streampca
 from streampca.cli.options import progress_of
-from streampca.cli.outputs import check_writable
-from streampca.cli.report import report, summary
+from streampca.cli.outputs import check_writable, report, summary
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.passes import size
-from streampca.sources.panel import read_panel
+from streampca.sources.side_data import read_panel
 
 KINDS = ("scree", "scores", "loadings", "validation")
 PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
@@ -82,7 +81,7 @@ def _read_labels(path: str) -> list[str]:
 
 def run_demo(arguments: argparse.Namespace) -> int:
     """``streampca demo``: known data, analysed and checked."""
-    from streampca.jobs import digits_demo, genotype_demo
+    from streampca.operations import digits_demo, genotype_demo
     from streampca.sources.simulate import GenotypeRecipe
 
     folder = Path(arguments.output)

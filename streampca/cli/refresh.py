@@ -11,12 +11,11 @@ from typing import Any, NoReturn
 
 from streampca.cli.config import apply_config
 from streampca.errors import InvalidInputError
-from streampca.jobs.behind import seconds_since
-from streampca.jobs.config import check_job, read_job
-from streampca.jobs.outcome import Outcome
-from streampca.jobs.refresh import refresh
-from streampca.jobs.sections import schema
-from streampca.jobs.yaml_file import ConfigError, read_yaml
+from streampca.operations.config import check_job, read_job
+from streampca.operations.outcome import Outcome
+from streampca.operations.refresh import refresh
+from streampca.operations.sections import ConfigError, read_yaml, schema
+from streampca.operations.state import seconds_since
 
 TERMINATED = 143  # 128 + SIGTERM
 JOBS_ONLY = {"model", "gate", "store"}  # not options of fit

@@ -1,4 +1,4 @@
-"""What a genotype fit is to read: lists first, then counts, then pruning, as PLINK orders them."""
+"""What a genotype fit is to read, in PLINK's order, and the text files that it writes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import streampca
-from streampca.cli.options import progress_of
-from streampca.cli.side_data import left_out_samples
+from streampca.cli.options import left_out_samples, progress_of
 from streampca.errors import InvalidInputError
+from streampca.genetics.counts import preceded, well_called
+from streampca.genetics.filters import filter_genotypes, sample_mask
+from streampca.genetics.ld_pruning import LDPruning, PruningRules, default_step, ld_scan, prune_ld
+from streampca.genetics.tables import write_afreq, write_eigenval, write_eigenvec
 from streampca.matrix import ChunkedMatrix, select
 from streampca.models.assemble import provenance
-from streampca.models.genotypes.counts import preceded, well_called
-from streampca.models.genotypes.filters import filter_genotypes, sample_mask
-from streampca.models.genotypes.ld_pruning import LDPruning, PruningRules, ld_scan, prune_ld
-from streampca.models.genotypes.pruning_windows import default_step
+from streampca.models.genotype_numbers import frequency_column, observed_alleles
 from streampca.passes import PassCost, Plan
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL
+
+# --------------------------------------------------------------------------------------------------
+# What a genotype fit is to read: lists first, then counts, then pruning, as PLINK orders them.
 
 
 @dataclass(frozen=True)
@@ -157,3 +160,56 @@ def _judges(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
     if arguments.fit_samples is None:
         return None
     return sample_mask(matrix.labels.samples, arguments.fit_samples, "fit_samples")
+
+
+# --------------------------------------------------------------------------------------------------
+# The text files of a genotype fit, in PLINK's layouts.
+
+
+def tables(arguments: argparse.Namespace) -> list[str]:
+    """Paths of the text files that --out asks for."""
+    if not arguments.out:
+        if arguments.freq:
+            raise InvalidInputError("--freq writes PREFIX.afreq: add --out PREFIX")
+        return []
+    pruned = [] if arguments.ld_r2 is None else [".prune.in"]
+    counted = [".afreq"] if arguments.freq else []
+    suffixes = (".eigenvec", ".eigenval", *counted, *pruned)
+    return [f"{arguments.out}{suffix}" for suffix in suffixes]
+
+
+def zarr_outputs(arguments: argparse.Namespace) -> list[str]:
+    """Paths of the Zarr groups that the fit itself writes."""
+    return [one for one in (arguments.loadings, arguments.relationship) if one]
+
+
+def write_outputs(
+    model: streampca.GenotypePCA, chosen: Selection, arguments: argparse.Namespace
+) -> list[str]:
+    """PLINK's tables, where --out asks for them. Returns the paths of all that was written."""
+    result, may = model.result_, arguments.overwrite
+    for path in (written := tables(arguments)):
+        if path.endswith(".eigenvec"):
+            kind = arguments.eigenvec_values
+            values = model.eigenvectors_ if kind == "eigenvectors" else model.scores_
+            columns = identifiers(result.labels.samples)
+            if result.fitted is not None:
+                columns.append(("FITTED", result.fitted.astype(int)))
+            write_eigenvec(path, columns, values, kind, may)
+        elif path.endswith(".eigenval"):
+            write_eigenval(path, model.eigenvalues_, may)
+        elif path.endswith(".afreq"):
+            counted = (frequency_column(result), observed_alleles(result))
+            write_afreq(path, result.labels.features, *counted, may)
+        elif chosen.pruning is not None:
+            chosen.pruning.write(path, may)
+    return [*written, *zarr_outputs(arguments)]
+
+
+def identifiers(samples: Any) -> list[tuple[str, Any]]:
+    """FID and IID columns; IID alone where there are no families, numbers from 1 without names."""
+    if "family" in samples.extra:
+        return [("FID", samples.extra["family"]), ("IID", samples.extra["individual"])]
+    if not samples.named:
+        return [("IID", range(1, len(samples) + 1))]
+    return [("IID", [name.replace(" ", "_") for name in samples.names()])]

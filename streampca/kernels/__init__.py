@@ -3,36 +3,36 @@
 from streampca.kernels.blas import (
     Array,
     add_product,
+    give_back,
     lower_product,
     mirror_lower,
+    pages,
     rank_k_update,
     rank_one_update,
     symmetrize,
     triangular_factor,
+    zeros,
 )
 from streampca.kernels.columns import (
+    CONFIDENCE,
+    PROBES,
     SUM_LENGTH,
     VARIES,
     ColumnStats,
     add_exactly,
     column_stats,
     leading_rows,
+    norm_estimate,
     pieces,
     probe,
+    probe_vectors,
+    probed_product,
     provisional_mean,
     reciprocal,
     row_pieces,
     side_by_side,
-    sums_at,
-)
-from streampca.kernels.pages import give_back, pages, zeros
-from streampca.kernels.probing import (
-    CONFIDENCE,
-    PROBES,
-    norm_estimate,
-    probe_vectors,
-    probed_product,
     sum_error,
+    sums_at,
 )
 
 __all__ = [

@@ -3,22 +3,29 @@
 from streampca.matrix.block import Block, stored_eps, work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
 from streampca.matrix.columns import Column
+from streampca.matrix.derived import FeatureWeights, Logarithm, RowLengths, RowTotals
 from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels, component_axis
-from streampca.matrix.location import Location, SpotCheck, spot_checks
+from streampca.matrix.location import (
+    Location,
+    SpanCache,
+    SpotCheck,
+    current_cache,
+    reading_with,
+    spot_checks,
+)
 from streampca.matrix.preprocessing import RAW, Preprocessing
-from streampca.matrix.residual import found, residual_block
 from streampca.matrix.select import ChosenFeatures, select
-from streampca.matrix.span_cache import SpanCache, current_cache, reading_with
 from streampca.matrix.standardize import (
     ALLELE_SCALES,
     SCALES,
     Scaling,
     Standardize,
     constant_columns,
+    found,
+    residual_block,
     weighted_divisors,
 )
-from streampca.matrix.steps import FeatureWeights, Logarithm, RowLengths, RowTotals
 from streampca.matrix.tiles import Tile
 
 __all__ = [

@@ -17,10 +17,9 @@ from streampca.kernels import (
     leading_rows,
     provisional_mean,
 )
-from streampca.matrix.entries import Entries
-from streampca.matrix.exact import inexact, refuse_inexact
+from streampca.matrix.entries import Entries, Observed
+from streampca.matrix.kinds import inexact, refuse_inexact
 from streampca.matrix.labels import Labels
-from streampca.matrix.observed import Observed
 from streampca.matrix.tiles import Tile, compiled_tiles, plain_tiles, tile_length
 
 THIN_ROWS = 512  # rows of a block whose mean serves as a shift

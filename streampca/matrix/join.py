@@ -14,7 +14,7 @@ import scipy.sparse
 
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount
-from streampca.matrix.exact import refuse_inexact
+from streampca.matrix.kinds import refuse_inexact
 from streampca.matrix.labels import AxisLabels, Labels
 from streampca.matrix.location import Location
 from streampca.matrix.preprocessing import RAW, Preprocessing, RowSums, Step

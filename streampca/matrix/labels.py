@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from streampca.matrix.columns import Column, join
+from streampca.matrix.columns import Column, join, label_array
 from streampca.matrix.preprocessing import RAW, Preprocessing
-from streampca.matrix.text import label_array
 
 
 @dataclass(frozen=True)

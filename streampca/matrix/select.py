@@ -12,9 +12,8 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix.chunked_matrix import ChunkedMatrix, regular_edges
+from streampca.matrix.chunked_matrix import ChunkedMatrix, MatrixView, regular_edges
 from streampca.matrix.preprocessing import RowSums, Step
-from streampca.matrix.view import MatrixView
 
 PIECE = 1024  # entries of a source without chunks that are read at once
 DIGESTED = 65536  # numbers whose digest is taken at once

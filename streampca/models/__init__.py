@@ -4,8 +4,6 @@ from streampca.models.completion.hard_impute import HardImpute
 from streampca.models.completion.soft_impute import SoftImpute
 from streampca.models.covariance import correlation, covariance
 from streampca.models.decomposition import Decomposition
-from streampca.models.genotypes.filters import VariantFilter
-from streampca.models.genotypes.genotype_pca import GenotypePCA
 from streampca.models.latent.factor_analysis import FactorAnalysis
 from streampca.models.latent.factor_result import FactorDecomposition
 from streampca.models.latent.ppca import PPCA
@@ -23,7 +21,6 @@ __all__ = [
     "Decomposition",
     "FactorAnalysis",
     "FactorDecomposition",
-    "GenotypePCA",
     "HardImpute",
     "IncrementalPCA",
     "ProbabilisticDecomposition",
@@ -31,7 +28,6 @@ __all__ = [
     "RotatedPCA",
     "SoftImpute",
     "TruncatedSVD",
-    "VariantFilter",
     "correlation",
     "covariance",
     "rotate",

@@ -13,8 +13,7 @@ from streampca.matrix import AxisLabels, ChosenFeatures, Labels
 from streampca.models.decomposition import Decomposition
 from streampca.models.highly_variable import CHOSEN_BY
 from streampca.models.linear import LinearModel
-from streampca.sources.anndata import axis_names, axis_names_in_memory
-from streampca.sources.anndata_mask import variable_mask
+from streampca.sources.anndata import axis_names, axis_names_in_memory, variable_mask
 from streampca.store.anndata import opened_for_writing, refuse_elements, write_elements
 
 ELEMENTS = ("obsm/X_pca", "varm/PCs", "uns/pca")

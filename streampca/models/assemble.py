@@ -18,7 +18,7 @@ from streampca.models.fit_warnings import warn_of_fit
 from streampca.models.fitted import Fitted
 from streampca.models.request import Request
 from streampca.passes import MemoryUse, PassCost, Plan, warn_of_excess
-from streampca.passes.machine import peak_nbytes
+from streampca.passes.memory import peak_nbytes
 from streampca.solvers import LARGEST
 
 

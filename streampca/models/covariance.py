@@ -11,7 +11,7 @@ from streampca.accumulators import MeanImputedScatter, Scatter
 from streampca.errors import InvalidInputError, NoGapWarning
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
-from streampca.matrix.text import label_array
+from streampca.matrix.columns import label_array
 from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import Decomposition
 from streampca.models.fit_warnings import NO_GAP

@@ -13,7 +13,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.models.by_name import along, by_dims, match, refuse_masked
 from streampca.models.named_columns import WORDS, Find, Named
-from streampca.sources.dimensions import TIME
+from streampca.sources.stacked import TIME
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 SEASONS = ("DJF", "MAM", "JJA", "SON")

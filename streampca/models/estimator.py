@@ -13,7 +13,7 @@ from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features, variants_hint
 from streampca.models.parameters import Parameters
 from streampca.sources.frames import column_names, is_frame
-from streampca.sources.lazy_matrix import is_dask_frame
+from streampca.sources.lazy import is_dask_frame
 
 
 class Estimator(Parameters):

@@ -9,7 +9,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.matrix.text import as_text, is_among, label_array
+from streampca.matrix.columns import as_text, is_among, label_array
 
 ALLELES = ("counted_allele", "other_allele")
 UNKNOWN = ("0", ".", "")  # an allele that nobody carried

@@ -17,10 +17,19 @@ from streampca.models.eof_views import scaling_factor
 from streampca.models.mapped_rows import WRITTEN_NBYTES, MappedRows
 from streampca.models.projection import BackProjection, score_dtype
 from streampca.models.value_attributes import HOW, of_series, of_values
-from streampca.passes.lazy import in_chunks, is_dask_array, map_rows, rows_like
 from streampca.sources import as_matrix, open
 from streampca.sources.frames import framed_like
-from streampca.sources.lazy_matrix import frame_rows, is_dask_frame, is_lazy, lazy_matrix, lazy_rows
+from streampca.sources.lazy import (
+    frame_rows,
+    in_chunks,
+    is_dask_array,
+    is_dask_frame,
+    is_lazy,
+    lazy_matrix,
+    lazy_rows,
+    map_rows,
+    rows_like,
+)
 
 if TYPE_CHECKING:
     from streampca.models.linear import LinearModel

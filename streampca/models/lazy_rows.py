@@ -13,8 +13,15 @@ from streampca.matrix import RAW, Block, ChunkedMatrix, Preprocessing, residual_
 from streampca.models.labelled_rows import is_xarray, variables_of
 from streampca.models.new_rows import OfPrepared, steps_left
 from streampca.models.restacked import restacked
-from streampca.passes.lazy import is_dask_array, map_rows
-from streampca.sources.lazy_matrix import frame_rows, is_dask_frame, is_lazy, lazy_matrix, lazy_rows
+from streampca.sources.lazy import (
+    frame_rows,
+    is_dask_array,
+    is_dask_frame,
+    is_lazy,
+    lazy_matrix,
+    lazy_rows,
+    map_rows,
+)
 
 if TYPE_CHECKING:
     from streampca.models.linear import LinearModel

@@ -30,9 +30,8 @@ from streampca.models.restacked import restacked
 from streampca.models.row_passes import RowPasses
 from streampca.models.value_attributes import of_series
 from streampca.passes import PassCost, Plan
-from streampca.passes.lazy import is_dask_array
 from streampca.sources import as_matrix
-from streampca.sources.lazy_matrix import frame_of_rows, is_dask_frame, is_lazy, lazily_held
+from streampca.sources.lazy import frame_of_rows, is_dask_array, is_dask_frame, is_lazy, lazily_held
 
 
 class LinearModel(RowPasses):

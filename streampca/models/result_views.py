@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.models.genotypes.numbers import genotype_tables
+from streampca.models.genotype_numbers import genotype_tables
 from streampca.models.value_attributes import of_map, of_series, of_values
 
 if TYPE_CHECKING:

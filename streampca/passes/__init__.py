@@ -1,19 +1,16 @@
 """How a matrix is read: plan, run, checkpoints, progress. The only room that schedules work."""
 
-from streampca.passes.clients import find_client, is_client
-from streampca.passes.deploy import started
-from streampca.passes.door import MemoryUse, warn_of_excess
-from streampca.passes.execution import Execution, PassCost, PassResult, client_for
-from streampca.passes.nbytes import parse_nbytes, size
+from streampca.passes.clients import find_client, is_client, started
+from streampca.passes.door import MemoryUse, check_workers, warn_of_excess
+from streampca.passes.execution import Advance, Execution, PassCost, PassResult, client_for
+from streampca.passes.memory import parse_nbytes, size
 from streampca.passes.plan import block_edges, easier_axis, make_plan, pass_spec
-from streampca.passes.progress import Advance
 from streampca.passes.rates import Rates
 from streampca.passes.records import PassPlan, Plan, larger
 from streampca.passes.run import run
 from streampca.passes.settings import setting
 from streampca.passes.specs import Candidate, PassSpec
 from streampca.passes.threads import single_threaded_blas
-from streampca.passes.worker_memory import check_workers
 
 __all__ = [
     "Advance",

@@ -1,14 +1,103 @@
-"""Which client of ``dask.distributed`` a pass uses, if any, and whether it can be used here."""
+"""Clients and clusters of ``dask.distributed``: found, tried, checked, or started for a job."""
 
 from __future__ import annotations
 
+import importlib
+import socket
 import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
-from streampca.errors import ClusterError, InvalidInputError
-from streampca.passes.address import connect
-from streampca.passes.settings import setting
+from streampca.errors import ClusterError, InvalidInputError, MissingDependencyError
+from streampca.passes.settings import SETTINGS, setting
 from streampca.shown import hide_secrets
+
+# --------------------------------------------------------------------------------------------------
+# Addresses of Dask schedulers: looked at, then tried, before a client is made for one.
+#
+# A client of Dask's waits for its whole time-out at an address where nobody listens, or that does
+# not
+# exist, and as long again when it is thrown away.
+
+BY_TCP = ("tcp", "tls", "ws", "wss")
+SCHEMES = (*BY_TCP, "ucx", "inproc")
+PATIENCE = 2.0  # seconds for a scheduler that is about to listen
+PAUSE = 0.1  # seconds between two attempts
+
+
+def connect(address: Any, seconds: float, security: Any = None, repair: str = "") -> Any:
+    """A client of the scheduler at an address, or of a cluster object.
+
+    repair : the end of the message. Raises InvalidInputError for what is no address, ClusterError
+    where no scheduler answers.
+    """
+    if isinstance(address, str):
+        check_address(address)
+    from distributed import Client
+
+    shown = hide_secrets(address) if isinstance(address, str) else "the new cluster"
+    client: Any = Client.__new__(Client)
+    try:
+        if isinstance(address, str):
+            _await_listener(address, seconds)
+            # what listens may be no scheduler, and its answer one that Dask waits for without end
+            client.start = partial(client.start, callback_timeout=seconds + PATIENCE)
+        client.__init__(address, set_as_default=False, timeout=seconds, security=security)
+    except Exception as error:  # what Dask makes of the answer of something else is of any kind
+        client.status = "closed"  # there is nothing to close, which would take its time
+        raise ClusterError(
+            f"no Dask scheduler answers at {shown} within {seconds:g} s "
+            f"({hide_secrets(str(error))}). Start one (dask scheduler), or {repair}."
+        ) from None
+    return client
+
+
+def check_address(address: str) -> None:
+    """Raises InvalidInputError, which shows no password, for what is no scheduler's address."""
+    try:
+        parts = urlsplit(address)
+        local = parts.scheme == "inproc"
+        good = parts.scheme in SCHEMES and (local or bool(parts.hostname and parts.port))
+    except ValueError:  # a port of letters, or beyond 65535
+        good = False
+    if "@" in address:
+        raise InvalidInputError(
+            f"scheduler={hide_secrets(address)!r}: an address has no user or password; "
+            "certificates go into Dask's configuration, or the section cluster.security"
+        )
+    if not good:
+        raise InvalidInputError(
+            f"scheduler={hide_secrets(address)!r}; expected an address such as "
+            "'tcp://127.0.0.1:8786' or 'tls://host:8786'"
+        )
+
+
+def _await_listener(address: str, seconds: float) -> None:
+    """Return when somebody takes connections there. Raises OSError.
+
+    A name that does not exist is refused at once; where nobody listens it is tried again for at
+    most PATIENCE.
+    """
+    parts = urlsplit(address)
+    if parts.scheme not in BY_TCP:
+        return
+    end = time.monotonic() + min(PATIENCE, seconds)
+    while True:
+        try:
+            socket.create_connection((parts.hostname, parts.port), seconds).close()
+            return
+        except ConnectionRefusedError:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(PAUSE)
+
+
+# --------------------------------------------------------------------------------------------------
+# Which client of ``dask.distributed`` a pass uses, if any, and whether it can be used here.
 
 CONNECT_SECONDS = 10
 
@@ -125,3 +214,104 @@ def _elsewhere(client: Any) -> Any | None:
         return client
     there = client.scheduler_info(n_workers=-1)["workers"]  # a scheduler has several addresses
     return None if worker.address in there else client
+
+
+# --------------------------------------------------------------------------------------------------
+# A cluster that a job names: found, or started for as long as the job takes.
+
+EXTRAS = {"dask_jobqueue": "jobqueue", "dask_kubernetes": "kubernetes"}
+# of a LocalCluster: nothing that another machine could reach, no pages
+LOOPBACK = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0",
+            "scheduler_kwargs": {"dashboard": False}}  # fmt: skip
+METHODS = ("scale", "adapt", "close")  # what Dask's cluster classes have
+
+
+@contextmanager
+def started(cluster: Mapping[str, Any] | None, scheduler: Any = None) -> Iterator[Any]:
+    """What to give as ``scheduler``: a client of the cluster, closed at the end.
+
+    cluster : ``address`` of a running scheduler; or ``class`` (LocalCluster, or a dotted name) with
+        its ``arguments``, ``workers`` to start, ``adapt`` with minimum and maximum. ``security``:
+        arguments of ``distributed.Security``; without it Dask's configuration says. Entries named
+        as in :data:`streampca.passes.settings.SETTINGS` hold while it runs.
+    scheduler : what comes back where there is no cluster.
+
+    A LocalCluster listens on 127.0.0.1 and has no dashboard, unless its arguments say otherwise.
+    Raises MissingDependencyError, InvalidInputError, ClusterError.
+    """
+    if not cluster:
+        yield scheduler
+        return
+    import dask.config
+
+    timeouts = {
+        f"streampca.{key}": cluster[name]
+        for key in SETTINGS
+        if (name := key.replace("-", "_")) in cluster
+    }
+    security = _security(cluster.get("security"))
+    with ExitStack() as stack:
+        stack.enter_context(dask.config.set(timeouts))
+        where = cluster.get("address") or stack.enter_context(_running(cluster, security))
+        client = connect(where, CONNECT_SECONDS, security, repair="name a class")
+        stack.callback(client.close)
+        yield client
+
+
+@contextmanager
+def _running(cluster: Mapping[str, Any], security: Any) -> Iterator[Any]:
+    """A new cluster, which ends with the job."""
+    name = cluster.get("class", "LocalCluster")
+    kind = cluster_class(name)
+    arguments = dict(cluster.get("arguments") or {})
+    if security is not None:
+        arguments["security"] = security
+    if kind is cluster_class("LocalCluster"):
+        counted = {"n_workers": 0} if "workers" in cluster or "adapt" in cluster else {}
+        arguments = LOOPBACK | counted | arguments
+    try:
+        one = kind(**arguments)
+    except TypeError as error:
+        raise InvalidInputError(f"cluster.arguments: {name} does not take them: {error}") from error
+    except Exception as error:
+        raise ClusterError(f"{name} could not be started: {error}") from error
+    try:
+        if "workers" in cluster:
+            one.scale(cluster["workers"])
+        if "adapt" in cluster:
+            one.adapt(**cluster["adapt"])
+        yield one
+    finally:
+        one.close()
+
+
+def cluster_class(name: str) -> Any:
+    """The class of that name; its module is imported now. Raises MissingDependencyError and
+    InvalidInputError."""
+    if "." not in name:
+        name = f"distributed.{name}"
+    module, _, attribute = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        extra = EXTRAS.get(package)
+        line = f"streampca[{extra}]" if extra else package.replace("_", "-")
+        raise MissingDependencyError(
+            f"cluster.class: {name} cannot be imported ({error}): pip install '{line}'"
+        ) from error
+    if not (isinstance(found, type) and all(hasattr(found, method) for method in METHODS)):
+        raise InvalidInputError(
+            f"cluster.class: {name} is no class of Dask clusters; expected such as LocalCluster, "
+            "dask_jobqueue.SLURMCluster or dask_kubernetes.operator.KubeCluster"
+        )
+    return found
+
+
+def _security(given: Mapping[str, Any] | None) -> Any:
+    """Certificates for all connections; None leaves them to Dask's configuration."""
+    if not given:
+        return None
+    from distributed.security import Security
+
+    return Security(**{"require_encryption": True, **given})

@@ -1,20 +1,230 @@
-"""How the passes of one fit are run, and what each of them cost."""
+"""How the passes of one fit are run: costs, progress, and the checkpoints that resume it."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import pickle
+import sys
+import time
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from streampca.errors import ClusterError, InvalidInputError
+import numpy as np
+
+from streampca.accumulators import Accumulator
+from streampca.errors import ClusterError, InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix
-from streampca.passes.checkpoint import Checkpoint
 from streampca.passes.clients import ambient_client, find_client, in_task
-from streampca.passes.door import MemoryUse, check_room
-from streampca.passes.progress import Progress, resolve
+from streampca.passes.door import MemoryUse, check_room, check_workers
+from streampca.passes.parcel import Scattered, in_memory
 from streampca.passes.records import Plan
-from streampca.passes.scattered import Scattered, in_memory
 from streampca.passes.settings import setting
-from streampca.passes.worker_memory import check_workers
+from streampca.passes.work import Work
+from streampca.store import is_bundle, read_bundle, remove_bundle, understood, write_bundle
+
+# --------------------------------------------------------------------------------------------------
+# Progress of a fit: pass, blocks, MB/s, time left, in a terminal or in Jupyter.
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Where a fit stands, handed to the progress callback after each block."""
+
+    pass_name: str
+    pass_number: int
+    n_passes: int
+    blocks_done: int
+    n_blocks: int
+    nbytes: int  # decoded, in this pass
+    seconds: float  # since this pass began
+    blocks_resumed: int = 0  # of those done, taken from a checkpoint
+
+    def __str__(self) -> str:
+        rate = self.nbytes / max(self.seconds, 1e-9)
+        read = max(self.blocks_done - self.blocks_resumed, 1)
+        left = self.seconds * (self.n_blocks - self.blocks_done) / read
+        return (
+            f"pass {self.pass_number}/{self.n_passes} {self.pass_name}  "
+            f"block {self.blocks_done}/{self.n_blocks}  {rate / 1e6:.0f} MB/s  {left:.0f} s left"
+        )
+
+
+class Progress(Protocol):
+    """Anything that can be called with an :class:`Advance`."""
+
+    def __call__(self, advance: Advance) -> None: ...
+
+
+class TerminalProgress:
+    """One line on stderr, rewritten at most ten times a second."""
+
+    def __init__(self, stream: Any = None) -> None:
+        self.stream = stream or sys.stderr
+        self._last = 0.0
+
+    def __call__(self, advance: Advance) -> None:
+        now, done = time.monotonic(), advance.blocks_done == advance.n_blocks
+        if not done and now - self._last < 0.1:
+            return
+        self._last = now
+        self.stream.write(f"\r\x1b[K{advance}" + ("\n" if done else ""))
+        self.stream.flush()
+
+
+class NotebookProgress:
+    """A bar in Jupyter, updated in place."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._last = 0.0
+
+    def __call__(self, advance: Advance) -> None:
+        from IPython.display import HTML, display
+
+        now, done = time.monotonic(), advance.blocks_done == advance.n_blocks
+        if not done and now - self._last < 0.2:
+            return
+        if self._handle is None:  # no bar for passes that end at once
+            if advance.seconds < 0.5:
+                return
+            self._handle = display("", display_id=True)
+        self._last = now
+        bar = f'<progress value="{advance.blocks_done}" max="{advance.n_blocks}"></progress>'
+        self._handle.update(HTML(f"{bar} {advance}"))
+
+
+def resolve(progress: bool | Progress | None) -> Progress | None:
+    """The callback for ``progress=``: None follows the surroundings, True and False decide."""
+    if callable(progress):
+        return progress
+    if progress is False:
+        return None
+    shell = type(sys.modules["IPython"].get_ipython()).__name__ if "IPython" in sys.modules else ""
+    if shell == "ZMQInteractiveShell":
+        return NotebookProgress()
+    if progress or (progress is None and sys.stderr.isatty()):
+        return TerminalProgress()
+    return None
+
+
+# --------------------------------------------------------------------------------------------------
+# Folded state at a span boundary, so that an interrupted fit goes on where it was.
+
+Array = np.ndarray[Any, Any]
+
+
+class Checkpoint:
+    """One pass's checkpoint directory, keyed by what is being computed.
+
+    It holds the accumulators and what sinks hold in memory. One of another plan, source (its
+    files' sizes and times included), accumulator or operand is not used: the pass then starts
+    from its beginning and overwrites it. That of a finished pass is kept until the fit ends.
+    """
+
+    def __init__(self, path: Path, key: str, every: float, held: Mapping[str, Array]) -> None:
+        self.path, self.key, self.every = path, key, every
+        self._held = held
+        self._saved = time.monotonic()
+        self._next = 0  # first span that is not in the last one written
+
+    @classmethod
+    def open(cls, folder: str, plan: Mapping[str, Any], work: Work, every: float) -> Checkpoint:
+        """The checkpoint of this pass inside ``folder``.
+
+        Raises InvalidInputError where something else lies in its place.
+        """
+        path = Path(folder) / f"pass-{plan['name']}"
+        if path.exists() and not is_bundle(path):
+            raise InvalidInputError(
+                f"{path} is not a checkpoint; remove it or choose another folder"
+            )
+        held = {name: sink.held() for name, sink in work.sinks.items()}
+        kept = {name: values for name, values in held.items() if values is not None}
+        return cls(path, _key(plan, work, kept), every, kept)
+
+    @staticmethod
+    def can_keep(work: Work) -> bool:
+        """Whether all that the pass gives lies in this process."""
+        return all(sink.held() is not None for sink in work.sinks.values())
+
+    def resume(self, blank: Mapping[str, Accumulator]) -> tuple[int, dict[str, Accumulator]]:
+        """(first span still to fold, accumulators folded so far)."""
+        if not is_bundle(self.path):
+            return 0, dict(blank)
+        try:
+            arrays, document = read_bundle(self.path)
+            if document.get("key") != self.key:
+                return 0, dict(blank)
+            with understood(str(self.path)):
+                return self._restored(blank, arrays, document)
+        except SourceError:  # damaged while it was written: nothing is lost but time
+            return 0, dict(blank)
+
+    def _restored(
+        self, blank: Mapping[str, Accumulator], arrays: Mapping[str, Array],
+        document: Mapping[str, Any],
+    ) -> tuple[int, dict[str, Accumulator]]:  # fmt: skip
+        restored = {}
+        for name, accumulator in blank.items():
+            prefix = name + "."
+            state = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
+            restored[name] = accumulator.from_state(state)
+        for name, values in self._held.items():
+            values[...] = arrays[f"sink {name}"]
+        self._next = int(document["next_span"])
+        return self._next, restored
+
+    def save_if_due(self, next_span: int, total: Mapping[str, Accumulator]) -> None:
+        """Write, if the last one is old enough."""
+        if time.monotonic() - self._saved >= self.every:
+            self.save(next_span, total)
+
+    def save(self, next_span: int, total: Mapping[str, Accumulator]) -> None:
+        """Write, unless the last one holds as much."""
+        if next_span <= self._next:
+            return
+        arrays = {
+            f"{name}.{field}": value
+            for name, accumulator in total.items()
+            for field, value in accumulator.state().items()
+        }
+        arrays |= {f"sink {name}": values for name, values in self._held.items()}
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # sums tell of the data
+        write_bundle(self.path, arrays, {"key": self.key, "next_span": next_span})
+        self._saved, self._next = time.monotonic(), next_span
+
+    def clear(self) -> None:
+        """The fit is done."""
+        remove_bundle(self.path)
+
+
+def _key(plan: Mapping[str, Any], work: Work, held: Mapping[str, Array]) -> str:
+    digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode())
+    digest.update(f"{work.matrix.content_stamp()} {work.halo}".encode())
+    digest.update(repr([(n, v.shape, str(v.dtype)) for n, v in sorted(held.items())]).encode())
+    try:
+        for name, accumulator in sorted(work.accumulators.items()):
+            settings = {s: getattr(accumulator, s) for s in accumulator.settings}
+            digest.update(pickle.dumps((name, type(accumulator), settings)))
+        digest.update(pickle.dumps(sorted(work.maps.items())))
+        rows = {"w": work.weights, "hidden": work.hidden, "design": work.design}
+        for group in (work.operands, work.side_inputs, rows):
+            for name, value in sorted(group.items()):
+                if value is not None:
+                    array = np.ascontiguousarray(value)
+                    digest.update(f"{name} {array.dtype} {array.shape}".encode())
+                    digest.update(array.reshape(-1).view(np.uint8).data)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        digest.update(uuid.uuid4().bytes)  # a lambda: who knows whether it is still the same
+    return digest.hexdigest()
+
+
+# --------------------------------------------------------------------------------------------------
+# How the passes of one fit are run, and what each of them cost.
 
 
 @dataclass

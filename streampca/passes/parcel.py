@@ -1,4 +1,4 @@
-"""What travels between a pass and its workers, and the task that they do."""
+"""What travels between a pass and its workers, and what they do: fold spans, hold the total."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ import asyncio
 import contextlib
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
+
+from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, StreamPCAError
+from streampca.matrix import ChunkedMatrix
 from streampca.passes.placement import Lay, unpacked
-from streampca.passes.span import fold_span
-from streampca.passes.spot_checks import confirm
+from streampca.passes.read_ahead import SpanResult, fold_span
 from streampca.passes.threads import single_threaded_blas
+from streampca.passes.work import Work, confirm
 from streampca.passes.workers import other_version, our_version
+
+# --------------------------------------------------------------------------------------------------
+# What travels between a pass and its workers, and the task that they do.
 
 
 class Parcel:
@@ -150,3 +158,184 @@ def _here() -> str:
         return str(get_worker().address)
     except ValueError:
         return ""
+
+
+# --------------------------------------------------------------------------------------------------
+# What a worker does that holds the total of a pass: takes in spans, and gives it.
+
+EXPIRY_SECONDS = 0.2  # between looks whether a total is still wanted
+
+
+class LostError(ClusterError):
+    """The total is not reached, or is not what it should be."""
+
+
+@dataclass
+class Total:
+    """What was folded so far.
+
+    next : the first span that is not in it, or None where one is merged in part.  last : what the
+    one before gave, without its accumulators.  turn : held by whoever reads or changes it; a merge
+    that the client gave up may still be on its way.
+    """
+
+    accumulators: dict[str, Accumulator]
+    next: int | None
+    last: SpanResult | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def merge(self, number: int, result: SpanResult) -> SpanResult:
+        """Take in the next span; gives it without its accumulators."""
+        self.next = None
+        with single_threaded_blas():
+            for name, accumulator in result.accumulators.items():
+                self.accumulators[name].merge(accumulator)
+        self.next, self.last = number + 1, replace(result, accumulators={})
+        return self.last
+
+    def check(self, number: int) -> None:
+        """Raises LostError unless this is the next span."""
+        if self.next != number:
+            raise LostError(f"it waits for span {self.next}, and {number} came")
+
+
+# worker (a process may have several) -> key of what a total began with -> total
+_totals: WeakKeyDictionary[Any, dict[str, Total]] = WeakKeyDictionary()
+
+
+def _total(key: str, worker: Any) -> Total:
+    """The one that began with this data, for as long as the client keeps them."""
+    totals = _totals.setdefault(worker, {})
+    if key not in totals:
+        version, number, first = worker.data[key].content
+        if version != our_version():
+            raise LostError(f"it has streampca {our_version()}, and the client {version}")
+        worker.data[key].content = version, None, None  # it is here now
+        totals[key] = Total(pickle.loads(first), number)
+
+        def expire() -> None:
+            if key in worker.data:
+                worker.loop.call_later(EXPIRY_SECONDS, expire)
+            else:
+                totals.pop(key, None)
+
+        expire()
+    return totals[key]
+
+
+async def merge_span(key: str, number: int, span: str, holders: list[str], patience: float,
+                     dask_worker: Any) -> Parcel:  # fmt: skip
+    """Fetch what a span gave from those who hold it, and merge it beside the tasks.
+
+    The parcel holds it without its accumulators; or None, where it did not come; or its error.
+    """
+    total = _total(key, dask_worker)
+    total.check(number)
+    try:
+        result = await asyncio.wait_for(_brought(span, holders, dask_worker), patience)
+    except TimeoutError:
+        result = None
+    if result is None or isinstance(result, StreamPCAError):
+        return Parcel(result)
+    async with total.turn:
+        total.check(number)
+        try:
+            return Parcel(await asyncio.to_thread(total.merge, number, result))
+        except StreamPCAError as error:
+            return Parcel(error)
+
+
+async def _brought(span: str, holders: list[str], worker: Any) -> Any:
+    """What a span gave; None where nobody has it.
+
+    Not by ``worker.gather``: that keeps it, and the scheduler, which is not told, never frees it.
+    """
+    from distributed.utils_comm import gather_from_workers
+
+    if span in worker.data:
+        return await asyncio.to_thread(_content, worker.data[span])
+    found = await gather_from_workers({span: holders}, worker.rpc, who=worker.address)
+    data: dict[Any, Any] = found[0]
+    return await asyncio.to_thread(_content, data[span]) if span in data else None
+
+
+def _content(parcel: Parcel) -> Any:
+    """Unpickled; of many bytes not in the event loop."""
+    return parcel.content
+
+
+async def give_total(key: str, number: int, last: bool, dask_worker: Any) -> bytes:
+    """Pickled: the accumulators with all spans before this one, and None.
+
+    Or with this one too, and what it gave, where the client gave up waiting for that.
+    last : it is not kept.
+    """
+    total = _total(key, dask_worker)
+    async with total.turn:
+        ahead = total.last if total.next == number + 1 else None
+        if ahead is None:
+            total.check(number)
+        found = await asyncio.to_thread(dumps, (total.accumulators, ahead))
+    if last:
+        del _totals[dask_worker][key]
+    return found
+
+
+# --------------------------------------------------------------------------------------------------
+# An array in memory on a cluster: each span's part goes to one worker, once for all passes.
+
+SHARE = 0.5  # of the memory of all workers that X may take for all passes
+
+
+def in_memory(matrix: ChunkedMatrix) -> bool:
+    """Whether most of a matrix lies in this process, and would travel with its tasks."""
+    carried = matrix.carried_nbytes
+    return carried > 0 and (matrix.sparse or 2 * carried >= matrix.nbytes)
+
+
+class Scattered:
+    """The parts of X that were sent to workers.
+
+    They are kept there where a fit makes several passes and they take no more than half of the
+    memory of all workers. Else each is sent with its span, and forgotten with it. Parts go straight
+    to workers, and through the scheduler where these cannot be reached.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[Any, Any] = {}
+        self._direct = True
+
+    def part(self, client: Any, work: Work, span: range, workers: list[str], keep: bool,
+             ) -> tuple[Any, int]:  # fmt: skip
+        """(the future of a parcel of the matrix of a span, bytes that were sent for it now).
+
+        workers : that may get it; consecutive spans go to different ones.
+        """
+        matrix, axis = work.matrix, work.matrix.streamed_axis
+        edges = matrix.edges[span[0] : span[-1] + 2]
+        name = (client.id, matrix.fingerprint(), axis, edges.tobytes())
+        if (known := self._parts.get(name)) is not None and known.status == "finished":
+            return known, 0
+        parcel = Parcel(work.cut(span).matrix)
+        future = self._sent(client, parcel, workers[span[0] // len(span) % len(workers)])
+        if keep:
+            self._parts[name] = future
+        return future, int(matrix.spans_nbytes(axis, np.array([edges[0], edges[-1]])).sum())
+
+    def _sent(self, client: Any, parcel: Parcel, worker: str) -> Any:
+        try:
+            return client.scatter(
+                parcel, workers=[worker], hash=False, direct=self._direct, broadcast=False
+            )
+        except OSError:
+            if not self._direct:
+                raise
+            self._direct = False
+            return self._sent(client, parcel, worker)
+
+
+def worth_keeping(client: Any, matrix: ChunkedMatrix, n_passes: int) -> bool:
+    """Whether another pass can use the parts, and the workers have room for them."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    limits = [int(one.get("memory_limit") or 0) for one in workers]
+    return n_passes > 1 and (not all(limits) or matrix.carried_nbytes <= SHARE * sum(limits))

@@ -22,8 +22,8 @@ import numpy as np
 from streampca.accumulators import OPEN_BLOCKS
 from streampca.errors import ClusterError
 from streampca.matrix import work_dtype
-from streampca.matrix.held import Brought, Held
-from streampca.passes.nbytes import MiB
+from streampca.matrix.location import Brought, Held
+from streampca.passes.memory import MiB
 from streampca.passes.settings import setting
 from streampca.passes.work import Work
 from streampca.passes.workers import await_worker, running, scheduler_answers

@@ -18,11 +18,10 @@ import numpy as np
 from streampca.accumulators import OPEN_BLOCKS, Accumulator
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import ChunkedMatrix, ReadCount, regular_edges, work_dtype
-from streampca.matrix.residual import PIECE_NBYTES
+from streampca.matrix.standardize import PIECE_NBYTES
 from streampca.matrix.tiles import tile_length
 from streampca.passes import door
-from streampca.passes.nbytes import MiB, as_limit, parse_nbytes, size
-from streampca.passes.process import process_terms
+from streampca.passes.memory import MiB, as_limit, parse_nbytes, process_terms, size
 from streampca.passes.records import PassPlan, Plan, phase_nbytes
 from streampca.passes.settings import setting
 from streampca.passes.specs import Candidate, PassSpec

@@ -1,21 +1,88 @@
-"""Blocks in order, read by other threads before they are asked for."""
+"""One span: consecutive blocks, read ahead by threads, folded into accumulators of their own."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, Protocol
 from weakref import WeakSet
 
+import numpy as np
+
+from streampca.accumulators import Accumulator
 from streampca.errors import NoAnswerError
 from streampca.kernels import pages
-from streampca.matrix import Block, SpanCache, reading_with
-from streampca.passes.readers import Readers
+from streampca.matrix import Block, ReadCount, SpanCache, reading_with
+from streampca.matrix.entries import sparse_nbytes
 from streampca.passes.work import Work
+
+# --------------------------------------------------------------------------------------------------
+# Threads that read ahead, and that nothing waits for longer than a moment.
+
+PATIENCE = 1.0  # seconds that an interrupted pass waits for reads under way
+
+
+class Readers:
+    """A few daemon threads with one queue.
+
+    A read that hangs must keep neither Ctrl-C nor the end of the interpreter waiting; the threads
+    of ``concurrent.futures`` are joined at both.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._tasks: SimpleQueue[Any] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"streampca-reader-{i}", daemon=True)
+            for i in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, function: Callable[[int], Any], number: int) -> Future[Any]:
+        """Call function(number) on one of the threads."""
+        future: Future[Any] = Future()
+        self._tasks.put((future, function, number))
+        return future
+
+    def close(self) -> None:
+        """No more tasks; threads that are within a read after a moment are left to themselves."""
+        for _ in self._threads:
+            self._tasks.put(None)
+        join(self._threads, PATIENCE)
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            _do(*task)
+            del task  # or the block that was read stays alive until there is another
+
+
+def _do(future: Future[Any], function: Callable[[int], Any], number: int) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = function(number)
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def join(threads: Iterable[threading.Thread], patience: float) -> None:
+    """Wait until all have ended, or for so many seconds in all."""
+    end = time.monotonic() + patience
+    for thread in threads:
+        if thread.ident is not None:  # it was started
+            thread.join(max(0.0, end - time.monotonic()))
+
+
+# --------------------------------------------------------------------------------------------------
+# Blocks in order, read by other threads before they are asked for.
 
 
 class Stopped(Exception):
@@ -169,3 +236,72 @@ class ReadAhead:
             self._live -= 1
             if block.buffer is not None:
                 self._free.append(block.buffer)
+
+
+# --------------------------------------------------------------------------------------------------
+# One span: consecutive blocks, read and folded into accumulators of their own.
+
+
+@dataclass
+class SpanResult:
+    """What one span gave."""
+
+    accumulators: dict[str, Accumulator]
+    pieces: list[tuple[str, int, Any]]
+    reads: ReadCount = field(default_factory=ReadCount)
+    checksums: dict[str, int] = field(default_factory=dict)  # of what a worker read, for a ledger
+    nbytes: int = 0
+    n_blocks: int = 0
+    live: int = 0  # most raw blocks alive at once in its lane
+
+
+def fold_span(work: Work, span: range, ahead: int, stop: threading.Event | None = None,
+              ready: Callable[[Block], None] | None = None,
+              patience: float | None = None) -> SpanResult:  # fmt: skip
+    """Read and fold consecutive blocks in order: one task on a cluster, one scan locally."""
+    stop = stop or threading.Event()
+    accumulators = work.fresh()
+    result = SpanResult(accumulators, [])
+    before = work.matrix.reads()
+    reader = ReadAhead(work, InOrder(span), ahead, stop, patience)
+    tail: list[Any] = []
+    with reader.blocks() as blocks:
+        for block in blocks:
+            if stop.is_set():
+                raise Stopped
+            if work.halo:
+                block.halo = _halo(tail, work.halo, block)
+            result.pieces += work.process(block, accumulators)
+            result.nbytes += values_nbytes(block)
+            result.n_blocks += 1
+            if work.halo:
+                _remember(tail, work.halo, block)
+            if ready is not None:
+                ready(block)
+            del block
+    result.reads = work.matrix.reads() - before
+    result.live = reader.most_live
+    return result
+
+
+def values_nbytes(block: Block) -> int:
+    """Decoded bytes of a block."""
+    if not isinstance(block.values, np.ndarray):
+        return sparse_nbytes(block.values)
+    rows, columns = block.shape
+    return int(rows * columns * block.values.dtype.itemsize)
+
+
+def _halo(tail: list[Any], halo: int, block: Block) -> Any:
+    """The last ``halo`` streamed rows before this block."""
+    if not tail:
+        return block.dense()[:, :0] if block.axis else block.dense()[:0]
+    joined = np.concatenate(tail, axis=block.axis)
+    return joined[:, -halo:] if block.axis else joined[-halo:]
+
+
+def _remember(tail: list[Any], halo: int, block: Block) -> None:
+    values = block.dense()
+    tail.append((values[:, -halo:] if block.axis else values[-halo:]).copy())
+    while sum(t.shape[block.axis] for t in tail[1:]) >= halo:
+        tail.pop(0)

@@ -14,8 +14,7 @@ import numpy as np
 
 from streampca.accumulators import Accumulator
 from streampca.passes.clients import ambient_client
-from streampca.passes.nbytes import size
-from streampca.passes.process import brought, unforeseen
+from streampca.passes.memory import brought, size, unforeseen
 
 KEPT = ("kept arrays", "components", "statistics of features", "eigenvectors and scores")
 

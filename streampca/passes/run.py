@@ -14,12 +14,10 @@ from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix, spot_checks
 from streampca.passes.cluster import run_on_cluster
 from streampca.passes.execution import Execution, PassCost, PassResult, client_for
-from streampca.passes.fold import Fold
-from streampca.passes.lanes import run_on_lanes
+from streampca.passes.fold import Fold, run_on_lanes
 from streampca.passes.records import PassPlan
-from streampca.passes.spot_checks import workers_can_read
 from streampca.passes.threads import single_threaded_blas
-from streampca.passes.work import Map, Work
+from streampca.passes.work import Map, Work, workers_can_read
 from streampca.passes.workers import await_worker, refuse_strangers
 from streampca.store import Sink
 

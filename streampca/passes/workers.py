@@ -18,7 +18,7 @@ from streampca.errors import (
     StreamPCAError,
     shorten,
 )
-from streampca.passes.nbytes import size
+from streampca.passes.memory import size
 from streampca.passes.settings import setting
 
 VERSION_SECONDS = 5.0  # that a worker has to say which version it has

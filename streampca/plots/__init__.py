@@ -1,9 +1,6 @@
 """Pictures of a fitted result. Matplotlib loads when the first one is drawn."""
 
-from streampca.plots.loadings import loadings, loadings_table
-from streampca.plots.r2 import r2
-from streampca.plots.scores import scores
-from streampca.plots.scree import scree
-from streampca.plots.validation import validation
+from streampca.plots.curves import r2, scree, validation
+from streampca.plots.scores import loadings, loadings_table, scores
 
 __all__ = ["loadings", "loadings_table", "r2", "scores", "scree", "validation"]

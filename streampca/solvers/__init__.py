@@ -15,29 +15,38 @@ from streampca.solvers.certificate import (
     sum_floor,
     undetermined_after,
 )
-from streampca.solvers.components import (
+from streampca.solvers.factor_likelihood import FactorSolution, maximum_likelihood
+from streampca.solvers.factor_surrogate import FactorPoint, FactorSurrogate, solution_of
+from streampca.solvers.krylov import KrylovSpace, Ritz, orthonormalised, start_block
+from streampca.solvers.latent import (
+    FactorModel,
+    LatentState,
+    expanded_step,
+    expansion,
+    solve_columns,
+)
+from streampca.solvers.rotation import Rotation, promax, rotate_loadings, varimax, varimax_of_r
+from streampca.solvers.spectrum import (
+    LARGEST,
+    MLE,
     TRACY_WIDOM,
+    Spectrum,
+    balanced,
     by_gap,
+    by_mle,
     by_share,
+    change_of_both,
     check_n_components,
+    eigh_lower,
     known_count,
     numerical_rank,
-)
-from streampca.solvers.factor_likelihood import FactorSolution, maximum_likelihood
-from streampca.solvers.factor_model import FactorModel
-from streampca.solvers.factor_surrogate import FactorPoint, FactorSurrogate, solution_of
-from streampca.solvers.factors import (
-    balanced,
-    change_of_both,
+    orthonormal_columns,
     relative_change,
+    signs,
+    signs_of_components,
     singular_form,
+    svd_of_r,
 )
-from streampca.solvers.krylov import KrylovSpace, Ritz, orthonormalised, start_block
-from streampca.solvers.latent_step import LatentState, expanded_step, expansion, solve_columns
-from streampca.solvers.minka import MLE, by_mle
-from streampca.solvers.rotation import Rotation, promax, rotate_loadings, varimax, varimax_of_r
-from streampca.solvers.signs import signs, signs_of_components
-from streampca.solvers.spectrum import LARGEST, Spectrum, eigh_lower, orthonormal_columns, svd_of_r
 from streampca.solvers.tracy_widom import (
     TracyWidom,
     count_significant,

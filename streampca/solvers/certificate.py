@@ -32,7 +32,7 @@ class Certificate:
         can be said (a cluster of equal values).
 
     An exact solver sees all directions, so nothing can be missed. What rounding of the sums does
-    to each component is measured while they are made (:mod:`streampca.kernels.probing`), or
+    to each component is measured while they are made (:mod:`streampca.kernels.columns`), or
     bounded by the longest sum (:func:`sum_floor`): neither depends on how a BLAS adds.
     Source: Parlett 1998, "The Symmetric Eigenvalue Problem", theorems 11.7.1 and 11.7.2.
     """

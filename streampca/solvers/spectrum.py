@@ -1,15 +1,39 @@
-"""Eigenvalues and vectors of what a pass accumulated."""
+"""From what passes accumulated to a spectrum: eigenvalues, signs, how many components."""
 
 from __future__ import annotations
 
+import math
+import numbers
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.linalg.lapack
+from scipy.special import gammaln
 
-from streampca.errors import InvalidInputError, NonFiniteError
-from streampca.kernels import Array, mirror_lower
+from streampca.errors import InvalidInputError, InvalidTypeError, NonFiniteError
+from streampca.kernels import Array, mirror_lower, probe
+
+# --------------------------------------------------------------------------------------------------
+# The one sign rule: a component v points so that v'h > 0, for a fixed pseudo-random h.
+#
+# Every path knows v'h after its first pass: directly where it has v, and as u'(Zh) / s where it
+# has only the other side (Z v = s u). So signs do not change when loadings arrive later.
+
+
+def signs_of_components(vectors: Array) -> Array:
+    """(k,) of +1 and -1 for the columns of vectors (p, k)."""
+    return signs(vectors.T @ probe(0, len(vectors)))
+
+
+def signs(projections: Array) -> Array:
+    """(k,) of +1 and -1 from v'h; 0 counts as positive."""
+    return np.where(projections < 0, -1.0, 1.0)
+
+
+# --------------------------------------------------------------------------------------------------
+# Eigenvalues and vectors of what a pass accumulated.
 
 LARGEST = 1e140  # entry of a symmetric matrix: sums of squares of such, too, are finite
 
@@ -141,3 +165,191 @@ def orthonormal_columns(v: Array, rank: int, dead: Array) -> None:
     ).tolist():  # one by one: all of them at once would be a copy of half of v
         v[:, j] *= -1.0
     v[dead] = 0.0
+
+
+# --------------------------------------------------------------------------------------------------
+# An estimate U V' of low rank, known by U'U and V: its singular form, and how far it moved.
+
+LEAST = 1e-6  # of the first singular value: what a direction counts at least in balanced factors
+
+
+def singular_form(gram: Array, v: Array) -> tuple[Array, Array, Array]:
+    """(values (r,) descending, vectors (m, r) orthonormal, turn (r, r)) of U V'.
+
+    gram : (r, r) U'U.  v : (m, r).  U V' = (U turn) vectors', and the columns of U turn are
+    orthogonal with norms ``values``. Values are resolved to about 1e-8 of the largest.
+    """
+    q, upper = np.linalg.qr(np.asarray(v, np.float64))
+    spread, e = np.linalg.eigh(gram)
+    root = np.sqrt(np.maximum(spread, 0.0))[:, None] * e.T
+    _, values, right = np.linalg.svd(root @ upper.T)
+    return values, q @ right.T, upper.T @ right.T
+
+
+def balanced(values: Array, vectors: Array) -> Array:
+    """(m, r) V S^(1/2): with it, ridge (|U|^2 + |V|^2) / 2 is ridge times the nuclear norm."""
+    floor = LEAST * float(values[0]) if len(values) and values[0] > 0 else 1.0
+    return np.asarray(vectors * np.sqrt(np.maximum(values, floor)))
+
+
+def relative_change(gram: Array, before: Array, after: Array) -> float:
+    """|U (after - before)'| / |U after'| in the Frobenius norm; 0 where both are 0."""
+    difference = after - before
+    moved = float(np.sum((difference @ gram) * difference))
+    size = float(np.sum((after @ gram) * after))
+    return float(np.sqrt(max(moved, 0.0) / size)) if size > 0 else float(moved > 0)
+
+
+def change_of_both(old: tuple[Array, Array], new: tuple[Array, Array], cross: Array) -> float:
+    """|U_new V_new' - U_old V_old'| / |U_new V_new'| from (U'U, V) of both and U_old'U_new.
+
+    The squares of two estimates are subtracted: changes below 1e-8 come out as noise.
+    """
+    (old_gram, old_v), (new_gram, new_v) = old, new
+    size = float(np.sum((new_v @ new_gram) * new_v))
+    before = float(np.sum((old_v @ old_gram) * old_v))
+    joint = float(np.sum((old_v @ cross) * new_v))
+    moved = max(size + before - 2.0 * joint, 0.0)
+    return float(np.sqrt(moved / size)) if size > 0 else float(moved > 0)
+
+
+# --------------------------------------------------------------------------------------------------
+# How many components: the most probable number, by Minka's approximation of the evidence.
+
+MLE = "mle"  # scikit-learn's name
+
+
+def check_mle(known: int, n: int | None, p: int) -> None:
+    """Refuse n samples of p features with so many known eigenvalues, where those are too few."""
+    if known < p or n is None or n < p:
+        raise InvalidInputError(
+            "n_components='mle' needs the whole spectrum and at least as many samples as features; "
+            f"got {known} of {p} eigenvalues and n_samples={n}. Use a number, a share such as "
+            "n_components=0.9, or 'gap'"
+        )
+
+
+def by_mle(values: Array, p: int, n: int | None, rank: int | None = None) -> int:
+    """The k, at least 1 and at most p - 1, for which ``log_evidence`` is largest.
+
+    values : all p eigenvalues, decreasing.  n : samples.  rank : those after it are rounding of 0.
+    Raises InvalidInputError where it does not know all of them, or n < p.
+    """
+    check_mle(len(values), n, p)
+    assert n is not None
+    values = np.array(values[:p])
+    values[p if rank is None else rank :] = 0.0
+    return 1 if p < 2 else int(np.argmax(log_evidence(values, n))) + 1
+
+
+def log_evidence(values: Array, n: int) -> Array:
+    """(p - 1,) log p(data | k) for k = 1 ... p - 1, to Laplace's approximation, up to a constant.
+
+    values : (p,) eigenvalues of the covariance, decreasing, in any unit; -inf for a k that counts
+    rounding as a component. A k that leaves no noise is likely, and not impossible: its noise is
+    taken as rounding.
+
+    Cost: p^2 flops, p memory: products over pairs are split into prefix sums.
+    Source: Minka 2000, "Automatic choice of dimensionality for PCA", NIPS 13, eqs. 77 and 80.
+    """
+    p = len(values)
+    tiny = p * np.finfo(np.float64).eps * values[0]
+    floored = np.maximum(values, tiny)
+    among = np.zeros(p)  # j: sum over i < j of log(1/l_j - 1/l_i)
+    beside = np.zeros(p)  # j: sum over i > j of log(l_j - l_i)
+    for j in range(p):
+        drops = np.log(np.maximum(floored[:j] - floored[j], tiny))
+        among[j] = np.sum(drops - np.log(floored[:j]) - np.log(floored[j]))
+        beside[j] = np.sum(np.log(np.maximum(floored[j] - floored[j + 1 :], tiny)))
+    among, beside = np.cumsum(among), np.cumsum(beside)
+    logs = np.cumsum(np.log(floored))
+    freedom = p - np.arange(p)
+    prior = np.cumsum(gammaln(freedom / 2) - math.log(math.pi) * freedom / 2 - math.log(2))
+    evidence = np.full(p - 1, -np.inf)
+    for k in range(1, p):
+        if values[k - 1] <= tiny:
+            continue
+        noise = max(float(np.mean(values[k:])), tiny)
+        m = p * k - k * (k + 1) / 2
+        inverse = np.maximum(1 / noise - 1 / floored[:k], np.finfo(np.float64).eps / noise)
+        hessian = among[k - 1] + beside[k - 1] + (p - k) * np.sum(np.log(inverse))
+        hessian += m * math.log(n)
+        fit = -n / 2 * (logs[k - 1] + (p - k) * math.log(noise))
+        volume = (m + k) / 2 * math.log(2 * math.pi) - hessian / 2 - k / 2 * math.log(n)
+        evidence[k - 1] = prior[k - 1] + fit + volume
+    return evidence
+
+
+# --------------------------------------------------------------------------------------------------
+# How many components: a number, a share of the variance, the largest gap, or all.
+
+TRACY_WIDOM = "tracy-widom"  # the components that are significant by that test
+
+
+def check_n_components(n_components: Any, n: int, p: int, least: int = 1) -> None:
+    """Refuse a setting that no data of this shape can meet, or a number under ``least``."""
+    limit = min(n, p)
+    if n_components is None or n_components in ("gap", TRACY_WIDOM):
+        return
+    if n_components == MLE:
+        check_mle(p, n, p)
+        return
+    if isinstance(n_components, bool) or not isinstance(n_components, numbers.Real):
+        raise InvalidTypeError(
+            f"n_components={n_components!r}; expected an integer, a share between 0 and 1, "
+            "'gap', 'mle', 'tracy-widom' or None"
+        )
+    if isinstance(n_components, numbers.Integral):
+        if not least <= int(n_components) <= limit:
+            raise InvalidInputError(
+                f"n_components={n_components} must be between {least} and "
+                f"min(n_samples, n_features)={limit}"
+            )
+    elif not 0.0 < float(n_components) < 1.0:
+        raise InvalidInputError(
+            f"n_components={n_components!r}; a share of variance lies between 0 and 1, a number "
+            "of components is an integer"
+        )
+
+
+def known_count(n_components: Any, n: int, p: int) -> int | None:
+    """How many components will be kept, or None where the spectrum decides."""
+    if n_components is None:
+        return min(n, p)
+    return int(n_components) if isinstance(n_components, numbers.Integral) else None
+
+
+def by_share(values: Array, total: float, share: float) -> int:
+    """The smallest k whose first k values reach ``share`` of the total (>=, to rounding)."""
+    if total <= 0:
+        return 1
+    reached = np.cumsum(values) / total
+    slack = 4.0 * np.finfo(np.float64).eps * len(values)
+    return min(int(np.searchsorted(reached, share - slack, side="left")) + 1, len(values))
+
+
+def by_gap(values: Array, n: int | None) -> int | None:
+    """The k before the largest drop between neighbouring values, or None where there is none.
+
+    A drop counts only when it exceeds four standard errors, value sqrt(2 / n) each (North, Bell,
+    Cahalan and Moeng 1982, eq. 24): equal values repel each other by two or three.
+    """
+    if len(values) < 2:
+        return None
+    drops = values[:-1] - values[1:]
+    k = int(np.argmax(drops))
+    noise = values[k] * (4.0 * math.sqrt(2.0 / n) if n else 1e-12)
+    return k + 1 if drops[k] > noise else None
+
+
+def numerical_rank(values: Array, size: int, floor: float | Array = 0.0) -> int:
+    """How many leading (eigen- or singular) values stand above rounding.
+
+    size : of the decomposed matrix; float64 decompositions leave up to size eps value[0].
+    floor : rounding of the matrix itself (:func:`rank_floor`), for all or for each: an
+        estimate, ten times it counts as rounding.
+    """
+    if not len(values) or values[0] <= 0:
+        return 0
+    rounding = size * float(np.finfo(np.float64).eps) * float(values[0]) + 10.0 * floor
+    return int(np.count_nonzero(np.logical_and.accumulate(values > rounding)))

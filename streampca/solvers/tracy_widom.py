@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array
-from streampca.solvers.components import numerical_rank
+from streampca.solvers.spectrum import numerical_rank
 
 _FEWEST = 10  # eigenvalues that must remain; twstats prints NA below it (its option -m)
 _LEFT, _RIGHT = -10.0, 16.0  # 1 - sf < 1e-18 on the left; sf < 1e-20 on the right

@@ -15,13 +15,13 @@ import zarr
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.sources.array_files import HDF5Reader, open_hdf5, refuse_external
 from streampca.sources.columns import AnnDataColumns, as_strings, is_group
-from streampca.sources.compressed import CompressedMatrix
-from streampca.sources.hdf5 import HDF5Reader, open_hdf5, refuse_external
+from streampca.sources.sparse import CompressedMatrix
 from streampca.sources.stacked import Reader, StackedMatrix
-from streampca.sources.zarr_opening import open_array
-from streampca.sources.zarr_store import ZarrReader
-from streampca.sources.zarr_whole import whole
+from streampca.sources.zarr.guard import whole
+from streampca.sources.zarr.opening import open_array
+from streampca.sources.zarr.reader import ZarrReader
 
 FORMATS = {"csr_matrix": 0, "csc_matrix": 1, "csr": 0, "csc": 1}  # the lines: samples, features
 INDEX_COLUMNS = ("index", "_index")  # of data frames written as one table (before 0.7)
@@ -194,7 +194,7 @@ def _compressed(
     indptr = pointers.read((slice(0, pointers.shape[0]),))
     labels = _labels(shape, names, source)
     matrix = CompressedMatrix(data, indices, indptr, axis, shape, labels, source)
-    code = group.attrs.get("missing_value")  # as streampca.jobs.convert notes it
+    code = group.attrs.get("missing_value")  # as streampca.operations.convert notes it
     matrix.missing_value = None if code is None else float(code)
     return matrix
 
@@ -235,3 +235,43 @@ def _labels(shape: tuple[int, int], names: Sequence[Any] | None, source: str) ->
             raise SourceError(f"{source}: {len(one)} names in {dim} for {size} of the matrix")
         axes.append(AxisLabels.plain(dim, size, one))
     return Labels(axes[0], axes[1])
+
+
+# --------------------------------------------------------------------------------------------------
+# Which variables of an AnnData a column of var marks: ``var["highly_variable"]``.
+
+
+def variable_mask(target: Any, name: str) -> Any:
+    """(variables,) bool column ``name`` of var of an AnnData, by its path or in memory, or None.
+
+    Raises InvalidInputError where the column holds something else than booleans.
+    """
+    if not isinstance(target, (str, os.PathLike)):
+        return _as_mask(target.var[name], name) if name in target.var else None
+    path = os.fspath(target)
+    if os.path.isfile(path) and not path.endswith(".zip"):
+        with open_hdf5(path) as file:
+            return _column(file["var"], name)
+    return _column(open_array(path)["var"], name)
+
+
+def _column(frame: Any, name: str) -> Any:
+    """Of a group of columns, or of one table, as before version 0.7."""
+    if hasattr(frame, "dtype"):
+        return _as_mask(frame[...][name], name) if name in (frame.dtype.names or ()) else None
+    if name not in frame:
+        return None
+    column = frame[name]
+    if hasattr(column, "shape"):
+        return _as_mask(whole(column), name)
+    if "mask" not in column or "values" not in column:
+        raise InvalidInputError(f"var[{name!r}] holds no booleans; use another mask_var=")
+    return _as_mask(whole(column["values"]), name) & ~whole(column["mask"]).astype(bool)
+
+
+def _as_mask(values: Any, name: str) -> Any:
+    array = np.asarray(values)
+    if array.dtype.kind not in "biu":
+        raise InvalidInputError(f"var[{name!r}] holds {array.dtype}, no booleans; use another "
+                                "mask_var=")  # fmt: skip
+    return array.astype(bool)

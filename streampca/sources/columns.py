@@ -8,9 +8,9 @@ import numpy as np
 import zarr
 
 from streampca.errors import InvalidInputError
-from streampca.sources.hdf5 import open_hdf5
-from streampca.sources.zarr_coordinates import decoded, dims_of
-from streampca.sources.zarr_whole import whole
+from streampca.sources.array_files import open_hdf5
+from streampca.sources.zarr.guard import whole
+from streampca.sources.zarr.labels import decoded, dims_of
 
 
 class AnnDataColumns:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidTypeError, shorten
-from streampca.matrix.exact import refuse_inexact
+from streampca.matrix.kinds import refuse_inexact
 
 Array = np.ndarray[Any, Any]
 SINGLE_NBYTES = {"i": 2, "u": 2, "f": 4, "b": 1}  # float32 holds these exactly

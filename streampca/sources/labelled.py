@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 import warnings
 from collections.abc import Hashable, Sequence
@@ -11,17 +13,118 @@ import numpy as np
 import xarray
 
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
-from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Location, ReadCount, concat_features
 from streampca.matrix.kinds import as_scipy, is_sparse, refuse_gpu
 from streampca.shown import hide_secrets
-from streampca.sources.backend import BackendReader
+from streampca.sources.arrays import ArrayReader
 from streampca.sources.columns import DatasetColumns
-from streampca.sources.dimensions import TIME, Dim, sample_dims
 from streampca.sources.labelled_results import LEVELS
-from streampca.sources.lazy_matrix import LazyReader
-from streampca.sources.memory import ArrayReader
-from streampca.sources.scipy_sparse import SparseMatrix
-from streampca.sources.stacked import Reader, StackedMatrix
+from streampca.sources.lazy import LazyReader
+from streampca.sources.reading import Tally
+from streampca.sources.sparse import SparseMatrix
+from streampca.sources.stacked import (
+    TIME,
+    Dim,
+    FileLocation,
+    Index,
+    Reader,
+    StackedMatrix,
+    sample_dims,
+)
+from streampca.sources.zarr.location import ZarrLocation, zarr_array_in
+
+# --------------------------------------------------------------------------------------------------
+# Arrays of files that xarray opened lazily, without Dask.
+
+
+class BackendReader(Reader):
+    """A lazily indexed array of a file that xarray opened without Dask.
+
+    Reads are slices through xarray's own file manager, which locks what is not thread-safe and
+    opens the file again by its path where the reader is unpickled. Nothing read is kept.
+    Chunk boundaries come from the encoding; a dimension that was sliced after opening has lost
+    them and has none.
+    """
+
+    loads: tuple[str, ...] = ("xarray",)
+
+    def __init__(self, array: xarray.DataArray, source: str = "") -> None:
+        self.variable = array.variable
+        self.shape = tuple(int(n) for n in array.shape)
+        self.dtype = np.dtype(array.dtype).newbyteorder("=")
+        self.steps = _chunk_steps(self.variable)
+        self.source = source or str(self.variable.encoding.get("source", ""))
+        self._is_file = os.path.isfile(self.source)
+        if self._is_file:  # a NetCDF, which is read by one HDF5 library or another
+            self.loads = ("xarray", "h5py")
+        self.name = str(array.name)
+        self.tally = Tally()
+
+    def read(self, index: Index) -> np.ndarray[Any, Any]:
+        part = self.variable.isel(dict(zip(self.variable.dims, index, strict=True)))
+        values = np.asarray(part.values)
+        crossed = 1
+        for d, s in enumerate(index):
+            if (edges := self.edges(d)) is not None:
+                ends = np.searchsorted(edges, s.stop, "left")
+                crossed *= max(0, int(ends - np.searchsorted(edges, s.start, "right")) + 1)
+        self.tally.add(ReadCount(crossed, values.nbytes))
+        return values if values.dtype == self.dtype else values.astype(self.dtype)
+
+    def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
+        step = self.steps[dim]
+        if step is None:
+            return None
+        size = self.shape[dim]
+        if isinstance(step, int):
+            return np.append(np.arange(0, size, max(step, 1), dtype=np.int64), size)
+        return np.concatenate([[0], np.cumsum(step, dtype=np.int64)])
+
+    def scratch_nbytes(self, index: Index) -> int:
+        # the packed values and one decoded copy, before the result
+        return int(2 * math.prod(s.stop - s.start for s in index) * self.dtype.itemsize)
+
+    def paths(self) -> tuple[str, ...]:
+        return (os.path.realpath(self.source),) if os.path.exists(self.source) else ()
+
+    def locations(self) -> tuple[Location, ...]:
+        if (array := zarr_array_in(self.variable._data)) is not None:
+            return (ZarrLocation.of(array),)
+        return (FileLocation(os.path.realpath(self.source)),) if self._is_file else ()
+
+    def fingerprint(self) -> str:
+        stored = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value")
+        encoding = {k: repr(self.variable.encoding.get(k)) for k in stored}
+        text = [hide_secrets(self.source), self.name, self.shape, self.dtype, self.steps, encoding]
+        if os.path.isfile(self.source):
+            stat = os.stat(self.source)
+            text += [stat.st_size, stat.st_mtime_ns]
+        return hashlib.sha256(repr(text).encode()).hexdigest()
+
+
+def _chunk_steps(variable: xarray.Variable) -> tuple[int | tuple[int, ...] | None, ...]:
+    """Stored chunk length(s) along each dimension; None where it is whole or not known."""
+    encoding = variable.encoding
+    preferred = dict(encoding.get("preferred_chunks") or {})
+    order = list(preferred) or list(variable.dims)
+    sizes = encoding.get("shards") or encoding.get("chunksizes") or encoding.get("chunks")
+    if sizes and len(sizes) == len(order):
+        preferred = dict(zip(order, sizes, strict=True))
+    original = dict(zip(order, encoding.get("original_shape") or (), strict=False))
+    steps: list[int | tuple[int, ...] | None] = []
+    for d, size in zip(variable.dims, variable.shape, strict=True):
+        step = preferred.get(d)
+        if step is None or original.get(d, size) != size:
+            steps.append(None)
+        elif isinstance(step, (int, np.integer)):
+            steps.append(int(step))
+        else:
+            steps.append(tuple(int(n) for n in step) if sum(step) == size else None)
+    return tuple(steps)
+
+
+# --------------------------------------------------------------------------------------------------
+# xarray objects and NetCDF files: named dimensions in.
 
 
 def from_xarray(
@@ -37,7 +140,7 @@ def from_xarray(
         Default: the only one, or, where ``dim`` is given, all of them.
     dim : the sample dimension(s), by name or number, slowest first; the others are stacked into
         features in the order of the array. Default: the first of two, or "time".
-    lazily : Dask arrays stay what they are: see :func:`streampca.sources.lazy_matrix.lazy_matrix`.
+    lazily : Dask arrays stay what they are: see :func:`streampca.sources.lazy.lazy_matrix`.
 
     Arrays in memory, lazily indexed files and Dask graphs are each read in their own way.
     Cost: metadata and coordinates.
@@ -101,7 +204,7 @@ def _stack(array: xarray.DataArray, dim: Dim, source: str, lazily: bool = False)
     if lazily:
         return StackedMatrix(LazyReader(array.chunk().data), samples, labels=labels)
     if array.chunks is not None:
-        from streampca.sources.dask_array import dask_matrix
+        from streampca.sources.dask.arrays import dask_matrix
 
         return dask_matrix(array.data, samples, labels)
     reader: Reader

@@ -1,4 +1,4 @@
-"""``streampca.open``: anything as a ChunkedMatrix."""
+"""``streampca.open``: anything as a ChunkedMatrix. The format is known by its name or content."""
 
 from __future__ import annotations
 
@@ -9,27 +9,136 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import zarr
 
-from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
-from streampca.matrix.kinds import is_sparse
+from streampca.matrix.kinds import check_dtype, is_sparse
 from streampca.regular_file import refuse_special
 from streampca.remote import check_readable, plain_errors
-from streampca.sources.anndata import from_anndata
+from streampca.shown import hide_secrets
+from streampca.sources.anndata import (
+    from_anndata,
+    is_anndata,
+    is_sparse_group,
+    open_anndata,
+    open_h5ad,
+    open_sparse_group,
+)
+from streampca.sources.array_files import NpyReader
 from streampca.sources.arrays import from_array
-from streampca.sources.dimensions import Dim
-from streampca.sources.icechunk_repository import Snapshots, Which, is_repository
-from streampca.sources.lazy_matrix import is_dask_frame
+from streampca.sources.columns import GroupColumns
+from streampca.sources.lazy import is_dask_frame
 from streampca.sources.plink import is_plink as _names_plink
 from streampca.sources.plink import open_plink
-from streampca.sources.scipy_sparse import from_sparse
 from streampca.sources.several import join_stores, several_paths
-from streampca.sources.stacked import StackedMatrix
-from streampca.sources.stored import from_zarr, open_path
-from streampca.sources.zarr_opening import understood
-from streampca.sources.zarr_store import ZarrReader
+from streampca.sources.sparse import from_sparse
+from streampca.sources.sparse_files import open_matrix_market, open_sparse_npz
+from streampca.sources.stacked import Dim, StackedMatrix, stack
+from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
+from streampca.sources.zarr.cf import plain_code
+from streampca.sources.zarr.labels import group_labels
+from streampca.sources.zarr.opening import (
+    Snapshots,
+    Which,
+    how_to_convert,
+    instead_of,
+    is_repository,
+    open_array,
+    pick_array,
+    understood,
+)
+from streampca.sources.zarr.reader import ZarrReader
+
+# --------------------------------------------------------------------------------------------------
+# What lies at a path or URL, or in a Zarr node: the format is known by its name or content.
+
+
+def open_path(
+    path: str,
+    variable: str | None,
+    dim: Dim,
+    policy: tuple[str, str, float | None],
+    storage_options: dict[str, Any] | None,
+    external_links: bool = False,
+) -> ChunkedMatrix:
+    remote = "://" in path
+    check_readable(path)
+    if not remote and not os.path.exists(path):
+        whole, _, _inner = path.rpartition(".zarr/")
+        if not (whole and os.path.isdir(whole + ".zarr")):
+            raise SourceError(f"{path}: no such file or directory{instead_of(path)}")
+    if path.endswith(".npy"):
+        return stack(NpyReader(path), dim)
+    if path.endswith((".mtx", ".mtx.gz")):
+        return open_matrix_market(path, dim)
+    if path.endswith((".h5ad", ".h5", ".npz")):
+        return _oriented(path, dim, variable, external_links)
+    if path.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
+        from streampca.sources.labelled import from_netcdf
+
+        return from_netcdf(path, variable, dim)
+    if not remote and os.path.isfile(path) and not path.endswith(".zip"):
+        raise SourceError(f"{path}: {how_to_convert(path)}")
+    node = open_array(path, storage_options)
+    with understood(path):
+        return from_zarr(node, variable, dim, policy, path)
+
+
+def _oriented(path: str, dim: Dim, variable: str | None, external_links: bool) -> ChunkedMatrix:
+    """Files whose rows are samples by their format."""
+    if dim not in (None, 0):
+        raise InvalidInputError(f"dim={dim!r}; the rows of {path} are its samples")
+    if path.endswith(".npz"):
+        return open_sparse_npz(path)
+    return open_h5ad(path, variable, external_links)
+
+
+def from_zarr(
+    node: Any, variable: str | None, dim: Dim, policy: tuple[str, str, float | None], source: str
+) -> ChunkedMatrix:
+    """policy : for absent chunks, for multi-allelic variants, and the number that means missing."""
+    missing_chunks, multiallelic, missing_value = policy
+    if is_sparse_group(node) or (is_anndata(node) and dim in (None, 0)):
+        if dim not in (None, 0):
+            raise InvalidInputError(f"dim={dim!r}; the rows of a sparse group are its samples")
+        shown = hide_secrets(source)
+        if is_anndata(node):
+            return open_anndata(node, variable, shown, missing_chunks)
+        return open_sparse_group(node, shown, missing_chunks)
+    if isinstance(node, zarr.Group) and variable is None:
+        if is_vcf_zarr(node) and dim in (None, 1, "samples", "sample"):
+            return open_vcf_zarr(
+                node, source, multiallelic=multiallelic, missing_chunks=missing_chunks
+            )
+        variable = node.attrs.get("streampca_array")  # type: ignore[assignment]
+    array = pick_array(node, variable, hide_secrets(source))
+    check_dtype(np.dtype(array.dtype))
+    if array.attrs.get("streampca_complete") is False:
+        raise SourceError(
+            f"{hide_secrets(source)} was not written to its end. Start what was writing it again "
+            "(streampca convert goes on where it stopped), or remove it."
+        )
+    dim = array.attrs.get("streampca_samples") if dim is None else dim
+    code = plain_code(dict(array.attrs), np.dtype(array.dtype))
+    hole = code if missing_value is None else missing_value
+    reader = ZarrReader(array, missing_chunks, decode=code is None, hole=hole)
+    names: Any = getattr(array.metadata, "dimension_names", None) or reader.attributes.get(
+        "_ARRAY_DIMENSIONS"
+    )
+    matrix = stack(reader, dim, None if names is None else tuple(names))
+    matrix.missing_value = code
+    if names is not None and isinstance(node, zarr.Group):
+        matrix.labels = group_labels(node, array, tuple(names), matrix.dims)
+    if isinstance(node, zarr.Group):
+        matrix.beside = GroupColumns(node)
+    return matrix
+
+
+# --------------------------------------------------------------------------------------------------
+# ``streampca.open``: anything as a ChunkedMatrix.
 
 
 @weighing()
@@ -115,7 +224,7 @@ def open(
 
         matrix = from_xarray(source, variable, dim)
     elif "distributed" in sys.modules and (futures := _futures(source)):
-        from streampca.sources.futures import from_futures
+        from streampca.sources.dask.frame import from_futures
 
         matrix = from_futures(futures, dim)
     elif _is(source, "dask"):
@@ -134,10 +243,10 @@ def open(
 def _from_dask(source: Any, dim: Dim) -> ChunkedMatrix:
     """A Dask array or data frame."""
     if is_dask_frame(source):
-        from streampca.sources.dask_frame import from_dask_frame
+        from streampca.sources.dask.frame import from_dask_frame
 
         return from_dask_frame(source, dim)
-    from streampca.sources.dask_array import from_dask
+    from streampca.sources.dask.arrays import from_dask
 
     return from_dask(source, dim)
 
@@ -195,7 +304,7 @@ def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = Non
 
 def _futures(source: Any) -> list[Any]:
     """The futures that X is, or lists."""
-    from streampca.sources.futures import futures_given
+    from streampca.sources.dask.frame import futures_given
 
     return futures_given(source)
 

@@ -1,15 +1,11 @@
-"""N-dimensional arrays as samples x features: the one place that stacks dimensions.
-
-A source is a :class:`Reader`: shape, dtype, chunk boundaries per dimension, and a read of one
-hyperrectangle. :class:`StackedMatrix` does the rest, so that a new array format is one small
-class.
-"""
+"""N-dimensional arrays as samples x features: the one place that stacks dimensions."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -17,11 +13,127 @@ from typing import Any
 
 import numpy as np
 
+from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Location, ReadCount
 from streampca.matrix.kinds import check_dtype
-from streampca.sources.dimensions import Dim, sample_dims
-from streampca.sources.file_location import FileLocation
-from streampca.sources.tally import Tally
+from streampca.regular_file import BINARY
+from streampca.sources.reading import Tally
+
+# --------------------------------------------------------------------------------------------------
+# Files as locations: their length, and a digest of a few of their bytes.
+
+HEAD_NBYTES = 4096  # that are looked at, at the beginning, in the middle and at the end
+
+
+class FileLocation(Location):
+    """One local file."""
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+
+    def sample(self) -> Sequence[str]:
+        return (self.name,)
+
+    def look(self, names: Sequence[str]) -> dict[str, str]:
+        return {name: _seen(name) for name in names}
+
+
+def _seen(path: str) -> str:
+    """The length of a file and a digest of parts of it."""
+    try:
+        handle = os.open(path, os.O_RDONLY | BINARY)
+    except OSError as error:
+        return "absent" if isinstance(error, FileNotFoundError) else f"unreadable ({error})"
+    try:
+        size = os.fstat(handle).st_size
+        digest = hashlib.sha256()
+        for start in (0, size // 2, max(0, size - HEAD_NBYTES)):
+            os.lseek(handle, start, os.SEEK_SET)
+            digest.update(os.read(handle, HEAD_NBYTES))
+    except OSError as error:
+        return f"unreadable ({error})"
+    finally:
+        os.close(handle)
+    return f"{size} bytes, digest {digest.hexdigest()[:12]}"
+
+
+# --------------------------------------------------------------------------------------------------
+# Which dimensions of an array are the samples.
+
+TIME = "time"  # the dimension of the samples where none is named
+Dim = Hashable | Sequence[Hashable] | None  # the sample dimension(s), by name or number
+
+
+def sample_dims(
+    shape: Sequence[int], dim: Dim, names: Sequence[Hashable] | None = None, what: str = "X"
+) -> tuple[int, ...]:
+    """The numbers of the sample dimensions of an array.
+
+    dim : by name or number; None: the first of two, or "time" of more.  names : of all dimensions.
+    Raises InvalidInputError where they are not there, or nothing says which.
+    """
+    if dim is not None:
+        return _number_dims(len(shape), dim, names)
+    if len(shape) > 2 and names is not None:
+        if TIME in names:
+            return (list(names).index(TIME),)
+        example = next((n for n in names if isinstance(n, str)), 0)
+        raise InvalidInputError(
+            f"{what} has dimensions {list(names)} and the call does not say which are samples. "
+            f"Use streampca.open(X, dim={example!r}); the others are stacked into features."
+        )
+    check_rank(shape, what)
+    return (0,)
+
+
+def _number_dims(ndim: int, dim: Dim, names: Sequence[Hashable] | None) -> tuple[int, ...]:
+    """The numbers of the sample dimensions, from names or numbers.
+
+    Raises InvalidInputError where one is not there, or none is left for the features.
+    """
+    wanted = [dim] if isinstance(dim, str) or not isinstance(dim, Sequence) else list(dim)
+    known: list[Any] = list(range(ndim)) if names is None else list(names)
+    found = []
+    for one in wanted:
+        if names is not None and one in names:
+            found.append(known.index(one))
+        elif (
+            isinstance(one, (int, np.integer))
+            and not isinstance(one, bool)
+            and (-ndim <= one < ndim)
+        ):
+            found.append(int(one) % ndim)
+        else:
+            raise InvalidInputError(f"dim={one!r} is not there; the array has dimensions {known}")
+    if not found or len(set(found)) != len(found) or len(found) == ndim:
+        raise InvalidInputError(
+            f"dim={dim!r} must name each sample dimension once and leave at least one of {known} "
+            "for the features"
+        )
+    return tuple(found)
+
+
+def check_rank(shape: Sequence[int], what: str = "X") -> None:
+    """Refuse an array that is not 2-D where nothing says how to stack it."""
+    if len(shape) == 2:
+        return
+    if len(shape) == 1:
+        raise InvalidInputError(
+            f"Expected 2D array, got 1D array instead: {what} has shape {tuple(shape)}. "
+            "Reshape your data: X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one sample."
+        )
+    raise InvalidInputError(
+        f"Expected a 2-D {what} of samples x features, got shape {tuple(shape)}. Name the sample "
+        "dimension, streampca.open(X, dim=0), and the rest is stacked into features."
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# N-dimensional arrays as samples x features: the one place that stacks dimensions.
+#
+# A source is a :class:`Reader`: shape, dtype, chunk boundaries per dimension, and a read of one
+# hyperrectangle. :class:`StackedMatrix` does the rest, so that a new array format is one small
+# class.
 
 Index = tuple[slice, ...]
 

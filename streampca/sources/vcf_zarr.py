@@ -19,14 +19,14 @@ import zarr
 
 from streampca.errors import InvalidInputError, SourceError, shorten
 from streampca.matrix import AxisLabels, Labels, Location, ReadCount
-from streampca.matrix.text import Text
+from streampca.matrix.columns import Text
 from streampca.shown import hide_secrets
+from streampca.sources.reading import ThreadBuffers
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
-from streampca.sources.thread_buffers import ThreadBuffers
 from streampca.sources.variants import MISSING_CALL, UNNAMED, sample_labels, variant_labels
-from streampca.sources.zarr_labels import contigs, first_two, or_unnamed, text
-from streampca.sources.zarr_store import ZarrReader
-from streampca.sources.zarr_whole import whole
+from streampca.sources.zarr.guard import whole
+from streampca.sources.zarr.labels import contigs, first_two, or_unnamed, text
+from streampca.sources.zarr.reader import ZarrReader
 
 GENOTYPES = "call_genotype"
 MASK = "call_genotype_mask"

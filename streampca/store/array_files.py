@@ -1,15 +1,14 @@
-"""Arrays as named files (Zarr v3 with crc32c), wherever the files are put and come from.
-
-Numbers are written by :mod:`streampca.store.plain_arrays`; text and dates by Zarr, into a
-dictionary whose entries are handed on after every chunk. All are read without Zarr, which would
-decode whatever is there. Files are put and fetched in the caller's thread: an interruption there
-must not end Zarr's own.
-"""
+"""Arrays as named files (Zarr v3 with crc32c), small ones in one archive, rows as asked for."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import math
-from collections.abc import Callable, Iterable
+import operator
+import struct
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from zarr.core.buffer import Buffer
 
 from streampca.errors import DamagedSourceError, InvalidInputError, MemoryLimitError, SourceError
 from streampca.store.checked import NAME_OF_ARRAY as NAME
+from streampca.store.checked import parse
 from streampca.store.plain_arrays import (
     METADATA,
     chunk_key,
@@ -35,7 +35,15 @@ from streampca.store.plain_arrays import (
     unshrunk,
     without_checksum,
 )
-from streampca.store.signed import parse
+
+# --------------------------------------------------------------------------------------------------
+# Arrays as named files (Zarr v3 with crc32c), wherever the files are put and come from.
+#
+# Numbers are written by :mod:`streampca.store.plain_arrays`; text and dates by Zarr, into a
+# dictionary whose entries are handed on after every chunk. All are read without Zarr, which would
+# decode whatever is there. Files are put and fetched in the caller's thread: an interruption
+# there
+# must not end Zarr's own.
 
 Array = np.ndarray[Any, Any]
 Put = Callable[[str, bytes], object]
@@ -235,3 +243,138 @@ def _plain_strings(array: Array) -> Array:
 
 def _absent(file: str) -> SourceError:
     return SourceError(f"{file} is not among the files; restore them from a backup")
+
+
+# --------------------------------------------------------------------------------------------------
+# Small files of a version in one uncompressed ZIP archive: one flush on a disk, one request of an
+# object store, where each would have cost two. Zarr opens the arrays in it where they lie.
+
+PACK = "files.zip"  # small files of all bundles of one version
+MOST_OF_ONE = 1 << 20  # a larger file is put on its own: one chunk of an array, of at most 8 MiB
+MOST = 8 << 20  # bytes of one archive; it is held in memory while it is written and read
+MOST_READ = 64 << 20  # with the names of its files, which are in it twice
+EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member: the same files make the same archive
+LOCAL = struct.Struct("<4s5H3I2H")  # the header before each member
+MAGIC, STORED, PLAIN = b"PK\x03\x04", 0, 0x800  # the only flag: the name is UTF-8
+
+
+class Packer:
+    """Takes the files of a version one by one; ``finish`` puts the archive.
+
+    files : name -> digest and size; "packed" of those in the archive.
+    """
+
+    def __init__(self, put: Put) -> None:
+        self._put = put
+        self._buffer = io.BytesIO()
+        self._zip = zipfile.ZipFile(self._buffer, "w", zipfile.ZIP_STORED)
+        self.files: dict[str, dict[str, Any]] = {}
+
+    def add(self, name: str, data: bytes) -> None:
+        """Pack a file, or put it on its own."""
+        told = {"sha256": hashlib.sha256(data).hexdigest(), "nbytes": len(data)}
+        if len(data) <= MOST_OF_ONE and self._buffer.tell() + len(data) <= MOST:
+            self._zip.writestr(zipfile.ZipInfo(name, EPOCH), data)
+            told["packed"] = True
+        else:
+            self._put(name, data)
+        self.files[name] = told
+
+    def finish(self) -> dict[str, Any]:
+        """Put the archive; its digest and size."""
+        self._zip.close()
+        data = self._buffer.getvalue()
+        self._put(PACK, data)
+        return {"sha256": hashlib.sha256(data).hexdigest(), "nbytes": len(data)}
+
+
+def unpack(archive: bytes, where: str) -> dict[str, memoryview]:
+    """The members of an archive by name, parts of it: nothing is inflated, and nothing copied.
+
+    The headers before the members are followed, as ``Packer`` wrote them; the table at the end,
+    whose entries may all point at one place, is not. Raises DamagedSourceError.
+    """
+    view, at, members = memoryview(archive), 0, dict[str, memoryview]()
+    while bytes(view[at : at + 4]) == MAGIC:
+        if at + LOCAL.size > len(view):
+            raise _cut_off(where)
+        _, _, flags, method, _, _, _, size, plain, named, extra = LOCAL.unpack_from(view, at)
+        start = at + LOCAL.size
+        at = start + named + extra + size
+        if flags & ~PLAIN or method != STORED or size != plain or at > len(view):
+            raise _cut_off(where)
+        name = str(view[start : start + named], "utf-8" if flags else "cp437", "replace")
+        if name in members:
+            raise DamagedSourceError(f"{where} holds {name!r:.200} twice")
+        members[name] = view[at - size : at]
+    return members
+
+
+def _cut_off(where: str) -> DamagedSourceError:
+    return DamagedSourceError(f"{where} is damaged, or not written by streampca")
+
+
+# --------------------------------------------------------------------------------------------------
+# Rows of a stored array, read as they are asked for.
+
+
+class StoredRows:
+    """An array of a stored version: ``shape``, ``dtype``, slices of rows, ``numpy.asarray``.
+
+    Each chunk of at most 8 MiB is checked against its digest when it is read. Raises SourceError
+    where one is absent or altered.
+    """
+
+    def __init__(
+        self, get: Callable[[str], bytes], sizes: Mapping[str, int], name: str, where: str
+    ) -> None:
+        """get : bytes of a file of the array's bundle, checked.  sizes : of its files, by name.
+        where : the bundle, for messages."""
+        self._get, self._where = get, where
+        self._plain = plain = find_array(lambda file, most: get(file), sizes, name)
+        if not (plain.shape and is_plain(plain.dtype)):
+            raise DamagedSourceError(f"{where}: {name} is no array of rows of numbers")
+        for file in plain.files:
+            check_growth(plain.chunk_nbytes, sizes[file], f"{where}: {file}")
+        self.shape, self.dtype, self.ndim = plain.shape, plain.dtype, len(plain.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Array:
+        """Rows by number, by a slice without steps, or both with further indices behind."""
+        rows, *more = key if isinstance(key, tuple) else (key,)
+        if not isinstance(rows, slice):
+            number = operator.index(rows)
+            number += self.shape[0] * (number < 0)
+            if not 0 <= number < self.shape[0]:
+                raise IndexError(f"row {rows} of {self.shape[0]}")
+            return np.asarray(self._rows(number, number + 1)[(0, *more)])
+        start, stop, step = rows.indices(self.shape[0])
+        if step != 1:
+            raise InvalidInputError(f"rows in steps of {step}; expected a slice without steps")
+        return np.asarray(self._rows(start, max(start, stop))[(slice(None), *more)])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        values = self._rows(0, self.shape[0])
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __repr__(self) -> str:
+        return f"<StoredRows {self.shape} {self.dtype}>"
+
+    def _rows(self, start: int, stop: int) -> Array:
+        values = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        step = self._plain.chunks[0]
+        for i in range(start // step, -(-stop // step)) if values.size else ():
+            first, last = max(start, i * step), min(stop, (i + 1) * step)
+            chunk = self._chunk(i)[first - i * step : last - i * step]
+            values[first - start : last - start] = chunk[(slice(None), *map(slice, self.shape[1:]))]
+        return values
+
+    def _chunk(self, i: int) -> Array:
+        name = self._plain.files[i]
+        data = self._get(name)
+        try:
+            return decode(data, self._plain.chunks, self.dtype)
+        except (ValueError, RuntimeError) as error:
+            raise DamagedSourceError(f"{self._where}: {name} is damaged: {error}") from error

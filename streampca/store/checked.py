@@ -1,17 +1,195 @@
-"""What documents of a store must hold before anything in them is used: names, types, digests.
-
-Their own digests say that they are as somebody wrote them, not who that was. So no name in them is
-opened, and no number of them is allocated, unless it is one that this package would have written.
-"""
+"""Documents that carry their SHA-256, and what they must hold before anything in them is used."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
-from streampca.errors import DamagedSourceError
+import numpy as np
+
+from streampca.errors import (
+    DamagedSourceError,
+    InvalidInputError,
+    NewerFormatError,
+    SourceError,
+    StreamPCAError,
+)
 from streampca.store.backend import NAME
+
+# --------------------------------------------------------------------------------------------------
+# JSON documents that carry their own SHA-256, so that any altered byte is noticed.
+#
+# The digest finds damage. It does not vouch for whoever made the document: what is read is
+# bounded
+# in length, number of values and depth before it is used.
+
+UNSIGNED = "0" * 64  # stands where the digest of the document itself goes, while it is taken
+MOST_BYTES = 16 << 20
+MOST_VALUES = 1 << 20  # each takes up to 100 bytes of memory
+MOST_DEPTH = 64
+
+
+def sign(document: Mapping[str, Any]) -> bytes:
+    """The document as JSON with ``sha256`` of all its bytes but those of the digest itself."""
+    text = json.dumps({**document, "sha256": UNSIGNED}, indent=1, sort_keys=True)
+    head, _, tail = text.rpartition(UNSIGNED)
+    return (head + hashlib.sha256(text.encode()).hexdigest() + tail).encode()
+
+
+def sign_readable(document: Mapping[str, Any], what: str) -> bytes:
+    """The same. Raises InvalidInputError for what :func:`unsign` would not read back."""
+    text = sign(document)
+    try:
+        parse(text, what)
+    except SourceError as error:
+        raise InvalidInputError(f"{error}; leave arrays and long texts out of the record") from None
+    return text
+
+
+def unsign(text: bytes, what: str, *formats: int) -> dict[str, Any]:
+    """The document of ``sign``, checked. Its format version is looked at first.
+
+    what : its name, for messages.  formats : that are read. Raises SourceError where it is damaged,
+    or larger than MOST_BYTES, MOST_VALUES or MOST_DEPTH; NewerFormatError where it is whole and of
+    another format.
+    """
+    whole = parse(text, what)
+    if not isinstance(whole, dict):
+        raise SourceError(f"{what} is damaged: it holds no object")
+    version, digest = whole.get("format_version"), whole.get("sha256")
+    signed = isinstance(digest, str) and digest.isascii()
+    head, found, tail = text.rpartition(str(digest).encode() if signed else b"\0")
+    unsigned = head + UNSIGNED.encode() + tail
+    intact = found and hashlib.sha256(unsigned).hexdigest() == digest
+    if type(version) is not int or version not in formats:
+        raise (NewerFormatError if intact else SourceError)(
+            f"{what} has format {version!r:.80}; this streampca reads "
+            f"{' and '.join(map(str, formats))}. "
+            "Upgrade streampca to read newer ones."
+        )
+    if not intact:
+        raise SourceError(f"{what} is damaged; restore it from a backup")
+    return whole
+
+
+def parse(text: bytes, what: str) -> Any:
+    """JSON of unknown origin. Raises SourceError where it is none, or too large or too deep."""
+    if not readable(text):
+        raise DamagedSourceError(
+            f"{what} has {len(text)} bytes and up to {_values(text)} values; expected at most "
+            f"{MOST_BYTES} and {MOST_VALUES}"
+        )
+    try:
+        whole = json.loads(str(text, "utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{what} is damaged: {error}") from None
+    level, depth = [whole] if isinstance(whole, (dict, list)) else [], 0
+    while level:
+        depth += 1
+        if depth > MOST_DEPTH:
+            raise DamagedSourceError(f"{what} is damaged: it is nested deeper than {MOST_DEPTH}")
+        level = [inner for one in level for inner in _inside(one)]
+    return whole
+
+
+def readable(text: bytes) -> bool:
+    """Whether a document is not too large to be parsed."""
+    return len(text) <= MOST_BYTES and _values(text) <= MOST_VALUES
+
+
+def _values(text: bytes) -> int:
+    """How many there are in a document, or more: what stands in strings is counted too."""
+    return sum(map(text.count, (b",", b"[", b"{"))) + 1
+
+
+def _inside(value: Any) -> Any:
+    """The lists and objects in a list or an object."""
+    values = value.values() if isinstance(value, dict) else value
+    return [one for one in values if isinstance(one, (dict, list))] if values else ()
+
+
+# --------------------------------------------------------------------------------------------------
+# Saved documents become objects: what is malformed ends in one kind of error, and is named.
+
+NUMBERS = "biuf"  # kinds of arrays that hold them
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+
+
+@contextlib.contextmanager
+def understood(where: str) -> Iterator[None]:
+    """Around code that makes an object of a saved document: what it raises, as SourceError.
+
+    Entries that are absent, or of a type or shape that nothing here writes, show themselves by many
+    exceptions. Errors that are raised on purpose pass through.
+    """
+    try:
+        yield
+    except StreamPCAError:
+        raise
+    except MALFORMED as error:
+        raise DamagedSourceError(
+            f"{where} is damaged, or was not saved by streampca: {type(error).__name__}: "
+            f"{error!s:.300}"
+        ) from error
+
+
+def check_fields(made: Any, where: str) -> None:
+    """Look at the plain fields of a dataclass: their types must be those that it declares.
+
+    Arrays must hold numbers. Fields of other types are left to whoever made them.
+    Raises DamagedSourceError.
+    """
+    for one in fields(made):
+        value, declared = getattr(made, one.name), str(one.type)
+        if value is None and declared.endswith("| None"):
+            continue
+        if not _is(value, declared.removesuffix(" | None")):
+            raise DamagedSourceError(
+                f"{where} is damaged: {one.name} is {value!r:.80}, expected {declared}"
+            )
+
+
+def check_shapes(made: Any, shapes: dict[str, tuple[int | None, ...]], where: str) -> None:
+    """Look at arrays of an object; None of a shape is any length, and None or another type passes.
+
+    Raises DamagedSourceError.
+    """
+    for name, shape in shapes.items():
+        value = getattr(made, name, None)
+        if not isinstance(value, np.ndarray):
+            continue
+        same = value.ndim == len(shape) and all(
+            n in (None, m) for n, m in zip(shape, value.shape, strict=True)
+        )
+        if not same:
+            raise DamagedSourceError(
+                f"{where} is damaged: {name} has the shape {value.shape}, expected {shape}"
+            )
+
+
+def _is(value: Any, declared: str) -> bool:
+    if declared == "Array":
+        return isinstance(value, np.ndarray) and value.dtype.kind in NUMBERS
+    if declared == "float":
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if declared == "Mapping[str, Any]":
+        return isinstance(value, dict)
+    plain = {"int": int, "str": str, "bool": bool}
+    return declared not in plain or type(value) is plain[declared]
+
+
+# --------------------------------------------------------------------------------------------------
+# What documents of a store must hold before anything in them is used: names, types, digests.
+#
+# Their own digests say that they are as somebody wrote them, not who that was. So no name in them
+# is
+# opened, and no number of them is allocated, unless it is one that this package would have
+# written.
 
 NAME_OF_ARRAY = re.compile(r"[^/\\\x00-\x1f\x7f]+")
 FILE = re.compile(rf"arrays/({NAME_OF_ARRAY.pattern})/(?:zarr\.json|c(?:/[0-9]{{1,19}})*)")

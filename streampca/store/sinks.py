@@ -24,6 +24,8 @@ import zarr.codecs
 from streampca.errors import BusyError, SourceError
 from streampca.regular_file import read_inside
 from streampca.store.array_files import MOST_METADATA
+from streampca.store.bundle import put_folder
+from streampca.store.checked import parse
 from streampca.store.places import (
     Lock,
     discard,
@@ -37,8 +39,6 @@ from streampca.store.places import (
     unfinished_name,
 )
 from streampca.store.plain_arrays import METADATA
-from streampca.store.replacing import put_folder
-from streampca.store.signed import parse
 
 Array = np.ndarray[Any, Any]
 ATTEMPTS = 5

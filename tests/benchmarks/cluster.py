@@ -148,7 +148,8 @@ def many(folder: str, blocks: int = 10_000, n_workers: int = 200) -> dict[str, f
     import distributed  # noqa: F401  (its settings, before two of them are changed)
 
     import streampca
-    from streampca.passes import Execution, machine, run
+    from streampca.passes import Execution, run
+    from streampca.passes import memory as machine
     from streampca.passes.plan import span_length
     from tests.passes.pass_matrices import Sum, toy_plan
 

@@ -120,7 +120,7 @@ def fit(name: str, workers: bool) -> Callable[[str], dict[str, Any]]:
 
         import streampca
         from streampca.passes.door import held_beside
-        from streampca.passes.machine import peak_nbytes, resident_nbytes
+        from streampca.passes.memory import peak_nbytes, resident_nbytes
 
         client = None
         if workers:

@@ -61,7 +61,7 @@ class ControlGroup:
 
 CHILD = """
 import sys, streampca
-from streampca.passes.machine import peak_nbytes
+from streampca.passes.memory import peak_nbytes
 model = streampca.PCA(5, progress=False).fit(sys.argv[1])
 print("resident peak", peak_nbytes(), "projected", model.plan_.peak_nbytes,
       "seconds", sum(c.seconds for c in model.cost_), "reads", model.plan_.reads)

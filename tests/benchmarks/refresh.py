@@ -20,9 +20,9 @@ import numpy as np
 import zarr
 
 import streampca
-from streampca.jobs.config import check_job
-from streampca.jobs.outcome import Outcome
-from streampca.jobs.refresh import refresh
+from streampca.operations.config import check_job
+from streampca.operations.outcome import Outcome
+from streampca.operations.refresh import refresh
 
 P, BLOCK = 256, 50_000
 

@@ -16,7 +16,8 @@ from hypothesis.stateful import (
 )
 
 from streampca.errors import InvalidInputError, SourceError
-from streampca.store import StoredVersion, VersionStore
+from streampca.operations.stored_version import StoredVersion
+from streampca.operations.versions import VersionStore
 
 
 class ExpectedVersions(RuleBasedStateMachine):

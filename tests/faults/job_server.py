@@ -21,7 +21,7 @@ from typing import Any
 
 def child(request: dict[str, Any], out: str) -> int:
     from streampca.cli import main
-    from streampca.jobs import refresh
+    from streampca.operations import refresh
 
     if "file_limit" in request:
         limit = request["file_limit"]
@@ -70,7 +70,8 @@ def write(folder: str, i: int) -> None:
     """Publish versions of ever larger numbers until killed."""
     import numpy as np
 
-    from streampca.store import LocalBackend, VersionStore
+    from streampca.operations.versions import VersionStore
+    from streampca.store import LocalBackend
 
     store = VersionStore(LocalBackend(folder))
     while True:
@@ -84,7 +85,7 @@ def write(folder: str, i: int) -> None:
 
 def serve() -> None:
     import streampca.cli
-    import streampca.jobs.refresh  # noqa: F401
+    import streampca.operations.refresh  # noqa: F401
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a child that has not begun dies of it
     folder = tempfile.mkdtemp()

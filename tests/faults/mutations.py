@@ -21,8 +21,8 @@ import numcodecs
 import numpy as np
 
 import streampca
-from streampca.store.log import FOLD
-from streampca.store.signed import sign
+from streampca.operations.log import FOLD
+from streampca.store.checked import sign
 
 BOMB = bytes(numcodecs.Zstd().encode(np.zeros(3 * 10**8, np.uint8)))  # 9 kB
 BOMB += int(google_crc32c.value(BOMB)).to_bytes(4, "little")

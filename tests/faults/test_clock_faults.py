@@ -13,9 +13,9 @@ import pytest
 import zarr
 
 import streampca
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
-from streampca.store import log
+from streampca.operations import log
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
 
 P = 6
 JUMPS = {"an hour back": -3600.0, "a year on": 365 * 86400.0, "the year 1970": -1.7e9}

@@ -14,10 +14,9 @@ from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 import streampca
 from streampca.cli import main
 from streampca.errors import DamagedSourceError
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
-from streampca.sources.ledger import Ledger
-from streampca.sources.ledger_source import LedgerSource
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
+from streampca.sources.zarr.ledger import Ledger, LedgerSource
 
 N, P, ROWS = 60, 6, 20
 CODECS: dict[str, Any] = {

@@ -14,9 +14,11 @@ from backends import FaultyBackend, MemoryBackend
 
 import streampca
 from streampca.errors import InvalidInputError, SourceError
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
-from streampca.store import LocalBackend, VersionStore, log
+from streampca.operations import log
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
+from streampca.operations.versions import VersionStore
+from streampca.store import LocalBackend
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MARKER = "streampca-store.json"
@@ -283,7 +285,7 @@ def test_not_knowing_what_is_served_is_an_error_until_it_is_said() -> None:
 
 
 def test_a_newer_format_is_not_taken_for_damage() -> None:
-    from streampca.store.signed import sign
+    from streampca.store.checked import sign
 
     backend, _, _ = a_long_log()
     store = VersionStore(backend)
@@ -315,7 +317,7 @@ def test_a_writer_condemned_before_the_last_checkpoint_is_told(
 ) -> None:
     """Though the checkpoint has forgotten what gc had removed."""
     from streampca.errors import BusyError
-    from streampca.store import versions
+    from streampca.operations import versions
 
     backend = MemoryBackend()
     store = VersionStore(backend)

@@ -29,17 +29,16 @@ import zarr
 import streampca
 from streampca.cli import main
 from streampca.errors import ClusterError, DamagedSourceError, InvalidInputError, SourceError
-from streampca.jobs.config import check_job
-from streampca.jobs.gate import against, refusal
-from streampca.jobs.lock import only_one
-from streampca.jobs.sections import SECTIONS
-from streampca.jobs.yaml_file import ConfigError, read_yaml
 from streampca.models.registry import KINDS
+from streampca.operations.config import check_job
+from streampca.operations.outcome import against, refusal
+from streampca.operations.sections import SECTIONS, ConfigError, read_yaml
+from streampca.operations.work_folder import only_one
 from streampca.remote import any_credentials, open_objects
 from streampca.shown import hide_secrets, printable
 from streampca.store import LocalBackend, read_bundle, write_bundle
-from streampca.store.pack import unpack
-from streampca.store.signed import MOST_DEPTH, sign, unsign
+from streampca.store.array_files import unpack
+from streampca.store.checked import MOST_DEPTH, sign, unsign
 
 X = np.random.default_rng(0).standard_normal((20, 6))
 
@@ -464,7 +463,7 @@ def test_a_lock_is_its_users_and_no_link(tmp_path: Path) -> None:
 
 def test_checkpoints_are_their_users(tmp_path: Path) -> None:
     streampca.PCA(2, checkpoint=str(tmp_path / "work")).fit(X)
-    from streampca.passes.checkpoint import Checkpoint
+    from streampca.passes.execution import Checkpoint
 
     Checkpoint(tmp_path / "mine" / "pass-x", "key", 0.0, {}).save(1, {})
     assert stat.S_IMODE((tmp_path / "mine").stat().st_mode) == 0o700

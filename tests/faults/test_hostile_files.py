@@ -19,7 +19,7 @@ from mutations import Case, Places, make_case, make_places
 
 from streampca.cli import main
 from streampca.cli.main import build_parser
-from streampca.passes.machine import resident_nbytes
+from streampca.passes.memory import resident_nbytes
 
 TABLE = {0, 65, 66, 69, 73, 74, 75, 78}
 cli_main = sys.modules["streampca.cli.main"]

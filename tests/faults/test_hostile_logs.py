@@ -17,11 +17,12 @@ from backends import MemoryBackend
 import streampca
 from streampca.cli import main
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
-from streampca.jobs.work_folder import MARKER, WorkFolder
-from streampca.store import LocalBackend, VersionStore, ZarrSink, log, signed
-from streampca.store.history import PUBLISH, Entry, Table
-from streampca.store.log_files import HEAD, entry_name
-from streampca.store.signed import sign
+from streampca.operations import log
+from streampca.operations.history import HEAD, PUBLISH, Entry, Table, entry_name
+from streampca.operations.versions import VersionStore
+from streampca.operations.work_folder import MARKER, WorkFolder
+from streampca.store import LocalBackend, ZarrSink, checked
+from streampca.store.checked import sign
 from streampca.store.sinks import mark_written, marked, version_of
 
 ODD: tuple[Any, ...] = (
@@ -216,7 +217,7 @@ def test_ten_thousand_versions_are_read_and_added_to() -> None:
 
 def test_a_table_that_no_reader_would_take_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = a_store(3)
-    monkeypatch.setattr(signed, "MOST_BYTES", 2000)
+    monkeypatch.setattr(checked, "MOST_BYTES", 2000)
     store = VersionStore(backend)
     for i in range(4, 2 * log.FOLD):
         store.commit(part(i), {})
@@ -231,7 +232,7 @@ def test_a_table_that_no_reader_would_take_is_not_written(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("name", [entry_name(3), HEAD, "streampca-store.json"])
 def test_a_file_that_is_too_long_is_not_read(name: str) -> None:
     backend = a_store(3)
-    backend.put(name, bytes(signed.MOST_BYTES + 1))
+    backend.put(name, bytes(checked.MOST_BYTES + 1))
     store = VersionStore(backend)
     assert store.find().number == 3
     assert name in store.verify()
@@ -251,9 +252,8 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_scores_that_swell_are_not_decoded(tmp_path: Path) -> None:
-    from streampca.store.array_files import METADATA, check_growth
+    from streampca.store.array_files import METADATA, StoredRows, check_growth
     from streampca.store.plain_arrays import chunk_key, encode, metadata_of
-    from streampca.store.stored_rows import StoredRows
 
     shape = (2**40, 2)
     files = {

@@ -14,8 +14,8 @@ import zarr
 import streampca
 from streampca.cli import main
 from streampca.errors import InvalidInputError, NonFiniteError, StreamPCAError
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
 
 N, P = 60, 8
 
@@ -131,7 +131,7 @@ def test_it_is_refused_before_anything_is_read(name: str, monkeypatch: pytest.Mo
     def read(*_: Any) -> Any:
         raise AssertionError("read")
 
-    monkeypatch.setattr(streampca.sources.memory.ArrayReader, "read", read)
+    monkeypatch.setattr(streampca.sources.arrays.ArrayReader, "read", read)
     with pytest.raises(StreamPCAError, match=words):
         streampca.PCA(1).fit(values)
 

@@ -16,9 +16,9 @@ import zarr
 from backends import FaultyBackend
 
 import streampca
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
-from streampca.models import model_store
+from streampca.operations import model_store
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
 from streampca.store import LocalBackend
 
 P = 24

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 import streampca
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
-from streampca.models import model_store
+from streampca.operations import model_store
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
 from streampca.store import LocalBackend
 
 P, ROWS = 5, 16

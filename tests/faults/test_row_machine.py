@@ -21,9 +21,9 @@ from zarr.core.sync import sync
 
 import streampca
 from streampca.errors import ChangingSourceError, DamagedSourceError
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
-from streampca.sources.row_mark import RowMark
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
+from streampca.sources.zarr.watermark import RowMark
 
 P, CHUNK, LEAST = 4, (7, 2), 8
 LAYOUTS: dict[str, dict[str, Any]] = {

@@ -15,9 +15,9 @@ import zarr
 import streampca
 from streampca.cli import main
 from streampca.errors import InvalidInputError
-from streampca.jobs import scores as scores_of_jobs
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import _Run, refresh
+from streampca.operations import scores as scores_of_jobs
+from streampca.operations.config import check_job
+from streampca.operations.refresh import _Run, refresh
 from streampca.store.sinks import version_of
 
 P = 12

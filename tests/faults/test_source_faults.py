@@ -11,8 +11,8 @@ import zarr
 
 import streampca
 from streampca.errors import SourceError
-from streampca.sources.ledger_source import LedgerSource
-from streampca.sources.watermark import rows_written
+from streampca.sources.zarr.ledger import LedgerSource
+from streampca.sources.zarr.watermark import rows_written
 
 
 @pytest.mark.parametrize("reads", [30, pytest.param(300, marks=pytest.mark.soak)])

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from streampca.errors import BusyError
-from streampca.store import LocalBackend, VersionStore
+from streampca.operations.versions import VersionStore
+from streampca.store import LocalBackend
 
 
 def part(i: int) -> dict[str, Any]:

@@ -15,9 +15,9 @@ import zarr
 
 import streampca
 from streampca.errors import SourceError
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
 from streampca.models.pca import kept_spans
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 README = Path(__file__).parents[2] / "README.md"

@@ -17,11 +17,10 @@ import zarr
 import streampca
 from streampca.cli import main
 from streampca.errors import ClusterError, InvalidInputError, MissingDependencyError
-from streampca.jobs import refresh as refresh_module
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
-from streampca.jobs.sections import schema
-from streampca.jobs.yaml_file import ConfigError
+from streampca.operations import refresh as refresh_module
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
+from streampca.operations.sections import ConfigError, schema
 from streampca.passes import started
 from streampca.passes.settings import setting
 

@@ -11,10 +11,9 @@ import jsonschema
 import pytest
 
 from streampca.cli import main
-from streampca.jobs.config import check_job, read_job
-from streampca.jobs.sections import schema
-from streampca.jobs.yaml_file import ConfigError
 from streampca.models.registry import KINDS
+from streampca.operations.config import check_job, read_job
+from streampca.operations.sections import ConfigError, schema
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 GOOD = """

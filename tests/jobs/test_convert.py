@@ -29,15 +29,15 @@ from hypothesis import strategies as st
 
 import streampca
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
-from streampca.jobs import convert
-from streampca.jobs.convert import CHUNK_NBYTES, CHUNK_ROWS, SLICE_NBYTES, chunk_shape
 from streampca.matrix import regular_edges
+from streampca.operations import convert
+from streampca.operations.convert import CHUNK_NBYTES, CHUNK_ROWS, SLICE_NBYTES, chunk_shape
 
 
 @pytest.fixture
 def small(monkeypatch):
     """Chunks of about 512 bytes and blocks of about 1 kB of calls."""
-    monkeypatch.setattr(sys.modules["streampca.jobs.convert"], "CHUNK_NBYTES", 512)
+    monkeypatch.setattr(sys.modules["streampca.operations.convert"], "CHUNK_NBYTES", 512)
     monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 4096)
     monkeypatch.setattr("streampca.passes.plan.BLOCK_LENGTH", 8)
 
@@ -325,12 +325,12 @@ def test_killed_at_any_time(tmp_path):
     calls = random_calls(40, 20_000)
     bed, path = write_plink(tmp_path / "b", calls), tmp_path / "out.zarr"
     script = (
-        "import sys, streampca.passes.plan as plan, streampca.jobs\n"
-        "module = sys.modules['streampca.jobs.convert']\n"
+        "import sys, streampca.passes.plan as plan, streampca.operations\n"
+        "module = sys.modules['streampca.operations.convert']\n"
         "module.CHUNK_NBYTES, plan.BLOCK_NBYTES, plan.BLOCK_LENGTH = 2048, 8192, 8\n"
         "sys.modules['streampca.store.matrix_group'].MARK_SECONDS = 0.02\n"
         "print('begun', flush=True)\n"
-        f"streampca.jobs.convert({bed!r}, {str(path)!r}, progress=False)\n"
+        f"streampca.operations.convert({bed!r}, {str(path)!r}, progress=False)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(streampca.__file__).parents[1])}
     rng, resumed = random.Random(0), 0

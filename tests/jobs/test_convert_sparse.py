@@ -13,8 +13,8 @@ import zarr
 
 import streampca
 from streampca.errors import InvalidInputError
-from streampca.jobs import convert
-from streampca.store import compressed_group
+from streampca.operations import convert
+from streampca.store import anndata as compressed_group
 
 X = scipy.sparse.random_array((300, 70), density=0.1, rng=0, format="csr", dtype=np.float32)
 

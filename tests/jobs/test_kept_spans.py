@@ -10,10 +10,10 @@ import pytest
 import zarr
 
 import streampca
-from streampca.jobs import least_work
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
 from streampca.models.pca import kept_spans
+from streampca.operations import least_work
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 P, ROWS = 6, 8

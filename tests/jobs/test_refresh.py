@@ -15,10 +15,10 @@ import zarr
 import streampca
 from streampca.cli import main
 from streampca.errors import BusyError, ChangingSourceError, DamagedSourceError, InvalidInputError
-from streampca.jobs import refresh as refresh_module
-from streampca.jobs.config import check_job
-from streampca.jobs.lock import only_one
-from streampca.jobs.refresh import refresh
+from streampca.operations import refresh as refresh_module
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
+from streampca.operations.work_folder import only_one
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 P, ROWS = 8, 32

@@ -16,11 +16,11 @@ import zarr
 
 import streampca
 from streampca.cli import main
-from streampca.jobs import least_work
 from streampca.models.pca import kept_spans
-from streampca.passes.checkpoint import Checkpoint
+from streampca.operations import least_work
+from streampca.passes.execution import Checkpoint
 from streampca.passes.fold import Fold
-from streampca.sources.zarr_store import ZarrReader
+from streampca.sources.zarr.reader import ZarrReader
 
 P, ROWS, CHUNKS = 5, 8, 120  # one chunk is one block
 SPAN, LANES, INTERVAL = 7, 2, 3  # blocks of a span, lanes of the plan, spans between checkpoints

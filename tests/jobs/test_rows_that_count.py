@@ -13,8 +13,8 @@ import zarr
 import streampca
 from streampca.cli import main
 from streampca.errors import ChangingSourceError, DamagedSourceError
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
 P, ROWS = 8, 250

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from streampca.errors import InvalidInputError
-from streampca.jobs import scores
-from streampca.jobs.scores import Made
+from streampca.operations import scores
+from streampca.operations.scores import Made
 from streampca.store import ZarrSink
 from streampca.store.places import set_aside, unfinished_name
 from streampca.store.sinks import copy_rows, mark_written, marked

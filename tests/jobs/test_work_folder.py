@@ -13,10 +13,10 @@ import pytest
 import zarr
 
 from streampca.errors import InvalidInputError
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
-from streampca.jobs.work_folder import MARKER, WorkFolder
-from streampca.jobs.yaml_file import ConfigError
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
+from streampca.operations.sections import ConfigError
+from streampca.operations.work_folder import MARKER, WorkFolder
 from streampca.store import write_bundle
 
 

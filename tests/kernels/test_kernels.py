@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from streampca import kernels
-from streampca.passes.machine import peak_nbytes, resident_nbytes
+from streampca.passes.memory import peak_nbytes, resident_nbytes
 
 SIZES = [0, 1, 2, 3, 17, 64]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streampca.kernels.call_products import whole_vectors
-from streampca.kernels.leading_rows import stacked_gram, turn_stacked
+from streampca.kernels.call_products import stacked_gram, turn_stacked, whole_vectors
 
 
 @pytest.mark.parametrize(("width", "b"), [(1, 1), (5, 16), (16, 3), (28, 60), (40, 80)])

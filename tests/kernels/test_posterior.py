@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streampca.kernels.posterior import packed, pair_columns, posterior, unpacked
+from streampca.kernels.least_squares import packed, pair_columns, posterior, unpacked_triangle
 
 
 @pytest.mark.parametrize("weak", [1.0, 1e-3, 1e-6])
@@ -22,7 +22,7 @@ def test_the_distance_of_a_row_that_hardly_tells_its_factors_apart(weak: float) 
             np.r_[z / noise**0.5, np.zeros(k)],
         )
         exact = np.linalg.lstsq(stacked, right, rcond=None)[0]
-        information = unpacked(pair_columns(w).sum(axis=0)[None] / noise, k) + np.eye(k)
+        information = unpacked_triangle(pair_columns(w).sum(axis=0)[None] / noise, k) + np.eye(k)
         (mean,), (covariance,), (logdet,) = posterior(information, (z @ w / noise)[None])
         least, found = (float(np.sum((stacked @ m - right) ** 2)) for m in (exact, mean))
         assert least <= found * (1 + 1e-9)

@@ -8,8 +8,19 @@ import numpy as np
 import pytest
 
 from streampca.matrix import AxisLabels
-from streampca.matrix.columns import PIECE, Column, Joined, Mapped, Runs, by_pieces, join
-from streampca.matrix.text import as_text, is_among, numbered, repeated
+from streampca.matrix.columns import (
+    PIECE,
+    Column,
+    Joined,
+    Mapped,
+    Runs,
+    as_text,
+    by_pieces,
+    is_among,
+    join,
+    numbered,
+    repeated,
+)
 
 N = 2 * PIECE + 100
 

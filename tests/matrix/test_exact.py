@@ -12,7 +12,7 @@ import zarr
 
 import streampca
 from streampca.errors import InvalidTypeError
-from streampca.matrix.exact import inexact
+from streampca.matrix.kinds import inexact
 
 RNG = np.random.default_rng(0)
 NEAR = RNG.integers(-1000, 1000, (60, 5))

@@ -15,13 +15,13 @@ import streampca
 from streampca.cli.kinds import named_kind, option_name
 from streampca.cli.main import main
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
-from streampca.jobs.config import check_job
-from streampca.jobs.sections import schema
 from streampca.models import shared_parameters as shared
 from streampca.models.linear import LinearModel, attach
 from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.pca import PCA
 from streampca.models.registry import KINDS, estimator
+from streampca.operations.config import check_job
+from streampca.operations.sections import schema
 
 
 @estimator

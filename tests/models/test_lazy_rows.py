@@ -14,7 +14,7 @@ import xarray as xr
 import streampca
 from streampca import preprocess
 from streampca.errors import InvalidInputError
-from streampca.passes import lazy as lazy_module
+from streampca.sources import lazy as lazy_module
 
 N, LAT, LON = 48, 4, 5
 RNG = np.random.default_rng(11)
@@ -222,9 +222,9 @@ def test_wide_rows_come_in_smaller_chunks(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_merged_tiles_come_in_smaller_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streampca.sources import lazy_matrix
+    from streampca.sources import lazy
 
-    monkeypatch.setattr(lazy_matrix, "ROWS_NBYTES", 8 * LAT * LON * 10)
+    monkeypatch.setattr(lazy, "ROWS_NBYTES", 8 * LAT * LON * 10)
     model = streampca.PCA(2).fit(field())
     scores = model.transform(field().chunk({"lat": 2}))
     assert max(scores.data.chunks[0]) == 10

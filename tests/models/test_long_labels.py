@@ -13,7 +13,7 @@ import xarray as xr
 
 import streampca
 from streampca.errors import InvalidInputError
-from streampca.matrix.text import WIDE, label_array
+from streampca.matrix.columns import WIDE, label_array
 from streampca.store import array_files, read_bundle, write_bundle
 
 P, LONG = 2000, "z" * 20_000

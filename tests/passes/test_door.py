@@ -15,9 +15,11 @@ import streampca
 from streampca import imported
 from streampca.errors import MemoryLimitError, MemoryPlanWarning
 from streampca.models import PCA, IncrementalPCA
-from streampca.passes import MemoryUse, Plan, door, machine, process, warn_of_excess
+from streampca.passes import MemoryUse, Plan, door, warn_of_excess
+from streampca.passes import memory as machine
+from streampca.passes import memory as process
 from streampca.passes.door import check_room
-from streampca.passes.process import LIBRARY_NBYTES, code_nbytes
+from streampca.passes.memory import LIBRARY_NBYTES, code_nbytes
 from tests.passes.pass_matrices import ToyMatrix, Unread
 
 MiB = 2**20

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streampca.passes import machine
+from streampca.passes import memory as machine
 
 GiB = 2**30
 UNLIMITED_V1 = 9223372036854771712  # what version 1 says where there is no limit

@@ -20,14 +20,13 @@ from pass_matrices import Sum, ToyMatrix, Unread, same_bits, toy_plan, wild
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError
 from streampca.models import PCA
-from streampca.passes import Advance, Execution, PassResult, kept_total, remote_total, run
-from streampca.passes.checkpoint import Checkpoint
-from streampca.passes.flight import Flight
-from streampca.passes.kept_total import LostError
-from streampca.passes.parcel import Parcel
-from streampca.passes.remote_total import RemoteTotal
-from streampca.passes.span import SpanResult
-from streampca.passes.worker_memory import roomy
+from streampca.passes import Advance, Execution, PassResult, parcel, run
+from streampca.passes import flight as remote_total
+from streampca.passes.door import roomy
+from streampca.passes.execution import Checkpoint
+from streampca.passes.flight import Flight, RemoteTotal
+from streampca.passes.parcel import LostError, Parcel
+from streampca.passes.read_ahead import SpanResult
 
 SPANS = 24  # of two blocks
 
@@ -254,7 +253,7 @@ def test_a_span_that_comes_here_alone_is_merged_here(workers: Any, log: Log,
     async def nothing(*args: Any) -> None:
         return None
 
-    monkeypatch.setattr(kept_total, "_brought", nothing)
+    monkeypatch.setattr(parcel, "_brought", nothing)
     with dask.config.set({"streampca.pause-timeout": 0.1}):
         done = summed(workers)
     assert same_bits(state(summed("threads")), state(done))
@@ -379,11 +378,11 @@ def test_a_worker_that_is_not_heard_of_has_lost_it(workers: Any, monkeypatch: An
 
 def kept() -> int:
     """Totals of all workers of this process."""
-    return sum(map(len, kept_total._totals.values()))
+    return sum(map(len, parcel._totals.values()))
 
 
 def test_a_total_that_nobody_wants_is_dropped(workers: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(kept_total, "EXPIRY_SECONDS", 0.02)
+    monkeypatch.setattr(parcel, "EXPIRY_SECONDS", 0.02)
     before = kept()
     total, (first, _) = held(workers, min(workers.nthreads()))
     total.merge(0, first)
@@ -415,14 +414,14 @@ def test_nothing_is_left_on_the_workers(workers: Any, log: Log) -> None:
 def test_a_span_on_its_way_is_not_in_what_is_fetched(workers: Any, monkeypatch: Any) -> None:
     """Whoever waited for it gave up; it arrives afterwards."""
     total, (first, _) = held(workers, min(workers.nthreads()))
-    arrives, brought = threading.Event(), kept_total._brought
+    arrives, brought = threading.Event(), parcel._brought
 
     async def late(*args: Any) -> Any:
         while not arrives.is_set():
             await asyncio.sleep(0.01)
         return await brought(*args)
 
-    monkeypatch.setattr(kept_total, "_brought", late)
+    monkeypatch.setattr(parcel, "_brought", late)
     with ThreadPoolExecutor(1) as pool:
         merging = pool.submit(total.merge, 0, first)
         time.sleep(0.1)
@@ -461,7 +460,7 @@ def test_a_span_that_is_being_merged_is_in_what_is_fetched(workers: Any) -> None
 
 
 def test_a_worker_of_another_version_does_not_merge(workers: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(kept_total, "our_version", lambda: "0.0.8")
+    monkeypatch.setattr(parcel, "our_version", lambda: "0.0.8")
     total, (first, _) = held(workers, min(workers.nthreads()))
     with pytest.raises(LostError, match=r"it has streampca 0.0.8, and the client \d"):
         total.merge(0, first)
@@ -498,7 +497,7 @@ def test_only_a_worker_with_room_holds_the_total() -> None:
 
 
 def test_without_room_everything_comes_here(workers: Any, log: Log, monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.passes.merging.roomy", lambda *args: {})
+    monkeypatch.setattr("streampca.passes.cluster.roomy", lambda *args: {})
     assert same_bits(state(summed("threads")), state(summed(workers)))
     assert not log.merged
     assert log.came == list(range(SPANS))

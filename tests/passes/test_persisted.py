@@ -16,7 +16,7 @@ import pytest
 
 import streampca
 from streampca.errors import ClusterError, InvalidInputError, InvalidTypeError, NoAnswerError
-from streampca.matrix.held import Brought, Held, laid_out
+from streampca.matrix.location import Brought, Held, laid_out
 from streampca.models import PCA
 from streampca.passes import placement as placements
 from streampca.passes.placement import Lay, Placement
@@ -128,7 +128,7 @@ def test_operands_of_all_strips_are_computed_there(
 def test_operands_that_are_too_large_are_not_brought(
     two_processes: Any, chunked: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("streampca.sources.dask_sharing.PREPARED_NBYTES", 10)
+    monkeypatch.setattr("streampca.sources.dask.sharing.PREPARED_NBYTES", 10)
     x = two_processes.persist(chunked)
     with pytest.raises(InvalidInputError, match="cannot be kept"):
         fit(x - x.mean(0))
@@ -169,7 +169,7 @@ def first(given: Any) -> Any:
 
 @pytest.mark.usefixtures("nothing_fetched")
 def test_futures_as_x(two_processes: Any, values: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.sources.futures.PIECE_NBYTES", values.nbytes // 4)
+    monkeypatch.setattr("streampca.sources.dask.frame.PIECE_NBYTES", values.nbytes // 4)
     (whole,) = two_processes.scatter([values])
     model = fit(whole)
     assert right(model, values)
@@ -233,7 +233,7 @@ def test_a_future_given_as_x_that_never_comes(two_processes: Any, values: Any) -
 def test_futures_are_looked_for_once(two_processes: Any, chunked: Any, monkeypatch: Any) -> None:
     matrix = streampca.open(two_processes.persist(chunked))
     assert len(matrix.futures()) == ROWS // CHUNK
-    monkeypatch.setattr("streampca.sources.dask_graph.held_of", None)
+    monkeypatch.setattr("streampca.sources.dask.graph.held_of", None)
     assert len(matrix.futures()) == ROWS // CHUNK
 
 

@@ -34,13 +34,13 @@ from streampca.passes import (
     Plan,
     block_edges,
     easier_axis,
-    machine,
     make_plan,
     parse_nbytes,
     pass_spec,
     run,
     size,
 )
+from streampca.passes import memory as machine
 from streampca.passes import plan as plan_module
 from streampca.passes.door import check_room
 

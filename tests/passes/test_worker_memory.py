@@ -11,8 +11,8 @@ import zarr
 
 import streampca
 from streampca.errors import MemoryLimitError
-from streampca.passes import check_workers, parse_nbytes, worker_memory
-from streampca.passes.worker_memory import AtRest, roomy
+from streampca.passes import check_workers, door, parse_nbytes
+from streampca.passes.door import AtRest, roomy
 
 MiB = 2**20
 LIMIT = 300 * MiB
@@ -59,7 +59,7 @@ def test_what_a_worker_holds_already_counts(small_worker: Any, source: str) -> N
 
 def test_spillable_data_do_not_count(small_worker: Any, source: str) -> None:
     def held() -> int:
-        (rest,) = small_worker.sync(worker_memory._ask, small_worker, list(workers), []).values()
+        (rest,) = small_worker.sync(door._ask, small_worker, list(workers), []).values()
         return int(rest.held)
 
     workers = small_worker.nthreads()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streampca.solvers.anderson import Anderson
+from streampca.solvers.factor_surrogate import Anderson
 
 
 def test_a_linear_iteration_ends_after_as_many_steps_as_it_has_rates():

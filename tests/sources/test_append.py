@@ -13,8 +13,8 @@ import zarr
 
 import streampca
 from streampca.errors import ChangingSourceError, InvalidInputError
-from streampca.sources import appending
-from streampca.sources.row_mark import COMMITTED, MARK, RowMark
+from streampca.sources.zarr import appending
+from streampca.sources.zarr.watermark import COMMITTED, MARK, RowMark
 
 P, ROWS = 5, 16
 KINDS: dict[str, dict[str, Any]] = {

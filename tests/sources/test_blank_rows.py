@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampca.sources.blank_rows import doubtful, note_of
+from streampca.sources.zarr.reader import doubtful, note_of
 
 
 def rows_of(bits: int, n: int) -> list[int]:

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 import streampca
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
-from streampca.sources.compressed import CompressedMatrix
-from streampca.sources.memory import ArrayReader
+from streampca.sources.arrays import ArrayReader
+from streampca.sources.sparse import CompressedMatrix
 
 rng = np.random.default_rng(0)
 X = (rng.poisson(0.4, size=(57, 23)) * rng.integers(1, 5, size=(57, 23))).astype(np.float32)

@@ -16,7 +16,7 @@ import xarray as xr
 import streampca
 from streampca.errors import InvalidTypeError, NonFiniteError
 from streampca.matrix.kinds import as_scipy
-from streampca.sources.dask_array import from_dask
+from streampca.sources.dask.arrays import from_dask
 
 N, P, CHUNK = 60, 6, 20
 FIELDS = np.dtype([("a", "f8"), ("b", "f8")])

@@ -15,7 +15,7 @@ import pytest
 
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError, NonFiniteError
-from streampca.sources import dask_frame
+from streampca.sources.dask import frame as dask_frame
 
 pytest.importorskip("pyarrow")  # dask.dataframe is not imported without it
 dd = pytest.importorskip("dask.dataframe")

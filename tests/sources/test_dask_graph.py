@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.sources import dask_sharing
-from streampca.sources.dask_array import from_dask
+from streampca.sources.dask import sharing as dask_sharing
+from streampca.sources.dask.arrays import from_dask
 from tests.sources.dask_reads import Source, planned, values_of
 
 

@@ -11,9 +11,9 @@ from dask._task_spec import Alias, DataNode
 from dask.highlevelgraph import HighLevelGraph
 
 import streampca
-from streampca.sources import dask_strips
-from streampca.sources.dask_array import from_dask
-from streampca.sources.dask_layers import Layers, find_aligned
+from streampca.sources.dask import strips
+from streampca.sources.dask.arrays import from_dask
+from streampca.sources.dask.layers import Layers, find_aligned
 from tests.sources.dask_reads import Source, values_of
 from tests.sources.test_dask_graph import GRAPHS
 
@@ -25,7 +25,7 @@ def never_whole(monkeypatch):
     def refused(array):
         raise AssertionError("the whole graph is materialised")
 
-    monkeypatch.setattr(dask_strips, "low_level", refused)
+    monkeypatch.setattr(strips, "low_level", refused)
 
 
 @pytest.fixture(scope="module")

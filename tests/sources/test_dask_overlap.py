@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca.sources.dask_array import from_dask
+from streampca.sources.dask.arrays import from_dask
 from tests.sources.dask_reads import Source, planned, values_of
 
 

@@ -11,9 +11,9 @@ import pytest
 
 import streampca
 from streampca.errors import InvalidInputError
-from streampca.sources import dask_sharing
-from streampca.sources.dask_array import from_dask
-from streampca.sources.dask_rechunk import looked_through
+from streampca.sources.dask import sharing
+from streampca.sources.dask.arrays import from_dask
+from streampca.sources.dask.rechunk import looked_through
 from tests.sources.dask_reads import Source, planned, values_of
 
 
@@ -148,14 +148,14 @@ def test_operands_of_transposed_chunks_are_planned_and_refused_where_they_hold_a
     assert from_dask(y - 1).read_scratch_nbytes(0, 12) < matrix.nbytes / 10
     by_rows = Source((1200, 12)).array((12, 12)).rechunk((60, -1))
     assert from_dask(by_rows - by_rows.mean(0)).read_scratch_nbytes(0, 12) < matrix.nbytes / 10
-    monkeypatch.setattr(dask_sharing, "WINDOW_NBYTES", matrix.nbytes // 2)
+    monkeypatch.setattr(sharing, "WINDOW_NBYTES", matrix.nbytes // 2)
     with pytest.raises(InvalidInputError, match="held at once"):
         matrix.chunk_edges(0)
 
 
 EXPRESSIONS = """
 import dask.array as da, numpy as np
-from streampca.sources.dask_array import from_dask
+from streampca.sources.dask.arrays import from_dask
 assert da.ARRAY_EXPR_ENABLED
 x = da.from_array(np.arange(1200.0).reshape(120, 10), chunks=(12, 5))
 for y in (x, x.rechunk((20, -1)), x - x.mean(0), x.rechunk((20, 7)) + 1):

@@ -12,8 +12,8 @@ import pytest
 import streampca
 from streampca.matrix import SpanCache, reading_with, select
 from streampca.passes import plan as plans
-from streampca.sources import dask_window
-from streampca.sources.dask_array import from_dask
+from streampca.sources.dask import sharing
+from streampca.sources.dask.arrays import from_dask
 from tests.sources.dask_reads import Source, planned, values_of
 
 
@@ -87,13 +87,13 @@ def test_the_order_of_reading_leaves_no_trace(name):
 @pytest.mark.parametrize("name", GRAPHS)
 def test_what_is_kept_is_planned_and_let_go_of(name, monkeypatch):
     most = []
-    forget = dask_window.Results.forget
+    forget = sharing.Results.forget
 
     def watched(results, window, strip):
         most.append(sum(results._nbytes.values()))
         forget(results, window, strip)
 
-    monkeypatch.setattr(dask_window.Results, "forget", watched)
+    monkeypatch.setattr(sharing.Results, "forget", watched)
     matrix = from_dask(GRAPHS[name](Source((1200, 12)).array((12, 12))))
     cache = SpanCache()
     with reading_with(cache):
@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_computed_again():
     expected = values_of(matrix, 0)
     source.reads.clear()
     cache = SpanCache()
-    cache.of((matrix.reader._cache, 0), lambda: dask_window.Results(limit=0))
+    cache.of((matrix.reader._cache, 0), lambda: sharing.Results(limit=0))
     with reading_with(cache):
         np.testing.assert_array_equal(values_of(matrix, 0), expected)
     assert set(source.reads.values()) == {2, 3}

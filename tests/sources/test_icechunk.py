@@ -13,10 +13,10 @@ import zarr
 
 import streampca
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
-from streampca.sources.icechunk_repository import Snapshots
-from streampca.sources.ledger_source import LedgerSource
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
+from streampca.sources.zarr.ledger import LedgerSource
+from streampca.sources.zarr.opening import Snapshots
 
 icechunk = pytest.importorskip("icechunk", reason="needs icechunk: pip install -e '.[test]'")
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")

@@ -12,8 +12,8 @@ import zarr
 
 import streampca
 from streampca.errors import DamagedSourceError, InvalidInputError, NonFiniteError
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
 
 ROWS, P = 40, 6
 X = np.random.default_rng(0).integers(1, 90, (ROWS, P)).astype("f8")

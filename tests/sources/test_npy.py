@@ -11,8 +11,8 @@ import pytest
 
 import streampca
 from streampca.errors import SourceError
-from streampca.passes.machine import peak_nbytes
-from streampca.sources import npy
+from streampca.passes.memory import peak_nbytes
+from streampca.sources import array_files
 
 SHAPES = [(53, 21), (1, 7), (7, 1), (6, 5, 4), (3, 4, 5, 6)]
 
@@ -22,8 +22,8 @@ SHAPES = [(53, 21), (1, 7), (7, 1), (6, 5, 4), (3, 4, 5, 6)]
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_any_part_of_any_order(tmp_path, monkeypatch, shape, order, dtype, near):
-    monkeypatch.setattr(npy, "GAP_NBYTES", 1 << 14 if near else -1)
-    monkeypatch.setattr(npy, "GROUP_NBYTES", 500)
+    monkeypatch.setattr(array_files, "GAP_NBYTES", 1 << 14 if near else -1)
+    monkeypatch.setattr(array_files, "GROUP_NBYTES", 500)
     x = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
     np.save(tmp_path / "x.npy", np.asarray(x, order=order))
     for dim in range(len(shape)) if len(shape) > 2 else [0]:
@@ -54,7 +54,7 @@ def test_a_file_that_was_cut_off_meanwhile(tmp_path):
 SCRIPT = """
 import json, sys
 import streampca
-from streampca.passes.machine import peak_nbytes
+from streampca.passes.memory import peak_nbytes
 model = streampca.PCA(5, memory_limit="300MiB", progress=False)
 plan = model.plan(sys.argv[1])
 model.fit(sys.argv[1])

@@ -7,7 +7,7 @@ import pytest
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import AxisLabels
-from streampca.sources.panel import UNKNOWN, read_panel
+from streampca.sources.side_data import UNKNOWN, read_panel
 
 SAMPLES = AxisLabels.plain("sample", 3, np.array(["a", "b", "c"]))
 

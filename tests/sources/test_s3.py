@@ -16,10 +16,10 @@ import zarr
 import streampca
 from streampca.cli import main
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
-from streampca.jobs.config import check_job
-from streampca.jobs.refresh import refresh
+from streampca.operations.config import check_job
+from streampca.operations.refresh import refresh
 from streampca.remote import open_objects
-from streampca.sources import zarr_metadata
+from streampca.sources.zarr import guard
 from streampca.store import open_backend
 
 N, P, ROWS = 200, 12, 64
@@ -138,9 +138,9 @@ def test_damage_there_is_told_as_here(s3: str, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(DamagedSourceError, match="'c/1/0' is damaged"):
         streampca.PCA(2).fit(s3)
     size = len(backend.get("zarr.json") or b"")
-    monkeypatch.setattr(zarr_metadata, "MOST", size)
+    monkeypatch.setattr(guard, "MOST", size)
     streampca.open(s3)
-    monkeypatch.setattr(zarr_metadata, "MOST", size - 1)
+    monkeypatch.setattr(guard, "MOST", size - 1)
     with pytest.raises(DamagedSourceError, match=r"'zarr.json' in .* is not opened"):
         streampca.open(s3)
 

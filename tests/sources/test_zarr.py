@@ -20,9 +20,10 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCode
 import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.shown import hide_secrets
-from streampca.sources import zarr_opening, zarr_stamp
 from streampca.sources.stacked import StackedMatrix
-from streampca.sources.zarr_store import ZarrReader
+from streampca.sources.zarr import location as zarr_stamp
+from streampca.sources.zarr import opening
+from streampca.sources.zarr.reader import ZarrReader
 
 X = np.random.default_rng(0).standard_normal((53, 21)).astype("f4")
 
@@ -182,10 +183,10 @@ def test_metadata_that_get_no_answer(monkeypatch):
         finally:
             ended.append("cancelled")
 
-    monkeypatch.setattr(zarr_opening, "store_at", lambda source, options: None)  # needs aiohttp
-    monkeypatch.setattr(zarr_opening.asynchronous, "open", never)
+    monkeypatch.setattr(opening, "store_at", lambda source, options: None)  # needs aiohttp
+    monkeypatch.setattr(opening.asynchronous, "open", never)
     with pytest.raises(SourceError, match="no answer for its metadata from https://host/x "):
-        zarr_opening.open_array("https://me:pw@host/x?sig=1", read_timeout=0.2)
+        opening.open_array("https://me:pw@host/x?sig=1", read_timeout=0.2)
     assert ended == ["cancelled"]  # and not left to Zarr's event loop
 
 

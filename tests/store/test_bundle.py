@@ -20,7 +20,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 import streampca.store.bundle as bundle_module
 from streampca.errors import InvalidInputError, SourceError
-from streampca.passes.machine import peak_nbytes
+from streampca.passes.memory import peak_nbytes
 from streampca.store import array_files, is_bundle, read_bundle, write_bundle
 
 ARRAYS = {
@@ -504,7 +504,7 @@ def test_writing_holds_a_few_chunks_not_the_array(tmp_path: Path) -> None:
     """In a fresh process: what came before would hide the peak."""
     code = f"""
 import numpy as np
-from streampca.passes.machine import peak_nbytes, resident_nbytes
+from streampca.passes.memory import peak_nbytes, resident_nbytes
 from streampca.store import write_bundle
 
 write_bundle({str(tmp_path / "small")!r}, {{"a": np.ones(10)}}, {{}})

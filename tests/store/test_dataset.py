@@ -13,8 +13,9 @@ import pytest
 import xarray as xr
 
 from streampca.errors import InvalidInputError
-from streampca.store import bundle, replacing
-from streampca.store.dataset import write_dataset
+from streampca.store import bundle
+from streampca.store import bundle as replacing
+from streampca.store.labelled import write_dataset
 
 
 def dataset(value: float) -> xr.Dataset:

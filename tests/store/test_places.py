@@ -16,8 +16,9 @@ import pytest
 
 import streampca
 from streampca.errors import BusyError, InvalidInputError
+from streampca.genetics.tables import write_lines
 from streampca.store import LabelledSink, ZarrSink, places, read_bundle, write_bundle
-from streampca.store.local import LocalBackend
+from streampca.store.backend import LocalBackend
 from streampca.store.places import (
     discard,
     hold,
@@ -29,7 +30,6 @@ from streampca.store.places import (
     sweep,
     unfinished_name,
 )
-from streampca.store.tables import write_lines
 
 DYING = """
 import os, signal, sys
@@ -37,7 +37,7 @@ from pathlib import Path
 import numpy as np
 from streampca.store import LabelledSink, ZarrSink, bundle, write_bundle
 from streampca.store.places import set_aside
-from streampca.store.tables import write_lines
+from streampca.genetics.tables import write_lines
 
 os.chdir(sys.argv[1])
 first = ZarrSink("array", 9, 2)

@@ -18,7 +18,7 @@ import zarr
 
 import streampca
 from streampca.errors import InvalidInputError, SourceError
-from streampca.store import MemorySink, Sink, ZarrSink, places, replacing, sinks
+from streampca.store import MemorySink, Sink, ZarrSink, bundle, places, sinks
 from streampca.store.sinks import chunk_for
 
 
@@ -181,15 +181,15 @@ def test_what_came_there_meanwhile_stays(
         out.mkdir()
         (out / "thesis.tex").write_text("thesis")
 
-    def exchange(staged: Path, target: Path, real: Any = replacing.exchange) -> None:
-        monkeypatch.setattr(replacing, "exchange", real)
+    def exchange(staged: Path, target: Path, real: Any = bundle.exchange) -> None:
+        monkeypatch.setattr(bundle, "exchange", real)
         put()
         real(staged, target)
 
     if when == "before":
         put()
     else:
-        monkeypatch.setattr(replacing, "exchange", exchange)
+        monkeypatch.setattr(bundle, "exchange", exchange)
     with pytest.raises(InvalidInputError, match="exists already"):
         sink.finish()
     assert (out / "thesis.tex").read_text() == "thesis"

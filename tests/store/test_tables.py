@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streampca.errors import InvalidInputError
-from streampca.store.tables import write_eigenval, write_eigenvec, write_lines
+from streampca.genetics.tables import write_eigenval, write_eigenvec, write_lines
 
 
 def test_eigenvec_and_eigenval(tmp_path) -> None:

@@ -20,10 +20,13 @@ import zarr
 
 import streampca.store.bundle as bundle_module
 from streampca.errors import BusyError, InvalidInputError, SourceError
-from streampca.store import LocalBackend, ObjectBackend, VersionStore, local, open_backend, versions
-from streampca.store.log import FOLD
-from streampca.store.log_files import HEAD
-from streampca.store.signed import sign
+from streampca.operations import versions
+from streampca.operations.history import HEAD
+from streampca.operations.log import FOLD
+from streampca.operations.versions import VersionStore
+from streampca.store import LocalBackend, ObjectBackend, open_backend
+from streampca.store import backend as local
+from streampca.store.checked import sign
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 

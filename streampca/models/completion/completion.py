@@ -29,8 +29,8 @@ from streampca.models.parameters import Kept, declared, parameter
 from streampca.models.projection import BackProjection, score_dtype
 from streampca.models.registry import registered_name
 from streampca.passes import Plan, warn_of_excess
-from streampca.passes.lazy import is_dask_array
 from streampca.sources import as_matrix, counted
+from streampca.sources.lazy import is_dask_array
 
 
 @declared

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from streampca.accumulators import RowSpread
-from streampca.accumulators.row_spread import RowSums
+from streampca.accumulators.observed import RowSums
 from streampca.kernels import ColumnStats
 from streampca.models.completion.request import CompletionRequest
 

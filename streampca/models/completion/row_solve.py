@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators.observed_tiles import ObservedTile, observed_tiles, observed_values
+from streampca.accumulators.observed import ObservedTile, observed_tiles, observed_values
 from streampca.accumulators.two_way_step import lay_row_effects
 from streampca.kernels import Array
 from streampca.kernels.least_squares import (

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.kernels.holdout import chosen, line_keys
+from streampca.kernels.columns import chosen, line_keys
 from streampca.matrix import Block
 
 

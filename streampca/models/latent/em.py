@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import Accumulator, LatentEquations, RowInformation
-from streampca.accumulators.row_information import BESIDE
+from streampca.accumulators.latent import BESIDE
 from streampca.errors import AccuracyWarning
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix

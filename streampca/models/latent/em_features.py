@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import RowInformation
-from streampca.accumulators.row_information import BESIDE
+from streampca.accumulators.latent import BESIDE
 from streampca.kernels import Array, reciprocal
-from streampca.kernels.posterior import packed, pair_columns, posterior, unpacked
+from streampca.kernels.least_squares import packed, pair_columns, posterior, unpacked_triangle
 from streampca.matrix import Block
 from streampca.solvers import LatentState, expansion, solve_columns
-from streampca.solvers.factor_model import LOG_2_PI
+from streampca.solvers.latent import LOG_2_PI
 
 ROWS = 4096  # whose posteriors are computed together
 
@@ -68,7 +68,7 @@ class ColumnStep:
             sums = (~tile.mask).T.astype(np.float64) @ tables
         pairs = block["second"].shape[1]
         left = np.empty((len(right), k + 1, k + 1))
-        left[:, :k, :k] = unpacked(sums[:, :pairs], k)
+        left[:, :k, :k] = unpacked_triangle(sums[:, :pairs], k)
         left[:, :k, k] = left[:, k, :k] = sums[:, pairs : pairs + k]
         left[:, k, k] = seen = sums[:, -1]
         used = (noise > 0) & (seen > 0)
@@ -116,7 +116,7 @@ def posteriors_of(
     for begin in range(0, n, ROWS):
         rows = slice(begin, begin + ROWS)
         own = b[rows] * (inverse[rows, None] / noise)
-        precision = unpacked(information[rows] / noise, k) + np.eye(k)
+        precision = unpacked_triangle(information[rows] / noise, k) + np.eye(k)
         means, covariance, logdet = posterior(precision, own)
         distance = squares[rows] * inverse[rows] ** 2 / noise
         distance = np.maximum(distance - np.einsum("ij,ij->i", own, means), 0.0)
@@ -124,7 +124,7 @@ def posteriors_of(
         likelihood -= 0.5 * float(root[rows] ** 2 @ (cells + logdet + distance))
         f[rows] = means * root[rows, None]
         second[rows] = packed(covariance) * root[rows, None] ** 2 + pair_columns(f[rows])
-    total, moment = float(np.sum(root**2)), unpacked(second.sum(axis=0)[None], k)[0]
+    total, moment = float(np.sum(root**2)), unpacked_triangle(second.sum(axis=0)[None], k)[0]
     mean, turn = expansion(root @ f, moment, total, state, share)
     operands = {"f": f, "second": second, "root": root, "mean": mean, "turn": turn}
     return RowPosteriors(operands, likelihood)

@@ -22,7 +22,7 @@ from streampca.solvers import (
     solution_of,
     start_block,
 )
-from streampca.solvers.factor_model import LOG_2_PI
+from streampca.solvers.latent import LOG_2_PI
 
 BLOCKS = 8  # of the basis that are kept, beside the first
 SLOWEST = 0.9  # rate at which promises fall, for what is left to gain

@@ -10,7 +10,7 @@ import numpy as np
 from streampca.accumulators import FeaturePosterior, Moments
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
-from streampca.kernels.posterior import posterior, unpacked
+from streampca.kernels.least_squares import posterior, unpacked_triangle
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.latent.result import LatentDecomposition
 from streampca.models.latent.rows import BARTLETT, FactorScores, LatentLikelihood, PosteriorRows
@@ -104,7 +104,7 @@ class LatentModel(LinearModel):
         model, k = self._latent().factor_model, self._latent().n_components
         if self.missing == "raise":
             return np.broadcast_to(model.information, (rows, k, k))
-        return unpacked(tables[:, : k * (k + 1) // 2], k) + model.prior
+        return unpacked_triangle(tables[:, : k * (k + 1) // 2], k) + model.prior
 
     def _likelihood_by_features(self, matrix: ChunkedMatrix, likelihood: Any) -> Array:
         b, squares, tables = self._feature_sums("score", matrix)
@@ -160,7 +160,7 @@ class LatentModel(LinearModel):
             return means * factor, covariances * scale
         rows: PosteriorRows = PosteriorRows.of(result, self.missing, matrix.design is None)
         packed = self._mapped("posterior", matrix, rows).in_memory(k + k * (k + 1) // 2)
-        return packed[:, :k] * factor, unpacked(packed[:, k:], k) * scale
+        return packed[:, :k] * factor, unpacked_triangle(packed[:, k:], k) * scale
 
     # -- the model itself -------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from streampca.models.decomposition import Decomposition
 from streampca.models.latent.result import LatentDecomposition
 from streampca.passes import single_threaded_blas
 from streampca.solvers import FactorModel, LatentState, signs_of_components
-from streampca.solvers.factor_model import LOG_2_PI
+from streampca.solvers.latent import LOG_2_PI
 
 
 @dataclass(frozen=True, repr=False)

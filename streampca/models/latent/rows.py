@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.accumulators.base import refuse_holes, refuse_sparse_holes
 from streampca.kernels import Array
-from streampca.kernels.posterior import posterior, unpacked
+from streampca.kernels.least_squares import posterior, unpacked_triangle
 from streampca.matrix import Block, ChunkedMatrix, Tile
 from streampca.matrix.tiles import tile_length
 from streampca.models.latent.result import LatentDecomposition
@@ -82,7 +82,7 @@ class LatentRows:
         covariances = np.repeat(model.covariance_given_all[None], len(b), axis=0)
         constants = np.repeat(self._constant_given_all, len(b))
         seen = observed[own].astype(np.float64)
-        information = unpacked(seen @ model.pairs, b.shape[1]) + model.prior
+        information = unpacked_triangle(seen @ model.pairs, b.shape[1]) + model.prior
         means[own], covariances[own], logdet = posterior(information, b[own])
         counts = seen @ (model.noise > 0)
         constants[own] = model.constants(logdet, seen @ model.log_noise, counts)
@@ -169,7 +169,7 @@ class FactorScores(LatentRows):
             means = self.posterior(b, observed[own]).means
         else:
             seen = observed[own].astype(np.float64)
-            plain = unpacked(seen @ model.pairs, b.shape[1])
+            plain = unpacked_triangle(seen @ model.pairs, b.shape[1])
             means = np.einsum("ijk,ik->ij", np.linalg.pinv(plain, hermitian=True), b)
         scores[own] = means if self.factor is None else means * self.factor
 

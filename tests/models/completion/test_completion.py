@@ -15,7 +15,7 @@ import streampca
 import streampca.models.completion.fit as fit_module
 from streampca import HardImpute, SoftImpute
 from streampca.errors import AccuracyWarning, InvalidInputError, MemoryLimitError
-from streampca.kernels.holdout import chosen, line_keys
+from streampca.kernels.columns import chosen, line_keys
 from streampca.kernels.least_squares import packed_products, solve_packed, unpacked
 from tests.models.completions import centred, estimate_of, with_holes
 

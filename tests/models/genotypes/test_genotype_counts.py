@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streampca.errors import InvalidInputError
-from streampca.models.genotypes.counts import well_called
+from streampca.genetics.counts import well_called
 from streampca.sources import as_matrix
 from tests.genotypes import random_calls
 

@@ -18,12 +18,12 @@ from streampca.errors import (
     LocalComponentWarning,
     NonFounderWarning,
 )
+from streampca.genetics.filters import expand_chromosomes, in_regions, sample_mask
+from streampca.genetics.local_loadings import local_components
 from streampca.kernels import ColumnStats
 from streampca.matrix import AxisLabels, Labels, select
 from streampca.matrix.standardize import Standardize
-from streampca.models.genotypes.filters import expand_chromosomes, in_regions, sample_mask
-from streampca.models.local_loadings import local_components
-from streampca.sources.memory import ArrayReader
+from streampca.sources.arrays import ArrayReader
 from streampca.sources.stacked import StackedMatrix
 
 TEXT = np.dtypes.StringDType()
@@ -208,7 +208,7 @@ def test_fit_on_some_score_all(solver: str) -> None:
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_all_are_scored_by_a_pass_of_samples_or_of_features(axis, monkeypatch) -> None:
-    monkeypatch.setattr("streampca.models.genotypes.genotype_pca.easier_axis", lambda matrix: axis)
+    monkeypatch.setattr("streampca.genetics.genotype_pca.easier_axis", lambda matrix: axis)
     calls = simulated(p=300, missing=0.02)
     calls[:, 5] = 1
     chosen = [f"s{i}" for i in range(40)]
@@ -542,8 +542,8 @@ def test_thinned_sets_published_eigenvalues(shared_data, name: str, published: l
 
 
 def test_1000_genomes_separates_super_populations(shared_data) -> None:
-    from streampca.jobs.demo import nearest_centroid_share
-    from streampca.sources.panel import read_panel
+    from streampca.operations.demo import nearest_centroid_share
+    from streampca.sources.side_data import read_panel
 
     folder = shared_data / "hapmap3"
     name = "1kg.ref.phase1_release_v3.20101123_thinned_autosomal_overlap.bed"

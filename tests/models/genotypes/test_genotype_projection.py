@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 import streampca
 from streampca import PCA
 from streampca.errors import DroppedFeaturesWarning, InvalidInputError, MemoryLimitError
+from streampca.genetics.projection import project_samples, used_features
+from streampca.genetics.sample_scores import LowCoverageWarning, oadp_scores
 from streampca.matrix import AxisLabels, Labels
 from streampca.models.decomposition import Decomposition
-from streampca.models.genotypes.projection import project_samples, used_features
-from streampca.models.genotypes.sample_scores import LowCoverageWarning
-from streampca.solvers.shrinkage import oadp_scores
-from streampca.sources.memory import ArrayReader
+from streampca.sources.arrays import ArrayReader
 from streampca.sources.stacked import StackedMatrix
 
 TEXT = np.dtypes.StringDType()
@@ -198,7 +197,7 @@ def test_a_store_of_whole_samples_streams_samples(study):
     expected, coverage = least_squares(study.result, study.new, np.arange(P))
     with patch("streampca.passes.plan.BLOCK_NBYTES", 1 << 20):
         matrix = genotypes(many, study.features, chunks=(100, P))
-        with patch("streampca.models.genotypes.projection.easier_axis", lambda *_, **__: 0):
+        with patch("streampca.genetics.projection.easier_axis", lambda *_, **__: 0):
             done = project_samples(study.result, matrix, shrinkage="oadp")
     assert done.plan.solver == "samples"
     wanted = project_samples(study.result, genotypes(study.new, study.features), shrinkage="oadp")

@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampca.errors import InvalidInputError, MemoryLimitError
+from streampca.genetics.filters import REGIONS, in_long_range_ld
+from streampca.genetics.ld_pruning import prune_ld, windows
+from streampca.genetics.pruning_scan import LDScan
 from streampca.matrix import AxisLabels, Labels
-from streampca.models.genotypes.ld_pruning import prune_ld
-from streampca.models.genotypes.long_range_ld import REGIONS, in_long_range_ld
-from streampca.models.genotypes.pruning_scan import LDScan
-from streampca.models.genotypes.pruning_windows import windows
 from streampca.sources import as_matrix
 
 # -- the rules, said as plainly as possible -----------------------------------------------------

@@ -11,8 +11,8 @@ from genotypes import random_calls, write_plink
 import streampca
 from streampca import GenotypePCA, project_samples
 from streampca.errors import InvalidInputError, SourceError
+from streampca.genetics.local_loadings import LocalComponent, local_columns, local_components
 from streampca.matrix import Column
-from streampca.models.local_loadings import LocalComponent, local_columns, local_components
 
 P = 20_000
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no observation")
@@ -29,7 +29,7 @@ def path(tmp_path) -> str:
 @pytest.fixture
 def unheld(monkeypatch) -> None:
     """Nothing of a variant is small enough to be kept."""
-    monkeypatch.setattr("streampca.sources.bim.HELD", 0)
+    monkeypatch.setattr("streampca.sources.variants.HELD", 0)
     monkeypatch.setattr("streampca.models.pca.stored_columns.HELD", 0)
 
 
@@ -147,8 +147,8 @@ def heaviest(v, chromosome, position, window) -> list[LocalComponent]:
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("recent", [1, 8])
 def test_windows_are_those_of_sums_over_everything(monkeypatch, shuffled, recent) -> None:
-    monkeypatch.setattr("streampca.models.local_loadings.SQUARES", 1)  # 1024 variants at once
-    monkeypatch.setattr("streampca.models.local_loadings.RECENT", recent)
+    monkeypatch.setattr("streampca.genetics.local_loadings.SQUARES", 1)  # 1024 variants at once
+    monkeypatch.setattr("streampca.genetics.local_loadings.RECENT", recent)
     rng = np.random.default_rng(0)
     p, k = 9000, 6
     chromosome = np.repeat([3, 1, 2], [4000, 3000, 2000])
@@ -162,7 +162,7 @@ def test_windows_are_those_of_sums_over_everything(monkeypatch, shuffled, recent
     if shuffled:
         order = rng.permutation(p)
         chromosome, position, v = chromosome[order], position[order], v[:, order]
-        monkeypatch.setattr("streampca.models.local_loadings.COLUMNS_NBYTES", 16 * p)
+        monkeypatch.setattr("streampca.genetics.local_loadings.COLUMNS_NBYTES", 16 * p)
     found = local_components(v, chromosome, position)
     expected = heaviest(v, chromosome, position, 4_000_000)
     assert [(one.component, one.chromosome) for one in found] == [e[:2] for e in expected]

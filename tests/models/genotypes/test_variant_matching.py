@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampca.errors import InvalidInputError
+from streampca.genetics.variant_matching import match_variants
 from streampca.matrix import AxisLabels
-from streampca.models.genotypes.variant_matching import match_variants
 
 TEXT = np.dtypes.StringDType()
 COMPLEMENT = {"A": "T", "C": "G", "G": "C", "T": "A", "0": "0"}

@@ -1,0 +1,353 @@
+"""What a completion learns of the observed cells: tiles, spread of the rows, cells held out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from streampca.accumulators.base import Accumulator
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array, reciprocal, row_pieces, side_by_side
+
+# --------------------------------------------------------------------------------------------------
+# Cache-sized pieces of a block with the lines that are streamed as rows, and what is observed.
+#
+# Blocks may have beside them "center" and "scale", of all columns of the matrix, and "row_center"
+# and
+# "row_scale", of the rows of the block: then z_ij = ((x_ij - center_j) / scale_j - row_center_i /
+# scale_j) / row_scale_i. A scale of 0 gives 0, and so does a row_scale of infinity.
+
+
+@dataclass
+class ObservedTile:
+    """Some lines of a block. Valid until the next one.
+
+    z : (lines, m) standardised values in the working dtype, 0 in the holes.
+    w : the same shape and dtype, 1 where a cell is observed, else 0; None without holes.
+    start : number of the first line, on the streamed axis.
+    """
+
+    z: Array
+    w: Array | None
+    start: int
+
+    @property
+    def squares(self) -> float:
+        """Sum of z^2."""
+        per_line = np.einsum("ij,ij->i", self.z, self.z)
+        return float(per_line.sum(dtype=np.float64))
+
+    @property
+    def cells(self) -> int:
+        """How many are observed."""
+        if self.w is None:
+            return self.z.size
+        return int(np.add.reduce(self.w, axis=1).sum(dtype=np.float64))
+
+
+def observed_tiles(block: Any) -> Iterator[ObservedTile]:
+    """The tiles of a block, standardised by what lies beside it."""
+    center, scale = (_of_columns(block, name) for name in ("center", "scale"))
+    about_rows = _AboutRows.of(block, scale)
+    dtype, buffer = block.work_dtype, None
+    for tile in block.tiles(dtype, center=center, scale=scale, thin=True):
+        mask = tile.mask
+        if about_rows is not None:
+            about_rows.take_from(tile.values, mask, tile.start - block.start)
+        w = None
+        if mask is not None:
+            if buffer is None or buffer.size < mask.size:  # the first tile is the largest
+                buffer = block.borrow("observed", (max(mask.size, tile.values.size),), dtype)
+            w = buffer[: mask.size].reshape(mask.shape)
+            np.logical_not(mask, out=w, casting="unsafe")
+        turned = (tile.values.T, None if w is None else w.T) if block.axis else (tile.values, w)
+        yield ObservedTile(*turned, tile.start)
+
+
+def observed_values(block: Any) -> Array:
+    """(entries,) float64 z of a block in which only stored cells are observed."""
+    seen = block.observed
+    center, scale = (_of_columns(block, name) for name in ("center", "scale"))
+    z = np.asarray(seen.standardized(center, scale))
+    shift, spread = (block.arrays.get(name) for name in ("row_center", "row_scale"))
+    if shift is not None:
+        taken = shift[seen.rows]
+        z -= taken if scale is None else taken * reciprocal(scale)[seen.columns]
+    if spread is not None:
+        z /= spread[seen.rows]
+    return z
+
+
+def _of_columns(block: Any, name: str) -> Array | None:
+    """The part of an operand over features that this block needs."""
+    values = block.arrays.get(name)
+    return None if values is None else values[block.columns]
+
+
+@dataclass
+class _AboutRows:
+    """What is taken from every row of standardised tiles, in the working dtype.
+
+    rest : of the shift, what rounding to that dtype took off it.
+    """
+
+    axis: int
+    shift: Array | None
+    rest: Array | None
+    over: Array | None
+    columns: Array | None  # reciprocals of the scales of the columns
+
+    @classmethod
+    def of(cls, block: Any, scale: Array | None) -> _AboutRows | None:
+        shift, spread = (block.arrays.get(name) for name in ("row_center", "row_scale"))
+        if shift is None and spread is None:
+            return None
+        dtype, rest = block.work_dtype, None
+        if shift is not None:
+            whole, shift = shift, shift.astype(dtype)
+            rest = (whole - shift).astype(dtype)
+            rest = rest if rest.any() else None
+        over = None if spread is None else (1.0 / spread).astype(dtype)
+        columns = None if scale is None else reciprocal(scale).astype(dtype)
+        return cls(block.axis, shift, rest, over, columns)
+
+    def take_from(self, values: Array, mask: Array | None, first: int) -> None:
+        """Standardise a tile (rows, columns) in place; ``first`` line of the block."""
+        rows, columns = values.shape
+        above, left = (0, first) if self.axis else (first, 0)
+        over_columns: Any = 1.0
+        if self.columns is not None:
+            over_columns = self.columns[left : left + columns]
+        for part in row_pieces(rows, columns * values.itemsize):
+            z, here = values[part], slice(part.start + above, part.stop + above)
+            for shift in (self.shift, self.rest):
+                if shift is not None:
+                    z -= shift[here, None] * over_columns
+            if self.over is not None:
+                z *= self.over[here, None]
+            if mask is not None and self.shift is not None:
+                z[mask[part]] = 0.0
+
+
+# --------------------------------------------------------------------------------------------------
+# How the means of rows spread: what says how much rows differ beyond the noise of their cells.
+
+
+class RowSpread(Accumulator):
+    """Sum of squares of the means of rows about the mean of all cells, each times its cells.
+
+    Of values standardised by what lies beside the block: see ``observed_tiles``.
+    Rows with a weight count so many times. Merged pairwise about the mean; sums are float64.
+    Cost: one addition per observed cell.
+    Source: Searle, Casella and McCulloch 1992, "Variance Components", section 3.6 (the sums of
+    squares of the one-way layout with unequal numbers).
+    """
+
+    fields = ("width", "rows", "cells", "cells_squared", "mean", "between")
+
+    def __init__(self) -> None:
+        self.width: int | None = None  # columns
+        self.rows = 0.0  # that observe anything
+        self.cells = 0.0  # sum of n_i, the cells of row i
+        self.cells_squared = 0.0  # sum of n_i^2
+        self.mean = 0.0  # of all cells
+        self.between = 0.0  # sum of n_i (mean_i - mean)^2
+
+    def update(self, block: Any) -> None:
+        self._check(block)
+        self._check_columns(block.shape[1])
+        weights = block.weights
+        block = block if weights is None else replace(block, weights=None)
+        count, total = _of_entries(block) if block.absent else _of_tiles(block)
+        weights = np.ones(block.length) if weights is None else weights
+        seen = (count > 0) & (weights > 0)
+        if not seen.any():
+            return
+        count, total, weights = count[seen], total[seen], weights[seen]
+        means, each = total / count, weights * count
+        mean = float(np.average(means, weights=each))
+        self._add(
+            float(weights.sum()),
+            float(each.sum()),
+            float(each @ count),
+            mean,
+            float(each @ (means - mean) ** 2),
+        )
+
+    def _check_columns(self, width: int) -> None:
+        self._check_width(None if self.width is None else np.empty(self.width), width)
+        self.width = width
+
+    def _add(
+        self, rows: float, cells: float, cells_squared: float, mean: float, between: float
+    ) -> None:
+        if cells == 0.0:
+            return
+        joint, apart = self.cells + cells, mean - self.mean
+        self.between += between + apart**2 * self.cells * cells / joint
+        self.mean += apart * cells / joint
+        self.rows += rows
+        self.cells = joint
+        self.cells_squared += cells_squared
+
+    def merge(self, other: Self) -> None:
+        if other.width is None:
+            return
+        self._check_columns(other.width)
+        self._add(other.rows, other.cells, other.cells_squared, other.mean, other.between)
+
+    def sums(self) -> RowSums:
+        """What was seen."""
+        if self.width is None:
+            raise InvalidInputError("RowSpread has seen no block")
+        return RowSums(self.rows, self.cells, self.cells_squared, self.mean, self.between)
+
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        return 8 * len(self.fields)
+
+    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
+        return 6 * 8 * block_length
+
+
+class RowSums(NamedTuple):
+    """rows : that observe anything.  cells : sum of n_i, the cells of row i.  cells_squared : of
+    n_i^2.  mean : of all cells.  between : sum of n_i (mean_i - mean)^2."""
+
+    rows: float
+    cells: float
+    cells_squared: float
+    mean: float
+    between: float
+
+
+def _of_tiles(block: Any) -> tuple[Array, Array]:
+    """(cells, sum of their values) of every row."""
+    count, total = np.zeros(block.length), np.zeros(block.length)
+    for tile in observed_tiles(block):
+        lines = slice(tile.start - block.start, tile.start - block.start + len(tile.z))
+        total[lines] = tile.z.sum(axis=1, dtype=np.float64)
+        count[lines] = tile.z.shape[1] if tile.w is None else tile.w.sum(axis=1, dtype=np.float64)
+    return count, total
+
+
+def _of_entries(block: Any) -> tuple[Array, Array]:
+    lines = block.observed.lines
+    count = np.bincount(lines, minlength=block.length).astype(np.float64)
+    return count, np.bincount(lines, observed_values(block), minlength=block.length)
+
+
+# --------------------------------------------------------------------------------------------------
+# How well an estimate by factors predicts cells that were held out of it.
+
+CELLS = 1 << 15  # that are judged together
+
+
+class HeldOutError(Accumulator):
+    """Sum of squared errors of U V' in the held-out cells of every candidate.
+
+    ``block["held"]`` has the ``rows`` and ``columns`` (of the block) and ``values`` of those cells;
+    ``block["u"]`` (length, sum of ranks) the factors of the lines; the operand named by ``factors``
+    (m, sum of ranks) those across them. Errors are in the units of the data: predictions of scaled
+    columns and rows are scaled back, and kept within ``bounds``.
+
+    ranks : columns of the factors of each candidate.  bounds : (low, high) of all predictions.
+    share : of all cells of a block, held-out ones, at most: what memory is planned for.
+    """
+
+    settings = ("streamed", "ranks", "factors", "bounds", "share")
+    fields = ("squares", "products", "cells")
+
+    def __init__(
+        self,
+        *,
+        streamed: int,
+        ranks: tuple[int, ...],
+        factors: str = "v",
+        bounds: tuple[float, float] = (-np.inf, np.inf),
+        share: float = 0.1,
+    ) -> None:
+        self.axis = self.streamed = streamed  # type: ignore[misc]
+        self.ranks, self.factors, self.bounds = tuple(ranks), factors, tuple(bounds)
+        self.share = share
+        self.squares: Any = None  # (candidates,)
+        self.products: Any = None  # (candidates, candidates) of their squared errors
+        self.cells = 0
+
+    def update(self, block: Any) -> None:
+        self._check(block)
+        held = block["held"]
+        center, scale = (block.arrays.get(name) for name in ("center", "scale"))
+        at = held.columns + (block.start if block.axis else 0)
+        line, across = (held.columns, held.rows) if block.axis else (held.rows, held.columns)
+        u, v = block["u"], block[self.factors]
+        target = held.values.astype(np.float64)
+        if center is not None:
+            target = target - center[at]
+        factor = np.ones(len(target)) if scale is None else np.asarray(scale)[at]
+        shift, spread = (block.arrays.get(name) for name in ("row_center", "row_scale"))
+        if shift is not None:
+            target = target - shift[held.rows]
+        kept: Any = slice(None)
+        if spread is not None:  # infinite in rows of weight 0, which are not judged
+            kept = np.isfinite(spread[held.rows])
+            line, across, target = line[kept], across[kept], target[kept]
+            factor = (factor * spread[held.rows])[kept]
+        shift = held.values.astype(np.float64)[kept] - target
+        low, high = (one - shift for one in self.bounds)
+        for first in range(0, max(len(target), 1), CELLS):
+            some = slice(first, first + CELLS)
+            errors = np.empty((len(self.ranks), len(target[some])))
+            for c, part in enumerate(side_by_side(self.ranks)):
+                sides = u[line[some], part], v[across[some], part]
+                predicted = np.einsum("ij,ij->i", *sides, dtype=np.float64) * factor[some]
+                within = np.clip(predicted, low[some], high[some])
+                errors[c] = (target[some] - within) ** 2
+            self._add(errors.sum(axis=1), errors @ errors.T, errors.shape[1])
+
+    def _add(self, squares: Array, products: Array, cells: int) -> None:
+        if self.squares is None:
+            self.squares, self.products = np.zeros_like(squares), np.zeros_like(products)
+        self.squares = self.squares + squares
+        self.products = self.products + products
+        self.cells += cells
+
+    def merge(self, other: Self) -> None:
+        if other.squares is not None:
+            self._add(other.squares, other.products, other.cells)
+
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        return 8 * len(self.ranks) * (len(self.ranks) + 1) + 8
+
+    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
+        """What is known of the held-out cells of a block, and the factors of some of them."""
+        held = int(self.share * block_length * shape[1 - self.streamed]) + 1
+        numbers = 5 + len(self.ranks) + 2 * max(self.ranks)
+        return int(9 * held + numbers * min(held, CELLS)) * 8
+
+    def rmse(self) -> Array:
+        """(candidates,) root mean square error; NaN where no cell was held out."""
+        if self.squares is None or not self.cells:
+            return np.full(len(self.ranks), np.nan)
+        return np.asarray(np.sqrt(self.squares / self.cells))
+
+    def best(self, simplest: int | None = None) -> int:
+        """Number of the candidate with the least error; 0 where no cell was held out.
+
+        simplest : a candidate that is preferred to any that is better by less than the standard
+            error of the difference of their mean squares.
+        Source: Hastie, Tibshirani and Friedman 2009, "The Elements of Statistical Learning",
+        section 7.10.1 (the one-standard-error rule), of paired errors.
+        """
+        if self.squares is None or not self.cells:
+            return 0
+        least = int(np.argmin(self.squares))
+        if simplest is None:
+            return least
+        q, cells = self.products, self.cells
+        gain = float(self.squares[simplest] - self.squares[least]) / cells
+        spread = (q[simplest, simplest] + q[least, least] - 2.0 * q[simplest, least]) / cells
+        error = float(np.sqrt(max(spread - gain**2, 0.0) / cells))
+        return simplest if gain <= error else least

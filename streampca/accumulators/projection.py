@@ -1,0 +1,204 @@
+"""Scores while features stream, and how much of the matrix the components carry."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators.base import Accumulator, refuse_holes, refuse_sparse_holes
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+
+# --------------------------------------------------------------------------------------------------
+# How much of a matrix the first k components carry, for every k at once.
+
+
+class Reconstruction(Accumulator):
+    """Squared norms of the rows' projections and of what is left, summed.
+
+    Operands by name: ``components`` (k, p) orthonormal rows, ``center`` (p,), ``scale`` (p,) or
+    None. What is left is computed as a residual, never as a difference of large sums; only of
+    sparse rows is it ||z||^2 - ||scores||^2, in float64 (right to 1e-15 of ||z||^2).
+
+    missing : "mean" counts a hole as its feature's mean; "raise" refuses it, except in the
+    features whose indices are in ``absent``.
+    width : k, for the projection of memory only.
+    """
+
+    settings = ("components", "center", "scale", "missing", "absent", "width")
+    fields = ("count", "captured", "residual")
+
+    def __init__(
+        self,
+        *,
+        components: str = "components",
+        center: str | None = "center",
+        scale: str | None = None,
+        missing: str = "mean",
+        absent: tuple[int, ...] = (),
+        width: int = 64,
+    ) -> None:
+        self.components, self.center, self.scale = components, center, scale
+        self.missing, self.absent, self.width = missing, absent, width
+        self.count = 0
+        self.captured: Any = None  # (k,) sum of squared scores
+        self.residual: Any = None  # sum of squares outside the components
+
+    def update(self, block: Any) -> None:
+        self._check(block)
+        v = np.asarray(block[self.components])
+        self._check_width(v.T, block.shape[1])
+        self._check_width(self.captured, len(v))
+        center = None if self.center is None else block[self.center]
+        scale = None if self.scale is None else block[self.scale]
+        if self.captured is None:
+            self.captured, self.residual = np.zeros(len(v)), 0.0
+        if block.sparse and block.weights is None:
+            self._take_sparse(block, v, center, scale)
+            return
+        v = v.astype(block.work_dtype)
+        for tile in block.tiles(block.work_dtype, center=center, scale=scale):
+            if self.missing == "raise":
+                refuse_holes(block, tile, self.absent)
+            scores = tile.values @ v.T
+            left = tile.values - scores @ v
+            self.captured += np.sum(scores.astype(np.float64) ** 2, axis=0)
+            self.residual += float(np.einsum("ij,ij->", left, left, dtype=np.float64))
+        self.count += block.length
+
+    def _take_sparse(self, block: Any, v: Array, center: Array | None, scale: Array | None) -> None:
+        if self.missing == "raise":
+            refuse_sparse_holes(block, self.absent)
+        squares = block.entries.product(v.T, center, scale) ** 2
+        left = block.entries.row_norms(center, scale) - squares.sum(axis=1)
+        self.captured += squares.sum(axis=0)
+        self.residual += float(np.maximum(left, 0.0).sum())
+        self.count += block.length
+
+    def merge(self, other: Self) -> None:
+        if other.captured is None:
+            return
+        self._check_width(self.captured, len(other.captured))
+        mine = self.captured
+        self.captured = other.captured.copy() if mine is None else mine + other.captured
+        self.residual = (self.residual or 0.0) + other.residual
+        self.count += other.count
+
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        return 1024
+
+    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
+        tile = max(4 << 20, 512 * shape[1] * 8)
+        return 2 * min(tile, block_length * shape[1] * 8) + self.width * shape[1] * 8
+
+    def errors(self) -> Array:
+        """(k + 1,) summed squared error of the reconstruction from 0, 1, ..., k components."""
+        if self.captured is None:
+            raise InvalidInputError("Reconstruction has seen no block")
+        return errors_of(self.captured, self.residual)
+
+
+def errors_of(captured: Array, residual: float) -> Array:
+    """(k + 1,) summed squared errors of the first 0, 1, ..., k components.
+
+    captured : (k,) summed squares along them.  residual : beside all of them.
+    """
+    tail = np.concatenate([np.cumsum(captured[::-1])[::-1], [0.0]])
+    return np.asarray(residual + tail)
+
+
+# --------------------------------------------------------------------------------------------------
+# Scores of all samples while features stream, and what lies beside the components.
+
+TERMS = 512  # squares that are added in the working dtype before float64 takes them
+
+
+class FeatureProjection(Accumulator):
+    """Z V' and the squared norms of the rows of Z, summed over blocks of features.
+
+    z = (x - center) / scale, holes 0. For stores whose chunks hold all samples: a block of
+    samples would be most of the matrix there.
+
+    components : operand (k, p), orthonormal rows.  center, scale : operands (p,), or None.
+    missing, absent : as :class:`Reconstruction`.
+    width : k, for the projection of memory only.
+    """
+
+    axis = 1
+    settings = ("components", "center", "scale", "missing", "absent", "width")
+    fields = ("scores", "norms")
+
+    def __init__(
+        self,
+        *,
+        components: str = "components",
+        center: str | None = "center",
+        scale: str | None = None,
+        missing: str = "mean",
+        absent: tuple[int, ...] = (),
+        width: int = 64,
+    ) -> None:
+        self.components, self.center, self.scale = components, center, scale
+        self.missing, self.absent, self.width = missing, absent, width
+        self.scores: Any = None  # (n, k) float64
+        self.norms: Any = None  # (n,) sum z^2
+
+    def update(self, block: Any) -> None:
+        self._check(block)
+        v, part = block[self.components], block.columns
+        self._check_width(self.scores, block.shape[0])
+        if self.scores is None:
+            self.scores, self.norms = np.zeros((block.shape[0], len(v))), np.zeros(block.shape[0])
+        center = None if self.center is None else block[self.center][part]
+        scale = None if self.scale is None else block[self.scale][part]
+        if block.sparse and block.weights is None:
+            if self.missing == "raise":
+                refuse_sparse_holes(block, self.absent)
+            self.scores += block.entries.product(v[:, part].T, center, scale)
+            self.norms += block.entries.row_norms(center, scale)
+            return
+        for tile in block.tiles(block.work_dtype, center=center, scale=scale):
+            if self.missing == "raise":
+                refuse_holes(block, tile, self.absent)
+            z = tile.values
+            self.scores += z @ v[:, tile.start : tile.stop].T.astype(z.dtype)
+            for j in range(0, z.shape[1], TERMS):
+                piece = z[:, j : j + TERMS]
+                self.norms += np.einsum("ij,ij->i", piece, piece)
+
+    def merge(self, other: Self) -> None:
+        if other.scores is None:
+            return
+        mine = self.scores is not None
+        self._check_width(self.scores, len(other.scores))
+        self.scores = self.scores + other.scores if mine else other.scores.copy()
+        self.norms = self.norms + other.norms if mine else other.norms.copy()
+
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        return shape[0] * (self.width + 1) * 8
+
+    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
+        return (shape[0] + block_length) * self.width * 8
+
+    # -- results ----------------------------------------------------------------------------
+
+    def projected(self) -> Array:
+        """(n, k) scores, a fresh array."""
+        if self.scores is None:
+            raise InvalidInputError("FeatureProjection has seen no block")
+        return np.array(self.scores)
+
+    def residuals(self, eps: float) -> Array:
+        """(n,) squared distance from the span of the components, ||z||^2 - ||scores||^2.
+
+        A difference of sums: it resolves 16 eps ||z||^2, and what is smaller is returned as 0.
+        eps : of the working dtype.
+        """
+        left = self.norms - np.einsum("ij,ij->i", self.projected(), self.scores)
+        return np.where(left > 16.0 * eps * self.norms, left, 0.0)
+
+    def errors(self, eps: float) -> Array:
+        """(k + 1,) summed squared error of the reconstruction from 0, 1, ..., k components."""
+        captured = np.sum(self.projected() ** 2, axis=0)
+        return errors_of(captured, float(np.sum(self.residuals(eps))))

@@ -1,0 +1,195 @@
+"""Samples and variants with enough calls, and what a genotype fit warns of."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import Accumulator, Moments, RowMissing
+from streampca.errors import InvalidInputError, LocalComponentWarning, NonFounderWarning, shorten
+from streampca.genetics.local_loadings import local_columns
+from streampca.kernels import Array, ColumnStats
+from streampca.matrix import AxisLabels, ChunkedMatrix, Standardize, select
+from streampca.matrix.standardize import exceeds
+from streampca.passes import Candidate, Execution, PassCost, Plan, make_plan, pass_spec, run
+from streampca.sources.variants import NO_PARENT
+
+# --------------------------------------------------------------------------------------------------
+# Samples and variants that have enough calls, in PLINK's order, before anything else is done.
+
+
+def well_called(
+    matrix: ChunkedMatrix,
+    ploidy: int = 2,
+    maf: float = 0.0,
+    max_missing: float = 1.0,
+    max_sample_missing: float = 1.0,
+    *,
+    rows: Array | None = None,
+    made: list[tuple[Plan, PassCost]] | None = None,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> ChunkedMatrix:
+    """The samples and variants that PLINK's ``--mind``, ``--geno`` and ``--maf`` leave.
+
+    matrix : (n, p) allele counts.
+    maf : variants whose rarer allele is less frequent are left out, also those without a call.
+    max_missing, max_sample_missing : largest share of missing calls of a variant, of a sample.
+    rows : (n,) True for the samples by which the variants are judged; None = all.
+    made : takes plan and cost of every pass.
+
+    Samples first, by all variants; then variants, by the calls of the samples that are left.
+
+    Cost: a pass for the samples if max_sample_missing < 1, one for the variants if maf > 0 or
+    max_missing < 1; else none.
+    Warns UserWarning of the samples that are left out.
+    Raises InvalidInputError where nothing is left and for settings that cannot be met.
+    Source: Chang et al. 2015, GigaScience 4:7; PLINK 2, "Order of operations".
+    """
+    wanted = Standardize(scale="hwe", ploidy=ploidy, maf=maf, max_missing=max_missing)
+    if not 0.0 <= max_sample_missing <= 1.0:
+        raise InvalidInputError(
+            f"max_sample_missing={max_sample_missing!r}; expected a share in [0, 1]"
+        )
+    made = [] if made is None else made
+    running = {"memory_limit": memory_limit, "scheduler": scheduler, "progress": progress}
+    if max_sample_missing < 1.0:
+        lost = _counted(matrix, "calls by sample", RowMissing(), made, **running).counts()
+        kept = well_called_samples(matrix, lost, max_sample_missing)
+        matrix = select(matrix, samples=kept)
+        rows = None if rows is None else rows[kept]
+    if wanted.filters:
+        judges = matrix if rows is None else select(matrix, samples=rows)
+        stats = _counted(judges, "calls by variant", Moments(), made, **running).columns()
+        kept = _enough(stats, wanted)
+        if not kept.any():
+            raise InvalidInputError(
+                f"maf={maf:g} and max_missing={max_missing:g} leave none of {len(kept)} variants"
+            )
+        matrix = select(matrix, features=kept)
+    return matrix
+
+
+def well_called_samples(matrix: ChunkedMatrix, lost: Array, limit: float) -> Array:
+    """(n,) True for the samples of which at most this share of the calls is missing.
+
+    lost : (n,) missing calls.  Warns of the others by name; raises InvalidInputError where none
+    is left.
+    """
+    kept = ~exceeds(lost, limit, matrix.shape[1])
+    if not kept.any():
+        raise InvalidInputError(
+            f"max_sample_missing={limit:g} leaves no sample: the best has "
+            f"{lost.min() / matrix.shape[1]:.1%} of its calls missing"
+        )
+    if not kept.all():
+        names = [matrix.labels.samples.name(int(i)) for i in np.flatnonzero(~kept)[:4]]
+        warnings.warn(
+            f"{np.count_nonzero(~kept)} of {len(kept)} samples have more than {limit:.1%} of "
+            f"their calls missing and were left out: "
+            f"{shorten(names, int(np.count_nonzero(~kept)))}",
+            UserWarning,
+            stacklevel=4,
+        )
+    return np.asarray(kept)
+
+
+def _enough(stats: ColumnStats, wanted: Standardize) -> Array:
+    """(p,) True for variants that are neither rare nor ill-called.
+
+    Those without a call or of one allele alone count among the rare, where rare ones are refused.
+    """
+    scaling = wanted.resolve(stats, 0.0)
+    lost = scaling.filtered | exceeds(
+        stats.missing, wanted.max_missing, stats.count + stats.missing
+    )
+    if wanted.maf > 0.0:
+        lost |= scaling.constant
+    return np.asarray(~lost)
+
+
+def plan_counting(
+    matrix: ChunkedMatrix, name: str, accumulator: Accumulator, memory_limit: int | str | None
+) -> Plan:
+    """The plan of one pass over the variants that counts calls."""
+    spec = pass_spec(name, matrix, 1, {name: accumulator})
+    return make_plan(matrix, "calls", [Candidate("calls", "one pass", (spec,))], memory_limit)
+
+
+def plan_counting_samples(matrix: ChunkedMatrix, memory_limit: int | str | None) -> Plan:
+    """The plan of the pass by which ``well_called`` judges samples."""
+    return plan_counting(matrix, "calls by sample", RowMissing(), memory_limit)
+
+
+def preceded(plan: Plan, *earlier: Plan) -> Plan:
+    """A plan with the passes that come before it, each with its memory."""
+    memory = dict(plan.memory)
+    for one in earlier:
+        memory |= {made.name: one.memory[made.name] for made in one.passes}
+    passes = [made for one in earlier for made in one.passes]
+    return replace(plan, passes=(*passes, *plan.passes), memory=memory)
+
+
+def _counted(
+    matrix: ChunkedMatrix,
+    name: str,
+    accumulator: Accumulator,
+    made: list[tuple[Plan, PassCost]],
+    *,
+    memory_limit: int | str | None,
+    scheduler: Any,
+    progress: Any,
+) -> Any:
+    """The accumulator after one pass over the variants."""
+    plan = plan_counting(matrix, name, accumulator, memory_limit)
+    execution = Execution.begun(plan, matrix, scheduler, progress)
+    done = run(plan.passes[0], matrix, execution=execution)
+    made.append((plan, done.cost))
+    return done[name]
+
+
+# --------------------------------------------------------------------------------------------------
+# What a genotype fit warns of: relatives among the samples, components of one short region.
+
+
+def warn_of_local_components(columns: Any, variants: AxisLabels) -> None:
+    """Name the components that one short region makes.
+
+    columns : (p, k) unit columns, an array or one in Zarr; None = there are none.
+    """
+    if columns is None or "position" not in variants.extra:
+        return
+    found = local_columns(columns, variants.extra["chromosome"], variants.extra["position"])
+    if found:
+        warnings.warn(
+            f"{'; '.join(map(str, found))}: likely linkage disequilibrium or an inversion, not "
+            "ancestry. Prune (streampca.prune_ld; --ld-r2) or leave such regions out "
+            "(VariantFilter(exclude_long_range_ld=37); --exclude-long-range-ld 37).",
+            LocalComponentWarning,
+            stacklevel=3,
+        )
+
+
+def warn_of_children(samples: AxisLabels) -> None:
+    """Tell of samples whose parents are both among them."""
+    names = ("family", "individual", "father", "mother")
+    if not set(names) <= set(samples.extra):
+        return
+    family, individual, father, mother = (np.asarray(samples.extra[c]).tolist() for c in names)
+    there = set(zip(family, individual, strict=True))
+    children = sum(
+        NO_PARENT not in (f, m) and (home, f) in there and (home, m) in there
+        for home, f, m in zip(family, father, mother, strict=True)
+    )
+    if children:
+        warnings.warn(
+            f"{children} of {len(samples)} samples have both parents in the data; PLINK would use "
+            "founders only for frequencies, and relatives make components of their own: see "
+            "fit_samples",
+            NonFounderWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,355 @@
+"""Principal components of genotypes: allele counts standardised, holes at the mean, all exact."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.accumulators import FeatureProjection, RowMissing
+from streampca.errors import InvalidInputError
+from streampca.genetics.counts import (
+    plan_counting_samples,
+    preceded,
+    warn_of_children,
+    warn_of_local_components,
+    well_called,
+)
+from streampca.genetics.filters import Names, VariantFilter, filter_genotypes, sample_mask
+from streampca.genetics.projection import ScoresAndHoles
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix, Labels, select
+from streampca.models import shared_parameters as shared
+from streampca.models.assemble import assemble
+from streampca.models.fitted import Cohort
+from streampca.models.genotype_numbers import eigenvalues, eigenvectors, frequencies
+from streampca.models.linear import LinearModel
+from streampca.models.parameters import Kept, parameter
+from streampca.models.pca.gram_outputs import COMPONENTS
+from streampca.models.pca.plan import plan_pca
+from streampca.models.pca.routes import fit_pca
+from streampca.models.projection import Projection
+from streampca.models.registry import estimator, registered_name
+from streampca.models.request import Request, iteration_limits, seed_of
+from streampca.passes import PassCost, Plan, easier_axis
+from streampca.solvers import TracyWidom
+from streampca.sources import as_matrix
+from streampca.sources.variants import MISSING_CALL
+from streampca.store import labelled_rows, occupied
+
+
+@estimator
+class GenotypePCA(LinearModel):
+    """Exact PCA of a genotype matrix: what ``plink2 --pca`` and smartpca compute, and how sure.
+
+    Values are copies of an allele, 0 to ``ploidy``. A missing call counts as the variant's mean.
+
+    Attributes
+    ----------
+    scores_ (n, k), eigenvectors_ (n, k), eigenvalues_ (k,) of ZZ'/M with M variants used
+    (``explained_variance_`` are those of the covariance, n - 1 in place of M), components_ (k, p),
+    explained_variance_ratio_ of the TOTAL variance, frequencies_ (p,) of the counted allele,
+    tracy_widom_, n_features_used_, ``result_.dropped`` (all missing), ``.constant``
+    (monomorphic), ``.filtered`` (rare or ill-called), ``.missing`` (p,),
+    ``.missing_by_sample`` (n,) of all samples, in all features given, certificate_, plan_, cost_.
+
+    Cost
+    ----
+    One pass and n^2 p flops for scores and spectrum, a second one for loadings; n^2 float64 and a
+    few blocks of memory, and 8 (k + 6) bytes a variant unless ``loadings`` streams them.
+
+    Warns LocalComponentWarning where one short region makes a component; NonFounderWarning where
+    samples are fitted together with both of their parents.
+    Source: Patterson, Price and Reich 2006, PLoS Genetics 2, e190, "Methods".
+    """
+
+    n_components: int | float | str | None = parameter(
+        default=10,
+        kw_only=False,
+        counts_components=True,
+        meaning="""int, share (0 < x < 1), "tracy-widom" (the significant ones at 0.05), "gap" or
+            None (all).""",
+    )
+    scale: str | None = parameter(
+        default="hwe",
+        meaning=""""hwe" ((g - 2f) / sqrt(2f(1-f))), "eigensoft" (f with the prior of smartpca,
+            divided by sqrt(f(1-f))), "std" or None.""",
+    )
+    ploidy: int = parameter(
+        default=2,
+        meaning="most copies a call can have.",
+    )
+    maf: float = parameter(
+        default=0.0,
+        meaning="variants whose rarer allele is less frequent are left out.",
+    )
+    max_missing: float = parameter(
+        default=1.0,
+        meaning="""variants with a larger share of missing calls are left out (PLINK's --geno).""",
+    )
+    max_sample_missing: float = parameter(
+        default=1.0,
+        meaning="""samples with a larger share of missing calls are left out, before the variants
+            are judged (PLINK's --mind). 1 keeps all; less costs a pass of its own.""",
+    )
+    variants: VariantFilter = parameter(
+        default=VariantFilter(),
+        kept=Kept.RECORD,
+        needs_data=True,
+        meaning="""a :class:`VariantFilter`: chromosomes (autosomes by default), ids, regions,
+            long-range LD.""",
+    )
+    keep: Names | None = parameter(
+        default=None,
+        kept=Kept.RECORD,
+        needs_data=True,
+        meaning="samples to use: ids, or a file of them.",
+    )
+    remove: Names | None = parameter(
+        default=None,
+        kept=Kept.RECORD,
+        needs_data=True,
+        meaning="samples to leave out: ids, or a file of them.",
+    )
+    fit_samples: Names | None = parameter(
+        default=None,
+        kept=Kept.RECORD,
+        needs_data=True,
+        meaning="""ids or a file: the components are fitted on these (unrelated) samples, and all
+            are scored. Frequencies are those of the fitted ones. The scores of the others
+            are plain projections, a missing call at the mean: they are shrunken towards the
+            centre, the more so the more variants there are for each fitted sample;
+            ``project_samples(..., shrinkage="oadp")`` corrects for it. With solver
+            "scatter" they cost one more pass.""",
+    )
+    components: bool = parameter(
+        default=True,
+        meaning="False saves the second pass; no loadings, and no ``fit_samples``.",
+    )
+    loadings: str | os.PathLike[str] | None = parameter(
+        default=None,
+        kept=Kept.RECORD,
+        meaning="""path of a new Zarr group: the second pass streams the components there, variant
+            block by variant block, (p, k) unit columns in ``components`` beside the
+            variants' labels, means, variances, scales, missing calls and why a variant was
+            left out (``left_out``: 0 = used, 1 = no call, 2 = monomorphic, 3 = filtered).
+            Nothing of a variant is then held: those fields of ``result_`` are read when
+            they are asked for, ``components_`` is read from there each time;
+            ``result_.with_components(path)`` where the group was moved. There they are
+            orthonormal to the rounding of the products, and 0 after the rank. The solver is
+            then "gram".""",
+    )
+    relationship: str | os.PathLike[str] | None = parameter(
+        default=None,
+        kept=Kept.RECORD,
+        meaning="""path of a new Zarr group for the relationship matrix ZZ'/M: ``relationship`` (n,
+            n) of the fitted samples, with their labels. The solver is then "gram".""",
+    )
+    svd_solver: str = parameter(
+        default="auto",
+        meaning="""as in :class:`PCA`; "auto" iterates only where the exact solver does not fit.""",
+    )
+    tol: float | None = parameter(default=None, meaning="as :class:`PCA`.")
+    max_passes: int | None = parameter(default=None, meaning="as :class:`PCA`.")
+    random_state: Any = shared.RANDOM_STATE
+    rates: Any = shared.RATES
+    memory_limit: int | str | None = shared.MEMORY_LIMIT
+    scheduler: Any = shared.SCHEDULER
+    progress: Any = shared.PROGRESS
+    checkpoint: str | None = shared.CHECKPOINT
+
+    whiten = False
+    missing = "mean"
+    missing_value: float | None = None
+
+    # -- fitting --------------------------------------------------------------------------------
+
+    def plan(self, X: Any) -> Plan:
+        """What ``fit`` would do with X. Reads no calls. Raises as ``fit`` does before reading."""
+        cohort = self._cohort(self._genotypes(X))
+        plan = self._plan(cohort)
+        if self.max_sample_missing >= 1.0:
+            return plan
+        return preceded(plan, plan_counting_samples(cohort.everyone, self.memory_limit))
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+        """Fit to X: .bed filesets, VCF Zarr, int8 arrays with -1 = missing, or a ChunkedMatrix.
+
+        X : samples x variants, anything that ``streampca.open`` takes; a list or a pattern of
+            paths is joined (one per chromosome).
+
+        Raises InvalidInputError, SourceError, MemoryLimitError before reading; InvalidInputError
+        while reading where values are no allele counts, and where no variant is left to use.
+        """
+        matrix = self._genotypes(X, dim)
+        made: list[tuple[Plan, PassCost]] = []  # of a pass that counts the calls of each sample
+        matrix = well_called(
+            matrix,
+            max_sample_missing=self.max_sample_missing,
+            made=made,
+            memory_limit=self.memory_limit,
+            scheduler=self.scheduler,
+            progress=self.progress,
+        )
+        cohort = self._cohort(matrix)
+        plan = self._plan(cohort)
+        execution = self._begun(plan, matrix)
+        self.n_features_in_ = matrix.shape[1]
+        execution.costs += [cost for _, cost in made]
+        fitted_on = _fitted(cohort)
+        warn_of_children(fitted_on.labels.samples)
+        partial = cohort if fitted_on is not cohort.everyone else None
+        seed = seed_of(self.random_state)
+        request = replace(self._request(), random_state=seed)
+        fitted = fit_pca(plan, fitted_on, request, execution, partial)
+        self.plan_ = preceded(plan, *(counting for counting, _ in made))
+        self.cost_, self.dim_ = execution.costs, dim
+        labels = Labels(cohort.everyone.labels.samples, matrix.labels.features)
+        self.result_ = assemble(
+            registered_name(type(self)),
+            fitted,
+            fitted_on.shape[0],
+            labels,
+            request,
+            self._stored_parameters(request),
+            self.plan_,
+            execution.costs,
+            matrix.fingerprint(),
+            memory=execution.memory,
+        )
+        if self.result_.scores is None or len(self.result_.scores) < matrix.shape[0]:
+            scores, holes = self._project_all(cohort.everyone)
+            self.result_ = replace(self.result_, scores=scores, missing_by_sample=holes)
+        if partial is not None:
+            chosen = np.zeros(len(cohort.everyone.labels.samples), np.bool_)
+            chosen[cohort.rows] = True
+            self.result_ = replace(self.result_, fitted=chosen)
+        held = self.result_.components
+        columns: Any = None if held is None else held.T
+        if self.loadings is not None:
+            columns = labelled_rows(self.loadings, COMPONENTS)
+        warn_of_local_components(columns, self.result_.labels.features)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
+        """Fit, and the scores of all samples, (n, k): no further pass."""
+        return np.array(self.fit(X, dim=dim).scores_)
+
+    def _request(self) -> Request:
+        """The parameters as the solvers read them."""
+        tol, max_passes = iteration_limits(self.tol, self.max_passes)
+        return Request.of(
+            self,
+            tol=tol,
+            max_passes=max_passes,
+            exact_first=True,
+            random_state=0,
+            loadings=_text(self.loadings),
+            relationship=_text(self.relationship),
+        )
+
+    def _stored_parameters(self, request: Request) -> dict[str, Any]:
+        """The parameters as they are kept with a result, with those that every such fit shares."""
+        fixed = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
+        outputs = {"loadings": request.loadings, "relationship": request.relationship}
+        seed = {"random_state": request.random_state, "exact_first": True}
+        return fixed | self.stored_params() | outputs | seed
+
+    def _genotypes(self, X: Any, dim: Any = None) -> ChunkedMatrix:
+        """The samples and variants to use, before any call is read."""
+        matrix = as_matrix(X, dim=dim)
+        if matrix.missing_value is None and (code := self._missing_code(matrix.dtype)) is not None:
+            matrix = as_matrix(matrix, missing_value=code)
+        if not 0.0 <= self.max_sample_missing <= 1.0:
+            raise InvalidInputError(
+                f"max_sample_missing={self.max_sample_missing!r}; expected a share in [0, 1]"
+            )
+        return filter_genotypes(matrix, self.variants, self.keep, self.remove)
+
+    def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
+        return MISSING_CALL if dtype.kind == "i" else None
+
+    def _cohort(self, matrix: ChunkedMatrix) -> Cohort:
+        rows = np.arange(matrix.shape[0])
+        if self.fit_samples is not None:
+            if not self.components:
+                raise InvalidInputError("fit_samples needs components=True to score the others")
+            mask = sample_mask(matrix.labels.samples, self.fit_samples, "fit_samples")
+            rows = np.flatnonzero(mask)
+        return Cohort(matrix, rows)
+
+    def _plan(self, cohort: Cohort) -> Plan:
+        fitted_on = _fitted(cohort)
+        request = self._request()
+        request.check(fitted_on.shape)
+        everyone = cohort.everyone if fitted_on is not cohort.everyone else None
+        if self.loadings is not None and not self.components:
+            raise InvalidInputError("loadings= needs the pass that components=False saves")
+        outputs = {"loadings": request.loadings, "relationship": request.relationship}
+        _refuse_outputs({name: path for name, path in outputs.items() if path is not None})
+        plan = plan_pca(fitted_on, request, everyone)
+        return replace(plan, method="GenotypePCA")
+
+    def _project_all(self, everyone: ChunkedMatrix) -> tuple[Array, Array]:
+        """(scores, missing calls) of all samples by a pass of their own, where the solver does not
+        give them on its way."""
+        if easier_axis(everyone) == 1:
+            operands, settings = self._operands()
+            parts = {"scores": FeatureProjection(**settings), "rows": RowMissing()}
+            done = self._fold_all("transform", everyone, 1, parts, operands)
+            return done["scores"].projected(), done["rows"].counts()
+        both = ScoresAndHoles(Projection.of(self.result_, False, "mean"))
+        values = self._mapped("transform", everyone, both).in_memory(both.width)
+        return values[:, :-1].copy(), values[:, -1].astype(np.int64)
+
+    # -- results --------------------------------------------------------------------------------
+
+    @property
+    def scores_(self) -> Array:
+        """(n, k) projections of all samples: eigenvectors times singular values."""
+        scores = self._fitted().scores
+        assert scores is not None
+        return scores
+
+    @property
+    def eigenvectors_(self) -> Array:
+        """(n, k) scores divided by the singular values: unit columns over the fitted samples."""
+        return eigenvectors(self._fitted())
+
+    @property
+    def eigenvalues_(self) -> Array:
+        """(k,) of the relationship matrix ZZ'/M, M variants used (PLINK's .eigenval; PLINK counts
+        monomorphic variants in M too, where no ``--maf`` takes them out)."""
+        return eigenvalues(self._fitted())
+
+    @property
+    def frequencies_(self) -> Array:
+        """(p,) of the counted allele, among the calls of the fitted samples; NaN without a call."""
+        return frequencies(self._fitted())
+
+    @property
+    def tracy_widom_(self) -> TracyWidom:
+        """Significance of each component (EIGENSOFT's test)."""
+        return self._fitted().tracy_widom()
+
+
+def _text(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
+def _fitted(cohort: Cohort) -> ChunkedMatrix:
+    if len(cohort.rows) == cohort.everyone.shape[0]:
+        return cohort.everyone
+    return select(cohort.everyone, samples=cohort.rows)
+
+
+def _refuse_outputs(paths: Mapping[str, str]) -> None:
+    """Refuse outputs that are there, or the same, before anything is read."""
+    for name, path in paths.items():
+        if occupied(path):
+            raise InvalidInputError(f"{name}: {path} exists already; remove it or name another")
+    if len({os.path.realpath(path) for path in paths.values()}) < len(paths):
+        raise InvalidInputError(f"{' and '.join(paths)} are one path; name two")

@@ -1,0 +1,316 @@
+"""Scores of samples that were not fitted, and how many of their calls are missing: one map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.genetics.sample_scores import (
+    SOLVE_NBYTES,
+    SampleSums,
+    SumsLayout,
+    VariantSums,
+    solve_scores,
+    tile_nbytes,
+)
+from streampca.genetics.variant_matching import VariantMatch, match_variants
+from streampca.kernels import Array
+from streampca.matrix import AxisLabels, Block, ChunkedMatrix
+from streampca.matrix.columns import label_array
+from streampca.models.decomposition import Decomposition
+from streampca.models.genotype_numbers import used_variants
+from streampca.models.projection import Projection
+from streampca.passes import (
+    Candidate,
+    Execution,
+    PassCost,
+    PassSpec,
+    Plan,
+    easier_axis,
+    make_plan,
+    pass_spec,
+    run,
+    single_threaded_blas,
+)
+from streampca.sources import as_matrix
+from streampca.store import MemorySink
+
+
+@dataclass(frozen=True)
+class ScoresAndHoles:
+    """(rows, k + 1) scores and number of missing calls of a block of samples: a map."""
+
+    projection: Projection
+
+    def __call__(self, block: Block) -> Array:
+        return np.hstack([self.projection(block), block.row_missing[:, None]], dtype=np.float64)
+
+    @property
+    def width(self) -> int:
+        """k + 1."""
+        return len(self.projection.components) + 1
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        """Of the projection, and of the columns that are put together."""
+        beside = self.projection.scratch_nbytes(matrix)
+        return lambda length: beside(length) + 8 * self.width * length
+
+
+# --------------------------------------------------------------------------------------------------
+# New samples on the components of a genotype model: scores, and what they rest on.
+
+
+@dataclass(frozen=True, repr=False)
+class GenotypeProjection:
+    """New samples on the components of a genotype model.
+
+    scores : (n, k) float64, NaN for samples that show too little.
+    coverage : (n,) share of the model's variants that are observed in each sample.
+    loading_coverage : (n, k) share of each component's squared loadings that is; None with
+        missing="mean".
+    match : which variants were found, and how their alleles are written.
+    samples : labels.  plan, cost : the pass that was made.
+    """
+
+    scores: Array
+    coverage: Array
+    loading_coverage: Array | None
+    match: VariantMatch
+    samples: AxisLabels
+    missing: str
+    shrinkage: str | None
+    plan: Plan
+    cost: PassCost
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if isinstance(value := getattr(self, one.name), np.ndarray):
+                frozen = value.view()
+                frozen.flags.writeable = False
+                object.__setattr__(self, one.name, frozen)
+
+    @property
+    def refused(self) -> Array:
+        """(n,) True for samples without scores."""
+        return np.asarray(np.isnan(self.scores).any(axis=1))
+
+    def columns(self) -> dict[str, Array]:
+        """Columns of a table, one row per sample: ids, PC1, PC2, ..., coverage."""
+        ids = {name: np.asarray(values) for name, values in self.samples.coords.items()}
+        ids = ids or {self.samples.dims[0]: label_array(self.samples.names())}
+        scores = {f"PC{i + 1}": column for i, column in enumerate(self.scores.T)}
+        return {**self.samples.extra, **ids, **scores, "coverage": self.coverage}
+
+    def to_xarray(self) -> Any:
+        """``scores`` (sample, component) and ``coverage`` (sample), as an xarray.Dataset."""
+        from streampca.sources.labelled_results import to_dataset
+
+        k = self.scores.shape[1]
+        component = AxisLabels.plain("component", k, list(range(1, k + 1)))
+        tables: dict[str, tuple[Array, list[AxisLabels]]] = {
+            "scores": (self.scores, [self.samples, component]),
+            "coverage": (self.coverage, [self.samples]),
+        }
+        if self.loading_coverage is not None:
+            tables["loading_coverage"] = (self.loading_coverage, [self.samples, component])
+        how = {"missing": self.missing, "shrinkage": self.shrinkage or "none"}
+        return to_dataset(tables, {**how, **self.match.to_dict()})
+
+    def __repr__(self) -> str:
+        n, k = self.scores.shape
+        return f"<GenotypeProjection: {n} samples on {k} components, {self.match}>"
+
+
+# --------------------------------------------------------------------------------------------------
+# Scores of new samples on a genotype model: variants matched, missing ones by least squares.
+
+MISSING = ("least_squares", "mean")
+SHRINKAGE = (None, "oadp")
+VARIANT_NBYTES = 128  # labels of one variant, of the model or new, and what matching leaves
+
+
+def project_samples(
+    result: Decomposition,
+    X: Any,
+    *,
+    n_components: int | None = None,
+    ploidy: int | None = None,
+    match: str = "auto",
+    ambiguous: str = "auto",
+    missing: str = "least_squares",
+    min_coverage: float = 0.5,
+    shrinkage: str | None = None,
+    missing_value: float | None = None,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> GenotypeProjection:
+    """Scores of new samples, one or many, on the components of a genotype model.
+
+    X : genotypes with alleles (PLINK, VCF Zarr or another labelled matrix), (n, m): copies of
+        the counted allele, dosages allowed. Variants are found and alleles turned by
+        :func:`match_variants`; ``match`` and ``ambiguous`` are its settings. Those of no use
+        (dropped, constant or filtered in the fit) are not looked for.
+    n_components : how many of the model's first components to return; None = all. All k of the
+        model are fitted in any case.
+    ploidy : copies of an autosome; None = as in the fit.
+    missing : "least_squares": with V_o the loadings of the variants observed in a sample,
+        its scores are (V_o'V_o)^-1 V_o'z, so that they do not shrink towards 0 with every
+        variant that is missing; "mean": a missing call is worth the mean of the fit, 0.
+    min_coverage : samples in which a smaller share of the model's variants is observed get NaN,
+        with a LowCoverageWarning. Likewise those that leave a direction of the components
+        all but undetermined (less than 0.001 of its squared loadings observed).
+    shrinkage : None, or "oadp": undo the shrinkage of samples that were not in the fit
+        (:func:`oadp_scores`), using all components of the model; twice as many as are looked at
+        are recommended. What lies outside the components is taken to be as large, per variant,
+        among those missing as among those observed. Not for samples of the fit.
+
+    Centre and scale are those of the fit. With all variants observed, the plain scores are those
+    that ``transform`` gives.
+
+    Cost: one pass, float64; 2 n m k flops, and n m (k + 1)(k + 2) where calls are missing.
+    Memory: n (k + 1)(k + 4) / 2 numbers per lane, m (k + 2) for the loadings, a few blocks.
+    Raises InvalidInputError for unknown settings, where no variant or no sample reaches
+    ``min_coverage``, and for values that are no allele counts; MemoryLimitError before reading.
+    Source: Nelson, Taylor and MacGregor 1996, "Missing data methods in PCA and PLS: score
+    calculations with incomplete observations", section on projection to the model plane.
+    """
+    _check_settings(result, missing, min_coverage, shrinkage, n_components)
+    matrix = as_matrix(X, missing_value=missing_value)
+    used = used_features(result)
+    record = match_variants(
+        result.labels.features.pick(used), matrix.labels.features, match, ambiguous
+    )
+    record = replace(record, model=used[record.model])
+    if not record.n_matched or record.n_matched < min_coverage * len(used):
+        raise InvalidInputError(
+            f"{record}. min_coverage={min_coverage:g} needs at least "
+            f"{max(1, int(np.ceil(min_coverage * len(used))))}. Genome builds and names of the "
+            "two must agree (match='id' or 'position'); a lower min_coverage= accepts less."
+        )
+    layout = SumsLayout(
+        result.n_components,
+        int(result.settings.get("ploidy", 2) if ploidy is None else ploidy),
+        missing == "least_squares",
+        shrinkage is not None,
+    )
+    aligned = _aligned(result, record, layout.ploidy)
+    plan = _plan(matrix, layout, result.n_features, memory_limit)
+    execution = Execution.begun(plan, matrix, scheduler, progress)
+    sums, cost = _read(plan, matrix, layout, aligned, execution)
+    with single_threaded_blas():
+        solved = solve_scores(
+            sums, layout, aligned["loadings"], record.n_matched, len(used), min_coverage
+        )
+        if shrinkage is not None:
+            solved.unshrink(result.singular_values)
+    k = result.n_components if n_components is None else n_components
+    solved.refuse(matrix.labels.samples, min_coverage)
+    return GenotypeProjection(
+        np.ascontiguousarray(solved.scores[:, :k]),
+        solved.coverage,
+        None if solved.seen is None else np.ascontiguousarray(solved.seen[:, :k]),
+        record,
+        matrix.labels.samples,
+        missing,
+        shrinkage,
+        plan,
+        cost,
+    )
+
+
+def used_features(result: Decomposition) -> Array:
+    """Features that the fit used: not dropped, constant or filtered."""
+    used = used_variants(result)
+    if result.scale is not None:
+        used &= result.scale > 0
+    return np.flatnonzero(used)
+
+
+def _check_settings(
+    result: Decomposition,
+    missing: str,
+    min_coverage: float,
+    shrinkage: str | None,
+    n_components: int | None,
+) -> None:
+    if result.components is None and result.settings.get("loadings") is None:
+        result.require_components()  # raises; those in Zarr are read when their variants are known
+    if missing not in MISSING:
+        raise InvalidInputError(f"missing={missing!r}; expected one of {MISSING}")
+    if shrinkage not in SHRINKAGE:
+        raise InvalidInputError(f"shrinkage={shrinkage!r}; expected one of {SHRINKAGE}")
+    if not 0.0 <= min_coverage <= 1.0:
+        raise InvalidInputError(f"min_coverage={min_coverage!r}; expected a share in [0, 1]")
+    if n_components is not None and not 1 <= n_components <= result.n_components:
+        raise InvalidInputError(
+            f"n_components={n_components!r}; the model has 1 to {result.n_components}"
+        )
+    if shrinkage is not None and not np.all(np.isfinite(result.singular_values)):
+        raise InvalidInputError(
+            f"shrinkage={shrinkage!r} needs singular values, and this model, made from a "
+            "covariance, does not know how many samples there were"
+        )
+
+
+# -- the pass -------------------------------------------------------------------------------------
+
+
+def _aligned(result: Decomposition, match: VariantMatch, ploidy: int) -> dict[str, Array]:
+    """Center, scale (0 = not used) and loadings for each of the new variants.
+
+    Where alleles are swapped, x stands for ploidy - x: z = -(x - (ploidy - mean)) / scale, so
+    the center is ploidy - mean, and the loading has the other sign.
+    """
+    swapped, model, new = match.swapped, match.model, match.new
+    center, scale = np.zeros(match.n_new), np.zeros(match.n_new)
+    loadings = np.zeros((match.n_new, result.n_components))
+    center[new] = np.where(swapped, ploidy - result.mean[model], result.mean[model])
+    scale[new] = 1.0 if result.scale is None else result.scale[model]
+    sign = np.where(swapped, -1.0, 1.0)
+    loadings[new] = sign[:, None] * result.require_components()[:, model].T
+    return {"center": center, "scale": scale, "loadings": loadings}
+
+
+def _plan(
+    matrix: ChunkedMatrix, layout: SumsLayout, n_features: int, memory_limit: int | str | None
+) -> Plan:
+    """One pass along the axis whose blocks are smaller; the other one where that does not fit."""
+    n, m = matrix.shape
+    held = 2 * m * (layout.k + 2) * 8 + (n_features + m) * VARIANT_NBYTES
+    flops = float(n) * m * 2 * layout.width
+    total = n * layout.width * 8
+    features = pass_spec("project", matrix, 1, {"sums": VariantSums(layout=layout)},
+                         kept_nbytes=held, flops=flops)  # fmt: skip
+    samples = PassSpec("project", 0, 0, 0, lambda length: tile_nbytes(length, m),
+                       kept_nbytes=held + total, flops=flops)  # fmt: skip
+    solving = {"sums": total, "scores": n * 4 * layout.k * 8, "equations": SOLVE_NBYTES}
+    reason = "one pass over {}; then a system of {} equations per sample"
+    candidates = [
+        Candidate("features", reason.format("variants", layout.k), (features,), solving),
+        Candidate("samples", reason.format("samples", layout.k), (samples,), solving),
+    ]
+    if easier_axis(matrix, preferred=1) == 0:
+        candidates.reverse()
+    return make_plan(matrix, "projection", candidates, memory_limit)
+
+
+def _read(
+    plan: Plan,
+    matrix: ChunkedMatrix,
+    layout: SumsLayout,
+    aligned: dict[str, Array],
+    execution: Execution,
+) -> tuple[Array, PassCost]:
+    """(sums of every sample, cost)."""
+    if plan.solver == "features":
+        done = run(plan.passes[0], matrix, side_inputs=aligned, execution=execution)
+        return done["sums"].sums, done.cost
+    sink = MemorySink(matrix.shape[0], layout.width)
+    done = run(plan.passes[0], matrix, maps={"sums": SampleSums(layout)}, sinks={"sums": sink},
+               operands=aligned, execution=execution)  # fmt: skip
+    return sink.values, done.cost

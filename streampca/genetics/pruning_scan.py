@@ -1,0 +1,134 @@
+"""The walk of LD pruning over blocks of calls.
+
+It is greedy and ordered, so it is no merging accumulator: one span folds all blocks, and what it
+has decided travels back as the accumulator's state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import Accumulator
+from streampca.errors import InvalidInputError, shorten
+from streampca.kernels import Array
+
+ORDERS = {1: False, 2: True}  # PLINK 2's --indep-order -> whether windows are walked backward
+
+
+class LDScan(Accumulator):
+    """The greedy walk over ordered blocks of variants. It cannot be merged with another.
+
+    State: decisions on all variants so far, and the last window's variants as bits.
+    """
+
+    axis = 1
+    settings = ("r2", "order", "starts", "stops", "missing")
+    fields = ("keep", "constant", "bits", "counts", "survivors", "entered", "seen")
+
+    def __init__(
+        self, *, r2: float, order: int, starts: Array, stops: Array, missing: float | None
+    ) -> None:
+        self.r2, self.order = r2, order
+        self.starts, self.stops = np.array(starts), np.array(stops)  # writable on workers too
+        self.missing = missing
+        self.keep = np.zeros(0, bool)  # (seen,) whether the variant is kept, as far as is known
+        self.constant = np.zeros(0, bool)  # (seen,) whether its observed calls are all equal
+        self.bits: Array | None = None  # (w, 2, words) of the last w variants
+        self.counts: Array | None = None  # (w, 3) their sums
+        self.survivors = np.zeros(0, np.int64)  # numbers of the last window's kept variants
+        self.entered = 0  # the first variant that no window has had yet
+        self.seen = 0  # variants so far
+
+    def update(self, block: Any) -> None:
+        """Pack the block, and walk every window that is now whole."""
+        self._check(block)
+        from streampca.genetics.pruning_kernels import count_calls, pack_calls, prune_windows
+
+        if block.start != self.seen:
+            raise InvalidInputError(
+                f"{type(self).__name__} needs blocks in order: it has seen {self.seen} variants, "
+                f"now came {block.start} to {block.stop - 1}"
+            )
+        values, code = _calls(block)
+        bits, strange = pack_calls(values, code)
+        if strange:
+            raise _strange(block, values, code)
+        counts = np.empty((len(bits), 3), np.int64)
+        count_calls(bits, counts)
+        self.seen = block.stop
+        self.keep = np.concatenate([self.keep, np.ones(len(bits), bool)])
+        still = counts[:, 2] * counts[:, 0] <= counts[:, 1] ** 2
+        self.constant = np.concatenate([self.constant, still])
+        if self.bits is not None and self.counts is not None:
+            bits = np.concatenate([self.bits, bits])
+            counts = np.concatenate([self.counts, counts])
+        first = self.seen - len(bits)
+        due, whole = np.searchsorted(self.stops, [self.entered, self.seen], side="right")
+        observed = np.maximum(counts[:, 0], 1)
+        share = (counts[:, 1] + counts[:, 0]) / (2.0 * observed)
+        rows, self.entered = prune_windows(
+            self.starts[due:whole], self.stops[due:whole], first, self.entered,
+            self.survivors - first, bits, counts, np.maximum(share, 1.0 - share),
+            block.shape[0], self.r2 * (1.0 + 2.0**-44), ORDERS[self.order], self.keep[first:],
+        )  # fmt: skip
+        wanted = self.starts[whole] if whole < len(self.starts) else self.seen
+        begin = int(min(max(wanted, first), self.seen))
+        self.bits, self.counts = bits[begin - first :].copy(), counts[begin - first :].copy()
+        self.survivors = rows[rows >= begin - first] + first
+
+    def merge(self, other: LDScan) -> None:
+        """Take the place of ``other``; only an empty scan can, for the walk has one order."""
+        if other.seen and self.seen:
+            raise InvalidInputError("an LD scan is one walk in order; two cannot be merged")
+        if other.seen:
+            for name in self.fields:
+                value = getattr(other, name)
+                setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value)
+
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        """The decisions, and the bits of a window."""
+        longest = int(np.max(self.stops - self.starts, initial=0))
+        return 2 * shape[1] + longest * (_bits_nbytes(shape[0]) + 32)
+
+    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
+        """Bits of the block and of the window joined to it, and a copy of odd calls."""
+        longest = int(np.max(self.stops - self.starts, initial=0))
+        bits = (2 * block_length + longest) * (_bits_nbytes(shape[0]) + 64)
+        return bits + block_length * shape[0] + 2 * shape[1]
+
+
+def _bits_nbytes(n: int) -> int:
+    return 16 * -(-n // 64)
+
+
+def _calls(block: Any) -> tuple[Array, int]:
+    """(calls (n, m) as integers, the code of a missing one)."""
+    values = block.values if isinstance(block.values, np.ndarray) else block.dense()
+    missing = block.missing_value
+    if values.dtype in (np.int8, np.uint8) and block.hidden is None:
+        known = missing is not None and np.isfinite(missing) and float(missing).is_integer()
+        return values, int(missing) if known else 1 << 15
+    hole = block.mask
+    calls = np.full(values.shape, 127, np.int8, order="C" if values.flags.c_contiguous else "F")
+    for call in (0, 1, 2):
+        calls[values == call] = call
+    if hole is not None:
+        calls[hole] = -1
+    return calls, -1
+
+
+def _strange(block: Any, values: Array, code: int) -> InvalidInputError:
+    """The error for cells that are no calls."""
+    bad = (values != code) & ((values < 0) | (values > 2))
+    columns = np.flatnonzero(bad.any(axis=0))
+    found = np.unique(block.dense()[bad]).tolist()
+    advice = ""
+    if block.missing_value is None and len(found) == 1:
+        advice = f" If {found[0]:g} means missing, say missing_value={found[0]:g}."
+    words = shorten([f"{value:g}" for value in found])
+    return InvalidInputError(
+        f"{block.describe()}, {block.name_columns(columns)} hold {words}; LD pruning needs calls "
+        f"0, 1 or 2 (copies of an allele) or missing.{advice}"
+    )

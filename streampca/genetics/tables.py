@@ -1,0 +1,117 @@
+"""Text tables in the layout of PLINK's .eigenvec, .eigenval and .afreq."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampca.store.bundle import put_file
+from streampca.store.places import discard, exists_already, unfinished_name
+
+ROWS = 4096  # formatted at once
+
+
+def write_eigenvec(
+    path: str | os.PathLike[str],
+    identifiers: Sequence[tuple[str, Sequence[Any]]],
+    values: np.ndarray[Any, Any],
+    kind: str,
+    overwrite: bool = True,
+) -> None:
+    """Samples x components as tab-separated text, whole or not at all.
+
+    identifiers : (column name, one entry per sample), such as ("FID", ...), ("IID", ...).
+    values : (n, k).  kind : what they are, for the first line ("eigenvectors", "scores").
+    overwrite : see :func:`write_lines`.
+
+    The first line is a comment that says so; the second is PLINK 2's header.
+    """
+    n, k = values.shape
+    head = [name for name, _ in identifiers] + [f"PC{i + 1}" for i in range(k)]
+    columns = [entries for _, entries in identifiers]
+
+    def lines() -> Iterable[str]:
+        yield f"##streampca {kind}\n"
+        yield "#" + "\t".join(head) + "\n"
+        for start in range(0, n, ROWS):
+            for i in range(start, min(start + ROWS, n)):
+                numbers = "\t".join(f"{x:.9g}" for x in values[i].tolist())
+                yield "\t".join([*(str(c[i]) for c in columns), numbers]) + "\n"
+
+    write_lines(path, lines(), overwrite)
+
+
+def write_eigenval(
+    path: str | os.PathLike[str], values: np.ndarray[Any, Any], overwrite: bool = True
+) -> None:
+    """One eigenvalue a line, as PLINK writes them.  overwrite : see :func:`write_lines`."""
+    lines = (f"{value:.9g}\n" for value in np.asarray(values).tolist())
+    write_lines(path, lines, overwrite)
+
+
+def write_afreq(
+    path: str | os.PathLike[str],
+    variants: Any,
+    frequencies: np.ndarray[Any, Any],
+    observed: np.ndarray[Any, Any],
+    overwrite: bool = True,
+) -> None:
+    """Allele frequencies, one line a variant: ``#CHROM ID REF ALT ALT_FREQS OBS_CT``, as PLINK 2's.
+
+    variants : labels, with the extra columns chromosome, counted_allele (ALT, the one whose
+        frequency it is) and other_allele (REF); "." stands for what is not known, PLINK 1's "0".
+    frequencies : (p,), nan where nothing was observed.  observed : (p,) alleles behind them.
+    overwrite : see :func:`write_lines`.
+    """
+
+    def column(name: str, part: slice) -> list[str]:
+        if name not in variants.extra:
+            return ["."] * (part.stop - part.start)
+        return [str(entry) for entry in variants.extra[name][part].tolist()]
+
+    def lines() -> Iterable[str]:
+        yield "#CHROM\tID\tREF\tALT\tALT_FREQS\tOBS_CT\n"
+        for start in range(0, len(frequencies), ROWS):
+            part = slice(start, min(start + ROWS, len(frequencies)))
+            names = ["_".join(one.split()) for one in variants.names(range(start, part.stop))]
+            alleles = [
+                ["." if one == "0" else one for one in column(name, part)]
+                for name in ("other_allele", "counted_allele")
+            ]
+            numbers = (frequencies[part].tolist(), observed[part].tolist())
+            rows = zip(column("chromosome", part), names, *alleles, *numbers, strict=True)
+            for *words, share, count in rows:
+                yield "\t".join([*words, f"{share:.6g}", f"{count}\n"])
+
+    write_lines(path, lines(), overwrite)
+
+
+def write_lines(path: str | os.PathLike[str], lines: Iterable[str], overwrite: bool = True) -> None:
+    """A text file that is there whole or not at all. Its folder is made where it is absent.
+
+    overwrite : replace a file that lies there, or came there meanwhile. Raises InvalidInputError
+        where it is false, or where something else than a file lies there; that stays.
+    """
+    target = Path(path)
+    may_go = os.path.isfile if overwrite else _nothing
+    if os.path.lexists(target) and not may_go(target):
+        raise exists_already(str(target))
+    place = os.path.realpath(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged = Path(unfinished_name(str(target), folder=False))
+    try:
+        with open(staged, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        put_file(str(staged), place, may_go)
+    finally:
+        discard(str(staged))
+
+
+def _nothing(path: str | os.PathLike[str]) -> bool:
+    return False

@@ -1,0 +1,375 @@
+"""Job files: checked, entry by entry, before anything else happens; the estimator of a job."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, InvalidTypeError, MemoryLimitError
+from streampca.genetics.filters import VariantFilter
+from streampca.models.pca.incremental_pca import IncrementalPCA
+from streampca.models.pca.incremental_state import StateRequest
+from streampca.models.registry import KINDS, kind_named
+from streampca.operations.sections import (
+    NUMBER,
+    OPTIONAL,
+    SECTIONS,
+    ConfigError,
+    Entry,
+    Origin,
+    nearest,
+    read_yaml,
+)
+from streampca.passes import parse_nbytes
+from streampca.shown import hide_secrets
+from streampca.store.places import refuse_inside
+
+# --------------------------------------------------------------------------------------------------
+# The estimator of a job, and whether its parameters can be used at all.
+
+SIDE = 64  # of the matrix that is not there
+
+
+def build(kind: str, settings: Mapping[str, Any], **running: Any) -> Any:
+    """The unfitted estimator.  running : parameters that change no result; it takes what it knows.
+
+    Raises InvalidInputError.
+    """
+    settings = dict(settings)
+    if isinstance(variants := settings.get("variants"), Mapping):
+        try:
+            settings["variants"] = VariantFilter(**variants)
+        except TypeError:
+            names = ", ".join(vars(VariantFilter()))
+            raise InvalidInputError(
+                f"variants={dict(variants)!r}; expected some of {names}"
+            ) from None
+    cls = kind_named(kind)
+    return cls(**settings, **{n: v for n, v in running.items() if n in cls.parameters})
+
+
+def problem_of(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """(parameter, why) of a setting that no data can meet, or ("", "").
+
+    Plans a fit of a matrix that is not there: nothing is read.
+    """
+    parameters = kind_named(kind).parameters
+    for name, one in parameters.items():
+        if isinstance(one.default, bool) and not isinstance(settings.get(name, True), bool):
+            return name, f"{settings[name]!r:.80}; expected true or false"
+    try:
+        build(kind, settings)
+        general = {n: value for n, value in settings.items() if not parameters[n].needs_data}
+        for name in (n for n in general if parameters[n].counts_components):
+            general[name] = _cut(general[name])
+        model = build(kind, general, scheduler="threads", memory_limit="1TiB")
+        with contextlib.suppress(MemoryLimitError):
+            if isinstance(model, IncrementalPCA):
+                StateRequest.of(model).check_appending((SIDE, SIDE))
+            else:
+                model.plan(np.broadcast_to(np.int8(0), (SIDE, SIDE)))
+    except (InvalidInputError, InvalidTypeError) as error:
+        name, _, words = str(error).partition("=")
+        return (name, words) if name in settings else ("", str(error))
+    except (TypeError, ValueError, ArithmeticError) as error:
+        return _of_another_type(kind, settings, error)
+    return "", ""
+
+
+def _cut(count: Any) -> Any:
+    """A number of components, or several, that the matrix can have."""
+    if isinstance(count, list):
+        return [_cut(one) for one in count]
+    return min(count, SIDE) if type(count) is int else count
+
+
+def _of_another_type(kind: str, settings: Mapping[str, Any], error: Exception) -> tuple[str, str]:
+    """(parameter, why) of the setting that is of a type with which nothing can be done."""
+    if len(settings) == 1:
+        ((name, value),) = settings.items()
+        return name, f"{value!r:.80}: {error}"
+    for name, value in settings.items():
+        found = problem_of(kind, {name: value})
+        if found[1]:
+            return found
+    return "", str(error)
+
+
+# --------------------------------------------------------------------------------------------------
+# Job files: YAML that is checked, entry by entry, before anything else happens.
+
+SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "https")  # that a job may read from
+
+
+@dataclass(frozen=True)
+class Job:
+    """A checked job file: ``streampca.operations.refresh`` runs it."""
+
+    source: dict[str, Any]
+    model: dict[str, Any]
+    store: str
+    verify: str = "stat"
+    settle: float = 60.0
+    keep: int | None = None
+    align: str = "order"
+    spans: int | str = "64MiB"
+    memory_limit: int | str | None = None
+    scheduler: str | None = None
+    gate: dict[str, Any] = field(default_factory=dict)
+    scores: dict[str, Any] = field(default_factory=dict)
+    cluster: dict[str, Any] = field(default_factory=dict)
+
+    def estimator(self, **running: Any) -> Any:
+        """The unfitted model.  running : parameters that change no result."""
+        settings = {name: value for name, value in self.model.items() if name != "kind"}
+        return build(self.model["kind"], settings, **running)
+
+
+def read_job(path: str | os.PathLike[str]) -> Job:
+    """The job that a YAML file describes. Raises ConfigError, with the entry and what it takes."""
+    return check_job(*read_yaml(path))
+
+
+def check_job(entries: Mapping[str, Any], where: str | Origin) -> Job:
+    """The job of these entries, defaults filled in. Raises ConfigError."""
+    origin = where if isinstance(where, Origin) else Origin(where)
+    flat = {name: value for name, value in entries.items() if name not in SECTIONS}
+    checked = _section("", flat, origin)
+    for name in SECTIONS:
+        if not name:
+            continue
+        given = entries.get(name)
+        if given is None and name in OPTIONAL:
+            continue
+        if given is None:
+            raise ConfigError(f"{origin.at(name)} is missing: a section of 'entry: value' lines")
+        if not isinstance(given, dict):
+            raise ConfigError(f"{origin.at(name)}: expected a section of 'entry: value' lines")
+        check = CHECKS.get(name)
+        checked[name] = check(given, origin) if check else _section(name, given, origin)
+    if "cluster" in checked and "scheduler" in checked:
+        raise ConfigError(
+            f"{origin.at('scheduler')}: the section cluster says it; leave one of them out"
+        )
+    kind = checked["model"]["kind"]
+    if "max_error_ratio" in checked.get("gate", {}) and not KINDS[kind].reconstructs:
+        raise ConfigError(
+            f"{origin.at('gate.max_error_ratio')}: a {kind} explains correlations, and has no "
+            "error of its rows; leave it out, or gate by max_angle and max_variance_ratio"
+        )
+    _check_places(checked, origin)
+    return Job(**checked)
+
+
+def _check_places(checked: Mapping[str, Any], origin: Origin) -> None:
+    """Refuse outputs within the source: they would be taken for a part of it."""
+    paths = checked["source"]["path"]
+    sources = [paths] if isinstance(paths, str) else list(paths)
+    outputs = {"store": checked["store"], "scores.path": checked.get("scores", {}).get("path")}
+    for name, output in outputs.items():
+        try:
+            if output is not None:
+                refuse_inside(output, sources, name)
+        except InvalidInputError as error:
+            raise ConfigError(f"{origin.at(name)}: {error}") from None
+
+
+def _section(section: str, entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    more = [one for one in SECTIONS if one and not section]
+    return _checked(SECTIONS[section], entries, origin, section and f"{section}.", more)
+
+
+def _checked(
+    table: Mapping[str, Entry], entries: Mapping[str, Any], origin: Origin, start: str,
+    more: Sequence[str] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """The entries of one section, defaults filled in.  more : names that errors offer too."""
+    for name in entries:
+        if name not in table:
+            names = [*table, *more]
+            hint = nearest(name, names) or _elsewhere(name)
+            raise ConfigError(
+                f"{origin.at(start + name)}: unknown; expected one of {', '.join(names)}{hint}"
+            )
+    checked = {}
+    for name, entry in table.items():
+        value = entries.get(name, entry.default)
+        if value is None:
+            if entry.required:
+                raise ConfigError(f"{origin.at(start + name)} is missing: {entry.words}")
+            continue
+        if why := _wrong(entry, value):
+            shown = f"{hide_secrets(repr(value)):.80}"
+            raise ConfigError(f"{origin.at(start + name)}: {shown}: {why}")
+        if entry.inner is not None:
+            value = _checked(entry.inner, value, origin, f"{start}{name}.")
+        checked[name] = value
+    return checked
+
+
+def _elsewhere(name: str) -> str:
+    """In which section an entry belongs that is not of the one it stands in, or ""."""
+    if name in SECTIONS[""]:
+        return f"; {name} stands by itself, outside the sections"
+    sections = [one for one, table in SECTIONS.items() if one and name in table]
+    sections += ["model"] * (not sections and any(name in one.parameters for one in KINDS.values()))
+    return f"; {name} belongs into the section {sections[0]}" if sections else ""
+
+
+def check_cluster(entries: Any, where: str | Origin) -> dict[str, Any]:
+    """The section ``cluster``: nothing is imported, started or asked. Raises ConfigError."""
+    origin = where if isinstance(where, Origin) else Origin(where)
+    if not isinstance(entries, dict):
+        raise ConfigError(f"{origin.at('cluster')}: expected a section of 'entry: value' lines")
+    checked = _section("cluster", entries, origin)
+    if "address" in checked and (
+        both := checked.keys() & {"class", "arguments", "workers", "adapt"}
+    ):
+        raise ConfigError(
+            f"{origin.at('cluster.address')}: a running scheduler takes no {min(both)}; "
+            "leave one out"
+        )
+    kind = checked.setdefault("class", "LocalCluster") if "address" not in checked else ""
+    if kind and not all(part.isidentifier() for part in kind.split(".")):
+        raise ConfigError(
+            f"{origin.at('cluster.class')}: {kind!r:.80}: "
+            "expected such as dask_jobqueue.SLURMCluster"
+        )
+    adapt = checked.get("adapt", {})
+    if adapt.get("minimum", 0) > adapt.get("maximum", math.inf):
+        raise ConfigError(f"{origin.at('cluster.adapt')}: minimum is more than maximum")
+    return checked
+
+
+def _model(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    """The model's section: its parameters are those of the estimator."""
+    kind = entries.get("kind", SECTIONS["model"]["kind"].default)
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ConfigError(
+            f"{origin.at('model.kind')}: {kind!r:.80}: "
+            f"expected one of {', '.join(sorted(KINDS))}{nearest(kind, KINDS)}"
+        )
+    settings = {name: value for name, value in entries.items() if name != "kind"}
+    known = [name for name, one in KINDS[kind].parameters.items() if not one.process]
+    for name, value in settings.items():
+        at = origin.at(f"model.{name}")
+        if name not in known:
+            hint = nearest(name, known) or (_elsewhere(name) if name in SECTIONS[""] else "")
+            raise ConfigError(
+                f"{at}: {kind} has no such parameter; it has {', '.join(known)}{hint}"
+            )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{at}: {value}; expected a finite number")
+    k = settings.get("n_components")
+    if isinstance(k, bool) or (isinstance(k, int | float) and k <= 0):
+        raise ConfigError(f"{origin.at('model.n_components')}: {k}; expected more than 0")
+    name, why = problem_of(kind, settings)
+    if why:
+        raise ConfigError(f"{origin.at(f'model.{name}' if name else 'model')}: {why}")
+    return {"kind": kind, **settings}
+
+
+def _scores(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    """The section of the scores: a path of this machine, with {version} or without."""
+    checked = _section("scores", entries, origin)
+    path = checked.get("path", "")
+    if "://" in path:
+        raise ConfigError(f"{origin.at('scores.path')}: scores are written to disk; give a path")
+    if "{" in (rest := path.replace("{version}", "")):
+        raise ConfigError(
+            f"{origin.at('scores.path')}: {path!r:.80}: only {{version}} stands for something"
+            + nearest(rest[rest.index("{") :], ["{version}"])
+        )
+    return checked
+
+
+CHECKS: dict[str, Callable[[Any, Origin], dict[str, Any]]] = {
+    "model": _model,
+    "cluster": check_cluster,
+    "scores": _scores,
+}  # sections with a check of their own
+
+
+def _wrong(entry: Entry, value: Any) -> str:
+    """Why a value cannot be taken, or ""."""
+    if _json_type(value) not in entry.kinds and not (
+        entry.kinds == NUMBER and _json_type(value) == "integer"
+    ):
+        return f"expected {' or '.join(entry.kinds)}"
+    if entry.choices and value not in entry.choices:
+        names = [str(one) for one in entry.choices]
+        return f"expected one of {', '.join(names)}{nearest(value, names)}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            return "expected a finite number"
+        if entry.least is not None and value < entry.least:
+            return f"expected at least {entry.least:g}"
+        if entry.above is not None and value <= entry.above:
+            return f"expected more than {entry.above:g}"
+    if entry.scheduler:
+        return "" if value in entry.also else _bad_scheduler(value, entry.also)
+    if entry.nbytes and value not in entry.also:
+        try:
+            parse_nbytes(value)
+        except InvalidInputError:
+            return "expected bytes, such as 512MiB or 2GB" + _also(entry.also)
+    if entry.place:
+        found = [_bad_place(one) for one in (value if isinstance(value, list) else [value])]
+        return next((why for why in found if why), "")
+    return ""
+
+
+def _bad_place(place: Any) -> str:
+    """Why a path or URL is not taken, or ""."""
+    if not isinstance(place, str) or not place or "\0" in place:
+        return "expected a path or URL"
+    if "::" in place:
+        return "chained URLs are not taken"
+    if "://" not in place:
+        return ""
+    try:
+        parts = urlsplit(place)
+        host = parts.hostname or ""
+    except ValueError:
+        return "expected a path or URL"
+    if parts.scheme not in SCHEMES:
+        return f"expected a path, or one of {', '.join(f'{one}://' for one in SCHEMES)}"
+    if parts.password is not None:
+        return "credentials do not belong into a file; give them by the environment"
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "" if host != "localhost" or parts.scheme != "https" else "expected a public host"
+    return "expected a host by its name" if not address.is_global else ""
+
+
+def _bad_scheduler(address: str, also: Sequence[Any]) -> str:
+    """Why the address of a scheduler is not taken, or "".  also : words that are."""
+    try:
+        parts = urlsplit(address)
+        good = parts.scheme in ("tcp", "tls") and parts.hostname and parts.port
+        if "@" in address:
+            return "an address has no user or password; certificates go into cluster.security"
+    except ValueError:
+        good = False
+    return "" if good else "expected tcp://host:port or tls://host:port" + _also(also)
+
+
+def _also(words: Sequence[Any]) -> str:
+    return "".join(f", or {one}" for one in dict.fromkeys(map(str, words)))
+
+
+def _json_type(value: Any) -> str:
+    for kind, name in ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"),
+                       (list, "array"), (dict, "object")):  # fmt: skip
+        if isinstance(value, kind):
+            return name
+    return "null"

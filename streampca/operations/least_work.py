@@ -1,0 +1,277 @@
+"""The least work that brings a model up to its source exactly: new rows, changed spans, or all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
+from streampca.models.pca import kept_spans
+from streampca.models.pca.incremental_pca import IncrementalPCA
+from streampca.models.pca.kept_spans import Rows, Span
+from streampca.operations.config import Job
+from streampca.operations.model_store import Version
+from streampca.operations.state import State, digest_of
+from streampca.sources.zarr.ledger import APPENDED, CHANGED, Ledger
+from streampca.store import is_bundle, read_bundle, understood, write_bundle
+
+EVERY = 60.0  # seconds after which finished spans are kept for a refresh that goes on
+LINKS = 8  # versions in a row that hold their new span alone, before one holds all spans again
+
+
+@dataclass
+class Work:
+    """One fit, or what is less.
+
+    current, old : the promoted version and its ledger.  change : kind, as of a ledger's.
+    estimator : unfitted; every pass is made by a clone of it.  folder : where an interrupted
+    refresh leaves what it has, or None.  costs, spans, error : after ``do``: of the passes, the
+    sums to keep, and the mean squared error of the new rows under the old model.
+    resumed_blocks : in spans that an interrupted refresh had finished.
+    versions : those that are still there, by id.  base, links : the version that holds the spans
+    before ``spans``, or None, and how many there are up to one that holds all.
+    """
+
+    job: Job
+    found: State
+    current: Version | None
+    old: Ledger | None
+    change: str
+    estimator: Any = None
+    folder: str | None = None
+    costs: list[Any] = field(default_factory=list)
+    spans: tuple[Span, ...] = ()
+    error: float | None = None
+    resumed_blocks: int = 0
+    versions: Mapping[str, Version] = field(default_factory=dict)
+    base: str | None = None
+    links: int = 0
+
+    def how(self, why: str) -> tuple[str, str]:
+        """("append", "spans" or "full", why)."""
+        kind = self.job.model["kind"]
+        if self.change == APPENDED and kind != "IncrementalPCA":
+            return "full", (
+                f"{why}; {kind} keeps nothing that rows can be added to exactly: "
+                "all are read (model.kind: IncrementalPCA appends)"
+            )
+        if self.change not in (APPENDED, CHANGED) or kind != "IncrementalPCA":
+            return "full", why
+        if self.current is None or "state" not in self.current.parts:
+            return "full", f"{why}; the promoted version was stored without its state"
+        if self.change == APPENDED:
+            return "append", why
+        chain = chain_of(self.current, self.versions) if self._most() else []
+        if not chain:
+            return "full", f"{why}; no sums of spans were kept (they are of large sources: spans)"
+        rows = [one for version in chain for one in version.record["spans"]["rows"]]
+        count = sum(any(a < last and b > first for a, b in self.found.changed)
+                    for first, last in rows)  # fmt: skip
+        return "spans", f"{why}; {count} of {len(rows)} spans of rows are read again"
+
+    def do(self, how: str) -> Any:
+        """The fitted model."""
+        if how == "full" and self.job.model["kind"] == "IncrementalPCA":
+            model = self._full()
+        elif how == "full":
+            model = self.estimator.fit(self.found.matrix)
+            self.error = self._error_of_new_rows()
+        else:
+            model = self._appended() if how == "append" else self._mended()
+            model.cost_ = self.costs
+        self.costs = list(getattr(model, "cost_", []))
+        return model
+
+    # -- all rows ---------------------------------------------------------------------------
+
+    def _full(self) -> IncrementalPCA:
+        rows = self._divided()
+        try:
+            states = self._fit_each(rows) if len(rows) > 1 else []
+        except MemoryLimitError:  # the limit has no room for sums beside a pass
+            states = []
+        if states:
+            self.spans = tuple(Span((one,), s) for one, s in zip(rows, states, strict=True))
+            model = self._total()
+            model.cost_ = self.costs
+        else:
+            model = self.estimator.fit(self.found.matrix)
+        self.error = self._error_of_new_rows()
+        return model
+
+    def _divided(self) -> tuple[Rows, ...]:
+        source, shape = self.found.source, self.found.matrix.shape
+        if source is None:
+            return ()
+        row_nbytes = source.inner * shape[1] * self.found.matrix.dtype.itemsize
+        return kept_spans.divided(self.found.rows, source.step, row_nbytes, self._most())
+
+    def _most(self) -> int:
+        model = self.job.estimator(memory_limit=self.job.memory_limit)
+        return kept_spans.most_spans(model, self.found.matrix.shape, self.job.spans)
+
+    def _fit_each(self, rows: tuple[Rows, ...]) -> list[IncrementalPCA]:
+        """The sums of each span; finished ones are left for the next refresh where one dies."""
+        key = digest_of(self.found.stat, repr(rows), repr(self.job.memory_limit))
+        done = self._left_over(key)
+        written, saved = len(done), time.monotonic()
+        try:
+            for one in rows[len(done) :]:
+                done.append(self._fit(one))
+                if time.monotonic() - saved >= EVERY:
+                    self._leave(key, rows, done)
+                    written, saved = len(done), time.monotonic()
+        except BaseException as error:
+            try:
+                if len(done) > written:
+                    self._leave(key, rows, done)
+            except Exception as failure:  # the first error is the one to report
+                error.add_note(f"and finished spans could not be kept: {failure}")
+            raise
+        return done
+
+    def _leave(self, key: str, rows: tuple[Rows, ...], done: list[IncrementalPCA]) -> None:
+        if self.folder is None:
+            return
+        spans = [Span((one,), state) for one, state in zip(rows, done, strict=False)]
+        arrays, document = kept_spans.to_saved(spans)
+        first, told = done[0].state_to_saved()
+        arrays |= {f"first {name}": values for name, values in first.items()}
+        blocks = sum(cost.blocks + cost.resumed_blocks for cost in self.costs)
+        blocks += self.resumed_blocks
+        whole = {**document, "key": key, "first": told, "blocks": blocks}
+        Path(self.folder).mkdir(mode=0o700, parents=True, exist_ok=True)  # sums tell of the data
+        write_bundle(Path(self.folder) / "spans", arrays, whole)
+
+    def _left_over(self, key: str) -> list[IncrementalPCA]:
+        """The first spans, where an interrupted refresh of the same data has left them."""
+        place = Path(self.folder or "") / "spans"
+        if self.folder is None or not is_bundle(place):
+            return []
+        try:
+            arrays, document = read_bundle(place)
+            if document.get("key") != key:
+                return []
+            with understood(str(place)):
+                return self._spans_of(arrays, document, str(place))
+        except SourceError:  # damaged: nothing is lost but time
+            return []
+
+    def _spans_of(self, arrays: Any, document: Any, place: str) -> list[IncrementalPCA]:
+        first = {n.removeprefix("first "): a for n, a in arrays.items() if n.startswith("first ")}
+        model = IncrementalPCA.state_from_saved(first, document["first"], place)
+        spans = kept_spans.from_saved(arrays, document, model)
+        self.resumed_blocks = int(document["blocks"])
+        return [span.state for span in spans]
+
+    # -- some rows --------------------------------------------------------------------------
+
+    def _appended(self) -> IncrementalPCA:
+        assert self.old is not None
+        new = (self.old.rows, self.found.rows)
+        state, batch = self._state(), self._fit(new)
+        self._judge(batch)
+        told = self._told()
+        if told is not None and told["links"] < min(LINKS, (self.job.keep or LINKS + 1) - 1):
+            assert self.current is not None
+            self.spans = (Span((new,), batch),)
+            self.base, self.links = self.current.id, told["links"] + 1
+        elif told is not None and (kept := self._kept()):
+            self.spans = kept_spans.joined([*kept, Span((new,), batch)], self._most())
+            return self._total()
+        state.merge(batch)  # which is what merging all spans in their order gives
+        return state
+
+    def _mended(self) -> IncrementalPCA:
+        """Changed spans anew, and rows that were appended as well."""
+        assert self.old is not None
+        kept = list(self._kept())
+        for i in kept_spans.touched(kept, self.found.changed):
+            kept[i] = kept_spans.anew(kept[i], self._fit)
+        if self.found.rows > self.old.rows:
+            new = (self.old.rows, self.found.rows)
+            kept.append(Span((new,), self._fit(new)))
+            self._judge(kept[-1].state)
+        self.spans = kept_spans.joined(kept, self._most())
+        return self._total()
+
+    def _total(self) -> IncrementalPCA:
+        model = kept_spans.folded([span.state for span in self.spans])
+        return model.set_params(memory_limit=self.job.memory_limit)
+
+    def _fit(self, rows: Rows) -> IncrementalPCA:
+        assert self.found.source is not None
+        shape = self.found.matrix.shape
+        model = kept_spans.beside(self.estimator, shape, 1 + self._most())
+        model.partial_fit(self.found.source.rows_from(*rows))
+        self.costs += model.cost_
+        return model
+
+    def _state(self) -> IncrementalPCA:
+        assert self.current is not None
+        state = self.current.state()
+        assert state is not None
+        return state
+
+    def _told(self) -> Any:
+        """What the promoted version says of its spans; None without, or where none are wanted."""
+        if self.current is None or not self._most():
+            return None
+        return self.current.record.get("spans")
+
+    def _kept(self) -> tuple[Span, ...]:
+        """All spans of the promoted version, or ()."""
+        if self.current is None or not self._most():
+            return ()
+        return spans_of(self.current, self.versions)
+
+    def record(self) -> dict[str, Any] | None:
+        """What the new version is to say of its spans."""
+        if not self.spans:
+            return None
+        rows = [list(span.rows) for span in self.spans]
+        return {"base": self.base, "links": self.links, "rows": rows}
+
+    # -- how well the old model explains the new rows ----------------------------------------
+
+    def _judge(self, batch: IncrementalPCA) -> None:
+        assert self.current is not None
+        try:
+            self.error = batch.error_under(self.current.result())
+        except InvalidInputError:  # a state that does not have it
+            self.error = None
+
+    def _error_of_new_rows(self) -> float | None:
+        """The error of appended rows under the old model, where the gate asks: it reads them."""
+        if self.change != APPENDED or "max_error_ratio" not in self.job.gate:
+            return None
+        assert self.current is not None
+        assert self.old is not None
+        assert self.found.source is not None
+        new = self.found.source.rows_from(self.old.rows, self.found.rows)
+        return float(self.current.load().reconstruction_error(new))
+
+
+def chain_of(version: Version, versions: Mapping[str, Version]) -> list[Version]:
+    """The versions that hold the spans of this one, in their order; [] where one is gone."""
+    chain: list[Version] = []
+    one: Version | None = version
+    while one is not None and (told := one.record.get("spans")):
+        chain.insert(0, one)
+        if told["base"] is None:
+            return chain
+        one = versions.get(told["base"])
+    return []
+
+
+def spans_of(version: Version, versions: Mapping[str, Version]) -> tuple[Span, ...]:
+    """All spans of a version, or () where they are not there."""
+    chain = chain_of(version, versions)
+    state = version.state() if chain else None
+    if state is None:
+        return ()
+    saved = [one.read("spans") for one in chain]
+    return tuple(span for one in saved for span in kept_spans.from_saved(*one, state))

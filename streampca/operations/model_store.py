@@ -1,0 +1,249 @@
+"""``streampca.load`` and the model store: versions that open as fitted models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from streampca.errors import InvalidInputError, SourceError
+from streampca.models.decomposition import Decomposition
+from streampca.models.linear import LinearModel
+from streampca.models.pca.incremental_pca import IncrementalPCA
+from streampca.models.pca.rotated_pca import rotated_from
+from streampca.models.registry import KINDS
+from streampca.models.rotated import RotatedDecomposition
+from streampca.models.saved_labels import plain
+from streampca.operations.history import Entry, History
+from streampca.operations.stored_version import Part, StoredVersion
+from streampca.operations.versions import VersionStore
+from streampca.store import StoredRows, is_bundle, open_backend, understood
+from streampca.store.places import left_over
+from streampca.store.sinks import version_of
+
+# --------------------------------------------------------------------------------------------------
+# ``streampca.load``: a saved model, ready to transform.
+
+
+def load(path: str | os.PathLike[str]) -> LinearModel:
+    """The model that ``save`` wrote, or the promoted one of a model store: a fitted estimator.
+
+    Every file is checked against its digest. Raises SourceError where one is absent or altered,
+    or the format is newer than this version reads.
+    """
+    place = os.fspath(path)
+    if "://" in place or not is_bundle(place):
+        store = VersionStore(open_backend(place))
+        if store.exists():
+            result: LinearModel = store.read_current(model_of)
+            return result
+    return estimator_of(Decomposition.load(place))
+
+
+def model_of(version: StoredVersion) -> LinearModel:
+    """The fitted estimator of a version of a model store."""
+    return estimator_of(result_of(version))
+
+
+def result_of(version: StoredVersion) -> Decomposition:
+    """The decomposition of a version of a model store."""
+    return Decomposition.from_saved(*version.read("model"), f"version {version.number}")
+
+
+def estimator_of(result: Decomposition) -> LinearModel:
+    """A fitted estimator with this result, and the settings that made it.
+
+    Where it computes, and where it writes meanwhile, is not taken from a saved model. Raises
+    SourceError where the settings are not of such an estimator.
+    """
+    with understood("the saved model"):
+        if isinstance(result, RotatedDecomposition):
+            return rotated_from(result)
+        if result.estimator not in KINDS:
+            known = ", ".join(sorted(KINDS))
+            raise SourceError(
+                f"the saved model is a {result.estimator!r:.80}; known here: {known}. "
+                "Import the package that defines it, or update streampca"
+            )
+        made: LinearModel = KINDS[result.estimator].from_result(result)
+        return made
+
+
+# --------------------------------------------------------------------------------------------------
+# The model store as its users see it: versions that open as fitted models.
+
+SCORES = "scores"  # the part of a version, and the array in it
+
+
+class Version(StoredVersion):
+    """One immutable version of a model: ``number``, ``id``, ``record``, and the model itself.
+
+    Whatever is read is checked against its digest first. Raises SourceError where it is absent or
+    altered.
+    """
+
+    def load(self) -> LinearModel:
+        """The fitted model, ready to transform."""
+        return estimator_of(self.result())
+
+    def result(self) -> Decomposition:
+        """The decomposition alone; read once."""
+        return self._result
+
+    @cached_property
+    def _result(self) -> Decomposition:
+        return result_of(self)
+
+    def state(self) -> IncrementalPCA | None:
+        """The model with what it has accumulated, to which rows can be appended; None without."""
+        if "state" not in self.parts:
+            return None
+        return IncrementalPCA.state_from_saved(*self.read("state"), f"version {self.number}")
+
+    def scores(self) -> StoredRows:
+        """The scores (n, k) that were made with this version: slices of rows are arrays.
+
+        Raises SourceError where none were. Of ``scores: rows: new`` they begin at the row that
+        ``record["scores"]["first_row"]`` says.
+        """
+        return self.rows(SCORES, SCORES)
+
+    def __repr__(self) -> str:
+        return f"<Version {self.number} ({self.id}) in {self.backend.place}>"
+
+
+class ModelStore(VersionStore):
+    """Versions of a model in a directory or an object store.
+
+    place : a local path, or a URL (``s3://``, ``gs://``, ``az://``) with ``obstore`` installed.
+        Nothing is made there before the first version is published.
+    storage_options : for the object store; never kept. Credentials otherwise come from the
+        environment.
+
+        store = streampca.ModelStore("models/nightly")
+        store.publish(pca)           # version 1, served from now on
+        store.latest().load()        # as streampca.load("models/nightly")
+        store.rollback()
+
+    A version is written, flushed, and then committed by one entry of an append-only log, made only
+    if it is absent: whatever dies at whatever moment, readers get the old version or the new one,
+    whole. ``promote``, ``rollback``, ``verify``, ``gc``, ``find`` and ``versions`` come from
+    :class:`streampca.store.VersionStore`.
+    """
+
+    kind = Version
+
+    def __init__(
+        self, place: str | os.PathLike[str], *, storage_options: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(open_backend(os.fspath(place), storage_options))
+
+    def latest(self) -> Version:
+        """The promoted version. Raises SourceError where there is none."""
+        found = self.find()
+        assert isinstance(found, Version)
+        return found
+
+    def load(self) -> LinearModel:
+        """The promoted model, ready to transform."""
+        model: LinearModel = self.read_current(model_of)
+        return model
+
+    def load_with_scores(self) -> tuple[LinearModel, StoredRows]:
+        """The promoted model and the scores that were made with it: of one version, always.
+
+        Raises SourceError where it has none, or no version is promoted.
+        """
+        found: tuple[LinearModel, StoredRows] = self.read_current(_model_and_scores)
+        return found
+
+    def publish(
+        self, model: Any, *, state: bool = True, promote: bool = True, key: str = "",
+        base: History | None = None, reason: str = "", more: Mapping[str, Part] | None = None,
+        record: Mapping[str, Any] | Callable[[int], Mapping[str, Any]] | None = None,
+        scores: Any = None,
+        version: str | None = None, just_before: Callable[[], None] | None = None,
+    ) -> Version:  # fmt: skip
+        """Publish a fitted estimator, or a Decomposition; see :meth:`VersionStore.commit`.
+
+        state : keep what an IncrementalPCA has accumulated too, so that rows can be appended.
+        scores : (n, k) of the rows that it was fitted to, or of others; an array, or what gives one
+            where it is sliced. They become visible with the model, in the same commit.
+        more : further parts.  record : further entries of the record; or what returns them for
+            the number that the version gets, which may be called again with another one.
+        """
+        result = model if isinstance(model, Decomposition) else getattr(model, "result_", None)
+        if not isinstance(result, Decomposition):
+            raise InvalidInputError(
+                f"cannot publish {type(model).__name__}; expected a fitted model or its result_"
+            )
+        parts: dict[str, Part] = {"model": result.to_saved()}
+        if state and isinstance(model, IncrementalPCA):
+            parts["state"] = model.state_to_saved()
+        if scores is not None:
+            parts[SCORES] = ({SCORES: _checked_scores(scores, result)}, {})
+        own = record_of(result)
+
+        def told(number: int) -> dict[str, Any]:
+            return {**own, **((record(number) if callable(record) else record) or {})}
+
+        found = self.commit(
+            {**parts, **(more or {})}, told, promote=promote, key=key, base=base, reason=reason,
+            version=version, just_before=just_before,
+        )  # fmt: skip
+        assert isinstance(found, Version)
+        return found
+
+    def _outside(self, removed: list[Entry]) -> list[str]:
+        """Scores that a refresh put at a path, if those of a removed version lie there still, and
+        what killed processes left beside them and beside the store."""
+        found: list[str] = []
+        if "://" not in self.backend.place:
+            found += left_over(self.backend.place)
+        for entry in removed:
+            try:
+                path = told_scores(self.kind(self.backend, entry)).get("path")
+            except SourceError:
+                continue
+            if isinstance(path, str) and path and "://" not in path and "\0" not in path:
+                found += left_over(path)
+                found += [path] if version_of(path).get("id") == entry.version else []
+        return sorted(set(found))
+
+
+def told_scores(version: StoredVersion) -> Mapping[str, Any]:
+    """What the record of a version says of its scores; {} where it says nothing."""
+    told = version.record.get("scores")
+    return told if isinstance(told, dict) else {}
+
+
+def _model_and_scores(version: StoredVersion) -> tuple[LinearModel, StoredRows]:
+    return model_of(version), version.rows(SCORES, SCORES)
+
+
+def _checked_scores(scores: Any, result: Decomposition) -> Any:
+    shape, k = getattr(scores, "shape", None), result.n_components
+    if shape is None or len(shape) != 2 or shape[1] != k:
+        raise InvalidInputError(f"scores of shape {shape}; expected (rows, {k})")
+    return scores
+
+
+def record_of(result: Decomposition) -> dict[str, Any]:
+    """What the manifest of a version says of its model, without opening it."""
+    provenance = dict(result.provenance)
+    certificate = result.certificate
+    return {
+        "method": result.method,
+        "samples": result.n_samples,
+        "features": result.n_features,
+        "components": result.n_components,
+        "explained_variance": plain(result.explained_variance),
+        "total_variance": result.total_variance,
+        "settings": plain(result.settings),
+        "certificate": None if certificate is None else certificate.to_dict(),
+        "source": {"fingerprint": provenance.pop("source", "")},
+        "libraries": provenance.pop("versions", {}),
+        "plan": plain(result.plan),
+        "cost": plain(provenance),
+    }

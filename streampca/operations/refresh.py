@@ -1,0 +1,389 @@
+"""``streampca refresh``: find what changed since the promoted version, do the least exact work,
+publish one version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError
+from streampca.models.decomposition import Decomposition
+from streampca.models.pca import kept_spans
+from streampca.models.pca.incremental_pca import IncrementalPCA
+from streampca.models.saved_labels import plain
+from streampca.operations.config import Job
+from streampca.operations.history import History
+from streampca.operations.least_work import Work
+from streampca.operations.model_store import SCORES, ModelStore, Version, told_scores
+from streampca.operations.outcome import (
+    PLANNED,
+    PUBLISHED,
+    REFUSED,
+    UNCHANGED,
+    Outcome,
+    against,
+    jump,
+    refusal,
+)
+from streampca.operations.scores import Made, Scores, sweep_places, told_where
+from streampca.operations.state import (
+    State,
+    behind_since,
+    change_of,
+    look,
+    note_behind,
+    settings_of,
+    stamp_of,
+)
+from streampca.operations.versions import new_id
+from streampca.operations.work_folder import WorkFolder, only_one
+from streampca.passes import started
+from streampca.sources.reading import files_checksum
+from streampca.sources.zarr.ledger import APPENDED, NOTHING, Ledger
+from streampca.store import check_fields, understood
+from streampca.store.places import left_over
+
+TRIALS = 4  # of one refresh, beside a writer
+
+
+def refresh(
+    job: Job, *, verify: str | None = None, dry_run: bool = False, resume: bool = True,
+    progress: Any = None,
+) -> Outcome:  # fmt: skip
+    """Bring the model store of a job up to its source.
+
+    verify : "stat" (length and time of every old chunk; the bytes of those that differ) or "full"
+        (every byte), in place of what the job says.  dry_run : only find out what would be done.
+    resume : go on where an interrupted refresh of the same data was; else begin anew.
+
+    Of a Zarr array an ``IncrementalPCA`` takes appended rows exactly, and reads these alone; where
+    old chunks changed it reads again the spans of rows that hold them, if their sums were kept;
+    every other change is a full fit. Nothing is published where nothing changed. A version that
+    the gate refuses stays as a candidate and is not computed again. What an interrupted pass had
+    lies in ``<store>.work``: at most what the last checkpoint interval did is done again.
+
+    Raises BusyError where another job holds the lock or was first, ChangingSourceError where the
+    source changed while it was read, twice; DamagedSourceError where old chunks are gone.
+    """
+    begun = time.perf_counter()
+    if dry_run:
+        outcome = _Run(job, verify, progress).go(dry_run=True)
+        outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
+    else:
+        with only_one(job.store):
+            if not resume:
+                WorkFolder(job.store).clear()
+            outcome = _tried(job, verify, progress)
+            outcome.behind_since = note_behind(job.store, outcome.samples, outcome.behind)
+    outcome.seconds = round(time.perf_counter() - begun, 3)
+    return outcome
+
+
+def _tried(job: Job, verify: str | None, progress: Any) -> Outcome:
+    """One attempt; a second one where a writer was at it, or rows turned out to be blank."""
+    limit, changed = None, False
+    for _ in range(TRIALS):
+        try:
+            return _Run(job, verify, progress, limit).go()
+        except ChangingSourceError:  # once more, of what is there now
+            if changed:
+                raise
+            limit, changed = None, True
+        except _BlankRow as found:
+            limit = found.row
+    raise ChangingSourceError(f"rows of {job.source['path']} were taken back while they were read")
+
+
+class _BlankRow(Exception):
+    """A row that was read is not known to have been written."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(f"row {row} holds only the fill value")
+        self.row = row
+
+
+@dataclass
+class _Run:
+    """One attempt.  limit : a row that is not known to have been written."""
+
+    job: Job
+    verify: str | None
+    progress: Any
+    limit: int | None = None
+    store: ModelStore = field(init=False)
+    base: History = field(init=False)
+    current: Version | None = field(init=False, default=None)
+    old: Ledger | None = field(init=False, default=None)
+    scheduler: Any = field(init=False, default=None)  # of the cluster that the job names
+
+    def __post_init__(self) -> None:
+        self.store = ModelStore(self.job.store)
+        self.mode = self.verify or self.job.verify
+        self.work_folder = WorkFolder(self.job.store)
+        self.base = self.store.history() if self.store.exists() else History()
+        if self.base.current is not None:
+            found = self.store.find(history=self.base)
+            assert isinstance(found, Version)
+            self.current = found
+            if "ledger" in found.parts:
+                self.old = _ledger_of(found)
+
+    def go(self, dry_run: bool = False) -> Outcome:
+        """Do it."""
+        found = look(self.job, self.old, self.limit)
+        told = None if self.current is None else self.current.record.get("job", {})
+        self.work_folder.check()
+        if not dry_run:
+            self.store.sweep()
+            self._repair_scores()
+        change, why, read = change_of(self.job, found, told, self.old, self.mode)
+        previous = None if self.current is None else self.current.number
+        outcome = Outcome(
+            UNCHANGED, self.job.store, change, why, checked=self.mode, verified_bytes=read,
+            previous=previous, served=previous, samples=found.matrix.shape[0], note=found.note,
+            behind=found.behind,
+        )  # fmt: skip
+        if change == NOTHING:
+            outcome.version = outcome.previous
+            if not dry_run:
+                self.work_folder.clear()  # of one that died when it had published
+            return self._lacking_scores(found, outcome, dry_run)
+        if (known := self._computed_before(found)) is not None:
+            return self._judged_again(known, found, outcome, dry_run)
+        there = {one.id: one for one in self.store.versions(self.base)}
+        versions = {name: one for name, one in there.items() if isinstance(one, Version)}
+        self.store.check_place()
+        Scores(self.job).check_place(self.base.count + 1)
+        work = Work(self.job, found, self.current, self.old, change, versions=versions)
+        outcome.how, outcome.why = work.how(why)
+        outcome.new_samples = outcome.samples - (self._old_samples(found) if self.old else 0)
+        if dry_run:
+            outcome.status = PLANNED
+            return outcome
+        with started(self.job.cluster, self.job.scheduler) as self.scheduler:
+            work.estimator, work.folder = self._estimator(), self.work_folder.make()
+            return self._work(found, outcome, work)
+
+    def _old_samples(self, found: State) -> int:
+        return self.old.rows * found.source.inner if self.old and found.source else 0
+
+    def _new_rows(self, found: State) -> Any:
+        assert found.source is not None
+        assert self.old is not None
+        return found.source.rows_from(self.old.rows, found.rows)
+
+    # -- what was done before -----------------------------------------------------------------
+
+    def _computed_before(self, found: State) -> Version | None:
+        """A candidate, or what was rolled back, of the same data by the same settings.
+
+        It is behind the served version: one before it was replaced, and when the data or the
+        settings go back to what it was made of, it is made anew. Times of chunks may be others
+        (files that were put back): then the bytes decide.
+        """
+        first = 0 if self.current is None else self.current.number
+        there = [one for one in reversed(self.store.versions(self.base))
+                 if isinstance(one, Version) and one.number > first]  # fmt: skip
+        for version in there:
+            if version.entry.key == found.key:
+                return version
+        for version in there:
+            told = version.record.get("job", {}).get("settings")
+            if told == settings_of(self.job) and self._same_bytes(version, found):
+                return version
+        return None
+
+    def _same_bytes(self, version: Version, found: State) -> bool:
+        if found.source is None or found.seen is None or "ledger" not in version.parts:
+            return False
+        ledger = _ledger_of(version)
+        if ledger.rows != found.rows:
+            return False
+        change = found.source.compare(ledger, found.rows, found.seen, self.mode == "full")
+        return change.kind == NOTHING
+
+    def _judged_again(
+        self, known: Version, found: State, outcome: Outcome, dry_run: bool
+    ) -> Outcome:
+        """What is to become of a version that was computed before and is not served."""
+        outcome.version, outcome.drift = known.number, known.record.get("drift")
+        if known.id in self.base.served:
+            outcome.why += f"; version {known.number} was made of these data and rolled back"
+            return self._lacking_scores(found, outcome, dry_run)
+        lineage = known.record.get("lineage", {})
+        same = self.current is not None and lineage.get("parent") == self.current.id
+        change = lineage.get("change", "")
+        outcome.gate = self._refusal(outcome.drift, change) if same else known.entry.reason
+        outcome.why += f"; version {known.number} was made of these data before"
+        if outcome.gate:
+            outcome.status = REFUSED
+            return outcome
+        outcome.why += ", and the gate lets it through now"
+        if dry_run:
+            outcome.status = PLANNED
+            return outcome
+        with self._scores_of(known, found, outcome) as made:
+            made.clear_place()
+            self.store.promote(known.number, "the gate lets it through now")
+            made.put(known)
+        outcome.status, outcome.served = PUBLISHED, known.number
+        return outcome
+
+    # -- the work -----------------------------------------------------------------------------
+
+    def _work(self, found: State, outcome: Outcome, work: Work) -> Outcome:
+        try:
+            model = work.do(outcome.how)
+        except (NonFiniteError, AbsentChunkError):  # which rows that were never written may be
+            if (row := found.blank_row(again=True)) is not None:
+                raise _BlankRow(row) from None
+            raise
+        costs = work.costs
+        outcome.chunk_reads = sum(cost.reads for cost in costs)
+        outcome.bytes = sum(cost.nbytes for cost in costs)
+        outcome.resumed_blocks = sum(cost.resumed_blocks for cost in costs) + work.resumed_blocks
+        if (row := found.blank_row(again=outcome.resumed_blocks > 0)) is not None:
+            raise _BlankRow(row)
+        old = None if self.current is None else self.current.result()
+        result, outcome.drift = against(old, model.result_, work.error, self.job.align)
+        outcome.gate = self._refusal(outcome.drift, outcome.change)
+        more = {}
+        if found.source is None and stamp_of(self.job, found.matrix) != found.stat:
+            raise ChangingSourceError(f"{self.job.source['path']} was changed while it was read")
+        if found.source is not None and found.seen is not None:
+            old_ledger = None if outcome.how == "full" else self.old
+            more["ledger"] = found.source.make(found.rows, found.seen, old_ledger).to_saved()
+        if isinstance(model, IncrementalPCA):
+            more["state"] = model.state_to_saved()
+        if work.spans:
+            more["spans"] = kept_spans.to_saved(work.spans)
+        with self._new_scores(result, found, outcome) as made:
+
+            def record(number: int) -> dict[str, Any]:
+                if made and outcome.scores:
+                    made.renumber(number)
+                    outcome.scores |= {"path": made.path, "version": number}
+                return self._record(found, outcome, work)
+
+            with told_where(f"{self.job.store}: no version was published"):
+                version = self.store.publish(
+                    result, promote=not outcome.gate, key=found.key, base=self.base, more=more,
+                    reason=outcome.gate or outcome.why, scores=made and made.array,
+                    record=record, version=(mine := new_id()),
+                    just_before=None if outcome.gate or not made else made.clear_place,
+                )  # fmt: skip
+            if version.id != mine:  # another refresher has published the same
+                told = told_scores(version)
+                outcome.scores = {k: v for k, v in told.items() if k != "put"} or None
+            elif made and not outcome.gate:
+                made.put(version)
+        outcome.version = version.number
+        outcome.status = REFUSED if outcome.gate else PUBLISHED
+        outcome.served = outcome.previous if outcome.gate else version.number
+        self.work_folder.clear()
+        if self.job.keep is not None:
+            outcome.removed = len(self.store.gc(self.job.keep))
+        return outcome
+
+    def _refusal(self, drift: Any, change: str) -> str:
+        """Why the gates keep a version from being served, or ""."""
+        if self.current is None:
+            return ""
+        return refusal(self.job.gate, drift) or jump(self.job.gate, drift, change)
+
+    def _estimator(self) -> Any:
+        return self.job.estimator(
+            memory_limit=self.job.memory_limit, scheduler=self.scheduler,
+            progress=self.progress, checkpoint=self.work_folder.path,
+        )  # fmt: skip
+
+    @contextlib.contextmanager
+    def _new_scores(
+        self, result: Decomposition, found: State, outcome: Outcome
+    ) -> Iterator[Made | None]:
+        """Those of the version that is about to be published, if the job asks for them."""
+        if not self.job.scores:
+            yield None
+            return
+        first = self._old_samples(found) if outcome.change == APPENDED else 0
+        new_only = self.job.scores["rows"] == "new" and first > 0
+        matrix = self._new_rows(found) if new_only else found.matrix
+        number = self.base.count + 1
+        with Scores(self.job, self.scheduler).made(result, matrix, number) as made:
+            outcome.scores = made.told(first if new_only else 0, not (new_only and first))
+            yield made
+            if outcome.gate:
+                outcome.scores = None
+
+    @contextlib.contextmanager
+    def _scores_of(self, version: Version, found: State, outcome: Outcome) -> Iterator[Made]:
+        """Those of a version that is there: from it, or made now where it has none."""
+        if SCORES in version.parts:
+            with Scores(self.job).of(version) as made:
+                told = told_scores(version).get("first_row")
+                first = told if type(told) is int else 0
+                outcome.scores = made.told(first, not first)
+                yield made
+            return
+        with started(self.job.cluster, self.job.scheduler) as self.scheduler:
+            scores = Scores(self.job, self.scheduler)
+            with scores.made(version.result(), found.matrix, version.number) as made:
+                outcome.scores = made.told(0, True)
+                yield made
+
+    def _lacking_scores(self, found: State, outcome: Outcome, dry_run: bool) -> Outcome:
+        """Nothing is published; but those of the served version may not be in their place."""
+        if self.current is None or not Scores(self.job).lacking(self.current):
+            return outcome
+        outcome.how = "scores"
+        outcome.why += f"; the scores of version {self.current.number} were not there yet"
+        if dry_run:
+            outcome.status = PLANNED
+            return outcome
+        with self._scores_of(self.current, found, outcome) as made:
+            made.put(self.current)
+        return outcome
+
+    def _repair_scores(self) -> None:
+        """Put those of the served version in their place, if a refresh died before that."""
+        number = 0 if self.current is None else self.current.number
+        path = Scores(self.job).place(number)
+        died = path is not None and left_over(path) and not os.path.lexists(path)
+        if died and self.current is not None and SCORES in self.current.parts:
+            with Scores(self.job).of(self.current) as made:
+                made.put(self.current)
+        sweep_places(self.job, number)
+
+    def _record(self, found: State, outcome: Outcome, work: Work) -> dict[str, Any]:
+        lineage = {"parent": self.current and self.current.id, "change": outcome.change,
+                   "how": outcome.how, "why": outcome.why}  # fmt: skip
+        if found.source is None and self.mode == "full" and found.content is None:
+            found.content, _ = files_checksum(found.matrix.paths())
+        told = {"settings": settings_of(self.job), "stat": found.stat, "content": found.content}
+        return {
+            "lineage": lineage,
+            "drift": outcome.drift,
+            "gate": {**self.job.gate, "refused": outcome.gate},
+            "scores": outcome.scores and {**outcome.scores, "put": not outcome.gate},
+            "job": {**told, "verify": self.mode},
+            "source": {"fingerprint": found.matrix.fingerprint(), "rows": found.rows,
+                       "samples": found.matrix.shape[0], "note": found.note,
+                       "snapshot": found.seen.snapshot if found.seen else ""},
+            "cost": {"passes": [plain(vars(cost)) for cost in work.costs],
+                     "verified_bytes": outcome.verified_bytes},
+            "spans": work.record(),
+        }  # fmt: skip
+
+
+def _ledger_of(version: Version) -> Ledger:
+    """What a version's fit read, checked. Raises SourceError."""
+    where = f"the ledger of version {version.number}"
+    with understood(where):
+        ledger = Ledger.from_saved(*version.read("ledger"))
+        check_fields(ledger, where)
+    return ledger

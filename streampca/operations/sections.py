@@ -1,0 +1,313 @@
+"""What a job file may hold: the table :data:`SECTIONS`, and the YAML files that hold it."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from streampca.errors import InvalidInputError
+from streampca.models.parameters import Parameter
+from streampca.models.registry import KINDS
+from streampca.regular_file import read_regular
+
+# --------------------------------------------------------------------------------------------------
+# YAML files of entries, and on which line of its file each entry stands.
+
+MOST_BYTES = 1 << 16  # parsed in less than a second
+MOST_DEPTH = 64
+FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # 1e-4, which YAML 1.1 takes for text
+ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+
+
+class ConfigError(InvalidInputError):
+    """A job file that cannot be used: exit code 78."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where entries come from.  lines : of the entries, by names such as "gate.max_angle"."""
+
+    path: str
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    def at(self, entry: str) -> str:
+        """``nightly.yaml:14: gate.max_angle``; of an entry that is absent, the line it lacks in."""
+        inner = entry
+        while inner and inner not in self.lines:
+            inner = inner.rpartition(".")[0]
+        line = f":{self.lines[inner]}" if inner else ""
+        return f"{self.path}{line}: {entry}"
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """``; did you mean n_components?`` where one of the known names is like it, else ""."""
+    names = {one.lower(): one for one in known}
+    found = difflib.get_close_matches(str(name).lower(), names, 1)
+    return f"; did you mean {names[found[0]]}?" if found else ""
+
+
+def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[str, Any], Origin]:
+    """The entries of a YAML file without aliases, of at most 64 KiB, and their lines.
+
+    word : for an entry.  Raises ConfigError.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the library has no annotations
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                line = self.peek_event().start_mark.line + 1
+                raise ConfigError(
+                    f"{path}:{line}: aliases (*name) are not taken; write the entry out"
+                )
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for node_of_key, _ in node.value:
+                key = self.construct_object(node_of_key, deep=True)
+                line = node_of_key.start_mark.line + 1
+                if not isinstance(key, str):
+                    raise ConfigError(f"{path}:{line}: expected a name, not {key!r:.80}")
+                if key in seen:
+                    raise ConfigError(f"{path}:{line}: {key} is there twice; leave one out")
+                seen.add(key)
+            result: dict[Any, Any] = super().construct_mapping(node, deep)
+            return result
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
+    try:
+        loader = Loader(_text(path))
+        node = loader.get_single_node()
+        entries = None if node is None else loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(_no_yaml(str(path), error)) from None
+    except ConfigError:
+        raise
+    except (yaml.YAMLError, *ODD) as error:  # such as the date 2020-99-99, or !!int of nothing
+        raise ConfigError(f"{path} is not YAML: {error}") from None
+    if not isinstance(entries, dict):
+        raise ConfigError(f"{path}: expected '{word}: value' lines")
+    return entries, Origin(str(path), dict(_lines(node, "")))
+
+
+def scalar(text: str) -> Any:
+    """A number, a word, true, false, null, or a list of such, as a job file would have it."""
+    import yaml
+
+    for number in (int, float):
+        with contextlib.suppress(ValueError):
+            return number(text)
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, *ODD):
+        return text
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    """The text of a regular file of at most 64 KiB."""
+    try:
+        if os.stat(path).st_size > MOST_BYTES:
+            raise ConfigError(f"{path} has more than {MOST_BYTES} bytes: no job file")
+        text = read_regular(path, MOST_BYTES).decode("utf-8").replace("\r\n", "\n")
+        deep = max(accumulate((c in "[{") - (c in "]}") for c in text), default=0)
+        if deep > MOST_DEPTH:  # for which the parser takes its time
+            raise ConfigError(f"{path} is nested deeper than {MOST_DEPTH}: no job file")
+        return text
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+
+
+def _no_yaml(path: str, error: Any) -> str:
+    """Where and why the parser stopped, and the line itself."""
+    mark = error.problem_mark or error.context_mark
+    context = f" {error.context}" if error.context else ""
+    if mark is None:
+        return f"{path} is not YAML: {error.problem}{context}"
+    shown = (mark.get_snippet(indent=2) or "").partition("\n")[0].strip()
+    misplaced = "block" in context or "mapping values" in str(error.problem)
+    hint = "; is it indented as the lines around it?" if misplaced else ""
+    return f"{path}:{mark.line + 1}: this is not YAML: {shown!r}: {error.problem}{context}{hint}"
+
+
+def _lines(node: Any, start: str) -> Iterable[tuple[str, int]]:
+    """(name, line) of all entries."""
+    for key, value in node.value:
+        yield f"{start}{key.value}", key.start_mark.line + 1
+        if value.id == "mapping":
+            yield from _lines(value, f"{start}{key.value}.")
+
+
+# --------------------------------------------------------------------------------------------------
+# What a job file may hold: the table :data:`SECTIONS`.
+#
+# It is what is checked, what ``streampca config schema`` prints, and what the defaults are.
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a section.
+
+    kinds : JSON types that it may have.  least, above : bounds of a number (at least, more than).
+    """
+
+    kinds: tuple[str, ...]
+    words: str
+    default: Any = None
+    required: bool = False
+    choices: tuple[Any, ...] = ()
+    least: float | None = None
+    above: float | None = None
+    place: bool = False  # a path or URL
+    scheduler: bool = False  # the address of one
+    nbytes: bool = False  # a number of bytes, or words for it
+    also: tuple[Any, ...] = ()  # what is taken beside addresses or bytes
+    inner: Mapping[str, Entry] | None = None  # of an object: its entries, None leaves them open
+
+
+TEXT, NUMBER, WHOLE, OBJECT = ("string",), ("number",), ("integer",), ("object",)
+FILES = {
+    name: Entry(TEXT, f"{what} of TLS, a file")
+    for name, what in {
+        "tls_ca_file": "the authority",
+        "tls_client_cert": "the client's certificate", "tls_client_key": "its key",
+        "tls_scheduler_cert": "the scheduler's certificate", "tls_scheduler_key": "its key",
+        "tls_worker_cert": "the workers' certificate", "tls_worker_key": "its key",
+    }.items()
+}  # fmt: skip
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "": {
+        "store": Entry(TEXT, "the model store: a directory or URL", required=True, place=True),
+        "verify": Entry(
+            TEXT, "how old chunks are checked: by length and time, or every byte", "stat",
+            choices=("stat", "full"),
+        ),
+        "settle": Entry(
+            NUMBER, "seconds without a write after which an append is taken to be over", 60.0,
+            least=0,
+        ),
+        "keep": Entry(WHOLE, "versions that stay; older ones are removed", least=1),
+        "align": Entry(
+            TEXT, "turn and reorder components as the promoted version has them", "order",
+            choices=("order", "sign", "none"),
+        ),
+        "spans": Entry(
+            ("string", "integer"), "most bytes of sums kept for spans of rows, so that a changed "
+            "chunk costs its span and not a full fit; 0 keeps none", "64MiB", nbytes=True,
+            also=(0, "0"),
+        ),
+        "memory_limit": Entry(("string", "integer"), "such as 512MiB", nbytes=True),
+        "scheduler": Entry(TEXT, "a Dask scheduler, tcp://host:port", scheduler=True,
+                           also=("threads",)),
+    },
+    "source": {
+        "path": Entry(("string", "array"), "what is read: path, URL, or a list", required=True,
+                      place=True),
+        "variable": Entry(("string", "array"), "which array of a group or file"),
+        "dim": Entry(("string", "integer", "array"), "sample dimension(s)"),
+        "missing_value": Entry(NUMBER, "a number that means missing"),
+        "missing_chunks": Entry(TEXT, "what an absent chunk is: its fill value, or missing cells",
+                                "error", choices=("error", "fill", "mask")),
+        "branch": Entry(TEXT, "of an Icechunk repository; its head is pinned; main if not said"),
+        "tag": Entry(TEXT, "of an Icechunk repository"),
+        "snapshot": Entry(TEXT, "of an Icechunk repository"),
+        "multiallelic": Entry(TEXT, "variants of more than two alleles", "error",
+                              choices=("error", "drop")),
+    },
+    "model": {
+        "kind": Entry(TEXT, "the estimator; the rest are its parameters", "IncrementalPCA"),
+    },
+    "gate": {
+        "max_angle": Entry(NUMBER, "radians between the old span and the new one", above=0),
+        "max_error_ratio": Entry(
+            NUMBER, "error of the new rows under the old model over that of its own rows", above=0
+        ),
+        "max_variance_ratio": Entry(
+            NUMBER, "total variance of the new version over that of the old one, or the inverse, "
+            "where rows were appended or changed; 20 where nothing is said", above=1
+        ),
+    },
+    "scores": {
+        "path": Entry(TEXT, "where a copy is put, a Zarr array; {version} becomes the number",
+                      place=True),
+        "rows": Entry(TEXT, "which rows are scored with the new model", "all",
+                      choices=("all", "new")),
+    },
+    "cluster": {
+        "address": Entry(TEXT, "a running Dask scheduler: tcp://host:port or tls://host:port",
+                         scheduler=True),
+        "class": Entry(TEXT, "of Dask clusters, started for the job: LocalCluster, "
+                       "dask_jobqueue.SLURMCluster, dask_kubernetes.operator.KubeCluster"),
+        "arguments": Entry(OBJECT, "of the class, passed on as they are"),
+        "workers": Entry(WHOLE, "how many are started", least=1),
+        "adapt": Entry(OBJECT, "workers come and go with the work", inner={
+            "minimum": Entry(WHOLE, "workers that stay", least=0),
+            "maximum": Entry(WHOLE, "workers at most", required=True, least=1),
+        }),
+        "security": Entry(OBJECT, "certificates; without it Dask's own configuration", inner=FILES),
+        "read_timeout": Entry(NUMBER, "seconds that a worker waits for one block", above=0),
+        "pause_timeout": Entry(
+            NUMBER, "seconds that a worker with work may be paused, or not heard of", above=0
+        ),
+        "span_timeout": Entry(NUMBER, "seconds that a span may take", above=0),
+        "span_retries": Entry(WHOLE, "times that one is given to another worker then", least=0),
+        "worker_timeout": Entry(NUMBER, "seconds that a pass waits while it has none", above=0),
+    },
+}  # fmt: skip
+OPTIONAL = ("gate", "scores", "cluster")
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of job files, for editors."""
+    whole = _of(SECTIONS[""])
+    whole["properties"] |= {
+        name: _of(SECTIONS[name], more=name == "model") for name in SECTIONS if name
+    }
+    model = whole["properties"]["model"]
+    model["properties"]["kind"]["enum"] = sorted(KINDS)
+    model["allOf"] = [_of_kind(name, one.parameters) for name, one in sorted(KINDS.items())]
+    whole["required"] += [name for name in SECTIONS if name and name not in OPTIONAL]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "A refresh job of streampca", **whole}  # fmt: skip
+
+
+def _of(table: Mapping[str, Entry], more: bool = False) -> dict[str, Any]:
+    """The schema of one section.  more : other entries are taken too."""
+    properties = {}
+    for name, entry in table.items():
+        one: dict[str, Any] = {"description": entry.words, "type": list(entry.kinds)}
+        if entry.choices:
+            one["enum"] = list(entry.choices)
+        if entry.default is not None:
+            one["default"] = entry.default
+        if entry.least is not None:
+            one["minimum"] = entry.least
+        if entry.above is not None:
+            one["exclusiveMinimum"] = entry.above
+        if entry.inner is not None:
+            one |= _of(entry.inner)
+        properties[name] = one
+    required = [name for name, entry in table.items() if entry.required]
+    return {"type": "object", "properties": properties, "required": required,
+            "additionalProperties": more}  # fmt: skip
+
+
+def _of_kind(kind: str, parameters: Mapping[str, Parameter]) -> dict[str, Any]:
+    """What the section of the model may hold besides, where it is of this kind."""
+    properties: dict[str, Any] = {}
+    for name, one in parameters.items():
+        if one.process:
+            continue
+        properties[name] = {"description": one.meaning}
+        if one.choices:
+            properties[name]["enum"] = list(one.choices)
+        if isinstance(one.default, (bool, int, float, str)):
+            properties[name]["default"] = one.default
+    chosen = {"properties": {"kind": {"const": kind}}, "required": ["kind"]}
+    return {"if": chosen, "then": {"properties": properties}}

@@ -1,0 +1,413 @@
+"""Immutable versions of named bundles, and the log that says which of them is served.
+
+Layout: ``streampca-store.json`` (format), ``_log/`` (see :mod:`streampca.operations.log`) and
+``versions/<id>/`` (see :mod:`streampca.operations.stored_version`). A version exists from the
+moment that its log entry does; files without one are of an unfinished publication.
+
+The log entry is linked only when every file of the version is flushed. So after loss of power an
+entry that is there names a manifest, and the manifest files, that are there; a ``kill -9`` loses
+nothing that was written and can only end earlier.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from streampca.errors import (
+    BusyError,
+    DamagedSourceError,
+    InvalidInputError,
+    NewerFormatError,
+    SourceError,
+    shorten,
+)
+from streampca.operations.damaged_log import read_damaged
+from streampca.operations.history import (
+    HEAD,
+    MOST_HEAD,
+    PROMOTE,
+    PUBLISH,
+    ROLLBACK,
+    Entry,
+    History,
+    now,
+)
+from streampca.operations.log import GRACE, append, collect_garbage, head_number, mend, read_history
+from streampca.operations.stored_version import FOLDER as VERSIONS
+from streampca.operations.stored_version import (
+    Part,
+    StoredVersion,
+    discard_version,
+    write_manifest,
+    write_parts,
+)
+from streampca.store.backend import (
+    STAGED,
+    Backend,
+    LocalBackend,
+    abandoned,
+    disclaim,
+    remove_folder,
+)
+from streampca.store.bundle import is_bundle
+from streampca.store.checked import sign, unsign
+
+FORMAT_VERSION = 1
+MARKER = "streampca-store.json"
+Record = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
+
+
+class VersionStore:
+    """Versions in one backend. Any number of processes may read and write at once."""
+
+    kind: type[StoredVersion] = StoredVersion  # of what it gives out
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def history(self) -> History:
+        """The log. Raises SourceError where no store is, NewerFormatError.
+
+        Of a damaged one what is left, and its ``damage`` names what is not.
+        """
+        wrong = self._check_marker()
+        history = read_history(self.backend)
+        return replace(history, damage={**history.damage, **wrong}) if wrong else history
+
+    def exists(self) -> bool:
+        """Whether a model store lies there, damaged or not."""
+        return any(_lies(self.backend, name) for name in (MARKER, HEAD))
+
+    def find(self, which: int | str | None = None, history: History | None = None) -> StoredVersion:
+        """A version by its number, by its id or the beginning of it; None: the promoted one."""
+        history = self.history() if history is None else history
+        if which is None:
+            return self.kind(self.backend, self._promoted(history))
+        same = [
+            entry for entry in history.published.values()
+            if str(which) == str(entry.number) or (len(str(which)) >= 6
+            and entry.version.startswith(str(which)))
+        ]  # fmt: skip
+        gone = not same and _is_number(str(which), history.count)
+        if gone or (same and same[0].version in history.removed):
+            raise InvalidInputError(f"version {which} was removed by gc{_unread(history)}")
+        if len(same) != 1:
+            raise InvalidInputError(
+                f"{self.backend.place} has no version {which!r}; expected 1 to "
+                f"{history.count}, or the beginning of an id{_unread(history)}"
+            )
+        return self.kind(self.backend, same[0])
+
+    def versions(self, history: History | None = None) -> list[StoredVersion]:
+        """All that were not removed, in the order of publication."""
+        history = self.history() if history is None else history
+        return [
+            self.kind(self.backend, entry)
+            for version, entry in history.published.items()
+            if version not in history.removed
+        ]
+
+    def read_current(self, read: Callable[[StoredVersion], Any]) -> Any:
+        """``read(the promoted version)``; again, if another was promoted and it went meanwhile."""
+        while True:
+            version = self.find()
+            try:
+                return read(version)
+            except SourceError:
+                if self.history().current == version.id:
+                    raise
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def commit(
+        self, parts: Mapping[str, Part], record: Record, *, promote: bool = True,
+        key: str = "", base: History | None = None, reason: str = "",
+        version: str | None = None, just_before: Callable[[], None] | None = None,
+    ) -> StoredVersion:  # fmt: skip
+        """Write a version and commit it, in one log entry that promotes it too, or does not.
+
+        record : or what returns it for a number; called again where another writer was first.
+        key : what was computed from what. If since ``base`` another writer has published the same
+            key, that version is returned and nothing is added.
+        base : the log as it was when the work began. Where another version has been promoted
+            since, BusyError is raised: what was to be promoted was made for another predecessor.
+        version : its id, from ``new_id``, where the caller has to know it.
+        just_before : called when all is written and nothing but the log entry is left to do.
+
+        What was written is removed again where it cannot be committed. Raises OSError.
+        """
+        self._found()
+        version = version or new_id()
+        with self.backend.claim(version) if isinstance(self.backend, LocalBackend) else _free():
+            return self._commit(version, parts, record, promote, key, base, reason, just_before)
+
+    def _commit(
+        self, version: str, parts: Mapping[str, Part], record: Record, promote: bool,
+        key: str, base: History | None, reason: str, just_before: Callable[[], None] | None,
+    ) -> StoredVersion:  # fmt: skip
+        began = head_number(self.backend) if base is None else base.n
+        try:
+            written = write_parts(self.backend, version, parts)
+        except BaseException:
+            discard_version(self.backend, version)
+            raise
+        twin: list[Entry] = []
+        manifest = dict[tuple[Any, ...], str]()
+
+        def make(history: History) -> dict[str, Any] | None:
+            if version in history.removed:
+                raise BusyError("gc removed what was about to be published; publish it again")
+            since = history.since(base.n) if base is not None else ()
+            if key and (same := [one for one in since if one.key == key]):
+                twin[:] = same[:1]
+                return None
+            if promote and base is not None and history.current != base.current:
+                raise BusyError(
+                    "another version was promoted meanwhile; nothing was published. Try again"
+                )
+            current = version if promote else history.current
+            told = {"n": history.n + 1, "number": history.count + 1, "current": current,
+                    "key": key, "reason": reason}  # fmt: skip
+            place = (told["n"], told["number"], current)
+            if place not in manifest:  # the first time, and where another writer was first
+                manifest.clear()
+                ours = record(history.count + 1) if callable(record) else record
+                manifest[place] = write_manifest(self.backend, written, ours, told)
+            if just_before is not None:
+                just_before()
+            return {
+                "action": PUBLISH, "version": version, "manifest": manifest[place], "key": key,
+                "number": told["number"], "reason": reason,
+                **({"current": version} if promote else {}),
+            }  # fmt: skip
+
+        try:
+            entry, _ = append(self.backend, make, since=began)
+        except (BusyError, InvalidInputError):  # the latter by what the caller does before
+            discard_version(self.backend, version)
+            raise
+        if entry is None:
+            discard_version(self.backend, version)
+        return self.kind(self.backend, entry or twin[0])
+
+    def promote(self, which: int | str, reason: str = "") -> StoredVersion:
+        """Serve this version from now on. Every byte of it is checked before."""
+        return self._turn_to(PROMOTE, lambda history: self.find(which, history), reason)
+
+    def rollback(self, which: int | str | None = None, reason: str = "") -> StoredVersion:
+        """Serve an earlier version again: the one promoted before, or the named one.
+
+        Without a name, versions that are damaged or removed are passed over. The damage of the
+        current one is no obstacle. Raises SourceError where there is none left.
+        """
+        if which is None:
+            return self._turn_to(ROLLBACK, self._before_current, reason)
+        return self._turn_to(ROLLBACK, lambda history: self.find(which, history), reason)
+
+    def _turn_to(
+        self, action: str, choose: Callable[[History], StoredVersion], reason: str
+    ) -> StoredVersion:
+        chosen: list[StoredVersion] = []
+
+        def make(history: History) -> dict[str, Any] | None:
+            chosen[:] = [choose(history)]
+            if chosen[0].id == history.current and not history.unsure:
+                return None
+            chosen[0].verify()
+            fields = {"action": action, "version": chosen[0].id, "current": chosen[0].id}
+            return {**fields, "reason": reason}
+
+        self._check_marker()
+        append(self.backend, make)
+        return chosen[0]
+
+    def _before_current(self, history: History) -> StoredVersion:
+        for version in reversed([one for one in history.promoted if one != history.current]):
+            entry = history.published.get(version)
+            if entry is None or version in history.removed:
+                continue
+            found = self.kind(self.backend, entry)
+            try:
+                found.verify()
+            except SourceError:
+                continue
+            return found
+        raise SourceError(f"{self.backend.place} has no earlier version to go back to")
+
+    # -- upkeep -------------------------------------------------------------------------------
+
+    def verify(self) -> dict[int | str, str]:
+        """What is wrong, every byte of the log and of all versions read; {} where all is well.
+
+        By the number of a version, or by the name of a file of the log.
+        """
+        damage = self._check_marker()
+        history = read_damaged(self.backend)
+        wrong: dict[int | str, str] = dict((damage | history.damage).items())
+        for unknown in history.table.unknown:
+            if any(True for _ in self.backend.list(f"{VERSIONS}{unknown}/")):
+                name = f"{VERSIONS}{unknown}"
+                wrong[name] = f"{self.backend.place}: nothing intact tells what {name} is"
+        for version in self.versions(history):
+            try:
+                version.verify()
+            except SourceError as error:
+                wrong[version.number] = str(error)
+        return wrong
+
+    def mend(self) -> dict[str, str]:
+        """Make the log whole again, from what is left of it and from the versions.
+
+        What was damaged, by name. Versions are left as they are. Which of them is served stays,
+        where that is known; else it is the last one that is known to have been served.
+        """
+        wrong = self._check_marker()
+        before = mend(self.backend)
+        if wrong:
+            self.backend.put(MARKER, _marker())
+        return {**wrong, **before.damage}
+
+    def gc(self, keep: int = 10, *, grace: float = GRACE, dry_run: bool = False) -> list[str]:
+        """Remove old versions, with what lies outside of the store and belongs to them, and what
+        unfinished publications left; the names removed. Raises SourceError of a damaged log.
+
+        keep : versions that stay: the last so many published ones, the last so many promoted
+            ones; the promoted version always stays.
+        grace : seconds for which files of an unfinished publication are left alone.
+        dry_run : only name them.
+        """
+        return collect_garbage(
+            self.backend, keep, grace=grace, dry_run=dry_run, outside=self._outside
+        )
+
+    def check_place(self) -> None:
+        """Refuse a place where something else is, before anything is computed for it."""
+        if self.exists():
+            return
+        place = self.backend.place
+        names = (one.name for one in self.backend.list(""))
+        if any(not name.startswith(f"{STAGED}/") for name in names) and not self.exists():
+            raise InvalidInputError(
+                f"{place} holds something else; choose an empty place for the store"
+            )
+        if os.path.isfile(place):
+            raise InvalidInputError(f"{place} is a file; choose an empty place for the store")
+
+    def sweep(self) -> list[str]:
+        """Remove what killed publications left in a store on this machine; their ids.
+
+        In an object store nobody can tell the killed from the slow: there ``gc`` has them, a day
+        later. Nothing is removed while the log is damaged.
+        """
+        if not isinstance(self.backend, LocalBackend) or not self.exists():
+            return []
+        dead = abandoned(self.backend)
+        history = self.history() if dead else History()
+        if history.damage:
+            return []
+        for version in dead:
+            if version not in {*history.published, *history.table.unknown}:
+                remove_folder(self.backend, f"{VERSIONS}{version}")
+            disclaim(self.backend, version)
+        return dead
+
+    def _outside(self, removed: list[Entry]) -> list[str]:
+        """Local paths that go with these versions."""
+        return []
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _promoted(self, history: History) -> Entry:
+        """The publication of the promoted version. Raises SourceError where it is not known."""
+        if history.unsure:
+            raise SourceError(history.unsure)
+        if history.current is None and {*history.promoted} - history.removed:
+            raise SourceError(
+                f"{self.backend.place}: the promoted version was lost, and given up when the log "
+                "was mended. Go back: streampca models rollback"
+            )
+        if history.current is None:
+            raise SourceError(
+                f"{self.backend.place} has no promoted version yet; it has "
+                f"{len(history.published)} candidates: streampca models list"
+            )
+        entry = history.serving()
+        if entry is None and not (history.damage or history.unknown):
+            raise DamagedSourceError(
+                f"{self.backend.place}: entry {history.n} of the log serves {history.current}, "
+                "which was never published. Go back: streampca models rollback"
+            )
+        if entry is None:
+            raise SourceError(
+                f"{self.backend.place}: the promoted version {VERSIONS}{history.current} cannot be "
+                f"found{_unread(history)}. Go back: streampca models rollback"
+            )
+        return entry
+
+    def _check_marker(self) -> dict[str, str]:
+        """What is wrong with the file that says that a store is there."""
+        where = f"{self.backend.place}/{MARKER}"
+        try:
+            text = self.backend.get(MARKER, MOST_HEAD)
+            if text is not None:
+                unsign(text, where, FORMAT_VERSION)
+                return {}
+        except NewerFormatError:
+            raise
+        except SourceError as error:
+            return {MARKER: f"{error}, or write it anew: streampca models verify --mend"}
+        if not _lies(self.backend, HEAD):
+            raise SourceError(f"{self.backend.place}: no model store there")
+        return {MARKER: f"{where} is absent. Write it anew: streampca models verify --mend"}
+
+    def _found(self) -> None:
+        """See that a store is there; make one where nothing is."""
+        if self.exists():
+            return
+        self.check_place()
+        self.backend.put_if_absent(MARKER, _marker())
+
+
+_free = contextlib.nullcontext
+
+
+def _lies(backend: Backend, name: str) -> bool:
+    """Whether something has that name, a link or a file that is too long too."""
+    try:
+        return backend.get(name, MOST_HEAD) is not None
+    except SourceError:
+        return True
+
+
+def _is_number(which: str, count: int) -> bool:
+    """Whether these are the digits of a number from 1 to ``count``."""
+    plain = which.isascii() and which.isdecimal() and len(which) < 20 and which[0] != "0"
+    return plain and int(which) <= count
+
+
+def new_id() -> str:
+    """What a version may be called."""
+    return uuid.uuid4().hex[:16]
+
+
+def _marker() -> bytes:
+    return sign({"format_version": FORMAT_VERSION, "kind": "model store", "created": now()})
+
+
+def _unread(history: History) -> str:
+    """What of a store could not be read, for messages that something is not there."""
+    names = sorted({*history.damage, *(f"{VERSIONS}{one}" for one in history.unknown)})
+    return f" (damaged: {shorten(names)})" if names else ""
+
+
+def is_model(path: str | os.PathLike[str]) -> bool:
+    """Whether a saved model, or a store of models, lies at this local path."""
+    return is_bundle(path) or any((Path(path) / name).is_file() for name in (MARKER, HEAD))

@@ -1,0 +1,141 @@
+"""One job at a time, and ``<store>.work``, where an interrupted refresh leaves what it has."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from streampca.errors import BusyError, InvalidInputError, SourceError
+from streampca.regular_file import FILE, IN_THE_WAY, NO_LINK, check_regular, no_file, read_inside
+from streampca.store.checked import INDEX, MOST_BYTES, sign, unsign
+from streampca.store.places import discard, occupied, release, set_aside, unfinished_name
+
+# --------------------------------------------------------------------------------------------------
+# One job at a time: a lock that the system gives back when its process dies.
+
+
+@contextlib.contextmanager
+def only_one(place: str) -> Iterator[None]:
+    """Hold ``<place>.lock``; raises BusyError at once where another process does.
+
+    For a URL nothing is locked: there commits alone decide who was first. The file stays, empty,
+    and only its user may open it. Raises SourceError where it is a link or no file.
+    """
+    if "://" in place:
+        yield
+        return
+    try:
+        import fcntl
+    except ImportError:  # Windows: commits alone decide
+        yield
+        return
+    path = os.path.abspath(place).rstrip("/") + ".lock"
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK | FILE, 0o600)
+    except OSError as error:
+        if error.errno in IN_THE_WAY:
+            raise no_file(path) from None
+        raise
+    try:
+        check_regular(handle, path)
+        with contextlib.suppress(PermissionError):  # of another user: whoever owns it
+            os.fchmod(handle, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(f"another job holds {path}; try again when it is done") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+# --------------------------------------------------------------------------------------------------
+# ``<store>.work``, where an interrupted refresh leaves what it has: made, marked and removed.
+
+MARKER = "streampca-work.json"
+FORMAT_VERSION = 1
+KIND = "work of a refresh"
+
+
+class WorkFolder:
+    """The folder of one job; None of a store that is no local path."""
+
+    def __init__(self, store: str) -> None:
+        self.path = None if "://" in store else f"{store.rstrip('/')}.work"
+
+    def check(self) -> None:
+        """Raise InvalidInputError where a folder of that name is not ours."""
+        if self.path is not None and occupied(self.path) and not _is_ours(Path(self.path)):
+            raise InvalidInputError(
+                f"{self.path} was not made by streampca; refresh keeps its checkpoints in a folder "
+                "of this name, and removes it. Rename it, or name another store"
+            )
+
+    def make(self) -> str | None:
+        """Make and mark it, if it is not there."""
+        self.check()
+        if self.path is None or os.path.isfile(os.path.join(self.path, MARKER)):
+            return self.path
+        text = sign({"format_version": FORMAT_VERSION, "kind": KIND})
+        if os.path.isdir(self.path):
+            with contextlib.suppress(PermissionError):  # of another user: whoever owns it
+                os.chmod(self.path, 0o700)
+            (Path(self.path) / MARKER).write_bytes(text)
+            return self.path
+        place = unfinished_name(self.path)  # with its mark from the first moment
+        os.chmod(place, 0o700)  # sums tell of the data
+        (Path(place) / MARKER).write_bytes(text)
+        try:
+            os.rename(place, self.path)
+            release(place)
+        except OSError as error:
+            discard(place)
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.EACCES):
+                raise
+            self.check()  # another refresh was first, and may have removed its folder since
+        return self.path
+
+    def clear(self) -> None:
+        """Remove it, if it is ours: at one stroke, as another refresh may look at it meanwhile."""
+        if self.path is not None and os.path.isdir(self.path) and _is_ours(Path(self.path)):
+            with contextlib.suppress(OSError, BusyError):  # another refresh was first
+                discard(set_aside(self.path))
+
+
+def _is_ours(path: Path, look_again: bool = True) -> bool:
+    """Whether streampca made it, or nothing lies there: another refresh may have removed it."""
+    if not os.path.lexists(path):
+        return True
+    if path.is_symlink() or not path.is_dir():
+        return not os.path.lexists(path)
+    try:
+        marker = unsign(read_inside(path, MARKER, MOST_BYTES), str(path / MARKER), FORMAT_VERSION)
+        return bool(marker.get("kind") == KIND)
+    except FileNotFoundError:
+        if _holds_checkpoints(path):
+            return True
+        return look_again and _is_ours(path, look_again=False)  # replaced between the two looks
+    except (OSError, SourceError):
+        return False
+
+
+def _holds_checkpoints(path: Path) -> bool:
+    try:
+        return all(_is_checkpoint(one) for one in path.iterdir())
+    except FileNotFoundError:  # removed meanwhile
+        return True
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Whether 0.1.0, which marked nothing, left it: a signed bundle with the key of its pass."""
+    try:
+        whole = unsign(read_inside(path, INDEX, MOST_BYTES), str(path), FORMAT_VERSION)
+        if path.name == "spans":
+            return "key" in whole["document"]
+        return path.name.startswith("pass-") and {"key", "next_span"} <= set(whole["document"])
+    except (OSError, SourceError, KeyError, TypeError):
+        return False

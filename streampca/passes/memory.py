@@ -1,0 +1,225 @@
+"""Memory: what a machine can give, what a process takes before its first pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from streampca import imported
+from streampca.errors import InvalidInputError
+from streampca.imported import weight_of
+from streampca.matrix import ChunkedMatrix, work_dtype
+from streampca.passes.specs import Candidate, PassSpec
+
+# --------------------------------------------------------------------------------------------------
+# Bytes in words, and words that mean bytes.
+
+MiB = 1024 * 1024
+UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+         "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}  # fmt: skip
+
+
+def parse_nbytes(limit: int | float | str | None) -> int | None:
+    """``"512MiB"``, ``"2 GB"`` or a number of bytes, as an integer."""
+    if limit is None:
+        return None
+    if isinstance(limit, str):
+        match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-zA-Z]*)\s*", limit)
+        if match is None or match[2].lower() not in UNITS:
+            raise InvalidInputError(f"memory_limit={limit!r}; expected such as '512MiB' or '2GB'")
+        limit = float(match[1]) * UNITS[match[2].lower()]
+    if isinstance(limit, bool) or not isinstance(limit, (int, float, np.integer, np.floating)):
+        raise InvalidInputError(f"memory_limit={limit!r}; expected bytes, or such as '512MiB'")
+    if not 1 <= limit < np.inf:
+        raise InvalidInputError(f"memory_limit={limit!r}; expected a positive number of bytes")
+    return int(limit)
+
+
+def size(nbytes: float) -> str:
+    """Bytes in words: ``1.5 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if nbytes < 1024 or unit == "GiB":
+            break
+        nbytes /= 1024
+    return f"{nbytes:.0f} {unit}" if nbytes >= 100 or unit == "B" else f"{nbytes:.1f} {unit}"
+
+
+def as_limit(nbytes: int, up: bool = False) -> str:
+    """Bytes as a ``memory_limit`` that one can type: ``"512MiB"``."""
+    return f"{-(-nbytes // MiB) if up else nbytes // MiB}MiB"
+
+
+# --------------------------------------------------------------------------------------------------
+# What this machine, or the control group that holds this process, can give.
+
+PROC = Path("/proc")
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _cgroup_limit() -> int | None:
+    """The tightest memory limit among the control groups of this process (v2 or v1)."""
+    try:
+        lines = (PROC / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    limits: list[int] = []
+    for line in lines:
+        if line.count(":") < 2:
+            continue
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory") and "memory" not in controllers.split(","):
+            continue
+        root, name = (CGROUP, "memory.max") if not controllers else (
+            CGROUP / "memory", "memory.limit_in_bytes")  # fmt: skip
+        folder = root / path.lstrip("/")
+        for place in [folder, *folder.parents]:
+            if (limit := _number(place / name)) is not None and limit < 1 << 60:
+                limits.append(limit)
+            if place == root:
+                break
+    return min(limits, default=None)
+
+
+def _meminfo(key: str) -> int | None:
+    try:
+        lines = (PROC / "meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith(key + ":"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def resident_nbytes() -> int:
+    """Resident memory of this process now; 0 where the system does not say."""
+    return imported.resident_nbytes(PROC)
+
+
+def peak_nbytes() -> int:
+    """Largest resident memory of this process so far; 0 where the system does not say."""
+    try:
+        lines = (PROC / "self" / "status").read_text().splitlines()
+    except OSError:
+        return 0
+    for line in lines:
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def available_nbytes() -> int | None:
+    """Memory that this process may use in all, what it holds already included.
+
+    The smaller of the control group's limit and what the system has available beside what
+    is resident here. None where neither is known.
+    """
+    free = _meminfo("MemAvailable")
+    known = [_cgroup_limit(), None if free is None else free + resident_nbytes()]
+    return min((k for k in known if k is not None), default=None)
+
+
+# --------------------------------------------------------------------------------------------------
+# What a process takes before its first pass: the interpreter, and libraries that a source needs.
+#
+# These terms are projections: a plan depends on nothing that is measured. They are the same on
+# every
+# machine, but for a library that others load where it is installed (``brought``). That one counts
+# where it is, and never decides which schedule is chosen. What libraries really weigh is looked
+# at
+# when a fit begins (``door``).
+
+INTERPRETER_NBYTES = 96 * MiB  # Python with NumPy, SciPy and Zarr: 80 MiB measured, command line 96
+LIBRARY_NBYTES = {  # beyond those that it needs itself
+    "pandas": 66 * MiB,  # 30 measured, 63 with pyarrow, which it loads where it is installed
+    "xarray": 20 * MiB,  # 9 measured with cftime, 14 with what opens a file
+    "dask": 16 * MiB,  # 11 measured
+    "dask.dataframe": 24 * MiB,  # 18 measured: what reads the files of pyarrow
+    "polars": 28 * MiB,  # 24 measured
+    "h5py": 16 * MiB,  # 11 measured
+    "numba": 56 * MiB,  # 54 measured
+    "sparse": 8 * MiB,  # 7 measured, beside Numba, which it loads
+}
+WORKER_NBYTES = 56 * MiB  # distributed, its server and connections, in a worker of a cluster
+NEEDS = {"xarray": ("pandas",), "dask": ("xarray", "pandas")}
+BROUGHT = {"xarray": "sparse", "dask": "sparse"}  # what they load where it is installed
+KERNELS_NBYTES = 104 * MiB  # compiled by Numba: 54 measured from its cache, 97 where compiled now
+THREAD_NBYTES = 7 * MiB // 2  # stack and arena of a lane or of its reader
+PACKED_ROWS = 384  # of an operand that OpenBLAS lays out anew for a product
+PACKED_NBYTES = 10 * MiB  # at most, for each lane
+SKINNY_NBYTES = 4 * MiB  # where one operand is narrow
+
+
+def process_terms(matrix: ChunkedMatrix, candidate: Candidate, lanes: int) -> dict[str, int]:
+    """Bytes that live as long as the fit, by term; each library is one."""
+    names = libraries(matrix, candidate)
+    more = {BROUGHT[name] for name in names if name in BROUGHT} - set(names)
+    with_numba = 0 if "numba" in names else LIBRARY_NBYTES["numba"]
+    return {
+        "interpreter": INTERPRETER_NBYTES,
+        **{name: LIBRARY_NBYTES[name] for name in names},
+        **{name: LIBRARY_NBYTES[name] + with_numba for name in more if installed(name)},
+        "compiled kernels": KERNELS_NBYTES if "numba" in names else 0,
+        "threads": 2 * lanes * THREAD_NBYTES,
+        "BLAS buffers": lanes
+        * max((_packed(matrix, spec) for spec in candidate.passes), default=0),
+        "labels": matrix.labels.samples.nbytes + matrix.labels.features.nbytes,
+        "source": matrix.resident_nbytes,
+        "X in memory": matrix.given_nbytes,
+    }
+
+
+def _packed(matrix: ChunkedMatrix, spec: PassSpec) -> int:
+    """What BLAS packs of a tile in one lane."""
+    if spec.work == "skinny":
+        return SKINNY_NBYTES
+    width = matrix.shape[1 - spec.axis]
+    return min(PACKED_ROWS * width * work_dtype(matrix.dtype).itemsize, PACKED_NBYTES)
+
+
+def libraries(matrix: ChunkedMatrix, candidate: Candidate) -> list[str]:
+    """Heavy libraries that the passes bring into memory: the source's, and compiled kernels."""
+    small = matrix.dtype.kind in "iu" and matrix.dtype.itemsize == 1
+    compiled = small and any(spec.axis == 1 for spec in candidate.passes)
+    loads = {*matrix.loads, *(["numba"] if compiled else [])}
+    return sorted(loads.union(*(NEEDS.get(name, ()) for name in loads)))
+
+
+@cache
+def installed(name: str) -> bool:
+    """Whether a library is there to be imported; it is not imported."""
+    return find_spec(name) is not None
+
+
+def brought(process: Mapping[str, int]) -> int:
+    """Projected bytes of libraries that count only because they are installed here."""
+    return sum(process.get(name, 0) for name in set(BROUGHT.values()))
+
+
+def imports(process: Mapping[str, int]) -> dict[str, int]:
+    """Library -> projected bytes, of the terms of a process."""
+    return {name: process[name] for name in LIBRARY_NBYTES if name in process}
+
+
+def code_nbytes(process: Mapping[str, int]) -> int:
+    """Projected bytes of the interpreter and the libraries, without kernels to be compiled."""
+    return process["interpreter"] + sum(imports(process).values())
+
+
+def unforeseen(process: Mapping[str, int]) -> int:
+    """Bytes by which libraries that are loaded weigh more than the plan counts for all of them."""
+    projected = imports(process)
+    return max(0, weight_of(projected) - sum(projected.values()))

@@ -1,0 +1,1 @@
+"""Dask arrays and frames as sources: strips of their graphs, each computed once."""

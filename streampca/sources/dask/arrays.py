@@ -1,0 +1,177 @@
+"""Any Dask array: a block is one strip of its graph, and nothing is read again for the next."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array
+import numpy as np
+import scipy.sparse
+
+from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.matrix import ChunkedMatrix, Labels, ReadCount
+from streampca.matrix.entries import sparse_nbytes
+from streampca.matrix.kinds import CHUNKS, as_scipy, check_dtype, is_sparse, refuse_gpu
+from streampca.sources.dask.chunks import Spot, check_numbers, floats_of_masked
+from streampca.sources.dask.strips import DaskMatrix, DaskReader
+from streampca.sources.stacked import Index, check_rank
+
+# --------------------------------------------------------------------------------------------------
+# Dask arrays whose chunks are sparse: scipy.sparse, or ``sparse.COO``.
+
+
+class SparseDaskReader(DaskReader):
+    """Strips of a Dask graph of sparse chunks."""
+
+    into_buffer = False
+
+    def _check_meta(self, meta: Any) -> None:
+        pass
+
+    def read(self, index: Index, buffer: Any = None) -> Any:
+        dim = self._dim(index)
+        rows, columns = (self._spots(d, s) for d, s in enumerate(index))
+        shape = tuple(s.stop - s.start for s in index)
+        if not rows or not columns:
+            return scipy.sparse.csr_array(shape, dtype=self.dtype)
+        kept = Kept()
+        keys = [(self.name, i.block, j.block) for i, j in itertools.product(rows, columns)]
+        spots = list(itertools.product(rows, columns))
+        places = {
+            ("streampca-place", n): (Piece(kept, n, spots[n], self.dtype), key)
+            for n, key in enumerate(keys)
+        }
+        read = self._compute(dim, index[dim], keys, places)
+        pieces = [kept.pieces[n] for n in range(len(keys))]
+        grid = [pieces[i : i + len(columns)] for i in range(0, len(pieces), len(columns))]
+        values = scipy.sparse.block_array(grid, format="csc" if dim else "csr", dtype=self.dtype)
+        self.tally.add(read + ReadCount(0, sparse_nbytes(values)))
+        return values
+
+    def scratch_nbytes(self, index: Index) -> int:
+        cells = math.prod(s.stop - s.start for s in index)
+        return int(2 * cells * (self.dtype.itemsize + 4))
+
+
+class SparseDaskMatrix(DaskMatrix):
+    """The strips of a 2-D Dask array of sparse chunks as a matrix.
+
+    How many entries a chunk stores is not known before it is computed: the plan counts every cell.
+    """
+
+    sparse = True
+
+    def __init__(self, reader: SparseDaskReader, sample_dims: Sequence[int] = (0,)) -> None:
+        if len(reader.shape) != 2:
+            raise InvalidInputError(f"sparse chunks of {len(reader.shape)} dimensions; expected 2")
+        super().__init__(reader, sample_dims)
+        self.loads = (*reader.loads, "numba")
+
+    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
+        index, _ = self._index(axis, start, stop)
+        values: Any = self.reader.along(self._dim(axis)).read(index)
+        values = values if self.dims[0] == (0,) else values.T
+        return values.asformat("csc" if axis else "csr")
+
+    def spans_nbytes(self, axis: int, edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        cells = np.diff(np.asarray(edges, np.int64)) * self.shape[1 - axis]
+        return np.asarray(cells * (self.dtype.itemsize + 4) + 4 * (np.diff(edges) + 1))
+
+
+class Kept:
+    """Chunks of one strip, by their number."""
+
+    def __init__(self) -> None:
+        self.pieces: dict[int, Any] = {}
+        self.lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Keeps the part of a chunk that is being read."""
+
+    kept: Kept
+    number: int
+    spot: tuple[Spot, Spot]
+    dtype: np.dtype[Any]
+
+    def __call__(self, chunk: Any) -> None:
+        declared = tuple(s.length for s in self.spot)
+        if tuple(chunk.shape) != declared:
+            raise InvalidInputError(
+                f"a chunk of this Dask array computed to shape {tuple(chunk.shape)} and was "
+                f"declared as {declared}. State the real chunks: X.map_blocks(..., chunks=...)."
+            )
+        stored = _stored(chunk)
+        check_numbers(stored, self.dtype)
+        part = stored[self.spot[0].part, :][:, self.spot[1].part]
+        with self.kept.lock:
+            self.kept.pieces[self.number] = part.astype(self.dtype, copy=False)
+
+
+def _stored(chunk: Any) -> Any:
+    """A chunk as CSR; a masked one with NaN where it is masked."""
+    refuse_gpu(chunk, CHUNKS)
+    if is_sparse(chunk):
+        return scipy.sparse.csr_array(as_scipy(chunk, CHUNKS))
+    if np.ma.is_masked(chunk):
+        chunk = chunk.astype(np.result_type(chunk.dtype, np.float32)).filled(np.nan)
+    values = np.asarray(chunk)
+    return values if values.dtype.kind not in "buif" else scipy.sparse.csr_array(values)
+
+
+# --------------------------------------------------------------------------------------------------
+# Any Dask array: a block is one strip of its graph, and nothing is read again for the next.
+
+Dim = Hashable | Sequence[Hashable] | None
+
+
+def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
+    """A matrix over any Dask array.
+
+    dim : the sample dimension number(s), slowest first; the others are stacked into features.
+        Default: the first of two.
+
+    Cost: of a few layers where they say what strips share: elementwise operations, reads, operands
+    of all strips, ``map_overlap`` with boundary "none". Else the graph is materialised and analysed
+    (about 0.2 ms per task). Nothing is computed before the first block.
+    Raises InvalidInputError (unknown chunk sizes, strips that cannot be separated) or
+    InvalidTypeError (dtype, chunks of another kind than declared).
+    """
+    if not isinstance(array, dask.array.Array):
+        raise InvalidTypeError(f"expected a Dask array, got {type(array).__name__}")
+
+    check_dtype(np.dtype(array.dtype))
+    if dim is None:
+        check_rank(array.shape)
+        return dask_matrix(array, (0,))
+    wanted = list(dim) if isinstance(dim, Sequence) and not isinstance(dim, str) else [dim]
+    found = [
+        int(d) % array.ndim
+        for d in wanted
+        if isinstance(d, (int, np.integer)) and -array.ndim <= d < array.ndim
+    ]
+    if not found or len(set(found)) != len(wanted) or len(found) == array.ndim:
+        raise InvalidInputError(
+            f"dim={dim!r}; expected sample dimension numbers of a Dask array of shape "
+            f"{array.shape}, each once and not all, such as dim=0"
+        )
+    return dask_matrix(array, found)
+
+
+def dask_matrix(array: Any, dims: Sequence[int], labels: Labels | None = None) -> ChunkedMatrix:
+    """The matrix for what the chunks of a Dask array are: sparse, masked or plain.
+
+    dims : numbers of the sample dimensions.
+    """
+    refuse_gpu(array._meta, CHUNKS)
+    if is_sparse(array._meta):
+        matrix: ChunkedMatrix = SparseDaskMatrix(SparseDaskReader(array), dims)
+        matrix.labels = labels or matrix.labels
+        return matrix
+    return DaskMatrix(DaskReader(floats_of_masked(array)), dims, labels=labels)

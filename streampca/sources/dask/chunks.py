@@ -1,0 +1,263 @@
+"""What becomes of the chunks that a Dask graph computes: checked, placed, kept within bounds."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+from dask._task_spec import DataNode, GraphNode, Task, _execute_subgraph
+from dask.array.core import getter, getter_inline, getter_nofancy
+from dask.sizeof import sizeof
+
+from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.matrix import Location, work_dtype
+from streampca.matrix.kinds import CHUNKS, is_sparse, refuse_gpu, refuse_inexact
+from streampca.sources.dask.graph import SLICES, Graph, Key, layer_of
+from streampca.sources.dask.sharing import MiB
+from streampca.sources.stacked import FileLocation
+from streampca.sources.zarr.location import ZarrLocation
+
+# --------------------------------------------------------------------------------------------------
+# Whether a Dask graph computes, or reads stored chunks and cuts them.
+
+READS = (getter, getter_nofancy, getter_inline, *SLICES)
+
+
+def computes(graph: Graph) -> bool:
+    """Whether a task may cost more than its bytes tell: anything but plain reads and slices.
+
+    Chunks on a cluster count as well: blocks of few of them are folded where they lie. The tasks of
+    a layer are alike, and one of each is looked at.
+    """
+    seen: set[Key] = set()
+    for key in graph.needs:
+        if (layer := layer_of(key)) not in seen:
+            seen.add(layer)
+            if not _reads(graph.nodes[key]):
+                return True
+    return False
+
+
+def _reads(node: Any) -> bool:
+    """Whether a node is a plain read, a slice, another name, or several of them fused."""
+    if isinstance(node, Task):
+        if node.func is _execute_subgraph:
+            return all(map(_reads, node.args[0].values()))
+        return node.func in READS
+    if isinstance(node, GraphNode):
+        return True
+    return not (type(node) is tuple and node and callable(node[0])) or node[0] in READS
+
+
+# --------------------------------------------------------------------------------------------------
+# What the nodes of a Dask graph read: Zarr arrays and files that lie in them.
+
+DEPTH = 12  # of tasks in tasks, and of xarray's wrappers in wrappers
+
+
+def locations_of(nodes: Iterable[Any]) -> tuple[Location, ...]:
+    """Zarr arrays, and local files that xarray opened, each once."""
+    found: dict[str, Location] = {}
+    for one in leaves_of(nodes):
+        if (location := _location(one)) is not None:
+            found.setdefault(location.name, location)
+    return tuple(found.values())
+
+
+def leaves_of(nodes: Iterable[Any]) -> list[Any]:
+    """The objects in nodes, and in tasks in them, that may be read from, each once."""
+    known: dict[int, Any] = {}
+    for node in nodes:
+        for one in _leaves(node, DEPTH):
+            known.setdefault(id(one), one)
+    return list(known.values())
+
+
+def _leaves(node: Any, depth: int) -> Iterator[Any]:
+    """Objects in a node that may be read from, without what plain values there are."""
+    if not depth or node is None or isinstance(node, (str, int, float, slice)):
+        return
+    if isinstance(node, Task):
+        parts: Iterable[Any] = (*node.args, *node.kwargs.values())
+    elif isinstance(node, DataNode):
+        parts = (node.value,)
+    elif isinstance(node, dict):
+        parts = node.values()
+    elif isinstance(node, (tuple, list)):
+        parts = node
+    else:
+        yield node
+        return
+    for part in parts:
+        yield from _leaves(part, depth - 1)
+
+
+def _location(wrapper: Any) -> Location | None:
+    """Of a Zarr array or a lazily indexed file, as such or in xarray's wrappers."""
+    for _ in range(DEPTH):
+        if wrapper is None:
+            return None
+        if isinstance(wrapper, zarr.Array):
+            return ZarrLocation.of(wrapper)
+        path = getattr(getattr(wrapper, "datastore", None), "_filename", None)
+        if isinstance(path, str) and os.path.isfile(path):
+            return FileLocation(path)
+        inner = getattr(wrapper, "_array", None)
+        wrapper = getattr(wrapper, "array", None) if inner is None else inner
+    return None
+
+
+# --------------------------------------------------------------------------------------------------
+# What becomes of the chunks that a Dask graph computes: checked, placed, kept within bounds.
+
+LATE = {  # what repairs a chunk of a kind that its array does not declare
+    "O": "Use X.map_blocks(lambda block: block.astype('float64')).",
+    "c": "Use X.map_blocks(numpy.real).",
+}
+
+
+@dataclass(frozen=True)
+class Spot:
+    """One chunk along one dimension: its number, where it goes, which part of it, its length."""
+
+    block: int
+    into: slice
+    part: slice
+    length: int
+
+
+def ends_of(sizes: Sequence[int]) -> np.ndarray[Any, Any]:
+    """(chunks + 1,) where chunks of these sizes begin and end."""
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+
+def covering(ends: np.ndarray[Any, Any], start: int, stop: int) -> tuple[int, int]:
+    """Numbers (first, after the last) of the chunks that hold [start, stop)."""
+    return int(np.searchsorted(ends, start, "right")) - 1, int(np.searchsorted(ends, stop, "left"))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Writes a chunk into the array that is being read, so that the graph can let go of it."""
+
+    out: np.ndarray[Any, Any]
+    into: tuple[slice, ...]
+    part: tuple[slice, ...]
+    shape: tuple[int, ...]
+
+    def __call__(self, chunk: Any) -> None:
+        check_chunk(chunk)
+        if np.shape(chunk) != self.shape:
+            raise InvalidInputError(
+                f"a chunk of this Dask array computed to shape {np.shape(chunk)} and was declared "
+                f"as {self.shape}. State the real chunks: X.map_blocks(..., chunks=...)."
+            )
+        if np.ma.is_masked(chunk):
+            chunk = _unmasked(chunk, self.out.dtype)
+        values = np.asarray(chunk)
+        check_numbers(values, self.out.dtype)
+        self.out[self.into] = values[self.part]
+
+
+def check_chunk(chunk: Any) -> None:
+    """Refuse chunks that are sparse, though declared as arrays, or lie on a GPU."""
+    refuse_gpu(chunk, CHUNKS)
+    if is_sparse(chunk) or hasattr(chunk, "todense"):
+        raise InvalidTypeError(
+            f"{CHUNKS} {type(chunk).__name__}; expected NumPy arrays, as it declares. Say what "
+            "they are, X.map_blocks(lambda block: block, meta=scipy.sparse.csr_array((0, 0))), or "
+            "use X.map_blocks(lambda block: block.todense(), dtype=X.dtype, "
+            "meta=numpy.empty((0, 0)))."
+        )
+
+
+def check_numbers(values: Any, declared: np.dtype[Any]) -> None:
+    """Refuse values that are no real numbers, or others in the dtype that was declared for them.
+
+    Floats are rounded to the declared float. Cost: extremes, where integers are narrowed.
+    """
+    found: np.dtype[Any] = values.dtype
+    if found.kind not in "buif":
+        line = LATE.get(found.kind, "Make them numbers where the chunk is made.")
+        raise InvalidTypeError(
+            f"a chunk of this Dask array computed to dtype {found}, declared as {declared}; "
+            f"expected real numbers. {line}"
+        )
+    narrowed = found.kind in "iu" and declared.kind in "iu" and not np.can_cast(found, declared)
+    if not np.can_cast(found, declared, "same_kind") or (narrowed and _overflows(values, declared)):
+        raise InvalidTypeError(
+            f"a chunk of this Dask array computed to dtype {found}, declared as {declared}, which "
+            f"does not hold its values. State it: X.map_blocks(..., dtype={str(found)!r})."
+        )
+    if declared.kind == "f":
+        refuse_inexact(values, where="a chunk of this Dask array, which is declared as floats,")
+
+
+def _overflows(values: Any, declared: np.dtype[Any]) -> bool:
+    """Whether an integer is beyond the range of a narrower dtype."""
+    data = values if isinstance(values, np.ndarray) else values.data
+    ends = np.iinfo(declared)
+    return bool(data.size) and not (ends.min <= data.min() and data.max() <= ends.max)
+
+
+def _unmasked(chunk: Any, declared: np.dtype[Any]) -> Any:
+    """The chunk with NaN where it is masked."""
+    if declared.kind != "f":
+        raise InvalidTypeError(
+            f"a chunk of this Dask array has masked cells, and was declared as {declared}, which "
+            f"has no NaN for what is missing. Say so: X.map_blocks(lambda block: block, "
+            f"meta=numpy.ma.masked_array(numpy.empty((0, 0), {str(declared)!r}))); or name a code: "
+            "X.map_blocks(numpy.ma.filled, -9) and missing_value=-9."
+        )
+    if chunk.dtype.kind not in "buif":
+        return chunk.data  # refused for that
+    refuse_inexact(chunk.compressed(), where="a chunk of this Dask array")
+    return chunk.astype(np.result_type(chunk.dtype, declared)).filled(np.nan)
+
+
+def floats_of_masked(array: Any) -> Any:
+    """A Dask array of masked integers as one of floats, lazily; any other as it is.
+
+    float32 where that holds every integer of the dtype, else float64.
+    """
+    if not isinstance(array._meta, np.ma.MaskedArray) or array.dtype.kind not in "biu":
+        return array
+    dtype = work_dtype(array.dtype)
+    meta = np.ma.masked_array(np.empty((0,) * array.ndim, dtype))
+    return array.map_blocks(_as_floats, dtype=dtype, meta=meta)
+
+
+def _as_floats(chunk: Any) -> Any:
+    """Masked integers as floats that are NaN where masked."""
+    dtype = work_dtype(chunk.dtype)
+    refuse_inexact(np.ma.compressed(chunk), where="a chunk of this Dask array")
+    return np.ma.filled(chunk.astype(dtype), np.nan)
+
+
+class Room:
+    """Passes results on while all of them together fit."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = self.left = limit
+        self._lock = threading.Lock()
+
+    def __call__(self, value: Any) -> Any:
+        self.take(int(sizeof(value)))
+        return value
+
+    def take(self, nbytes: int) -> None:
+        """Take so much of it. Raises InvalidInputError where that is not left."""
+        with self._lock:
+            self.left -= nbytes
+            if self.left < 0:
+                raise InvalidInputError(
+                    f"the operands that all strips of this Dask graph share are larger than "
+                    f"{self.limit // MiB} MiB and cannot be kept. Write the array down first, "
+                    "X.to_zarr('scratch.zarr'), and use streampca.open('scratch.zarr'); or, if it "
+                    "fits into memory, X = X.persist()."
+                )

@@ -1,0 +1,370 @@
+"""The low-level graph of a Dask array: dependencies, reads, futures, sizes, and running it."""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import dask
+import dask.array.chunk
+import dask.local
+import numpy as np
+from dask._task_spec import Alias, DataNode, GraphNode, Task
+from dask.core import flatten, get_dependencies, istask
+from dask.sizeof import sizeof
+
+from streampca.errors import InvalidInputError, NoAnswerError
+from streampca.matrix import ReadCount
+from streampca.matrix.location import Held, laid_out
+
+# --------------------------------------------------------------------------------------------------
+# Futures in a Dask graph: chunks of a persisted or scattered array, which lie on a cluster.
+
+Key = Any
+SLICES = (operator.getitem, dask.array.chunk.getitem)
+READ_TIMEOUT = 600.0  # seconds, where Dask's configuration names none
+
+
+class Fetch(Held):
+    """A future of this process. In a task it belongs to the client of the worker."""
+
+    def __init__(self, future: Any) -> None:
+        super().__init__(future)
+        self.bind()
+
+    def bind(self) -> None:
+        """Know whether this is a task. What is unpickled before one is asked again in it."""
+        from distributed import get_client, get_worker
+
+        try:
+            get_worker()
+        except ValueError:
+            return
+        self.in_task = True
+        if self.future.client is None:  # nobody told the scheduler that this client wants it
+            client = get_client()
+            self.future.bind_client(client)
+            client._send_to_scheduler({"op": "client-desires-keys", "keys": [self.future.key]})
+
+    def __call__(self) -> Any:
+        if self.future.client is None:
+            self.bind()
+        return super().__call__()
+
+    def __reduce__(self) -> Any:
+        return Fetch, (self.future,)
+
+
+def is_future(node: Any) -> bool:
+    """Whether this is a ``distributed.Future``; ``distributed`` is not loaded to find out."""
+    return "distributed" in sys.modules and isinstance(node, sys.modules["distributed"].Future)
+
+
+def has_futures(node: Any) -> bool:
+    """Whether a node is a future, or a task that is given one."""
+    held = node.value if isinstance(node, DataNode) else node
+    return next(_futures(held), None) is not None
+
+
+def with_held(nodes: Mapping[Key, Any]) -> dict[Key, Any]:
+    """The nodes, with tasks that fetch in place of futures, and such tasks for those in arguments.
+
+    ``dask.delayed(f)(future)`` names its future without a node of that name.
+    """
+    made = dict(nodes)
+    for key, node in nodes.items():
+        held = node.value if isinstance(node, DataNode) else node
+        if is_future(held):
+            made[key] = (Fetch(held),)
+        elif not isinstance(node, GraphNode) or not node.dependencies <= nodes.keys():
+            for future in _futures(node):
+                made.setdefault(future.key, (Fetch(future),))
+    return _sliced_apart(made)
+
+
+def _sliced_apart(nodes: dict[Key, Any]) -> dict[Key, Any]:
+    """Each slice of a value on a cluster gets a node of it for itself.
+
+    Strips that share a stored chunk are read together, or it would be read twice. What lies in
+    memory is sliced as often as one likes.
+    """
+    held = held_of(nodes)
+    made = dict(nodes)
+    for key, node in nodes.items():
+        target = node
+        while isinstance(target, Alias) and target.target != target.key:
+            target = nodes.get(target.target)
+        if isinstance(node, Alias) and is_held(target):
+            made[key] = held[key] = target
+    for key, node in nodes.items():
+        if isinstance(node, Task) and node.func in SLICES:
+            for used in node.dependencies & held.keys():
+                own = (f"{used}-of", key)
+                made[own] = made[used]
+                made[key] = made[key].substitute({used: own})
+    return made
+
+
+def held_of(nodes: Mapping[Key, Any]) -> dict[Key, Held]:
+    """The nodes that are values on a cluster."""
+    return {key: node[0] for key, node in nodes.items() if is_held(node)}
+
+
+def is_held(node: Any) -> bool:
+    """Whether a node is a value on a cluster."""
+    return type(node) is tuple and len(node) == 1 and isinstance(node[0], Held)
+
+
+class Fetches:
+    """The same nodes, told what they bring: ``moved`` bytes crossed a wire."""
+
+    def __init__(self, nodes: Mapping[Key, Any]) -> None:
+        self.moved = 0
+        self.nodes = dict(nodes)
+        for key, held in held_of(nodes).items():
+            self.nodes[key] = (self._get, held)
+
+    def _get(self, held: Held) -> Any:
+        value = held()
+        self.moved += held.moved(int(sizeof(value)))
+        return value
+
+
+def computed_there(
+    nodes: Mapping[Key, Any], keys: list[Key], take: Callable[[int], None]
+) -> list[Any] | None:
+    """These results, computed on the cluster that holds what they are made of; they alone come.
+
+    None where nothing lies on a cluster, or where a task of that cluster asks: it must not wait for
+    others.  take : is told their bytes before they come, and may refuse them.
+    """
+    held = held_of(nodes)
+    if not held or any(one.in_task for one in held.values()):
+        return None
+    client = next(iter(held.values())).future.client
+    graph = {**nodes, **{key: one.future for key, one in held.items()}}
+    futures = client.get(graph, keys, sync=False)
+    await_all(client, futures, "operands that all strips of X share")
+    sizes = client.nbytes(keys=[one.key for one in futures], summary=False)
+    take(sum(sizes.values()))
+    return [laid_out(value) for value in client.gather(futures)]
+
+
+def await_all(client: Any, futures: Sequence[Any], what: str) -> None:
+    """Wait until these are computed, or have failed.
+
+    Raises NoAnswerError where none of them is in the time that a worker has for one block.
+    """
+    from distributed import wait
+
+    patience = float(dask.config.get("streampca.read-timeout", None) or READ_TIMEOUT)
+    todo = list(futures)
+    with client.as_current():
+        while todo:
+            try:
+                todo = list(wait(todo, timeout=patience, return_when="FIRST_COMPLETED").not_done)
+            except TimeoutError:
+                raise NoAnswerError(
+                    f"{what} were not computed within {patience:g} s on the cluster that holds X "
+                    f"({client.scheduler.address}). Wait longer: "
+                    'dask.config.set({"streampca.read-timeout": seconds})'
+                ) from None
+
+
+def _futures(node: Any) -> Iterator[Any]:
+    """The futures among the arguments of a task, nested ones too."""
+    if is_future(node):
+        yield node
+    elif isinstance(node, GraphNode):
+        yield from _futures(getattr(node, "args", ()))
+        yield from _futures(getattr(node, "kwargs", {}) or {})
+    elif isinstance(node, (list, tuple)):
+        for part in node:
+            yield from _futures(part)
+    elif isinstance(node, dict):
+        for part in node.values():
+            yield from _futures(part)
+
+
+# --------------------------------------------------------------------------------------------------
+# The low-level graph of a Dask array: what depends on what, which nodes are reads, and running
+# it.
+#
+# A *read* here is a task that depends on no other task; data that lie in the graph are constants.
+
+
+class Graph:
+    """Nodes of a low-level Dask graph, and which depend on which.
+
+    links : node -> all nodes it depends on.  needs : task -> the tasks among them. A node that
+    is data, or a value in place of a subgraph, is not a task.
+    """
+
+    def __init__(
+        self, nodes: Mapping[Key, Any], links: Mapping[Key, Collection[Key]] | None = None
+    ) -> None:
+        self.nodes = dict(nodes)
+        self.links = links or {k: tuple(get_dependencies(nodes, k)) for k in self.nodes}
+        tasks = {
+            k
+            for k, node in self.nodes.items()
+            if self.links[k] or (istask(node) and not known(node))
+        }
+        self.needs = {k: tuple(n for n in self.links[k] if n in tasks) for k in tasks}
+
+    @cached_property
+    def held(self) -> tuple[Any, ...]:
+        """The values on a cluster among the nodes, those with a future."""
+        return tuple(one for one in held_of(self.nodes).values() if one.future is not None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the futures: where it is unpacked they may have become values."""
+        return {name: value for name, value in self.__dict__.items() if name != "held"}
+
+    def fixed(self, values: Mapping[Key, Any]) -> Graph:
+        """The same graph with values in place of these nodes."""
+        if not values:
+            return self
+        constants = {k: (Constant(v),) for k, v in values.items()}
+        return Graph({**self.nodes, **constants}, {**self.links, **dict.fromkeys(values, ())})
+
+    def part(self, keys: Iterable[Key]) -> Graph:
+        """A graph that has what these keys need."""
+        return self
+
+    def cull(self, keys: Iterable[Key], known: Mapping[Key, Any] | None = None) -> dict[Key, Any]:
+        """The nodes that these keys need; with ``known`` results in place of what makes them."""
+        known = known or {}
+        found: dict[Key, Any] = {}
+        todo = list(keys)
+        while todo:
+            key = todo.pop()
+            if key in known:
+                found[key] = (Constant(known[key]),)
+            elif key not in found:
+                found[key] = self.nodes[key]
+                todo.extend(self.links[key])
+        return found
+
+    def is_read(self, key: Key) -> bool:
+        """Whether a node is a task that depends on no task, and not just part of a known value.
+
+        What is known by a plain string is a Delayed (an opened file), and using it is a read.
+        """
+        if self.needs.get(key, ("data",)):
+            return False
+        links = self.links[key]
+        return not links or any(isinstance(n, str) or not known(self.nodes[n]) for n in links)
+
+    def count_reads(self, nodes: Iterable[Key]) -> int:
+        """How many of these nodes are reads."""
+        return sum(map(self.is_read, nodes))
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A value in place of a subgraph."""
+
+    value: Any
+
+    def __call__(self) -> Any:
+        return self.value
+
+
+def low_level(array: Any) -> Graph:
+    """The materialised graph of an array, without what it does not need, futures made tasks."""
+    graph = array.__dask_graph__()
+    keys = set(flatten(array.__dask_keys__()))
+    nodes = dict(graph.cull(keys) if hasattr(graph, "cull") else graph)
+    for key in nodes:
+        if str(layer_of(key)).startswith(("rechunk-transfer-", "shuffle-p2p-")):
+            raise InvalidInputError(
+                "this Dask array was rechunked between workers (p2p), which cannot be read in "
+                "strips. Build it inside: with dask.config.set({'array.rechunk.method': 'tasks'})"
+            )
+    if "distributed" in sys.modules:
+        nodes = with_held(nodes)
+    whole = Graph(nodes)
+    needed = whole.cull(keys)
+    return whole if len(needed) == len(nodes) else Graph(needed, whole.links)
+
+
+def compute(
+    graph: Graph, keys: list[Key], places: dict[Any, Any], known: Mapping[Key, Any] | None = None
+) -> ReadCount:
+    """Execute here the part of a graph that ``keys`` need, and the tasks that place them.
+
+    known : results that are at hand. Returns how many tasks without dependencies there were, and
+    what came over a wire.
+    """
+    known = known or {}
+    nodes = graph.cull(keys, known)
+    leaves = graph.count_reads(nodes.keys() - known.keys())
+    fetches = Fetches(nodes)
+    dask.local.get_sync({**fetches.nodes, **places}, list(places))
+    return ReadCount(leaves, moved=fetches.moved)
+
+
+def known(node: Any) -> bool:
+    return type(node) is tuple and len(node) == 1 and isinstance(node[0], Constant)
+
+
+def layer_of(key: Key) -> Key:
+    """What Dask calls the array that a key is a chunk of."""
+    return key[0] if isinstance(key, tuple) and key else key
+
+
+# --------------------------------------------------------------------------------------------------
+# How large the results of a Dask graph's tasks are, as far as its layers say.
+
+Chunks = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Estimated bytes of a task's result: those of its chunk, or of the array's largest one.
+
+    chunks : name of an array -> its chunks, and the bytes of an item.
+    """
+
+    chunks: Mapping[Key, tuple[Chunks, int]]
+    other: int
+
+    @classmethod
+    def of(cls, array: Any) -> Sizes:
+        """Of all tasks that a Dask array's graph holds."""
+        layers = getattr(array.__dask_graph__(), "layers", {})
+        known = {name: said for name in layers if (said := annotated(layers[name])) is not None}
+        largest = math.prod(max(sizes, default=0) for sizes in array.chunks)
+        return cls(
+            {name: (chunks, dtype.itemsize) for name, (chunks, dtype) in known.items()},
+            largest * array.dtype.itemsize,
+        )
+
+    def __call__(self, key: Key) -> int:
+        chunks, itemsize = self.chunks.get(layer_of(key), (None, 0))
+        if chunks is None or not isinstance(key, tuple) or len(key) != 1 + len(chunks):
+            return self.other
+        result: int = itemsize * math.prod(
+            sizes[number] for sizes, number in zip(chunks, key[1:], strict=True)
+        )
+        return result
+
+
+def annotated(layer: Any) -> tuple[Chunks, np.dtype[Any]] | None:
+    """(chunks, dtype) of the array that a layer makes, where Dask left them there."""
+    said = getattr(layer, "collection_annotations", None) or {}
+    chunks, dtype = said.get("chunks"), said.get("dtype")
+    if chunks is None or dtype is None or any(n != n for sizes in chunks for n in sizes):
+        return None
+    return chunks, np.dtype(dtype)
+
+
+def array_operands(layer: Any) -> dict[str, tuple[str, ...]]:
+    """Name of an array -> its indices, of all that a blockwise layer is given."""
+    return {str(arg): index for arg, index in layer.indices if index is not None}

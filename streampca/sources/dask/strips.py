@@ -1,0 +1,404 @@
+"""The strips of a Dask graph: each is computed in the thread that reads it, none twice."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import math
+import threading
+from typing import Any
+
+import dask.threaded
+import numpy as np
+
+from streampca.errors import InvalidInputError
+from streampca.matrix import Location, ReadCount, SpanCache, current_cache
+from streampca.matrix.kinds import check_dtype
+from streampca.sources.dask import sharing as dask_sharing
+from streampca.sources.dask.chunks import (
+    Place,
+    Room,
+    Spot,
+    check_chunk,
+    computes,
+    covering,
+    ends_of,
+    leaves_of,
+    locations_of,
+)
+from streampca.sources.dask.graph import Graph, Key, Sizes, compute, computed_there, low_level
+from streampca.sources.dask.layers import Layers, find_aligned
+from streampca.sources.dask.rechunk import looked_through
+from streampca.sources.dask.sharing import Keep, MiB, Results, Sharing, Window, find_sharing
+from streampca.sources.reading import Tally
+from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
+from streampca.sources.zarr.location import stamp, zarr_array_in
+
+PREPARE_THREADS = 2
+
+
+class DaskMatrix(StackedMatrix):
+    """The strips of a Dask array as a matrix."""
+
+    reader: DaskReader
+
+    def _dim(self, axis: int) -> int:
+        """The dimension that a pass along axis streams."""
+        return self.dims[axis][0]
+
+    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> np.ndarray[Any, Any]:
+        laid = copy.copy(self)
+        laid.reader = self.reader.along(self._dim(axis))
+        return StackedMatrix.read(laid, axis, start, stop, buffer)
+
+    def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
+        """As the contract says. Refuses where strips of neither axis can be separated."""
+        held, limit = self._kept(axis), dask_sharing.WINDOW_NBYTES
+        if held > limit and self._held(1 - axis) > limit:
+            raise InvalidInputError(
+                f"chunks of this Dask graph do not line up: {held // MiB} MiB would have to be "
+                "held at once so that none is computed twice. Write the array down first, "
+                "X.to_zarr('scratch.zarr'), and use streampca.open('scratch.zarr'); or rechunk to "
+                "multiples of the source's chunks."
+            )
+        return super().chunk_edges(axis)
+
+    def _held(self, axis: int) -> int:
+        """Bytes of the longest strip, and of what is kept for those that follow."""
+        dim = self._dim(axis)
+        step = self.nbytes // max(1, self.reader.shape[dim])
+        return self._kept(axis) + step * max(self.reader.chunks[dim], default=0)
+
+    def read_scratch_nbytes(self, axis: int, length: int) -> int:
+        return super().read_scratch_nbytes(axis, length) + self._kept(axis)
+
+    def _kept(self, axis: int) -> int:
+        """Bytes that reading keeps beside a strip, or that come before the first one."""
+        dim = self._dim(axis)
+        before = self.reader.sharing(dim).held if len(self.reader.chunks[dim]) > 1 else 0
+        return max(self._window(axis).nbytes, before)
+
+    def _window(self, axis: int) -> Window:
+        return self.reader.window(self._dim(axis))
+
+    def reach(self, axis: int) -> int:
+        return self._window(axis).reach * max(1, self._inner(axis))
+
+    def count_span(self, axis: int, edges: np.ndarray[Any, Any]) -> int:
+        return self.count_chunks(axis, int(edges[0]), int(edges[-1])) if len(edges) > 1 else 0
+
+    def count_chunks(self, axis: int, start: int, stop: int) -> int:
+        index, _ = self._index(axis, start, stop)
+        dim = self._dim(axis)
+        return self.reader.count(dim, index[dim].start, index[dim].stop)
+
+    def count_shared(self, axis: int, stop: int, start: int) -> int:
+        dim = self._dim(axis)
+        before, after = self._index(axis, stop - 1, stop)[0], self._index(axis, start, start + 1)[0]
+        return self.reader.count_shared(dim, before[dim].stop, after[dim].start)
+
+    def prepare_reads(self, axis: int) -> ReadCount:
+        if len(self.reader.chunks[self._dim(axis)]) == 1:
+            return ReadCount()
+        sharing = self.reader.sharing(self._dim(axis))
+        chunks = sharing.prepared_chunks
+        return ReadCount(chunks, int(chunks * sharing.leaf_nbytes))
+
+    def prepared(self) -> ReadCount:
+        return self.reader.prepared()
+
+
+class DaskReader(Reader):
+    """Strips of a Dask graph, each computed in the thread that reads it.
+
+    ``reads`` counts the tasks without dependencies that strips executed, and the bytes that
+    they returned; ``prepared`` the same for the operands shared by strips.
+    """
+
+    into_buffer = True
+
+    loads = ("dask",)
+
+    def __init__(self, array: Any) -> None:
+        if any(math.isnan(n) for n in array.shape):
+            raise InvalidInputError(
+                f"the chunk sizes of this Dask array are not known (shape {array.shape}). "
+                "Use X = X.compute_chunk_sizes(), which reads it once."
+            )
+        check_dtype(np.dtype(array.dtype))
+        self._check_meta(array._meta)
+        array = looked_through(array)
+        self.shape = tuple(int(n) for n in array.shape)
+        self.dtype = np.dtype(array.dtype).newbyteorder("=")
+        self.name = array.name
+        self.chunks = tuple(tuple(int(n) for n in sizes) for sizes in array.chunks)
+        self.ends = tuple(ends_of(sizes) for sizes in self.chunks)
+        self.offsets = (0,) * len(self.chunks)  # number of the first chunk: a part knows its own
+        self._digest = ""
+        self.sizes: Sizes | None = Sizes.of(array)
+        self.layers = Layers.of(array)
+        self._array: Any = array  # until it is materialised
+        self._graph: Graph | None = None
+        self.dim: int | None = None  # streamed; told by the matrix
+        self._sharing: dict[int, Sharing] = {}
+        self._sources: dict[int, Graph | Layers] = {}  # of strips along a dimension
+        self._ready: dict[int, Graph | Layers] = {}
+        self._kept: dict[Key, Any] = {}
+        self._places: tuple[Location, ...] | None = None
+        self.tally, self.preparing = Tally(), Tally()
+        self._cache = SpanCache()  # of reads outside of a pass
+        self._lock = threading.RLock()
+        self.computes = computes(self.graph if self.layers is None else self.layers.specimens())
+
+    def _check_meta(self, meta: Any) -> None:
+        check_chunk(meta)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        del state["_lock"]
+        return {**state, "_places": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+    @property
+    def graph(self) -> Graph:
+        """All tasks; materialised when the layers of the graph do not say enough."""
+        with self._lock:
+            if self._graph is None:
+                self._graph, self._array = low_level(self._array), None
+            return self._graph
+
+    def along(self, dim: int) -> DaskReader:
+        """The same reader, sharing everything, told which dimension is streamed."""
+        view = object.__new__(type(self))
+        view.__dict__ = {**self.__dict__, "dim": dim}
+        return view
+
+    def read(self, index: Index, buffer: Any = None) -> np.ndarray[Any, Any]:
+        shape = tuple(s.stop - s.start for s in index)
+        out = room_for(shape, self.dtype, buffer)
+        if not out.size:
+            return out
+        dim = self._dim(index)
+        spots = [self._spots(d, s) for d, s in enumerate(index)]
+        places: dict[Any, Any] = {}
+        keys: list[Key] = []
+        for spot in itertools.product(*spots):
+            key = (self.name, *(s.block for s in spot))
+            place = Place(
+                out,
+                tuple(s.into for s in spot),
+                tuple(s.part for s in spot),
+                tuple(s.length for s in spot),
+            )
+            places["streampca-place", len(keys)] = (place, key)
+            keys.append(key)
+        self.tally.add(self._compute(dim, index[dim], keys, places) + ReadCount(0, out.nbytes))
+        return out
+
+    def _compute(self, dim: int, part: slice, keys: list[Key], places: dict[Any, Any]) -> ReadCount:
+        """Execute here what these keys need, and the tasks that place them. Returns the reads.
+
+        What later strips need as well is kept, and what earlier ones left is used.
+        """
+        graph, window = self._prepare(dim).part(keys), self.sharing(dim).window
+        if not window.until:
+            return compute(graph, keys, places)
+        cache = current_cache() or self._cache
+        limit = 2 * window.nbytes + MiB  # it was estimated
+        results = cache.of((self._cache, dim), lambda: Results(limit))
+        _, last = self._strips(dim, part.start, part.stop)
+        known = results.values()
+        later = {
+            ("streampca-keep", i): (Keep(results, key), key)
+            for i, key in enumerate(graph.cull(keys, known))
+            if window.until.get(key, -1) >= last and key not in known
+        }
+        leaves = compute(graph, keys, {**places, **later}, known)
+        results.forget(window, last)
+        return leaves
+
+    def _dim(self, index: Index) -> int:
+        """The streamed dimension: the one that was told, or the first that is cut."""
+        partial = (d for d, s in enumerate(index) if s.stop - s.start < self.shape[d])
+        return self.dim if self.dim is not None else next(partial, 0)
+
+    def edges(self, dim: int) -> np.ndarray[Any, Any]:
+        ends = self.ends[dim]
+        result: np.ndarray[Any, Any] = ends[np.concatenate([[True], np.diff(ends) > 0])]
+        return result  # without empty chunks
+
+    def count(self, dim: int, start: int, stop: int) -> int:
+        """How many reads the strips that hold [start, stop) execute."""
+        first, last = self._strips(dim, start, stop)
+        return self.sharing(dim).count(first, last)
+
+    def count_shared(self, dim: int, stop: int, start: int) -> int:
+        """How many reads strips before ``stop`` and those from ``start`` on have in common."""
+        (_, last), (first, _) = (self._strips(dim, row, row + 1) for row in (stop - 1, start))
+        return self.sharing(dim).count_shared(last, first)
+
+    def _strips(self, dim: int, start: int, stop: int) -> tuple[int, int]:
+        """Numbers (first, after the last) of the strips that hold [start, stop)."""
+        first, last = covering(self.ends[dim], start, stop)
+        return first + self.offsets[dim], last + self.offsets[dim]
+
+    def part(self, dim: int, start: int, stop: int) -> Reader:
+        """Only the graph of these strips, with shared operands already computed."""
+        rest = [
+            range(o, o + len(sizes)) for o, sizes in zip(self.offsets, self.chunks, strict=True)
+        ]
+        rest[dim] = range(*self._strips(dim, start, stop))
+        keys = [(self.name, *block) for block in itertools.product(*rest)]
+        graph = self._prepare(dim).part(keys)
+        nodes = graph.cull(keys)
+        smaller = copy.copy(self)
+        smaller.tally, smaller.preparing = Tally(), Tally()
+        smaller._graph = Graph(nodes)
+        smaller._array = smaller.layers = smaller.sizes = None
+        smaller._sources, smaller._ready, smaller._kept = {}, {dim: smaller._graph}, {}
+        smaller._digest, smaller._cache = self.fingerprint(), SpanCache()
+        smaller._keep_chunks(dim, *covering(self.ends[dim], start, stop))
+        smaller._sharing = {dim: self.sharing(dim).bare(nodes)}
+        smaller._places = self._places
+        return smaller
+
+    def _keep_chunks(self, dim: int, first: int, last: int) -> None:
+        """Forget where other chunks along dim than these lie: there may be very many."""
+        change = {"chunks": self.chunks[dim][first:last], "ends": self.ends[dim][first : last + 1]}
+        for name, part in change.items():
+            every = getattr(self, name)
+            setattr(self, name, (*every[:dim], part, *every[dim + 1 :]))
+        self.offsets = (*self.offsets[:dim], self.offsets[dim] + first, *self.offsets[dim + 1 :])
+
+    def fingerprint(self) -> str:
+        """Of the name that Dask gives the graph: the same array opened again may differ."""
+        with self._lock:
+            if not self._digest:
+                text = repr((self.name, self.shape, str(self.dtype), self.chunks))
+                self._digest = hashlib.sha256(text.encode()).hexdigest()
+            return self._digest
+
+    def content_stamp(self) -> str:
+        """Also of the files of every Zarr array that the graph reads."""
+        digest = hashlib.sha256(self.fingerprint().encode())
+        for one in leaves_of(self._nodes()):
+            if (stored := zarr_array_in(one)) is not None:
+                digest.update(stamp(stored.store, stored.path).encode())
+        return digest.hexdigest()
+
+    def locations(self) -> tuple[Location, ...]:
+        if self._places is None:
+            self._places = locations_of(self._nodes())
+        return self._places
+
+    def _nodes(self) -> list[Any]:
+        """Every node, or one of each layer and those that may differ within one."""
+        if self.layers is None:
+            return list(self.graph.nodes.values())
+        return [*self.layers.specimens().nodes.values(), *self.layers.data()]
+
+    def prepared(self) -> ReadCount:
+        """What was read for shared operands: tasks, and estimated decoded bytes."""
+        return self.preparing.count
+
+    def restart_counts(self) -> None:
+        super().restart_counts()
+        self.preparing.restart()
+
+    def scratch_nbytes(self, index: Index) -> int:
+        # source chunks and one intermediate of the strip, before they are placed
+        return int(2 * math.prod(s.stop - s.start for s in index) * self.dtype.itemsize)
+
+    def sharing(self, dim: int) -> Sharing:
+        """What strips along dim share; found once."""
+        with self._lock:
+            if dim not in self._sharing:
+                self._sharing[dim] = self._find_sharing(dim)
+            return self._sharing[dim]
+
+    def window(self, dim: int) -> Window:
+        """What is kept while strips along dim are read in order."""
+        return self.sharing(dim).window if len(self.chunks[dim]) > 1 else Window()
+
+    def _find_sharing(self, dim: int) -> Sharing:
+        nbytes = math.prod(self.shape) * self.dtype.itemsize
+        counts = [len(sizes) for sizes in self.chunks]
+        if self.layers is not None:
+            aligned = find_aligned(self.layers, self.name, self.chunks, dim, nbytes)
+            if aligned is not None:
+                self._sources[dim] = self.layers
+                return aligned
+        self._sources[dim] = self.graph
+        strips, first = [], self.offsets
+        for i in range(first[dim], first[dim] + counts[dim]):
+            ranges = (
+                range(first[d], first[d] + n) if d != dim else (i,) for d, n in enumerate(counts)
+            )
+            strips.append([(self.name, *block) for block in itertools.product(*ranges)])
+        sizes = self.sizes or Sizes({}, nbytes)
+        return find_sharing(self.graph, strips, self.chunks[dim], nbytes, sizes)
+
+    def futures(self) -> tuple[Any, ...]:
+        if self.layers is not None:  # nothing lies on a cluster
+            return ()
+        for one in (one for one in self.graph.held if one.future.client is None):
+            one.bind()
+        return tuple(one.future for one in self.graph.held)
+
+    def _prepare(self, dim: int) -> Graph | Layers:
+        """The graph with the operands that strips along dim share replaced by their values."""
+        with self._lock:
+            if dim in self._ready:
+                return self._ready[dim]
+            sharing = self.sharing(dim)
+            source = self._sources[dim]
+            values = {k: v for k, v in self._kept.items() if k in sharing.cuts}
+            room = Room(dask_sharing.PREPARED_NBYTES)
+            for stage in self._local_stages(sharing, values, room):
+                if not (todo := [k for k in stage if k not in values]):
+                    continue
+                graph = source.fixed(values).part(todo)
+                nodes = graph.cull(todo)
+                wanted: Any = {("streampca-keep", i): (room, k) for i, k in enumerate(todo)}
+                got = dask.threaded.get(
+                    {**nodes, **wanted}, list(wanted), num_workers=PREPARE_THREADS
+                )
+                values.update(zip(todo, got, strict=True))
+                leaves = graph.count_reads(nodes)
+                self.preparing.add(ReadCount(leaves, int(leaves * sharing.leaf_nbytes)))
+            self._kept.update({k: values[k] for k in sharing.cuts})
+            self._ready[dim] = source.fixed({k: values[k] for k in sharing.cuts})
+            return self._ready[dim]
+
+    def _local_stages(self, sharing: Sharing, values: dict[Key, Any], room: Room) -> Any:
+        """The stages to be computed here: none where a cluster holds X, and puts in all cuts.
+
+        There it is in memory anyway, and nothing is gained by stages.
+        """
+        todo = [k for k in sharing.cuts if k not in values]
+        if not todo or self.layers is not None:  # then nothing lies on a cluster
+            return sharing.stages
+        nodes = self.graph.cull(todo)
+        if (found := computed_there(nodes, todo, room.take)) is None:
+            return sharing.stages
+        values.update(zip(todo, found, strict=True))
+        leaves = self.graph.count_reads(nodes)
+        self.preparing.add(ReadCount(leaves, int(leaves * sharing.leaf_nbytes)))
+        return ()
+
+    def _spots(self, dim: int, wanted: slice) -> list[Spot]:
+        """The chunks along one dimension that hold ``wanted``."""
+        ends = self.ends[dim]
+        spots = []
+        for block in range(*covering(ends, wanted.start, wanted.stop)):
+            first, last = int(ends[block]), int(ends[block + 1])
+            low, high = max(first, wanted.start), min(last, wanted.stop)
+            if low < high:
+                into = slice(low - wanted.start, high - wanted.start)
+                number = block + self.offsets[dim]
+                spots.append(Spot(number, into, slice(low - first, high - first), last - first))
+        return spots

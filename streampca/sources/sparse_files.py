@@ -1,0 +1,332 @@
+"""Sparse matrices in files: MatrixMarket, converted once, and ``.npz`` of scipy."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import shutil
+import struct
+import tempfile
+import warnings
+import weakref
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+import scipy.sparse
+
+from streampca.errors import DamagedSourceError, InvalidInputError, SourceError, StreamPCAError
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.sources.array_files import NpyReader
+from streampca.sources.sparse import CompressedMatrix, SparseMatrix
+
+# --------------------------------------------------------------------------------------------------
+# MatrixMarket coordinate files (``.mtx``, ``.mtx.gz``), converted once into a scratch folder.
+#
+# Text cannot be read by slices. What is sorted by rows or by columns becomes a compressed matrix
+# on disk while it is parsed, in bounded memory; anything else is refused with what to do.
+# Source: Boisvert, Pozo and Remington 1996, "The Matrix Market exchange formats", section 3.
+
+TEXT_NBYTES = 4 << 20  # of text that is parsed at once
+LINE_NBYTES = 1 << 20
+DTYPES = {"integer": np.int32, "real": np.float64, "pattern": np.int8}
+NAMES = ("rows", "columns")
+BESIDE = (("barcodes.tsv",), ("features.tsv", "genes.tsv"))  # of a 10x folder: columns, rows
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first lines of a file: rows and columns, how many entries follow, of which kind."""
+
+    shape: tuple[int, int]
+    entries: int
+    field: str
+
+
+class ScratchFolder:
+    """A folder that is removed with the last matrix that reads it; a copy elsewhere leaves it."""
+
+    def __init__(self) -> None:
+        self.path = tempfile.mkdtemp(prefix="streampca-")
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def __reduce__(self) -> Any:
+        return str, (self.path,)
+
+
+def open_matrix_market(path: str, dim: Any = None) -> ChunkedMatrix:
+    """A coordinate file as a matrix; dim : 0 where its rows are samples (the default), or 1.
+
+    A 10x folder has cells in its columns: dim=1. Names beside a ``matrix.mtx`` are taken.
+
+    Cost: the text is parsed once, now, into a scratch folder (of tempfile.gettempdir(); 8 to 12
+    bytes for each entry), which goes when the matrix does.
+    Raises InvalidInputError for what is unsorted, symmetric or complex, SourceError for damage.
+    """
+    if dim not in (None, 0, 1) or isinstance(dim, bool):
+        raise InvalidInputError(f"dim={dim!r}; expected 0 (rows are samples) or 1 (columns are)")
+    with _open(path) as file:
+        header = read_header(file, path)
+        folder = ScratchFolder()
+        _check_room(header, folder.path, path)
+        lines, indptr = _convert(file, header, folder.path, path)
+    turned = dim == 1
+    shape = (header.shape[1], header.shape[0]) if turned else header.shape
+    labels = _labels_beside(path, shape, turned)
+    data, indices = (
+        NpyReader(os.path.join(folder.path, f"{name}.npy")) for name in ("data", "indices")
+    )
+    axis = 1 - lines if turned else lines
+    matrix = CompressedMatrix(data, indices, indptr, axis, shape, labels, path)
+    matrix.origin = (os.path.realpath(path), os.stat(path).st_size, os.stat(path).st_mtime_ns)
+    matrix.folder = folder
+    matrix.note = f"{path} was converted once into {folder.path}, a scratch folder"
+    return matrix
+
+
+def read_header(file: BinaryIO, path: str) -> Header:
+    """The header of a file. Raises InvalidInputError or SourceError for what cannot be used."""
+    words = file.readline(LINE_NBYTES).decode("latin-1").lower().split()
+    if len(words) != 5 or words[0] != "%%matrixmarket" or words[1] != "matrix":
+        raise SourceError(
+            f"{path}: not a MatrixMarket file: it does not begin %%MatrixMarket matrix"
+        )
+    layout, field, symmetry = words[2:]
+    if layout != "coordinate" or field not in DTYPES or symmetry != "general":
+        raise InvalidInputError(
+            f"{path} is {layout} {field} {symmetry}; streamed are coordinate integer, real or "
+            f"pattern files that are general. Use streampca.open(scipy.io.mmread({path!r}))."
+        )
+    line = file.readline(LINE_NBYTES)
+    while line.startswith(b"%") or (line and not line.strip()):
+        line = file.readline(LINE_NBYTES)
+    sizes = line.split()
+    if len(sizes) != 3 or not all(one.isdigit() for one in sizes):
+        raise SourceError(f"{path}: the line of sizes is {line[:60]!r}, expected three numbers")
+    rows, columns, entries = (int(one) for one in sizes)
+    return Header((rows, columns), entries, field)
+
+
+def _open(path: str) -> Any:
+    return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
+
+
+def _check_room(header: Header, folder: str, path: str) -> None:
+    need = header.entries * (np.dtype(DTYPES[header.field]).itemsize + 8)
+    free = shutil.disk_usage(folder).free
+    if need > free:
+        raise SourceError(
+            f"{path}: its {header.entries} entries take up to {need >> 20} MiB of scratch in "
+            f"{os.path.dirname(folder)}, where {free >> 20} MiB are free. Set TMPDIR to a larger "
+            "disk."
+        )
+
+
+def _convert(file: BinaryIO, header: Header, folder: str, path: str) -> tuple[int, Any]:
+    """Write data and indices; returns the axis of the lines (0 = rows) and indptr.
+
+    Both orders are followed until one is refuted.
+    """
+    dtype = np.dtype(DTYPES[header.field])
+    counts = [np.zeros(n + 1, np.int64) for n in header.shape]
+    last, open_orders = [0, 0], [True, True]
+    done = 0
+    files = [_created(folder, name, kind, header.entries)
+             for name, kind in (("data", dtype), ("rows", "<i4"), ("columns", "<i4"))]  # fmt: skip
+    try:
+        for i, j, values in _entries(file, header, path):
+            done += len(i)
+            for axis, major in enumerate((i, j)):
+                rising = not len(major) or (
+                    major[0] >= last[axis] and not np.any(np.diff(major) < 0)
+                )
+                open_orders[axis] &= bool(rising)
+                last[axis] = int(major[-1]) if len(major) else last[axis]
+                counts[axis] += np.bincount(major + 1, minlength=len(counts[axis]))
+            if not any(open_orders):
+                raise InvalidInputError(
+                    f"{path}: its entries are sorted neither by rows nor by columns (near entry "
+                    f"{done}), so that they cannot be streamed. Use "
+                    f"streampca.open(scipy.io.mmread({path!r}).tocsr()), which holds it in memory; "
+                    "or sort the file: sort -k1,1n -k2,2n."
+                )
+            if done <= header.entries:
+                for one, array in zip(files, (values.astype(dtype), i, j), strict=True):
+                    one.write(array.astype("<i4") if array.dtype == np.int64 else array)
+    finally:
+        for one in files:
+            one.close()
+    if done != header.entries:
+        raise SourceError(f"{path} has {done} entries, and its header says {header.entries}")
+    lines = 0 if open_orders[0] else 1
+    os.rename(os.path.join(folder, f"{NAMES[1 - lines]}.npy"), os.path.join(folder, "indices.npy"))
+    os.remove(os.path.join(folder, f"{NAMES[lines]}.npy"))
+    return lines, np.cumsum(counts[lines])
+
+
+def _created(folder: str, name: str, dtype: Any, entries: int) -> Any:
+    """A new ``.npy`` file of that many entries, its header written."""
+    file = open(os.path.join(folder, f"{name}.npy"), "wb")  # noqa: SIM115
+    descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    header = {"descr": descr, "fortran_order": False, "shape": (entries,)}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file
+
+
+def _entries(file: BinaryIO, header: Header, path: str) -> Iterator[tuple[Any, Any, Any]]:
+    """(rows, columns, values) from 0 on, a few million at a time, each checked."""
+    wide = 2 if header.field == "pattern" else 3
+    rest = b""
+    done = 0
+    while True:
+        try:
+            text = file.read(TEXT_NBYTES)
+        except (EOFError, OSError) as error:
+            raise SourceError(
+                f"{path} is cut off or damaged after {done} entries ({error})"
+            ) from None
+        whole, _, left = (rest + text).rpartition(b"\n") if text else (rest, b"", b"")
+        rest = left
+        if len(rest) > LINE_NBYTES:
+            raise SourceError(f"{path}: a line after entry {done} is longer than {LINE_NBYTES}")
+        numbers = _numbers(whole, path, done)
+        if len(numbers) % wide:
+            raise SourceError(f"{path}: a line after entry {done} has not {wide} numbers")
+        table = numbers.reshape(-1, wide)
+        places = table[:, :2] - 1
+        fits = (places >= 0) & (places < header.shape) & (places == np.floor(places))
+        if not fits.all():
+            bad = int(np.flatnonzero(~fits.all(axis=1))[0])
+            raise SourceError(f"{path}: entry {done + bad + 1} lies outside {header.shape}")
+        values = table[:, 2] if wide == 3 else np.ones(len(table))
+        if header.field == "integer" and np.any(np.abs(values) >= 2**31):
+            raise InvalidInputError(f"{path}: an integer of 2^31 or more after entry {done}")
+        yield places[:, 0].astype(np.int64), places[:, 1].astype(np.int64), values
+        done += len(table)
+        if not text:
+            return
+
+
+def _numbers(text: bytes, path: str, done: int) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return (
+                np.fromstring(text.decode("latin-1"), np.float64, sep=" ") if text else np.empty(0)
+            )
+    except (ValueError, DeprecationWarning) as error:
+        raise SourceError(f"{path}: not numbers after entry {done} ({error})") from None
+
+
+def _labels_beside(path: str, shape: tuple[int, ...], turned: bool) -> Labels | None:
+    """Barcodes and features that lie beside the matrix of a 10x folder."""
+    folder, name = os.path.split(path)
+    if not name.startswith("matrix.mtx"):
+        return None
+    axes = []
+    for axis, candidates in enumerate(BESIDE if turned else BESIDE[::-1]):
+        names = None
+        for one in (f"{c}{end}" for c in candidates for end in (".gz", "")):
+            beside = os.path.join(folder, one)
+            if os.path.exists(beside):
+                with _open(beside) as file:
+                    names = [line.split(b"\t")[0].decode().strip() for line in file]
+                break
+        fits = names is not None and len(names) == shape[axis]
+        dim = ("obs", "var")[axis]
+        text: Any = np.array(names, np.dtypes.StringDType()) if fits else None
+        axes.append(AxisLabels.plain(dim, shape[axis], text))
+    return Labels(axes[0], axes[1])
+
+
+# --------------------------------------------------------------------------------------------------
+# ``.npz`` files as ``scipy.sparse.save_npz`` writes them.
+
+FORMATS = {"csr": 0, "csc": 1}
+FREE = 64 << 20  # bytes that the members of a file may take however small it is
+RATIO = 100  # times its size, which they may take beyond that: no sparse matrix shrinks so far
+LOCAL_HEADER = 30  # bytes before the name of a member of a zip archive
+
+
+def open_sparse_npz(path: str) -> ChunkedMatrix:
+    """A sparse ``.npz``. Written with ``compressed=False`` it is read by slices; compressed
+    members cannot be, and the matrix is held in memory, which the plan counts.
+
+    Raises SourceError where the file is no sparse matrix, or damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = set(archive.namelist())
+            _check_sizes(archive, os.path.getsize(path), path)
+            if not {"format.npy", "shape.npy", "data.npy"} <= names:
+                raise InvalidInputError(
+                    f"{path} is not a sparse matrix of scipy.sparse.save_npz; it holds "
+                    f"{', '.join(sorted(names))}. Use streampca.open(numpy.load({path!r})[...])."
+                )
+            stored = all(
+                archive.getinfo(name).compress_type == zipfile.ZIP_STORED
+                for name in ("data.npy", "indices.npy")
+                if name in names
+            )
+        with np.load(path, allow_pickle=False) as members:
+            kind = members["format"].item()
+            kind = kind.decode() if isinstance(kind, bytes) else kind
+            if stored and kind in FORMATS:
+                rows, columns = (int(n) for n in members["shape"])
+                data, indices = (MemberReader(path, f"{name}.npy") for name in ("data", "indices"))
+                axis, shape = FORMATS[kind], (rows, columns)
+                return CompressedMatrix(data, indices, members["indptr"], axis, shape, where=path)
+        matrix = SparseMatrix(scipy.sparse.load_npz(path))
+    except (zipfile.BadZipFile, RuntimeError, struct.error, zlib.error) as error:
+        raise SourceError(f"{path}: not a readable .npz file ({error})") from None
+    except (EOFError, KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        if isinstance(error, StreamPCAError):
+            raise
+        raise SourceError(f"{path}: not a readable .npz file ({error})") from None
+    matrix.resident_nbytes, matrix.given_nbytes = matrix.given_nbytes, 0
+    return matrix
+
+
+def _check_sizes(archive: zipfile.ZipFile, nbytes: int, path: str) -> None:
+    """Refuse members that would swell, before one is inflated. Raises DamagedSourceError."""
+    need = sum(one.file_size for one in archive.infolist())
+    if need > max(FREE, RATIO * nbytes):
+        raise DamagedSourceError(
+            f"{path} has {nbytes} bytes and would take {need} in memory, more than {RATIO} times "
+            "as many. If you trust it: streampca.open(scipy.sparse.load_npz(...))"
+        )
+    for one in archive.infolist():
+        with archive.open(one) as member:
+            if one.filename.endswith(".npy"):
+                shape, _, dtype = _header(member)
+                if math.prod(shape) * dtype.itemsize > one.file_size:
+                    raise DamagedSourceError(f"{path}: {one.filename} is cut off, or damaged")
+
+
+def _header(file: Any) -> Any:
+    version = np.lib.format.read_magic(file)
+    return {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }[version](file)
+
+
+class MemberReader(NpyReader):
+    """An uncompressed ``.npy`` inside a zip archive, read by position."""
+
+    def __init__(self, path: str, name: str) -> None:
+        self.name = name
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            info = archive.getinfo(name)
+            file.seek(info.header_offset)
+            lengths = struct.unpack("<HH", file.read(LOCAL_HEADER)[26:30])
+            file.seek(info.header_offset + LOCAL_HEADER + sum(lengths))
+            shape, _, dtype = _header(file)
+            self._lay(path, shape, dtype, file.tell())
+
+    def fingerprint(self) -> str:
+        return f"{super().fingerprint()} {self.name} {os.path.basename(self.path)}"

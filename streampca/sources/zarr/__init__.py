@@ -1,0 +1,1 @@
+"""Zarr arrays as sources: opened, guarded, decoded, compared with what they were."""

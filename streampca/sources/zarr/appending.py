@@ -1,0 +1,201 @@
+"""Rows appended to a Zarr array so that no reader ever sees one that is not written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import zarr
+import zarr.storage
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from streampca.errors import ChangingSourceError, InvalidInputError
+from streampca.remote import OBJECTS, has_obstore, open_objects, scheme_of
+from streampca.sources.zarr.opening import pick_array
+from streampca.sources.zarr.watermark import COMMITTED, MARK, RowMark
+
+Place = str | os.PathLike[str] | zarr.Array[Any]
+
+
+def append(
+    store: Place, rows: Any, *, dim: int = 0, variable: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> int:  # fmt: skip
+    """Append rows to a Zarr array (v2 or v3): first their chunks, then, in one write, the length.
+
+    store : a path, a URL, or a ``zarr.Array``.  rows : an array of the store's dtype, with its
+    shape but for ``dim``.  variable : which array of a group.  storage_options : of a URL.
+    Returns the number of rows that are there now.
+
+    An append that dies did not happen: readers see the rows before it, and the next append takes
+    its place. ``streampca refresh`` takes the rows at once, whatever they hold: the attribute
+    ``streampca_rows`` of the array vouches for them. One writer at a time; another one that
+    makes the array longer meanwhile is noticed at the end. An array that is made shorter by
+    other means needs ``commit_rows`` with its new length. A ``zarr.Array`` that is given shows
+    its old length until it is opened again.
+
+    Cost: each chunk that holds a new row is written once, the first is read before; the metadata
+    are read twice and written once (v2: twice), and so are consolidated ones.
+
+    Raises InvalidInputError for another shape or dtype, for a dimension that coordinates of the
+    group share, and where ``streampca_rows_committed`` is behind the length;
+    ChangingSourceError where the array was made longer by somebody else.
+
+    Example: ``streampca.append("x.zarr", day)`` every night, before ``streampca refresh``.
+    """
+    array = _opened(store, variable, storage_options, dim)
+    values = _checked(array, np.asarray(rows), dim)
+    first = int(array.shape[dim])
+    if not values.shape[dim]:
+        return first
+    mark = RowMark.of(array.attrs)
+    if mark.decides and mark.end < first:
+        raise InvalidInputError(
+            f"{array.store_path}: {COMMITTED} says {mark.end} of {first} rows. Let its writer end; "
+            f"or streampca.commit_rows(store, {first}) where all are written, or "
+            f"array.resize(...) to {mark.end} rows"
+        )
+    end = first + values.shape[dim]
+    shape = (*array.shape[:dim], end, *array.shape[dim + 1 :])
+    index = (slice(None),) * dim + (slice(first, end),)
+    longer = array.metadata.update_shape(shape)
+    _ahead(array, longer)[index] = values
+    if _opened(array).shape != array.shape:
+        raise ChangingSourceError(f"{array.store_path} was made longer by another writer meanwhile")
+    _save(array, longer.update_attributes({**array.attrs, **mark.extended(first, end)}))
+    return int(end)
+
+
+def commit_rows(
+    store: Place, rows: int, *, dim: int = 0, variable: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Say of a Zarr array that its first ``rows`` rows are written, whatever they hold.
+
+    For writers of another kind, after an append (``Dataset.to_zarr(append_dim=...)``), and where
+    a refresh cannot know: rows of nothing but the fill value. Other parameters are those of
+    ``append``. Rows behind them are judged by what they hold. A ``zarr.Array`` that was opened
+    before does not know of this, and drops it when it is made longer: open it again.
+    Cost: one write of the metadata.
+
+    Raises InvalidInputError where the array has fewer rows.
+    """
+    array = _opened(store, variable, storage_options)
+    _check_dim(array, dim)
+    if not 0 <= rows <= array.shape[dim]:
+        raise InvalidInputError(f"rows={rows}; expected 0 to {array.shape[dim]}")
+    told = {COMMITTED: int(rows)} if RowMark.of(array.attrs).decides else {MARK: [0, int(rows)]}
+    _save(array, array.metadata.update_attributes({**array.attrs, **told}))
+
+
+def _opened(
+    store: Place, variable: str | None = None, options: Mapping[str, Any] | None = None,
+    dim: int | None = None,
+) -> zarr.Array[Any]:  # fmt: skip
+    """The array as its metadata are now, to be written to.
+
+    dim : along which it is to grow, alone in its group.
+    """
+    if isinstance(store, zarr.Array):
+        kind = store.metadata.zarr_format
+        return zarr.open_array(store.store, path=store.path, mode="r+", zarr_format=kind)
+    place = os.fspath(store)
+    found = zarr.open(_writable(place, dict(options or {})), mode="r+", use_consolidated=False)
+    array = pick_array(found, variable, place)
+    if isinstance(found, zarr.Group) and dim is not None:
+        _check_neighbours(found, array, dim)
+    assert isinstance(array, zarr.Array)
+    return array
+
+
+def _writable(place: str, options: dict[str, Any]) -> Any:
+    scheme = scheme_of(place)
+    if not scheme and options:
+        raise InvalidInputError(f"storage_options are for URLs, and {place} is a path")
+    if place.endswith(".zip"):
+        raise InvalidInputError(f"{place}: nothing is appended to an archive; unpack it")
+    if not scheme:
+        return zarr.storage.LocalStore(place)
+    if scheme in OBJECTS and has_obstore():
+        return zarr.storage.ObjectStore(open_objects(place, options))
+    return zarr.storage.FsspecStore.from_url(place, storage_options=options)
+
+
+def _checked(
+    array: zarr.Array[Any], values: np.ndarray[Any, Any], dim: int
+) -> np.ndarray[Any, Any]:
+    """The rows, if the array can hold them as they are."""
+    _check_dim(array, dim)
+    dtype = np.dtype(array.dtype)
+    if values.dtype.newbyteorder("=") != dtype.newbyteorder("="):
+        raise InvalidInputError(
+            f"rows are {values.dtype} and {array.store_path} is {dtype}: rows.astype({dtype.str!r})"
+        )
+    expected = (*array.shape[:dim], "rows", *array.shape[dim + 1 :])
+    same = values.ndim == array.ndim and all(
+        d == dim or n == m for d, (n, m) in enumerate(zip(values.shape, array.shape, strict=False))
+    )
+    if not same:
+        shown = ", ".join(map(str, expected))
+        raise InvalidInputError(f"rows have shape {values.shape}; expected ({shown})")
+    return values
+
+
+def _check_dim(array: zarr.Array[Any], dim: int) -> None:
+    if not 0 <= dim < array.ndim:
+        raise InvalidInputError(f"dim={dim}; expected 0 to {array.ndim - 1}")
+
+
+def _check_neighbours(group: zarr.Group, array: zarr.Array[Any], dim: int) -> None:
+    """Refuse a dimension along which other arrays of the group would have to grow too."""
+    names = _dimension_names(array)
+    if names is None or names[dim] is None:
+        return
+    for path, other in group.members(max_depth=None):
+        if not isinstance(other, zarr.Array) or other.path == array.path:
+            continue
+        if names[dim] in (_dimension_names(other) or ()):
+            raise InvalidInputError(
+                f"{path} has the dimension {names[dim]!r} too, and would be too short. Append to "
+                f"both: dataset.to_zarr(store, append_dim={names[dim]!r}), then "
+                f"streampca.commit_rows(store, rows, variable={array.path!r})"
+            )
+
+
+def _dimension_names(array: zarr.Array[Any]) -> tuple[Any, ...] | None:
+    found = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+    return None if found is None else tuple(found)  # type: ignore[arg-type]
+
+
+def _ahead(array: zarr.Array[Any], metadata: Any) -> zarr.Array[Any]:
+    """The array with metadata that are not saved: its chunks can be written ahead of them."""
+    one = zarr.Array(zarr.AsyncArray(metadata, array.store_path, array.async_array.config))
+    return one.with_config({"write_empty_chunks": True})
+
+
+def _save(array: zarr.Array[Any], metadata: Any) -> None:
+    """Write the metadata; of Zarr v2 the attributes first; and again where they are consolidated.
+
+    Between the two of v2 the attributes vouch for rows that are written and not there yet.
+    """
+    files = metadata.to_buffer_dict(default_buffer_prototype())
+    for name in sorted(files, key=".zattrs".__ne__):
+        sync((array.store_path / name).set(files[name]))
+    parents = array.path.split("/")[:-1] if array.path else None
+    while parents is not None:
+        _consolidate_again(array, "/".join(parents))
+        parents = parents[:-1] if parents else None
+
+
+def _consolidate_again(array: zarr.Array[Any], path: str) -> None:
+    """Where a group keeps copies of the metadata of what it holds."""
+    kind = array.metadata.zarr_format
+    try:
+        group = zarr.open_group(array.store, path=path, mode="r", zarr_format=kind)
+    except (FileNotFoundError, zarr.errors.GroupNotFoundError):
+        return
+    if group.metadata.consolidated_metadata is not None:
+        zarr.consolidate_metadata(array.store, path=path, zarr_format=kind)

@@ -1,0 +1,313 @@
+"""The one store through which chunks are read: it counts, checks, and does not wait for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import zarr
+import zarr.storage
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+from zarr.core.sync import sync
+
+from streampca.errors import (
+    AbsentChunkError,
+    DamagedSourceError,
+    InvalidInputError,
+    MissingDependencyError,
+    NoAnswerError,
+    SourceError,
+)
+from streampca.matrix import ReadCount
+from streampca.regular_file import check_regular, open_at_once, read_regular, refuse_special
+from streampca.remote import OBJECTS, has_obstore, open_objects, plain_errors, scheme_of
+from streampca.shown import hide_secrets
+from streampca.sources.reading import Tally, ThreadBuffers
+from streampca.sources.zarr.chunks import FrameLimit, ShardIndex
+
+# --------------------------------------------------------------------------------------------------
+# The one store through which chunks are read: it counts, checks, and does not wait for ever.
+
+METADATA = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
+READ_TIMEOUT = 300.0  # seconds without an answer after which a read fails
+
+
+def default_timeout() -> float:
+    """Zarr's own setting, ``async.timeout``, where it was made; else READ_TIMEOUT."""
+    return float(zarr.config.get("async.timeout", None) or READ_TIMEOUT)
+
+
+class GuardedStore(zarr.storage.WrapperStore[Any]):
+    """Counts every chunk read, refuses one that is absent or would swell, waits for none for ever.
+
+    Zarr reads an absent chunk, or one that was never written into its shard, as its fill value
+    without a word; here that is an error unless the caller said that absent chunks are fill
+    values on purpose.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        missing: str = "error",
+        timeout: float | None = None,
+        shards: ShardIndex | None = None,
+        tally: Tally | None = None,
+        frames: FrameLimit | None = None,
+    ) -> None:
+        super().__init__(store)
+        self.missing, self.timeout, self.shards = missing, timeout, shards
+        self.tally, self.frames = tally or Tally(), frames
+
+    @property
+    def wrapped(self) -> Any:
+        """The store that is guarded: what is read there is neither counted nor checked."""
+        return self._store
+
+    def limited(self, dim: int, size: int) -> GuardedStore:
+        """The same, where the array ends after ``size`` along dim: of shards no more is expected
+        to be there."""
+        shards = None if self.shards is None else self.shards.limited(dim, size)
+        return GuardedStore(
+            self._store, self.missing, self.timeout, shards, self.tally, self.frames
+        )
+
+    def _with_store(self, store: Any) -> GuardedStore:
+        return GuardedStore(store, self.missing, self.timeout, self.shards, self.tally, self.frames)
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        try:
+            with plain_errors():
+                async with asyncio.timeout(self.timeout):
+                    value: Buffer | None = await self._store.get(key, prototype, byte_range)
+        except TimeoutError:
+            raise no_answer(repr(key), str(self._store), self.timeout) from None
+        if key.rsplit("/", 1)[-1] in METADATA:
+            return value
+        whole = None if value is None or byte_range is not None else value.as_numpy_array()
+        self.note(key, None if value is None else len(value), whole)
+        if value is not None and not len(value):  # of a shard, Zarr would make fill values
+            raise DamagedSourceError(
+                f"{key!r} in {hide_secrets(str(self._store))} is empty: it was cut off. Restore it."
+            )
+        if value is not None and self.shards is not None:
+            absent = self.shards.absent(key, value, byte_range) if self.missing == "error" else None
+            if absent is not None:
+                raise self._refusal(absent)
+            self.shards.check_frames(key, value, byte_range)
+        if value is not None and self.frames is not None:
+            self.frames.check(key, value.to_bytes())
+        return value
+
+    def note(self, key: str, nbytes: int | None, encoded: Any = None) -> None:
+        """Count a chunk of so many bytes at rest; None for one that is absent.
+
+        encoded : the chunk, if all of it was read.
+        """
+        if nbytes is not None:
+            self.tally.add(ReadCount(chunks=1, stored=nbytes))
+            if encoded is not None and self.tally.checksums is not None:
+                self.tally.keep_checksums({key: checksum(encoded)})
+            return
+        if self.missing == "error":
+            raise self._refusal(f"chunk {key!r}")
+
+    def _refusal(self, what: str) -> SourceError:
+        return AbsentChunkError(
+            f"{what} is absent from {hide_secrets(str(self._store))}. Restore it; or, "
+            "if absent chunks are meant to be the fill value, "
+            "streampca.open(..., missing_chunks='fill'), or 'mask' for missing cells."
+        )
+
+
+def checksum(encoded: Any) -> int:
+    """63 bits: the crc32c of all but the last four bytes, beside those four.
+
+    Of all bytes it would be the same number for every chunk that ends with its own crc32c, as
+    Zarr's crc32c codec makes them: that is how such a code works.
+    """
+    data = np.frombuffer(encoded, np.uint8)
+    body = data[: max(len(data) - 4, 0)]
+    body.flags.writeable = False  # what can be written to is not taken
+    return int(google_crc32c.value(body)) << 31 ^ int.from_bytes(data[len(body) :].tobytes())
+
+
+def no_answer(what: str, store: str, timeout: float | None) -> NoAnswerError:
+    return NoAnswerError(
+        f"no answer for {what} from {hide_secrets(store)} within {timeout:g} s. Try again; or "
+        "wait longer: zarr.config.set({'async.timeout': seconds}), ZARR_ASYNC__TIMEOUT=seconds."
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Chunks as they are stored: from files on this machine, or many at once from any other store.
+
+CONCURRENCY = 10  # chunks that Zarr fetches and decodes at once within one read (its default)
+
+
+MOST_STORED_BYTES = 1 << 31  # bytes of one chunk at rest
+
+
+class EncodedChunks:
+    """The encoded chunks of a guarded store, by their keys.
+
+    at_once : how many to ask for. One of a local store: it lies in a buffer that every thread
+    has one of, and that its next chunk overwrites.
+    """
+
+    def __init__(self, guard: GuardedStore) -> None:
+        self.guard = guard
+        self.is_local = isinstance(guard.wrapped, zarr.storage.LocalStore)
+        self.at_once = 1 if self.is_local else CONCURRENCY
+        self.buffers = ThreadBuffers()
+
+    def fetch(self, keys: list[str]) -> list[Any]:
+        """Encoded chunks, checked and counted; None where one is absent and may be."""
+        if self.is_local:
+            return [self._read_file(key) for key in keys]
+        prototype = default_buffer_prototype()
+
+        async def gather() -> list[Any]:
+            return await asyncio.gather(*(self.guard.get(key, prototype) for key in keys))
+
+        return [None if b is None else b.to_bytes() for b in sync(gather())]
+
+    def look(self, key: str) -> bytes | None:
+        """One chunk as it is stored now, counted nowhere; None where it is absent."""
+        if self.is_local:
+            try:
+                return read_regular(self.guard.wrapped.root / key, MOST_STORED_BYTES)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        with plain_errors():
+            found = sync(
+                self.guard.wrapped.get(key, default_buffer_prototype()), timeout=self.guard.timeout
+            )
+        return None if found is None else bytes(found.to_bytes())
+
+    def _read_file(self, key: str) -> Any:
+        """One chunk of a local store, read into a buffer that this thread uses again."""
+        path = self.guard.wrapped.root / key
+        try:
+            with open(path, "rb", buffering=0, opener=open_at_once) as file:
+                size = check_regular(file.fileno(), str(path))
+                held: Any = self.buffers.take("encoded", size, spare=size // 8)
+                view = memoryview(held)
+                done = 0
+                while done < size and (got := file.readinto(view[done:])):
+                    done += got
+        except (FileNotFoundError, NotADirectoryError):
+            self.guard.note(key, None)
+            return None
+        self.guard.note(key, done, view[:done])
+        return view[:done]
+
+
+# --------------------------------------------------------------------------------------------------
+# Stores that refuse metadata which would take far more memory than they have bytes.
+#
+# Zarr keeps the attributes of an array as Python objects, at 15 to 50 times the bytes of their
+# text.
+
+MOST_METADATA_BYTES = 8 << 20  # bytes of one zarr.json, .zattrs or .zmetadata
+
+
+class _Bounded(Store):
+    """Reads no more than MOST bytes of metadata. Raises DamagedSourceError where there are more.
+
+    ranged : whether a part of an object can be asked for; else it is measured when it is there.
+    """
+
+    ranged = True
+
+    async def get(
+        self,
+        key: str,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
+    ) -> Buffer | None:
+        prototype = prototype or default_buffer_prototype()
+        name = key.rsplit("/", 1)[-1]
+        if name in METADATA and self.ranged:
+            byte_range = RangeByteRequest(0, MOST_METADATA_BYTES + 1)
+        value = await super().get(key, prototype, byte_range)  # type: ignore[safe-super]
+        if name in METADATA and value is not None and len(value) > MOST_METADATA_BYTES:
+            raise DamagedSourceError(
+                f"{key!r} in {hide_secrets(str(self))} has more than "
+                f"{MOST_METADATA_BYTES >> 20} MiB, and is not "
+                "opened. Take attributes out of it; or, if you trust it, open it with Zarr and "
+                "give the array: streampca.open(zarr.open_array(...))."
+            )
+        return value
+
+
+class BoundedLocal(_Bounded, zarr.storage.LocalStore):
+    """A directory. What lies in the place of a file and is none would hang whoever reads it."""
+
+    async def get(
+        self,
+        key: str,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
+    ) -> Buffer | None:
+        refuse_special(self.root / key)
+        return await super().get(key, prototype, byte_range)
+
+
+class BoundedZip(_Bounded, zarr.storage.ZipStore):
+    """An archive, whose metadata may be compressed."""
+
+
+class BoundedObjects(_Bounded, zarr.storage.ObjectStore):  # type: ignore[type-arg]
+    """A prefix of a bucket, by obstore."""
+
+
+class BoundedFsspec(_Bounded, zarr.storage.FsspecStore):
+    """Anything else by URL: a web server need not know of parts."""
+
+    ranged = False
+
+
+def store_at(source: str, storage_options: Mapping[str, Any] | None) -> Store:
+    """The store at a path or URL, to be read. Raises InvalidInputError for options of a path."""
+    scheme = scheme_of(source)
+    if not scheme and storage_options:
+        raise InvalidInputError(f"storage_options are for URLs, and {source} is a path")
+    if not scheme and source.endswith(".zip"):
+        return BoundedZip(os.path.abspath(source), mode="r")
+    if not scheme:
+        return BoundedLocal(os.path.abspath(source), read_only=True)
+    options = dict(storage_options or {})
+    if scheme in OBJECTS and has_obstore():
+        return BoundedObjects(open_objects(source, options), read_only=True)
+    try:
+        return BoundedFsspec.from_url(source, storage_options=options, read_only=True)
+    except ImportError as error:
+        packages = "obstore" if scheme in OBJECTS else "fsspec aiohttp requests"
+        raise MissingDependencyError(
+            f"{scheme}:// cannot be read ({error}): pip install {packages}"
+        ) from None
+
+
+# --------------------------------------------------------------------------------------------------
+# Small arrays that lie beside the data in a Zarr group: labels, coordinates.
+
+
+def whole(array: Any) -> np.ndarray[Any, Any]:
+    """A small array that lies beside the data, whole; absent chunks are fill values.
+
+    Of what is no ``zarr.Array`` (HDF5) simply its values. Raises DamagedSourceError.
+    """
+    limit = FrameLimit.of(array) if isinstance(array, zarr.Array) else None
+    if limit is None:
+        return np.asarray(array[...])
+    guard = GuardedStore(array.store, "fill", default_timeout(), frames=limit)
+    zarr_format = array.metadata.zarr_format
+    again = zarr.open_array(guard, path=array.path, mode="r", zarr_format=zarr_format)
+    return np.asarray(again[...])

@@ -1,0 +1,375 @@
+"""The ledger of a Zarr array: what every stored chunk was when it was read, and what it is now."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.errors import ChangingSourceError, SourceError
+from streampca.matrix import AxisLabels, ChunkedMatrix, select
+from streampca.sources.stacked import StackedMatrix
+from streampca.sources.zarr.guard import checksum
+from streampca.sources.zarr.location import listing, place_of, snapshot_of
+from streampca.sources.zarr.reader import ZarrReader
+
+# --------------------------------------------------------------------------------------------------
+# The ledger of a Zarr array: what every stored chunk was when it was read, and what it is now.
+#
+# For every chunk its length, what the store says of its last writing (time or ETag), and a
+# checksum
+# (see ``zarr_guard.checksum``), which is taken of the bytes that a pass reads anyway. Beside that
+# how many rows were there (the watermark: never ``shape[0]`` alone, which grows before the rows
+# are
+# written), a digest of how the array is stored, and the checksum of the decoded rows of a last
+# chunk
+# that was not full: appending writes that chunk anew.
+
+Array = np.ndarray[Any, Any]
+ABSENT = -1  # as a length: no such chunk
+UNKNOWN = -1  # as a checksum: it was never read whole
+NOTHING, APPENDED, CHANGED, REMOVED, VANISHED, RELAID = (
+    "nothing", "appended", "changed", "removed", "vanished", "relaid",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The chunks of an array as they are listed now: grid-shaped arrays.
+
+    nbytes : int64, ABSENT where there is none.  version : int64, another one whenever the chunk
+    was written again, as far as the store tells.
+    times : float64, seconds since 1970 of the last writing, NaN where the store does not say.
+    written : of the array's metadata, likewise.  snapshot : of Icechunk, which says what changed.
+    """
+
+    nbytes: Array
+    version: Array
+    times: Array
+    written: float
+    snapshot: str = ""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a fit read of one Zarr array. Arrays have the shape of the chunk grid.
+
+    rows : of the growing dimension ``dim`` that were counted.  layout : digest of all that must
+    stay the same (other sizes, chunks, dtype, codecs, fill value, names of the features).
+    snapshot : of Icechunk.
+    tail : checksum of the decoded rows in the last chunk, where it was not full, else UNKNOWN.
+    written : when the array's metadata were, its length among them; 0.0 where that is not known.
+    """
+
+    rows: int
+    dim: int
+    layout: str
+    nbytes: Array
+    version: Array
+    crc32c: Array
+    tail: int = UNKNOWN
+    snapshot: str = ""
+    written: float = 0.0
+
+    def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """(arrays, JSON-ready document), for a bundle."""
+        arrays = {name: getattr(self, name) for name in ("nbytes", "version", "crc32c")}
+        names = ("rows", "dim", "layout", "tail", "written")
+        numbers = {name: getattr(self, name) for name in names}
+        snapshot = {"snapshot": self.snapshot} if self.snapshot else {}
+        return arrays, {"kind": "ledger", **numbers, **snapshot}
+
+    @classmethod
+    def from_saved(cls, arrays: Mapping[str, Array], document: Mapping[str, Any]) -> Self:
+        """The inverse of ``to_saved``. Raises SourceError where it is something else."""
+        if document.get("kind") != "ledger":
+            raise SourceError("not a ledger")
+        known: dict[str, Any] = {**document, **arrays}
+        del known["kind"]
+        return cls(**known)
+
+    def digest(self) -> str:
+        """SHA-256 of the content that was read: the same data state has the same digest."""
+        text = json.dumps([self.rows, self.dim, self.layout, self.tail])
+        parts = (np.ascontiguousarray(one, "<i8").tobytes() for one in (self.nbytes, self.crc32c))
+        return hashlib.sha256(b"".join([text.encode(), *parts])).hexdigest()
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of a source since its ledger was written.
+
+    kind : "nothing"; "appended": only rows behind the old ones; "changed": an old chunk is
+    another; "removed": fewer rows; "vanished": an old chunk is gone; "relaid": stored otherwise,
+    or with other columns.
+    rows : (before, now).  chunks : keys of what changed or vanished.  checked : "stat" or "full".
+    read : bytes read to find out.  content : checksums of
+    the changed chunks that look as before (length, time).
+    where : (first, last) old rows that lie in changed chunks.
+    """
+
+    kind: str
+    rows: tuple[int, int]
+    checked: str
+    chunks: tuple[str, ...] = ()
+    read: int = 0
+    content: tuple[int, ...] = ()
+    where: tuple[tuple[int, int], ...] = ()
+
+    def __str__(self) -> str:
+        before, now = self.rows
+        words = {
+            NOTHING: f"nothing changed: {now} rows",
+            APPENDED: f"{now - before} rows were appended to {before}",
+            CHANGED: f"{len(self.chunks)} of the chunks read before were changed",
+            REMOVED: f"{before - now} of {before} rows were removed",
+            VANISHED: f"{len(self.chunks)} of the chunks read before are gone",
+            RELAID: "it is stored otherwise, or has other columns",
+        }
+        shown = f" ({', '.join(self.chunks[:3])}{', ...' * (len(self.chunks) > 3)})"
+        return words[self.kind] + shown * bool(self.chunks)
+
+
+# --------------------------------------------------------------------------------------------------
+# A Zarr array as its ledger sees it: its chunks listed, noted, and compared with an old ledger.
+
+Place = tuple[int, ...]
+
+
+class LedgerSource:
+    """A matrix in one Zarr array, as its ledger sees it.
+
+    Of anything else ``LedgerSource.of`` gives None: its content stamp is all there is.
+    """
+
+    def __init__(self, matrix: StackedMatrix, reader: ZarrReader) -> None:
+        self.matrix, self.reader = matrix, reader
+        self.dim = matrix.dims[0][0]
+        self.step = reader.unit[self.dim]
+        self.inner = math.prod(reader.shape[d] for d in matrix.dims[0][1:])  # samples per row
+        self._found: dict[tuple[Place, int], int] = {}  # checksums, by place and writing
+
+    @classmethod
+    def of(cls, matrix: Any) -> LedgerSource | None:
+        """Of an opened matrix."""
+        if type(matrix) is not StackedMatrix or not isinstance(matrix.reader, ZarrReader):
+            return None
+        reader = matrix.reader
+        if not matrix.dims[0] or listing(reader.guard.wrapped, reader.array.path) is None:
+            return None
+        if snapshot_of(reader.guard.wrapped) and reader.history is None:
+            return None  # an array of somebody's session: older snapshots cannot be looked at
+        return cls(matrix, reader)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array as it is stored: its metadata, which may be ahead of the rows."""
+        return tuple(int(n) for n in self.reader.array.shape)
+
+    def grid(self, rows: int) -> tuple[int, ...]:
+        """The number of chunks along each dimension, for so many rows."""
+        sizes = [rows if d == self.dim else n for d, n in enumerate(self.shape)]
+        return tuple(-(-n // step) for n, step in zip(sizes, self.reader.unit, strict=True))
+
+    def layout(self) -> str:
+        """A digest of how the array is stored, but for its length."""
+        metadata = self.reader.array.metadata.to_dict()
+        loose = ("shape", "attributes", "dimension_names", "consolidated_metadata")
+        kept = {name: value for name, value in metadata.items() if name not in loose}
+        sizes = [n for d, n in enumerate(self.shape) if d != self.dim]
+        place = place_of(self.reader.array)
+        text = json.dumps(
+            [place, sizes, self.dim, self.matrix.missing_value, repr(self.reader.packing), kept,
+             _names(self.matrix.labels.features)],
+            sort_keys=True, default=repr,
+        )  # fmt: skip
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def look(self, rows: int | None = None) -> Seen:
+        """List the chunks as they are now. Cost: one ``stat`` each, or a listing."""
+        counts = self.grid(self.shape[self.dim] if rows is None else rows)
+        nbytes, version = np.full(counts, ABSENT, np.int64), np.zeros(counts, np.int64)
+        times, written = np.full(counts, np.nan), np.nan
+        store, path = self.reader.guard.wrapped, self.reader.array.path
+        about = dict(listing(store, path) or ())
+        for name in ("zarr.json", ".zarray"):
+            if name in about:
+                written = _time(about[name])
+        encode = self.reader.array.metadata.encode_chunk_key
+        for place in itertools.product(*(range(n) for n in counts)):
+            if (found := about.get(encode(place))) is not None:
+                nbytes[place], version[place] = found[0], _version(found)
+                times[place] = _time(found)
+        if snapshot := snapshot_of(store):
+            return Seen(nbytes, version, np.full(counts, np.nan), np.nan, snapshot)
+        return Seen(nbytes, version, times, written)
+
+    def keep_checksums(self) -> None:
+        """From now on take the checksum of every chunk that is read whole, and look for blank rows
+        in it, unless absent chunks are fill values on purpose: so are blank rows then."""
+        tally = self.reader.tally
+        if tally.checksums is None:
+            tally.checksums = {}
+        if self.reader.guard.missing != "fill":
+            self.reader.rows_dim = self.dim
+
+    def make(self, rows: int, seen: Seen, old: Ledger | None = None) -> Ledger:
+        """The ledger of the rows that have been read.
+
+        seen : what was listed before they were.  old : of an earlier fit, for chunks that were
+        not read again. Chunks whose checksum is not known are read now. Raises
+        ChangingSourceError where a chunk was changed since ``seen``.
+        """
+        now = self.look(rows)
+        part = tuple(slice(0, n) for n in now.nbytes.shape)
+        moved = np.argwhere(now.version != seen.version[part])
+        if len(moved):
+            key = self.reader.key(tuple(int(i) for i in moved[0]))
+            raise ChangingSourceError(f"chunk {key!r} was changed while it was read; start again")
+        crc = np.full(now.nbytes.shape, UNKNOWN, np.int64)
+        if old is not None:
+            both = tuple(slice(0, min(n, m)) for n, m in zip(crc.shape, old.crc32c.shape))
+            same = now.version[both] == old.version[both]
+            crc[both] = np.where(same, old.crc32c[both], UNKNOWN)
+        known = self.matrix.checksums()
+        for place in itertools.product(*(range(n) for n in crc.shape)):
+            if (found := known.get(self.reader.key(place))) is not None:
+                crc[place] = found
+        for place in _places((crc == UNKNOWN) & (now.nbytes != ABSENT)):
+            crc[place] = checksum(self.reader.encoded(place) or b"")
+        written = 0.0 if math.isnan(seen.written) else seen.written
+        return Ledger(
+            rows, self.dim, self.layout(), now.nbytes, now.version, crc, self.tail(rows),
+            now.snapshot, written,
+        )  # fmt: skip
+
+    def tail(self, rows: int) -> int:
+        """The checksum of the decoded rows of the last chunk, where it is not full."""
+        first = rows // self.step * self.step
+        if first == rows:
+            return UNKNOWN
+        values = self.first_rows(rows).read(0, first * self.inner, rows * self.inner)
+        return checksum(np.ascontiguousarray(values).tobytes())
+
+    def first_rows(self, rows: int) -> StackedMatrix:
+        """The matrix as if it ended after so many rows."""
+        if rows == self.reader.shape[self.dim]:
+            return self.matrix
+        shorter = copy.copy(self.matrix)
+        shorter.reader = self.reader.limited(self.dim, rows)
+        shorter.shape = (rows * self.inner, self.matrix.shape[1])
+        samples = self.matrix.labels.samples.take(0, rows * self.inner)
+        shorter.labels = replace(self.matrix.labels, samples=samples)
+        return shorter
+
+    def rows_from(self, first: int, rows: int) -> ChunkedMatrix:
+        """The samples of rows ``first`` up to ``rows``."""
+        numbers = np.arange(first * self.inner, rows * self.inner)
+        return select(self.first_rows(rows), samples=numbers)
+
+    def compare(self, old: Ledger, rows: int, seen: Seen, full: bool = False) -> Change:
+        """What became of the array since ``old``.
+
+        rows : that are there now (see :mod:`streampca.sources.zarr.watermark`).
+        full : read every old chunk; else only those whose length or time differ, or that Icechunk
+            says were written, of which the bytes decide.
+        """
+        how, span = ("full" if full else "stat"), (old.rows, rows)
+        if self.layout() != old.layout or self.dim != old.dim:
+            return Change(RELAID, span, how)
+        if self.shape[self.dim] < old.rows:
+            return Change(REMOVED, (old.rows, self.shape[self.dim]), how)
+        whole = old.rows // self.step  # chunk rows that were full
+        part = tuple(slice(0, n) for n in old.nbytes.shape)
+        here = seen.nbytes[part] != ABSENT
+        vanished = [self.reader.key(p) for p in _places(~here & (old.nbytes != ABSENT))]
+        suspect = here & (np.True_ if full else self._written(old, seen, part))
+        last = (slice(None),) * self.dim + (slice(whole, None),)
+        renewed = bool(suspect[last].any()) or rows > old.rows
+        suspect[last] = False  # appending writes it anew: its old rows are compared below
+        changed: dict[str, int] = {}
+        hidden: list[int] = []  # what neither length nor time nor snapshot shows
+        where: set[tuple[int, int]] = set()
+        read = 0
+        for place in _places(suspect):
+            which = place, int(seen.version[place])
+            if which not in self._found:
+                data = self.reader.encoded(place) or b""
+                read += len(data)
+                self._found[which] = checksum(data)
+            if (now := self._found[which]) != old.crc32c[place]:
+                changed[self.reader.key(place)] = now
+                if not seen.snapshot and seen.version[place] == old.version[place]:
+                    hidden.append(now)
+                first = place[self.dim] * self.step
+                where.add((first, min(first + self.step, old.rows)))
+        cut = whole * self.step
+        if not vanished and renewed and old.rows > cut and (now := self.tail(old.rows)) != old.tail:
+            changed[f"rows {cut} to {old.rows - 1}"] = now
+            if not seen.snapshot and np.array_equal(seen.version[part][last], old.version[last]):
+                hidden.append(now)
+            where.add((cut, old.rows))
+        if vanished:
+            return Change(VANISHED, span, how, tuple(vanished), read)
+        if rows < old.rows:
+            return Change(REMOVED, span, how, (), read)
+        if changed:
+            rows_of = tuple(sorted(where))
+            return Change(CHANGED, span, how, tuple(changed), read, tuple(hidden), rows_of)
+        return Change(APPENDED if rows > old.rows else NOTHING, span, how, (), read)
+
+    def _written(self, old: Ledger, seen: Seen, part: tuple[slice, ...]) -> Array:
+        """Of the chunks of a ledger, which ones may have been written since."""
+        if not seen.snapshot:
+            return np.asarray(seen.version[part] != old.version)
+        assert self.reader.history is not None
+        path = self.reader.array.path
+        found = self.reader.history.changed(path, old.snapshot, seen.snapshot)
+        if found is None:
+            return np.ones(old.nbytes.shape, bool)
+        written = np.zeros(seen.nbytes.shape, bool)
+        for place in found:
+            if all(i < n for i, n in zip(place, written.shape)):
+                written[place] = True
+        return written[part]
+
+
+def _names(axis: AxisLabels) -> str:
+    """A digest of what the entries of an axis are called: columns may change places."""
+    digest = hashlib.sha256(repr((axis.dims, axis.sizes)).encode())
+    columns = {**axis.coords, **axis.extra}
+    columns |= {f"grid {name}": values for name, (_, values) in axis.grids.items()}
+    for name, values in sorted(columns.items()):
+        plain = values.dtype.kind in "biufMm"
+        text = values.tobytes() if plain else "\0".join(map(str, values.flat)).encode()
+        digest.update(f"{name} {len(text)} ".encode() + text)
+    return digest.hexdigest()
+
+
+def _places(chosen: Array) -> Iterator[Place]:
+    """The grid places where a boolean array is True."""
+    for place in np.argwhere(chosen):
+        yield tuple(int(i) for i in place)
+
+
+def _time(about: tuple[Any, ...]) -> float:
+    if len(about) == 2 and isinstance(about[1], int):
+        return about[1] / 1e9
+    if len(about) == 3:  # object storage: full seconds
+        return datetime.datetime.fromisoformat(about[2]).timestamp()
+    return float("nan")
+
+
+def _version(about: tuple[Any, ...]) -> int:
+    """63 bits that differ whenever what a store tells of a chunk differs."""
+    if len(about) == 2 and isinstance(about[1], int):
+        return about[1]
+    return int.from_bytes(hashlib.blake2b(repr(about).encode(), digest_size=8).digest()) >> 1

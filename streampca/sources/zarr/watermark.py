@@ -1,0 +1,297 @@
+"""Which rows of a Zarr array count: ``shape[0]`` is no mark of that."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from streampca.errors import AbsentChunkError
+from streampca.sources.zarr.ledger import ABSENT, Ledger, LedgerSource, Place, Seen
+from streampca.sources.zarr.reader import UNSEEN, doubtful
+
+# --------------------------------------------------------------------------------------------------
+# What a writer says of the rows that it has written: an attribute of the array.
+
+COMMITTED = "streampca_rows_committed"  # of a writer of its own, set last: it decides
+MARK = "streampca_rows"  # of streampca.append: [first, end] of the rows it vouches for, or several
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class RowMark:
+    """Rows that are written: ``first`` to ``end`` - 1 of each span.
+
+    spans : in their order, apart from each other.  decides : and no other row is written.
+    """
+
+    spans: tuple[Span, ...] = ()
+    decides: bool = False
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, Any]) -> Self:
+        """Of the attributes of an array; of none, or of others, an empty one."""
+        told = attributes.get(COMMITTED)
+        if isinstance(told, int) and not isinstance(told, bool):
+            return cls(_joined([(0, told)]), True)
+        spans = attributes.get(MARK)
+        if _is_span(spans):
+            spans = [spans]
+        if isinstance(spans, list) and all(_is_span(one) for one in spans):
+            return cls(_joined((first, end) for first, end in spans))
+        return cls()
+
+    @property
+    def end(self) -> int:
+        """The end of the last span; 0 where there is none."""
+        return self.spans[-1][1] if self.spans else 0
+
+    def extended(self, first: int, end: int) -> dict[str, Any]:
+        """The attribute of an array to which rows ``first`` to ``end`` - 1 were appended.
+
+        What was said of rows from ``first`` on is forgotten: they were not there.
+        """
+        if self.decides:
+            return {COMMITTED: end}
+        kept = [(a, min(b, first)) for a, b in self.spans]
+        spans = [list(one) for one in _joined([*kept, (first, end)])]
+        return {MARK: spans[0] if len(spans) == 1 else spans}
+
+    def proves(self, known: int) -> int:
+        """The end of the rows that count without a look, where those before ``known`` do."""
+        for first, end in self.spans:
+            if first <= known:
+                known = max(known, end)
+        return known
+
+    def unproven(self, first: int, end: int) -> list[Span]:
+        """The spans of rows ``first`` to ``end`` - 1 that the mark does not hold."""
+        gaps = []
+        for a, b in self.spans:
+            gaps.append((first, min(a, end)))
+            first = max(first, b)
+        return [(a, b) for a, b in (*gaps, (first, end)) if a < b]
+
+
+def _is_span(told: Any) -> bool:
+    return isinstance(told, list) and [type(one) for one in told] == [int, int]
+
+
+def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """In their order, without empty ones, and one span for those that touch."""
+    joined: list[Span] = []
+    for first, end in sorted(one for one in spans if one[0] < one[1]):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((first, end))
+    return tuple(joined)
+
+
+# --------------------------------------------------------------------------------------------------
+# A look at rows of a Zarr array: which of them nothing shows to have been written.
+
+
+def first_blank(source: LedgerSource, first: int, rows: int, again: bool = False) -> int | None:
+    """The first of the rows ``first`` to ``rows`` - 1 that nothing shows to be written, or None.
+
+    again : look at all of them, whatever was seen. Cost: none for chunks that a pass has read
+    since ``keep_checksums``, else a read of each.
+    """
+    if source.reader.rows_dim is None:
+        return None
+    for number in range(first // source.step, -(-rows // source.step)):
+        start = number * source.step
+        low, high = max(first, start), min(rows, start + source.step)
+        notes = (_note(source, place, high, again) for place in _places(source, number))
+        found = doubtful(notes, high - start) & _bits(low - start, high - start)
+        if found:
+            return start + (found & -found).bit_length() - 1
+    return None
+
+
+def _places(source: LedgerSource, number: int) -> Iterator[tuple[int, ...]]:
+    """Of one row of chunks."""
+    counts = source.grid(source.shape[source.dim])
+    ranges = [range(n) for n in counts]
+    ranges[source.dim] = range(number, number + 1)
+    return itertools.product(*ranges)
+
+
+def _note(source: LedgerSource, place: Place, end: int, again: bool) -> int:
+    """See ``blank_rows.note_of``: of the rows of a chunk that lie before row ``end``."""
+    key, tally = source.reader.key(place), source.reader.tally
+    if again or key not in (tally.checksums or ()) or tally.blank.get(key) == UNSEEN:
+        tally.blank.pop(key, None)
+        start = place[source.dim] * source.step
+        inner = int(source.reader.array.chunks[source.dim])  # of a shard
+        for low in range(start, end, inner):
+            _look(source, place, low, min(low + inner, end))
+    return tally.blank.get(key, 0)
+
+
+def _look(source: LedgerSource, place: Place, low: int, high: int) -> None:
+    """Read rows of a chunk, of which a note is taken then; of a shard, rows of one chunk."""
+    reader, dim = source.reader, source.dim
+    index = [
+        slice(i * step, min((i + 1) * step, n))
+        for i, step, n in zip(place, reader.unit, source.shape, strict=True)
+    ]
+    index[dim] = slice(low, high)
+    try:
+        reader.limited(dim, high).read(tuple(index))
+    except AbsentChunkError:  # within a shard: as if the fill value were there
+        start = place[dim] * source.step
+        reader.tally.keep_blank({reader.key(place): _bits(low - start, high - start) << 1})
+
+
+def _bits(low: int, high: int) -> int:
+    """Bits ``low`` to ``high`` - 1."""
+    return (1 << high) - (1 << low)
+
+
+# --------------------------------------------------------------------------------------------------
+# Which rows of a Zarr array count: ``shape[0]`` is no mark of that.
+#
+# ``Array.append`` first makes the array longer and then writes the rows, so that a reader sees
+# rows
+# of the fill value in between, or for ever where the writer died. The rule:
+#
+# 1. Rows that the served version holds count, and so do those that the writer vouches for: by
+#    ``streampca.append``, by ``streampca.commit_rows``, by the attribute
+#    ``streampca_rows_committed`` (which then decides alone), or by a commit of Icechunk.
+# 2. A row behind them counts if every chunk that holds it is there, and a chunk that is older
+# than
+#    the array's length counts once nothing has been written for ``settle`` seconds.
+# 3. A row of nothing but the fill value does not count, nor does one that is so in one of its
+#    chunks while no other row of that chunk has the fill value at all.
+# 4. The rows that are taken end before the first one that does not count, however many follow.
+# 5. Rows that are there and are not taken are told, with how many, since when, why, and the line
+#    that repairs it.
+#
+# That a chunk was written says nothing of its rows, so nothing is concluded from it. Of values in
+# which the fill value is common (3.) a writer that dies between two chunks of the same rows can
+# go
+# unseen; so can one that fills a chunk, or a shard, column by column; and where
+# ``missing_chunks="fill"`` declares it to be data, nothing but (1.) is known. An array that is
+# made
+# shorter keeps the rows that its last chunk still holds: longer again, it shows them as written.
+
+__all__ = ["COMMITTED", "SETTLE", "Rows", "rows_written"]
+
+UNMARKED = RowMark()
+SETTLE = 60.0  # seconds without a write after which an append is taken to be over
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows that are taken.
+
+    count : how many.  why : not all; "" where all.  there : what the array's length says.
+    mark : what the writer says.  known : rows before this one are not looked at again: the served
+    version has them.  waiting : whether others may count in less than ``settle`` seconds.
+    """
+
+    count: int
+    why: str
+    there: int
+    mark: RowMark = UNMARKED
+    known: int = 0
+    waiting: bool = False
+
+    @property
+    def behind(self) -> int:
+        """How many are there and not taken."""
+        return self.there - self.count
+
+    def first_in_doubt(
+        self, source: LedgerSource, again: bool = False, within: Span | None = None
+    ) -> int | None:
+        """The first row that counts unless a look at it shows that it is blank, and does.
+
+        again : see ``first_blank``.  within : of these rows, the served ones among them.
+        Cost: none for what a pass has read since ``keep_checksums``.
+        """
+        if self.mark.decides:
+            return None
+        first, end = within or (self.known, self.count)
+        spans = self.mark.unproven(first, min(end, self.count))
+        found = (first_blank(source, *span, again) for span in spans)
+        return next((row for row in found if row is not None), None)
+
+
+def rows_written(
+    source: LedgerSource, seen: Seen, old: Ledger | None = None, settle: float = SETTLE,
+    limit: int | None = None,
+) -> Rows:  # fmt: skip
+    """The rows of the growing dimension that count, by the rule of this module.
+
+    old : the ledger of the served version, if there is one.  settle : seconds.  limit : a row
+    that is known to be blank.
+
+    Cost: a look at the row of chunks behind the served rows, and at the last one that is older
+    than the array's length. What lies beyond is looked at when it is read: ``first_in_doubt``.
+    """
+    size = source.shape[source.dim]
+    mark = RowMark.of(source.reader.array.attrs)
+    if mark.decides:
+        why = f"{COMMITTED} says {mark.end} of {size}" if mark.end != size else ""
+        return Rows(max(0, min(mark.end, size)), why, size, mark)
+    known = old.rows if old is not None and old.rows <= size else 0
+    rows, why = _before_absent(source, seen)
+    if seen.snapshot:
+        return Rows(max(rows, known), why, size, RowMark(((0, size),)))
+    older = _last_older(source, seen, rows)
+    proven = mark.proves(known if old is None else min(old.rows, size))
+    waiting = proven < min((older + 1) * source.step, rows) and _age(seen) < settle
+    if waiting:
+        rows = min(max(older * source.step, proven), rows)
+        why = f"rows from {rows} on may still be being written"
+    if limit is not None and limit < rows:
+        rows, why = limit, _blank(limit)
+    found = Rows(max(rows, known), why, size, mark, known, waiting)
+    near = {known // source.step, older} if known else {older}
+    for number in sorted(near):
+        span = max(known, number * source.step), (number + 1) * source.step
+        if (row := found.first_in_doubt(source, within=span)) is not None:
+            return replace(found, count=row, why=_blank(row))
+    return found
+
+
+def _before_absent(source: LedgerSource, seen: Seen) -> tuple[int, str]:
+    """(rows before the first absent chunk, why not all)."""
+    size = source.shape[source.dim]
+    if source.reader.guard.missing != "error":
+        return size, ""
+    absent = np.flatnonzero((seen.nbytes == ABSENT).any(axis=_others(source, seen)))
+    if not len(absent):
+        return size, ""
+    first = int(absent[0]) * source.step
+    return first, f"chunks of rows {first} to {size - 1} are absent"
+
+
+def _last_older(source: LedgerSource, seen: Seen, rows: int) -> int:
+    """The last row of chunks that was written before the array's length was, or -1."""
+    times = seen.times.min(axis=_others(source, seen))[: -(-rows // source.step)]
+    return max(np.flatnonzero(times <= seen.written).tolist(), default=-1)
+
+
+def _age(seen: Seen) -> float:
+    """Seconds since something was written; as the store's times have it."""
+    return time.time() - max(float(np.nanmax(seen.times)), seen.written)
+
+
+def _others(source: LedgerSource, seen: Seen) -> tuple[int, ...]:
+    return tuple(d for d in range(seen.nbytes.ndim) if d != source.dim)
+
+
+def _blank(row: int) -> str:
+    return (
+        f"rows from {row} on have not been written, as far as can be seen: row {row} holds only "
+        "the fill value. Write them; or, if that is what they hold, streampca.commit_rows(place, "
+        "rows); source.missing_chunks: fill takes all such rows"
+    )
