@@ -49,7 +49,7 @@ from streampca.cli.selection import (
 )
 from streampca.errors import MemoryLimitError
 from streampca.models.registry import KINDS
-from streampca.operations.versions import is_model
+from streampca.operations.model_store import is_model
 from streampca.passes import size
 from streampca.store import is_bundle
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
 
-if TYPE_CHECKING:
-    from streampca.matrix.chunked_matrix import ChunkedMatrix
-
 ROUNDING = 1e-6  # relative to the largest: numbers of the same rows, summed in another order
 
-RowSums = Callable[["ChunkedMatrix", bool], Array]  # of a matrix: (n,) sums, or sums of squares
+RowSums = Callable[[Any, bool], Array]  # of a matrix: (n,) sums, or sums of squares
+Matrix = TypeVar("Matrix")  # a ChunkedMatrix: its labels hold what is defined here
 
 
 class Step(ABC):
@@ -44,8 +42,8 @@ class Step(ABC):
         return False
 
     @abstractmethod
-    def apply(self, matrix: ChunkedMatrix, row_sums: RowSums) -> ChunkedMatrix:
-        """The matrix after this step, lazily. ``row_sums`` may be a pass over the matrix."""
+    def apply(self, matrix: Any, row_sums: RowSums) -> Any:
+        """The ChunkedMatrix after this step, lazily. ``row_sums`` may be a pass over the matrix."""
 
     def __str__(self) -> str:
         return self.kind
@@ -92,19 +90,20 @@ class Preprocessing:
         )
         return Preprocessing(self.steps[len(begun) :]) if alike else None
 
-    def apply(self, matrix: ChunkedMatrix, row_sums: RowSums) -> ChunkedMatrix:
-        """The matrix after all steps, lazily; its labels remember them.
+    def apply(self, matrix: Matrix, row_sums: RowSums) -> Matrix:
+        """The ChunkedMatrix after all steps, lazily; its labels remember them.
 
         Raises InvalidInputError where a step was fitted to another number of features.
         """
+        given: Any = matrix
         for step in self.steps:
-            if step.width not in (None, matrix.shape[1]):
+            if step.width not in (None, given.shape[1]):
                 raise InvalidInputError(
-                    f"X has {matrix.shape[1]} features; expected raw rows with all {step.width} of "
+                    f"X has {given.shape[1]} features; expected raw rows with all {step.width} of "
                     f"the fit ({step})"
                 )
-            matrix = step.apply(matrix, row_sums)
-        return matrix
+            given = step.apply(given, row_sums)
+        return given  # type: ignore[no-any-return]
 
     # -- at rest ------------------------------------------------------------------------------
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from streampca.kernels import SUM_LENGTH, Array, pieces, reciprocal
-
-if TYPE_CHECKING:
-    from streampca.matrix.block import Block
+from streampca.kernels import SUM_LENGTH, Array, ColumnStats, pieces, reciprocal
 
 TILE_NBYTES = 4 * 1024 * 1024  # one tile: large enough for BLAS, small enough to count little
 TILE_LENGTH = 512  # never fewer streamed rows than this in a tile, or the update of a large
@@ -30,6 +27,41 @@ def tile_length(streamed: int, across: int, itemsize: int, thin: bool = False) -
     least = THIN_LENGTH if thin else TILE_LENGTH
     wanted = max(TILE_NBYTES // stride, min(least, 16 * TILE_NBYTES // stride))
     return max(1, min(streamed, wanted))
+
+
+class Raw(Protocol):
+    """What tiles are made of: a block, as this file sees it."""
+
+    axis: int
+    start: int
+    missing_value: float | int | None
+    weights: Array | None
+    values: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+
+    @property
+    def length(self) -> int:
+        """Rows, or columns, that were streamed."""
+
+    @property
+    def coded(self) -> bool:
+        """Whether a number stands for a missing cell."""
+
+    @property
+    def stats(self) -> ColumnStats:
+        """Of all columns."""
+
+    def borrow(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """A buffer of the thread."""
+
+    def expanded(self, values: Any) -> Array:
+        """A part of the values, dense."""
+
+    def holes_in(self, x: Array, where: tuple[slice, slice]) -> Array | None:
+        """(rows, columns) True = missing in a part of the values; None: nothing is."""
 
 
 @dataclass(slots=True)
@@ -62,7 +94,7 @@ class Tile:
 
 
 def plain_tiles(
-    block: Block, dtype: np.dtype[Any], length: int, center: Array | None, scale: Array | None
+    block: Raw, dtype: np.dtype[Any], length: int, center: Array | None, scale: Array | None
 ) -> Iterator[Tile]:
     """The tiles of any block, ``length`` streamed rows in each."""
     rows, cols = block.shape
@@ -110,7 +142,7 @@ class _Standard:
                 out *= self.factor[columns]
 
 
-def _tile(block: Block, part: tuple[slice, slice], buffer: Array, standard: _Standard) -> Tile:
+def _tile(block: Raw, part: tuple[slice, slice], buffer: Array, standard: _Standard) -> Tile:
     """Fill one tile, in pieces that stay in cache. part : its rows and columns of the block."""
     raw = block.expanded(block.values[part])
     rows, cols = raw.shape
@@ -139,7 +171,7 @@ def _tile(block: Block, part: tuple[slice, slice], buffer: Array, standard: _Sta
 
 
 def compiled_tiles(
-    block: Block, dtype: np.dtype[Any], length: int, center: Array | None, scale: Array | None
+    block: Raw, dtype: np.dtype[Any], length: int, center: Array | None, scale: Array | None
 ) -> Iterator[Tile]:
     """The tiles of a block of small integers, in the layout of its values."""
     from streampca.kernels.calls import standardize_calls
@@ -164,13 +196,13 @@ def compiled_tiles(
         yield Tile(out, streamed.start, streamed.stop, sums, None, holes)
 
 
-def _sums_of_calls(block: Block, part: slice, shift: Array, factor: Array) -> Array:
+def _sums_of_calls(block: Raw, part: slice, shift: Array, factor: Array) -> Array:
     """Column sums of a tile of small integers, from the statistics of the block."""
     stats = block.stats
     return np.asarray((stats.mean - shift)[part] * factor[part] * stats.count[part])
 
 
-def _holes_of_calls(block: Block, part: slice) -> Array | None:
+def _holes_of_calls(block: Raw, part: slice) -> Array | None:
     if not block.stats.missing[part].any():
         return None
     return block.holes_in(block.expanded(block.values[:, part]), (slice(None), part))

@@ -18,10 +18,10 @@ from streampca.sources.lazy import (
     is_dask_array,
     is_dask_frame,
     is_lazy,
-    lazy_matrix,
     lazy_rows,
     map_rows,
 )
+from streampca.sources.opening import lazy_matrix
 
 if TYPE_CHECKING:
     from streampca.models.linear import LinearModel

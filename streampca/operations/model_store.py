@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from streampca.errors import InvalidInputError, SourceError
@@ -15,9 +16,9 @@ from streampca.models.pca.rotated_pca import rotated_from
 from streampca.models.registry import KINDS
 from streampca.models.rotated import RotatedDecomposition
 from streampca.models.saved_labels import plain
-from streampca.operations.history import Entry, History
+from streampca.operations.history import HEAD, Entry, History
 from streampca.operations.stored_version import Part, StoredVersion
-from streampca.operations.versions import VersionStore
+from streampca.operations.versions import MARKER, VersionStore
 from streampca.store import StoredRows, is_bundle, open_backend, understood
 from streampca.store.places import left_over
 from streampca.store.sinks import version_of
@@ -247,3 +248,8 @@ def record_of(result: Decomposition) -> dict[str, Any]:
         "plan": plain(result.plan),
         "cost": plain(provenance),
     }
+
+
+def is_model(path: str | os.PathLike[str]) -> bool:
+    """Whether a saved model, or a store of models, lies at this local path."""
+    return is_bundle(path) or any((Path(path) / name).is_file() for name in (MARKER, HEAD))

@@ -40,7 +40,7 @@ from streampca.operations.state import (
     settings_of,
     stamp_of,
 )
-from streampca.operations.versions import new_id
+from streampca.operations.stored_version import new_id
 from streampca.operations.work_folder import WorkFolder, only_one
 from streampca.passes import started
 from streampca.sources.reading import files_checksum

@@ -11,6 +11,7 @@ flushed before they are renamed into the version's folder, and that folder after
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -183,3 +184,8 @@ def discard_version(backend: Backend, version: str) -> None:
 
 def _add(packer: Packer, part: str, name: str, data: bytes) -> None:
     packer.add(f"{part}/{name}", data)
+
+
+def new_id() -> str:
+    """What a version may be called."""
+    return uuid.uuid4().hex[:16]

@@ -2,21 +2,17 @@
 
 Layout: ``streampca-store.json`` (format), ``_log/`` (see :mod:`streampca.operations.log`) and
 ``versions/<id>/`` (see :mod:`streampca.operations.stored_version`). A version exists from the
-moment that its log entry does; files without one are of an unfinished publication.
-
-The log entry is linked only when every file of the version is flushed. So after loss of power an
-entry that is there names a manifest, and the manifest files, that are there; a ``kill -9`` loses
-nothing that was written and can only end earlier.
+moment that its log entry does; files without one are of an unfinished publication. The entry is
+linked only when every file of the version is flushed: after loss of power an entry that is there
+names files that are there; a ``kill -9`` loses nothing that was written.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from streampca.errors import (
@@ -44,6 +40,7 @@ from streampca.operations.stored_version import (
     Part,
     StoredVersion,
     discard_version,
+    new_id,
     write_manifest,
     write_parts,
 )
@@ -55,7 +52,6 @@ from streampca.store.backend import (
     disclaim,
     remove_folder,
 )
-from streampca.store.bundle import is_bundle
 from streampca.store.checked import sign, unsign
 
 FORMAT_VERSION = 1
@@ -393,11 +389,6 @@ def _is_number(which: str, count: int) -> bool:
     return plain and int(which) <= count
 
 
-def new_id() -> str:
-    """What a version may be called."""
-    return uuid.uuid4().hex[:16]
-
-
 def _marker() -> bytes:
     return sign({"format_version": FORMAT_VERSION, "kind": "model store", "created": now()})
 
@@ -406,8 +397,3 @@ def _unread(history: History) -> str:
     """What of a store could not be read, for messages that something is not there."""
     names = sorted({*history.damage, *(f"{VERSIONS}{one}" for one in history.unknown)})
     return f" (damaged: {shorten(names)})" if names else ""
-
-
-def is_model(path: str | os.PathLike[str]) -> bool:
-    """Whether a saved model, or a store of models, lies at this local path."""
-    return is_bundle(path) or any((Path(path) / name).is_file() for name in (MARKER, HEAD))

@@ -7,7 +7,7 @@ Source: anndata 0.12, "On-disk format": csr_matrix, csc_matrix, dataframe, strin
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,10 +94,10 @@ def open_sparse_group(node: Any, source: str, missing_chunks: str = "error") -> 
     return _element(node, source, None, missing_chunks)
 
 
-def from_anndata(adata: Any, variable: str | None) -> ChunkedMatrix:
-    """An AnnData object in memory, or backed by a file."""
-    from streampca.sources.opening import open
-
+def from_anndata(
+    adata: Any, variable: str | None, open: Callable[[Any], ChunkedMatrix]
+) -> ChunkedMatrix:
+    """An AnnData object in memory, or backed by a file. open : its values in memory as a matrix."""
     if getattr(adata, "isbacked", False):
         return open_h5ad(str(adata.filename), variable, external_links=True)  # opened by its user
     name, obs = variable or "X", getattr(adata, "obs", None)

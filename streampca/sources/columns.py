@@ -95,7 +95,7 @@ class DatasetColumns:
         """A variable as a DataArray in memory, or None."""
         if not isinstance(self.source, str):
             return self.source[name].load() if name in self.source.variables else None
-        from streampca.sources.labelled import open_netcdf
+        from streampca.sources.netcdf import open_netcdf
 
         with open_netcdf(self.source) as dataset:
             return dataset[name].load() if name in dataset.variables else None
@@ -104,7 +104,7 @@ class DatasetColumns:
         """The variables that there are."""
         if not isinstance(self.source, str):
             return [str(one) for one in self.source.variables]
-        from streampca.sources.labelled import open_netcdf
+        from streampca.sources.netcdf import open_netcdf
 
         with open_netcdf(self.source) as dataset:
             return [str(one) for one in dataset.variables]

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, UncountedRowsWarning
+from streampca.errors import UncountedRowsWarning
 from streampca.matrix import AxisLabels, ChunkedMatrix, ReadCount
 from streampca.matrix.chunked_matrix import cut_lengths
 from streampca.matrix.join import JoinedMatrix
 from streampca.matrix.kinds import plain_rows
 from streampca.sources.reading import Tally
-from streampca.sources.stacked import Dim, Index, Reader, StackedMatrix, sample_dims
+from streampca.sources.stacked import Index, Reader, StackedMatrix
 
 # --------------------------------------------------------------------------------------------------
 # Dask arrays that do not know how many rows they have.
@@ -146,23 +146,6 @@ def is_lazy(X: Any) -> bool:
         each = X.data_vars.values() if hasattr(X, "data_vars") else [X]
         return any(one.chunks is not None for one in each)
     return kind.startswith("dask.array")
-
-
-def lazy_matrix(X: Any, dim: Dim = None) -> ChunkedMatrix:
-    """The shape and labels of what is lazy. Its graph is not looked at, nothing is computed.
-
-    dim : as for ``streampca.open``. Raises what that raises.
-    """
-    if not type(X).__module__.startswith("xarray."):
-        if any(math.isnan(n) for n in X.shape):
-            raise InvalidInputError(
-                f"the chunk sizes of this Dask array are not known (shape {X.shape}). "
-                "Use X = X.compute_chunk_sizes(), which reads it once."
-            )
-        return StackedMatrix(LazyReader(X), sample_dims(X.shape, dim))
-    from streampca.sources.labelled import from_xarray
-
-    return from_xarray(X, dim=dim, lazily=True)
 
 
 def lazy_rows(matrix: ChunkedMatrix) -> Any:

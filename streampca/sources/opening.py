@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import numbers
 import os
 import sys
@@ -30,13 +31,13 @@ from streampca.sources.anndata import (
 from streampca.sources.array_files import NpyReader
 from streampca.sources.arrays import from_array
 from streampca.sources.columns import GroupColumns
-from streampca.sources.lazy import is_dask_frame
+from streampca.sources.lazy import LazyReader, is_dask_frame
 from streampca.sources.plink import is_plink as _names_plink
 from streampca.sources.plink import open_plink
 from streampca.sources.several import join_stores, several_paths
 from streampca.sources.sparse import from_sparse
 from streampca.sources.sparse_files import open_matrix_market, open_sparse_npz
-from streampca.sources.stacked import Dim, StackedMatrix, stack
+from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack
 from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
 from streampca.sources.zarr.cf import plain_code
 from streampca.sources.zarr.labels import group_labels
@@ -232,7 +233,7 @@ def open(
     elif is_sparse(source):
         matrix = from_sparse(source, dim)
     elif _is(source, "anndata"):
-        matrix = from_anndata(source, variable)
+        matrix = from_anndata(source, variable, open)
     else:
         return from_array(source, dim, missing_value)
     if missing_value is not None:
@@ -314,3 +315,20 @@ def _is(source: Any, package: str) -> bool:
     return package in sys.modules and any(
         base.__module__.split(".")[0] == package for base in type(source).__mro__
     )
+
+
+def lazy_matrix(X: Any, dim: Dim = None) -> ChunkedMatrix:
+    """The shape and labels of what is lazy. Its graph is not looked at, nothing is computed.
+
+    dim : as for ``streampca.open``. Raises what that raises.
+    """
+    if not type(X).__module__.startswith("xarray."):
+        if any(math.isnan(n) for n in X.shape):
+            raise InvalidInputError(
+                f"the chunk sizes of this Dask array are not known (shape {X.shape}). "
+                "Use X = X.compute_chunk_sizes(), which reads it once."
+            )
+        return StackedMatrix(LazyReader(X), sample_dims(X.shape, dim))
+    from streampca.sources.labelled import from_xarray
+
+    return from_xarray(X, dim=dim, lazily=True)

@@ -64,7 +64,8 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _of_netcdf(path: str, name: str | None) -> Any:
-    from streampca.sources.labelled import open_netcdf, pick_variable
+    from streampca.sources.labelled import pick_variable
+    from streampca.sources.netcdf import open_netcdf
 
     with open_netcdf(path) as dataset:
         return pick_variable(dataset, name, list(dataset.data_vars), path, repr(path)).load()
