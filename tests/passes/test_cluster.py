@@ -483,6 +483,7 @@ def deadly(client: Any, operands: dict[str, Any]) -> PassResult:
 
 
 @pytest.mark.soak
+@pytest.mark.filterwarnings("ignore::streampca.errors.NoWorkerWarning")  # both may be dead at once
 @pytest.mark.parametrize("operands", [{}, {"q": np.ones(3)}], ids=["no operands", "operands"])
 def test_a_block_that_kills_workers_is_named(new_client: Any, operands: dict[str, Any]) -> None:
     with pytest.raises(ClusterError, match=r"blocks 4 to 5: .*died") as caught:
