@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import filelock
+
 from streampca.errors import BusyError, InvalidInputError, SourceError
 from streampca.regular_file import FILE, IN_THE_WAY, NO_LINK, check_regular, no_file, read_inside
 from streampca.store.checked import INDEX, MOST_BYTES, sign, unsign
@@ -21,15 +23,11 @@ from streampca.store.places import discard, occupied, release, set_aside, unfini
 def only_one(place: str) -> Iterator[None]:
     """Hold ``<place>.lock``; raises BusyError at once where another process does.
 
-    For a URL nothing is locked: there commits alone decide who was first. The file stays, empty,
-    and only its user may open it. Raises SourceError where it is a link or no file.
+    For a URL, and on file systems without locks, nothing is locked: there commits alone decide who
+    was first. The file stays, empty, and only its user may open it. Raises SourceError where it is
+    a link or no file.
     """
     if "://" in place:
-        yield
-        return
-    try:
-        import fcntl
-    except ImportError:  # Windows: commits alone decide
         yield
         return
     path = os.path.abspath(place).rstrip("/") + ".lock"
@@ -42,15 +40,25 @@ def only_one(place: str) -> Iterator[None]:
         raise
     try:
         check_regular(handle, path)
-        with contextlib.suppress(PermissionError):  # of another user: whoever owns it
-            os.fchmod(handle, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BusyError(f"another job holds {path}; try again when it is done") from None
+        if hasattr(os, "fchmod"):  # not on Windows
+            with contextlib.suppress(PermissionError):  # of another user: whoever owns it
+                os.fchmod(handle, 0o600)
+        if not _locked(handle):
+            raise BusyError(f"another job holds {path}; try again when it is done")
         yield
     finally:
         os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    """Whether no other process has locked this file. Locks it where the system can."""
+    try:
+        taken: bool = filelock.lock_descriptor(handle, blocking=False)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        return True
+    return taken
 
 
 # --------------------------------------------------------------------------------------------------

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 import pytest
 import xarray
@@ -550,6 +554,35 @@ def test_one_at_a_time(nightly: Nightly) -> None:
     with only_one(nightly.entries["store"]), pytest.raises(BusyError, match="another job holds"):
         nightly.run()
     assert nightly.run().status == "published"
+
+
+def test_a_lock_is_the_systems(tmp_path: Path) -> None:
+    """One by ``flock``, as earlier versions took it, is respected; a killed process holds none."""
+    place = str(tmp_path / "store")
+    program = f"""
+import fcntl, time
+handle = open({place + ".lock"!r}, "w")
+fcntl.flock(handle, fcntl.LOCK_EX)
+print(flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(BusyError), only_one(place):
+            pass
+        other.kill()
+    with only_one(place):
+        pass
+
+
+def test_without_locks_commits_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(handle: int, blocking: bool) -> bool:
+        raise OSError(errno.ENOSYS, "no locks")
+
+    monkeypatch.setattr(filelock, "lock_descriptor", no_locks)
+    with only_one(str(tmp_path / "store")), only_one(str(tmp_path / "store")):
+        pass
 
 
 def test_a_source_that_changes_while_it_is_read_is_read_again(

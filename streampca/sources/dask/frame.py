@@ -36,9 +36,9 @@ from streampca.sources.stacked import Dim, Index
 # --------------------------------------------------------------------------------------------------
 # Data frames of Dask: partitions are strips, columns are features.
 #
-# How many rows a partition has must be known before a plan can be made. Parquet files and frames
-# in
-# memory say it; of anything else the rows are counted first, by computing one narrow column.
+# How many rows a partition has must be known before a plan can be made. Parquet files, frames in
+# memory and those made of a Dask array say it; of anything else the rows are counted first, by
+# computing one narrow column.
 
 COUNTED = 64  # frames whose counted rows are remembered
 COUNT_THREADS = 2  # each holds a partition
@@ -55,8 +55,9 @@ def from_dask_frame(frame: Any, dim: Dim = None) -> ChunkedMatrix:
     Numbers come as floats, float32 where that holds all values of the columns' dtypes; nulls are
     NaN. The index stays where it is: samples have no names.
 
-    Cost: the rows of partitions. Parquet files without filters and frames from memory know them;
-    of others the narrowest column is computed once, and the matrix says so (``note``).
+    Cost: the rows of partitions. Parquet files without filters, frames from memory and those made
+    of a Dask array know them; of others the narrowest column is computed once, and the matrix says
+    so (``note``).
     Raises InvalidTypeError (columns that are no numbers) or InvalidInputError (dim).
     """
     if dim not in (None, 0) or isinstance(dim, bool):
@@ -252,9 +253,38 @@ def _known_lengths(frame: Any, n_partitions: int) -> tuple[int, ...] | None:
             from dask.dataframe.dask_expr._expr import Lengths, Literal
         except ImportError:  # another version of Dask keeps it elsewhere: then they are counted
             return None
-        said = Lengths(frame.expr).optimize()
-        found = tuple(map(int, said.operand("value"))) if isinstance(said, Literal) else None
+        said = Lengths(frame.expr).optimize(fuse=False)
+        if isinstance(said, Literal):
+            found = tuple(map(int, said.operand("value")))
+        elif isinstance(said, Lengths):
+            found = _lengths_of_array(said.frame)
     return found if found is not None and len(found) == n_partitions else None
+
+
+def _lengths_of_array(expr: Any) -> tuple[int, ...] | None:
+    """Rows of the partitions of ``dask.dataframe.from_dask_array``, of an array of known chunks.
+
+    The task of each is given its first row and the one after its last; None of other expressions.
+    """
+    if type(expr).__name__ != "FromGraph":
+        return None
+    nodes, found = expr.operand("layer"), []
+    for key in expr.operand("keys"):
+        task = nodes[key]
+        task = nodes.get(getattr(task, "target", None), task)  # an alias
+        if _function_name(task) == "_execute_subgraph":
+            task = task.args[0].get(key)
+        if _function_name(task) != "_partition_from_array" or len(task.args) != 2:
+            return None
+        rows = getattr(task.args[1], "value", None)
+        if not (isinstance(rows, tuple) and len(rows) == 2):  # an index of its own
+            return None
+        found.append(int(rows[1]) - int(rows[0]))
+    return tuple(found)
+
+
+def _function_name(task: Any) -> str:
+    return str(getattr(getattr(task, "func", None), "__name__", ""))
 
 
 def _count(frame: Any) -> tuple[tuple[int, ...], Any]:

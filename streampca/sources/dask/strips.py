@@ -204,20 +204,24 @@ class DaskReader(Reader):
 
         What later strips need as well is kept, and what earlier ones left is used.
         """
-        graph, window = self._prepare(dim).part(keys), self.sharing(dim).window
+        source, window = self._prepare(dim), self.sharing(dim).window
         if not window.until:
-            return compute(graph, keys, places)
+            return compute(source.part(keys), keys, places)
         cache = current_cache() or self._cache
         limit = 2 * window.nbytes + MiB  # it was estimated
         results = cache.of((self._cache, dim), lambda: Results(limit))
-        _, last = self._strips(dim, part.start, part.stop)
+        first, last = self._strips(dim, part.start, part.stop)
         known = results.values()
+        ahead = [k for k in window.cut_ahead(first, last) if k not in known]
+        graph = source.part([*keys, *ahead])
+        here = graph.cull(keys, known)
+        ahead = [k for k in ahead if here.keys() >= set(graph.links[k])]
         later = {
             ("streampca-keep", i): (Keep(results, key), key)
-            for i, key in enumerate(graph.cull(keys, known))
+            for i, key in enumerate({**here, **dict.fromkeys(ahead)})
             if window.until.get(key, -1) >= last and key not in known
         }
-        leaves = compute(graph, keys, {**places, **later}, known)
+        leaves = compute(graph, [*keys, *ahead], {**places, **later}, known)
         results.forget(window, last)
         return leaves
 
@@ -262,7 +266,7 @@ class DaskReader(Reader):
         smaller._sources, smaller._ready, smaller._kept = {}, {dim: smaller._graph}, {}
         smaller._digest, smaller._cache = self.fingerprint(), SpanCache()
         smaller._keep_chunks(dim, *covering(self.ends[dim], start, stop))
-        smaller._sharing = {dim: self.sharing(dim).bare(nodes)}
+        smaller._sharing = {dim: self.sharing(dim).bare(nodes, rest[dim])}
         smaller._places = self._places
         return smaller
 
