@@ -53,11 +53,12 @@ def only_one(place: str) -> Iterator[None]:
 def _locked(handle: int) -> bool:
     """Whether no other process has locked this file. Locks it where the system can."""
     try:
-        return filelock.lock_descriptor(handle, blocking=False)
+        taken: bool = filelock.lock_descriptor(handle, blocking=False)
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise
-    return True
+        return True
+    return taken
 
 
 # --------------------------------------------------------------------------------------------------

@@ -225,7 +225,7 @@ def open(
 
         matrix = from_xarray(source, variable, dim)
     elif "distributed" in sys.modules and (futures := _futures(source)):
-        from streampca.sources.dask.frame import from_futures
+        from streampca.sources.dask.futures import from_futures
 
         matrix = from_futures(futures, dim)
     elif _is(source, "dask"):
@@ -305,7 +305,7 @@ def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = Non
 
 def _futures(source: Any) -> list[Any]:
     """The futures that X is, or lists."""
-    from streampca.sources.dask.frame import futures_given
+    from streampca.sources.dask.futures import futures_given
 
     return futures_given(source)
 

@@ -64,7 +64,8 @@ def slow(chunk):
 
 array = dask.array.ones((80, 3), chunks=(5, 3)).map_blocks(slow, dtype="f8", meta=np.empty((0, 0)))
 with dask.config.set(num_workers=6):  # as on a machine with six cores
-    streampca.open(dask.dataframe.from_dask_array(array, columns=list("abc")))
+    frame = dask.dataframe.from_dask_array(array, columns=list("abc"))
+    streampca.open(frame.map_partitions(lambda part: part))
 print(max(seen), "distributed" in sys.modules)
 """
 
@@ -122,6 +123,35 @@ def test_a_frame_from_memory_knows_its_rows() -> None:
     model = check(frame, TABLE.to_numpy("f8"))
     assert list(model.feature_names_in_) == NAMES
     assert model.cost_[0].reads == 4
+
+
+FROM_ARRAY = {
+    "plain": lambda x: x,
+    "computed": lambda x: (x - x.mean(0)) * 2,
+    "several chunks across": lambda x: x.rechunk((-1, 2)),
+    "an empty chunk": lambda x: da.concatenate([x[:7], x[7:7], x[7:]]),
+}
+
+
+@pytest.mark.parametrize("build", FROM_ARRAY.values(), ids=FROM_ARRAY)
+def test_a_frame_of_an_array_knows_its_rows(build: Any) -> None:
+    values = TABLE.to_numpy("f8")
+    x = build(da.from_array(values, chunks=((20, 30, 40), 5)))
+    frame = dd.from_dask_array(x, columns=NAMES)
+    for chosen in (frame, frame[["mass", "age"]] + 1):
+        matrix = streampca.open(chosen)
+        assert matrix.note == ""
+        assert matrix.shape == (N, len(chosen.columns))
+        check(chosen, chosen.compute().to_numpy("f8"))
+
+
+def test_a_frame_of_an_array_with_an_index_or_a_filter_is_counted() -> None:
+    x = da.from_array(TABLE.to_numpy("f8"), chunks=(30, 5))
+    index = dd.from_pandas(pd.DataFrame({"a": np.zeros(N)}), npartitions=3).index
+    made = dd.from_dask_array(x, columns=NAMES)
+    for frame in (dd.from_dask_array(x, columns=NAMES, index=index), made[made.height > 0]):
+        assert "counted first" in streampca.open(frame).note
+        check(frame, frame.compute().to_numpy("f8"))
 
 
 @pytest.mark.parametrize("filesystem", ["fsspec", "arrow"])

@@ -104,6 +104,23 @@ def test_what_is_kept_is_planned_and_let_go_of(name, monkeypatch):
     assert matrix.read_scratch_nbytes(0, 12) >= matrix.reader.window(0).nbytes
 
 
+@pytest.mark.parametrize("boundary", ["none", "reflect", "periodic"])
+def test_an_overlap_keeps_two_chunks_and_the_rows_that_the_next_one_takes(boundary):
+    matrix = from_dask(OVERLAP(Source((1200, 12)).array((12, 12)), boundary=boundary))
+    chunk, rows = 12 * 12 * 8, 2 * 12 * 8
+    cache = SpanCache()
+    with reading_with(cache):
+        for i in range(40):
+            matrix.read(0, 12 * i, 12 * (i + 1))
+    (results,) = cache._things.values()
+    kept = list(results.values().values())
+    assert {one.nbytes for one in kept} == {chunk, rows}
+    assert sum(one.nbytes for one in kept) <= matrix.reader.window(0).nbytes
+    assert all(one.base is None or one.base.nbytes == one.nbytes for one in kept)
+    wrapped = chunk if boundary == "periodic" else 0  # the first strip reads the last chunk
+    assert matrix.reader.window(0).nbytes <= 2 * chunk + 5 * rows + wrapped
+
+
 def test_what_does_not_fit_is_computed_again():
     source = Source()
     matrix = from_dask(OVERLAP(source.array((12, 12)), boundary="none"))

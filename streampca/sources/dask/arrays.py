@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import threading
@@ -17,9 +18,83 @@ from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
 from streampca.matrix.entries import sparse_nbytes
 from streampca.matrix.kinds import CHUNKS, as_scipy, check_dtype, is_sparse, refuse_gpu
+from streampca.sources.dask import sharing as dask_sharing
 from streampca.sources.dask.chunks import Spot, check_numbers, floats_of_masked
-from streampca.sources.dask.strips import DaskMatrix, DaskReader
-from streampca.sources.stacked import Index, check_rank
+from streampca.sources.dask.sharing import MiB, Window
+from streampca.sources.dask.strips import DaskReader
+from streampca.sources.stacked import Index, StackedMatrix, check_rank
+
+
+class DaskMatrix(StackedMatrix):
+    """The strips of a Dask array as a matrix."""
+
+    reader: DaskReader
+
+    def _dim(self, axis: int) -> int:
+        """The dimension that a pass along axis streams."""
+        return self.dims[axis][0]
+
+    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> np.ndarray[Any, Any]:
+        laid = copy.copy(self)
+        laid.reader = self.reader.along(self._dim(axis))
+        return StackedMatrix.read(laid, axis, start, stop, buffer)
+
+    def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
+        """As the contract says. Refuses where strips of neither axis can be separated."""
+        held, limit = self._kept(axis), dask_sharing.WINDOW_NBYTES
+        if held > limit and self._held(1 - axis) > limit:
+            raise InvalidInputError(
+                f"chunks of this Dask graph do not line up: {held // MiB} MiB would have to be "
+                "held at once so that none is computed twice. Write the array down first, "
+                "X.to_zarr('scratch.zarr'), and use streampca.open('scratch.zarr'); or rechunk to "
+                "multiples of the source's chunks."
+            )
+        return super().chunk_edges(axis)
+
+    def _held(self, axis: int) -> int:
+        """Bytes of the longest strip, and of what is kept for those that follow."""
+        dim = self._dim(axis)
+        step = self.nbytes // max(1, self.reader.shape[dim])
+        return self._kept(axis) + step * max(self.reader.chunks[dim], default=0)
+
+    def read_scratch_nbytes(self, axis: int, length: int) -> int:
+        return super().read_scratch_nbytes(axis, length) + self._kept(axis)
+
+    def _kept(self, axis: int) -> int:
+        """Bytes that reading keeps beside a strip, or that come before the first one."""
+        dim = self._dim(axis)
+        before = self.reader.sharing(dim).held if len(self.reader.chunks[dim]) > 1 else 0
+        return max(self._window(axis).nbytes, before)
+
+    def _window(self, axis: int) -> Window:
+        return self.reader.window(self._dim(axis))
+
+    def reach(self, axis: int) -> int:
+        return self._window(axis).reach * max(1, self._inner(axis))
+
+    def count_span(self, axis: int, edges: np.ndarray[Any, Any]) -> int:
+        return self.count_chunks(axis, int(edges[0]), int(edges[-1])) if len(edges) > 1 else 0
+
+    def count_chunks(self, axis: int, start: int, stop: int) -> int:
+        index, _ = self._index(axis, start, stop)
+        dim = self._dim(axis)
+        return self.reader.count(dim, index[dim].start, index[dim].stop)
+
+    def count_shared(self, axis: int, stop: int, start: int) -> int:
+        dim = self._dim(axis)
+        before, after = self._index(axis, stop - 1, stop)[0], self._index(axis, start, start + 1)[0]
+        return self.reader.count_shared(dim, before[dim].stop, after[dim].start)
+
+    def prepare_reads(self, axis: int) -> ReadCount:
+        if len(self.reader.chunks[self._dim(axis)]) == 1:
+            return ReadCount()
+        sharing = self.reader.sharing(self._dim(axis))
+        chunks = sharing.prepared_chunks
+        return ReadCount(chunks, int(chunks * sharing.leaf_nbytes))
+
+    def prepared(self) -> ReadCount:
+        return self.reader.prepared()
+
 
 # --------------------------------------------------------------------------------------------------
 # Dask arrays whose chunks are sparse: scipy.sparse, or ``sparse.COO``.

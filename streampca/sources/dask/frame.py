@@ -1,4 +1,9 @@
-"""Data frames of Dask, and arrays and frames that were given as futures."""
+"""Data frames of Dask: partitions are strips, columns are features.
+
+How many rows a partition has must be known before a plan can be made. Parquet files, frames in
+memory and those made of a Dask array say it; of anything else the rows are counted first, by
+computing one narrow column.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +20,20 @@ import numpy as np
 from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from streampca.errors import InvalidInputError, InvalidTypeError, shorten
+from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.matrix.kinds import CHUNKS, refuse_gpu
-from streampca.sources.dask.arrays import from_dask
-from streampca.sources.dask.graph import await_all, is_future
-from streampca.sources.dask.strips import DaskMatrix, DaskReader
+from streampca.sources.dask.arrays import DaskMatrix
+from streampca.sources.dask.strips import DaskReader
 from streampca.sources.frames import (
     dtype_of,
     exact_float,
-    frame_values,
-    is_frame,
     not_numeric,
     numbers_of,
 )
 from streampca.sources.frames import refuse_other_than_numbers as refuse_text
 from streampca.sources.stacked import Dim, Index
-
-# --------------------------------------------------------------------------------------------------
-# Data frames of Dask: partitions are strips, columns are features.
-#
-# How many rows a partition has must be known before a plan can be made. Parquet files and frames
-# in
-# memory say it; of anything else the rows are counted first, by computing one narrow column.
 
 COUNTED = 64  # frames whose counted rows are remembered
 COUNT_THREADS = 2  # each holds a partition
@@ -55,8 +50,9 @@ def from_dask_frame(frame: Any, dim: Dim = None) -> ChunkedMatrix:
     Numbers come as floats, float32 where that holds all values of the columns' dtypes; nulls are
     NaN. The index stays where it is: samples have no names.
 
-    Cost: the rows of partitions. Parquet files without filters and frames from memory know them;
-    of others the narrowest column is computed once, and the matrix says so (``note``).
+    Cost: the rows of partitions. Parquet files without filters, frames from memory and those made
+    of a Dask array know them; of others the narrowest column is computed once, and the matrix says
+    so (``note``).
     Raises InvalidTypeError (columns that are no numbers) or InvalidInputError (dim).
     """
     if dim not in (None, 0) or isinstance(dim, bool):
@@ -252,9 +248,38 @@ def _known_lengths(frame: Any, n_partitions: int) -> tuple[int, ...] | None:
             from dask.dataframe.dask_expr._expr import Lengths, Literal
         except ImportError:  # another version of Dask keeps it elsewhere: then they are counted
             return None
-        said = Lengths(frame.expr).optimize()
-        found = tuple(map(int, said.operand("value"))) if isinstance(said, Literal) else None
+        said = Lengths(frame.expr).optimize(fuse=False)
+        if isinstance(said, Literal):
+            found = tuple(map(int, said.operand("value")))
+        elif isinstance(said, Lengths):
+            found = _lengths_of_array(said.frame)
     return found if found is not None and len(found) == n_partitions else None
+
+
+def _lengths_of_array(expr: Any) -> tuple[int, ...] | None:
+    """Rows of the partitions of ``dask.dataframe.from_dask_array``, of an array of known chunks.
+
+    The task of each is given its first row and the one after its last; None of other expressions.
+    """
+    if type(expr).__name__ != "FromGraph":
+        return None
+    nodes, found = expr.operand("layer"), []
+    for key in expr.operand("keys"):
+        task = nodes[key]
+        task = nodes.get(getattr(task, "target", None), task)  # an alias
+        if _function_name(task) == "_execute_subgraph":
+            task = task.args[0].get(key)
+        if _function_name(task) != "_partition_from_array" or len(task.args) != 2:
+            return None
+        rows = getattr(task.args[1], "value", None)
+        if not (isinstance(rows, tuple) and len(rows) == 2):  # an index of its own
+            return None
+        found.append(int(rows[1]) - int(rows[0]))
+    return tuple(found)
+
+
+def _function_name(task: Any) -> str:
+    return str(getattr(getattr(task, "func", None), "__name__", ""))
 
 
 def _count(frame: Any) -> tuple[tuple[int, ...], Any]:
@@ -274,101 +299,3 @@ def _count(frame: Any) -> tuple[tuple[int, ...], Any]:
         _counted.pop(next(iter(_counted)))
     _counted[dask.base.tokenize(frame)] = lengths
     return lengths, column
-
-
-# --------------------------------------------------------------------------------------------------
-# Futures of ``distributed`` given as X: an array, or a frame, that was scattered or computed.
-
-PIECE_NBYTES = 16 * 1024 * 1024  # rows of one future that are read at once
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a worker says of a value."""
-
-    kind: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any] | None
-    columns: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()  # of the columns of a frame, whatever they are
-
-
-def futures_given(source: Any) -> list[Any]:
-    """The futures where X is one, or a list of some; else none."""
-    if is_future(source):
-        return [source]
-    several = isinstance(source, (list, tuple)) and bool(source) and all(map(is_future, source))
-    return list(source) if several else []
-
-
-def from_futures(futures: list[Any], dim: Dim = None) -> ChunkedMatrix:
-    """A matrix over arrays, or data frames, that lie on a cluster; several are joined by rows.
-
-    Cost: one small task per future says what it is. The values stay where they are.
-    Raises InvalidTypeError for futures of anything else, InvalidInputError where widths differ.
-    """
-    client = futures[0].client
-    tasks = [client.submit(_tell, one, pure=False) for one in futures]
-    await_all(client, tasks, "futures given as X")
-    told: list[Told] = client.gather(tasks)
-    for future, one in zip(futures, told, strict=True):
-        if one.dtype is None:
-            raise InvalidTypeError(
-                f"{future!r} is a future of {one.kind}; expected one of a NumPy array or a data "
-                "frame. For a Dask array, give the array itself: PCA().fit(client.persist(X))."
-            )
-    if len(widths := sorted({str(one.shape[1:]) for one in told})) > 1:
-        raise InvalidInputError(
-            f"futures of arrays that do not fit under one another: rows of {shorten(widths)}"
-        )
-    if len(names := {one.names for one in told if one.names}) > 1 or (
-        names and not all(one.names for one in told)
-    ):
-        raise InvalidInputError(
-            "futures of data frames whose columns differ, or of frames and arrays; give all "
-            "of them the same columns in one order, such as frame[columns]"
-        )
-    if any(len(one.shape) == 0 for one in told):
-        raise InvalidInputError("a future of one number; expected one of rows and columns")
-    matrix = from_dask(_joined(futures, told), dim)
-    if told[0].columns and all(one.columns == told[0].columns for one in told):
-        matrix.labels = Labels.plain(matrix.shape, list(told[0].columns), None)
-    return matrix
-
-
-def _joined(futures: list[Any], told: list[Told]) -> dask.array.Array:
-    """One Dask array, in pieces of rows."""
-    rest = told[0].shape[1:]
-    dtype = np.result_type(*(one.dtype for one in told if one.dtype is not None))
-    row = max(1, int(np.prod(rest)) * dtype.itemsize)
-    name = "futures-" + dask.base.tokenize([one.key for one in futures])
-    step = max(1, PIECE_NBYTES // row)
-    graph: dict[Any, Any] = {}
-    lengths: list[int] = []
-    for future, one in zip(futures, told, strict=True):
-        for start in range(0, max(1, one.shape[0]), step):
-            number, stop = len(lengths), min(start + step, one.shape[0])
-            given = (f"{name}-given", number)  # one for each piece: strips share nothing
-            graph[given] = future
-            graph[(name, number, *(0 for _ in rest))] = (_rows, given, start, stop, dtype.str)
-            lengths.append(stop - start)
-    chunks = (tuple(lengths), *((n,) for n in rest))
-    return dask.array.Array(graph, name, chunks, dtype=dtype)
-
-
-def _tell(value: Any) -> Told:
-    """On the worker that has it."""
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    if is_frame(value):
-        values = frame_values(value)
-        columns = tuple(value.columns) if all(isinstance(c, str) for c in value.columns) else ()
-        names = tuple(map(repr, value.columns))
-        return Told(kind, values.shape, values.dtype, columns, names)
-    if isinstance(value, np.ndarray):
-        return Told(kind, value.shape, value.dtype)
-    return Told(kind, (), None)
-
-
-def _rows(value: Any, start: int, stop: int, dtype: str) -> Any:
-    values = value[start:stop]
-    return np.asarray(frame_values(values) if is_frame(values) else values, dtype)

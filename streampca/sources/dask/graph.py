@@ -15,6 +15,7 @@ import dask.array.chunk
 import dask.local
 import numpy as np
 from dask._task_spec import Alias, DataNode, GraphNode, Task
+from dask.array.chunk import getitem
 from dask.core import flatten, get_dependencies, istask
 from dask.sizeof import sizeof
 
@@ -314,6 +315,21 @@ def known(node: Any) -> bool:
     return type(node) is tuple and len(node) == 1 and isinstance(node[0], Constant)
 
 
+def slice_of(node: Any) -> tuple[Key, tuple[slice, ...]] | None:
+    """(the chunk, the slices) of a node that cuts a chunk; None of another."""
+    if isinstance(node, Task) and len(node.args) == 2 and not node.kwargs:
+        function, (key, index) = node.func, node.args
+    elif isinstance(node, tuple) and len(node) == 3:
+        function, key, index = node
+    else:
+        return None
+    if function is not operator.getitem and function is not getitem:
+        return None
+    key, index = getattr(key, "key", key), getattr(index, "value", index)
+    index = index if isinstance(index, tuple) else (index,)
+    return (key, index) if all(isinstance(one, slice) for one in index) else None
+
+
 def layer_of(key: Key) -> Key:
     """What Dask calls the array that a key is a chunk of."""
     return key[0] if isinstance(key, tuple) and key else key
@@ -347,12 +363,21 @@ class Sizes:
         )
 
     def __call__(self, key: Key) -> int:
+        return self.of_part(key, ())
+
+    def of_node(self, key: Key, node: Any) -> int:
+        """The same of a task whose node is at hand, which says what it cuts of a chunk."""
+        cut = None if layer_of(key) in self.chunks else slice_of(node)
+        return self(key) if cut is None else self.of_part(*cut)
+
+    def of_part(self, key: Key, index: tuple[slice, ...]) -> int:
+        """Bytes of the slices of a task's result."""
         chunks, itemsize = self.chunks.get(layer_of(key), (None, 0))
         if chunks is None or not isinstance(key, tuple) or len(key) != 1 + len(chunks):
             return self.other
-        result: int = itemsize * math.prod(
-            sizes[number] for sizes, number in zip(chunks, key[1:], strict=True)
-        )
+        shape = [sizes[number] for sizes, number in zip(chunks, key[1:], strict=True)]
+        shape[: len(index)] = [len(range(*s.indices(n))) for s, n in zip(index, shape)]
+        result: int = itemsize * math.prod(shape)
         return result
 
 

@@ -31,8 +31,10 @@ from streampca.sources.dask.graph import (
     layer_of,
 )
 from streampca.sources.dask.overlap import (
+    Ahead,
     Band,
     Kept,
+    Pieces,
     depth,
     is_overlap,
     nodes_of,
@@ -229,10 +231,17 @@ def find_aligned(
     bands = {
         one: (s.place, s.band) for one, s in found.items() if s.band.is_shared and not s.is_data
     }
+    pieces = [
+        Pieces(layer, s.place, s.band.early)
+        for one, s in found.items()
+        if is_overlap(layer := layers.layers[one]) and depth(layer, s.place)[0]
+        and not found[layer.name].is_data
+    ]  # fmt: skip
     window = Window()
-    if bands and n_strips > 1:
-        held = window_nbytes(bands, layers.layers, n_strips, nbytes / n_strips)
-        window = Window(Kept(bands, n_strips), held, reach_of(firsts, lasts, chunks[dim]))
+    if (bands or pieces) and n_strips > 1:
+        kept, reach = Kept(bands, pieces, n_strips), reach_of(firsts, lasts, chunks[dim])
+        held = window_nbytes(kept, layers.layers, nbytes / n_strips)
+        window = Window(kept, held, reach, Ahead(pieces, n_strips))
     made = Sharing(
         cuts, stages, prepared_chunks(shared, stages), leaf_nbytes, np.sort(firsts), np.sort(lasts),
         window,

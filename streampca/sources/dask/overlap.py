@@ -7,12 +7,13 @@ tasks of a hundred thousand chunks need not be made to find it out.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
-from dask.layers import ArrayOverlapLayer
+from dask.layers import ArrayOverlapLayer, fractional_slice
 
 from streampca.sources.dask.graph import Key, annotated, layer_of
 
@@ -39,12 +40,13 @@ class Band:
     def widen(self, user: Band, left: int = 0, right: int = 0) -> bool:
         """Take in another array whose chunks need so many chunks before and after. Whether it grew.
 
-        The first use of any chunk of the user lies ``user.early`` before it.
+        The first use of any chunk of the user lies ``user.early`` before it. What it needs of the
+        chunk before it was cut from that one when it was there (:class:`Pieces`).
         """
         old = (self.early, self.late, self.kept)
         self.early = max(self.early, user.early + right)
         self.late = max(self.late, user.late + left)
-        self.kept = max(self.kept, left - user.early)
+        self.kept = max(self.kept, -user.early)
         return old != (self.early, self.late, self.kept)
 
     @property
@@ -65,40 +67,111 @@ class Band:
         return np.clip(np.arange(n_strips) + self.kept, 0, n_strips - 1)
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """What each chunk of an overlap takes of the one before it along a dimension.
+
+    layer : of the overlap.  place : the dimension.  early : so many strips before its own is a
+    chunk of the overlap made. The piece is cut a strip earlier, when the chunk before it is made.
+    """
+
+    layer: Any
+    place: int
+    early: int
+
+    @property
+    def name(self) -> str:
+        """In the keys of its slices."""
+        return parts_of(self.layer)[1]
+
+    @property
+    def band(self) -> Band:
+        """Which strips use the piece that is cut from chunk j."""
+        return Band(self.early, 1 - self.early, 1 - self.early)
+
+    def cut_by(self, strip: int) -> list[Key]:
+        """The slices for the chunk of the overlap that is made for the next strip."""
+        numblocks, number = self.layer.numblocks, strip + 1 + self.early
+        if number >= numblocks[self.place]:
+            return []
+        numbers = [_numbers(self.layer, d) for d in range(len(numblocks))]
+        numbers[self.place] = [number - 0.9]
+        return [(self.name, *one) for one in product(*numbers)]
+
+    def sizes(self, chunks: Sequence[Sequence[int]], itemsize: int) -> Array:
+        """(strips,) bytes of what is cut from each chunk of the array below."""
+        lengths = [sum(one) for one in chunks]
+        for d, n in enumerate(self.layer.numblocks):
+            lengths[d] += (n - 1) * sum(_rows(self.layer, d))
+        lengths[self.place] = _rows(self.layer, self.place)[0]
+        return np.full(len(chunks[self.place]), float(math.prod(lengths) * itemsize))
+
+
 class Kept(Mapping[Key, int]):
     """Task -> the last strip that computes something from it, for chunks of a few arrays.
 
     bands : array -> (place of the number of the strip in its keys, how its chunks are used).
+    pieces : of overlaps. The number of the strip in the key of one lies .1 above its chunk's.
     """
 
-    def __init__(self, bands: Mapping[str, tuple[int, Band]], n_strips: int) -> None:
+    def __init__(
+        self, bands: Mapping[str, tuple[int, Band]], pieces: Iterable[Pieces], n_strips: int
+    ) -> None:
         self.bands, self.n_strips = dict(bands), n_strips
+        self.pieces = {one.name: one for one in pieces}
 
     def __getitem__(self, key: Key) -> int:
-        place, band = self.bands[layer_of(key)]
-        return int(min(max(key[1 + place] + band.kept, 0), self.n_strips - 1))
+        piece = self.pieces.get(layer_of(key))
+        place, band = (piece.place, piece.band) if piece else self.bands[layer_of(key)]
+        number = round(key[1 + place])
+        if piece and key[1 + place] <= number:
+            raise KeyError(key)
+        return int(min(max(number + band.kept, 0), self.n_strips - 1))
 
     def __len__(self) -> int:
-        return len(self.bands) * self.n_strips
+        return (len(self.bands) + len(self.pieces)) * self.n_strips
 
     def __iter__(self) -> Any:
         raise NotImplementedError("the tasks of all strips are never listed")
 
 
-def window_nbytes(
-    bands: Mapping[str, tuple[int, Band]], layers: Mapping[str, Any], n_strips: int, other: float
-) -> int:
+class Ahead(Mapping[int, Sequence[Key]]):
+    """Strip -> the slices for the next one that are cut when it is read."""
+
+    def __init__(self, pieces: Iterable[Pieces], n_strips: int) -> None:
+        self.pieces, self.n_strips = list(pieces), n_strips
+
+    def __getitem__(self, strip: int) -> list[Key]:
+        return [key for one in self.pieces for key in one.cut_by(strip)]
+
+    def __len__(self) -> int:
+        return self.n_strips
+
+    def __iter__(self) -> Any:
+        return iter(range(self.n_strips))
+
+
+def window_nbytes(kept: Kept, layers: Mapping[str, Any], other: float) -> int:
     """Most bytes of chunks that are kept at once.  other : of a strip whose size nobody says."""
-    steps = np.zeros(n_strips + 1)
-    for name, (place, band) in bands.items():
-        sizes = np.full(n_strips, other)
+    steps = np.zeros(kept.n_strips + 1)
+    for name, (place, band) in kept.bands.items():
+        sizes = np.full(kept.n_strips, other)
         if (said := annotated(layers.get(name))) is not None:
             chunks, dtype = said
             across = math.prod(sum(one) for i, one in enumerate(chunks) if i != place)
             sizes = np.asarray(chunks[place], float) * across * dtype.itemsize
-        np.add.at(steps, band.first(n_strips), sizes)
-        np.add.at(steps, band.until(n_strips) + 1, -sizes)
+        _hold(steps, band, sizes)
+    for piece in kept.pieces.values():
+        said = annotated(layers.get(piece.layer.name))
+        sizes = np.full(kept.n_strips, other)
+        _hold(steps, piece.band, sizes if said is None else piece.sizes(said[0], said[1].itemsize))
     return int(np.cumsum(steps).max(initial=0))
+
+
+def _hold(steps: Array, band: Band, sizes: Array) -> None:
+    """Note when chunks of these sizes come and go."""
+    np.add.at(steps, band.first(len(sizes)), sizes)
+    np.add.at(steps, band.until(len(sizes)) + 1, -sizes)
 
 
 def is_overlap(layer: Any) -> bool:
@@ -113,9 +186,22 @@ def parts_of(layer: Any) -> tuple[str, str]:
 
 def depth(layer: Any, dim: int) -> tuple[int, int]:
     """How many chunks before and after one an overlap needs along a dimension: 0 or 1."""
-    found = layer.axes.get(dim, 0)
-    left, right = found if isinstance(found, tuple) else (found, found)
+    left, right = _rows(layer, dim)
     return int(left > 0), int(right > 0)
+
+
+def _rows(layer: Any, dim: int) -> tuple[int, int]:
+    """How many rows of the chunks before and after one an overlap takes along a dimension."""
+    found = layer.axes.get(dim, 0)
+    return found if isinstance(found, tuple) else (found, found)
+
+
+def _numbers(layer: Any, dim: int) -> list[float]:
+    """The numbers along a dimension in the keys of the slices of an overlap."""
+    n, (left, right) = layer.numblocks[dim], depth(layer, dim)
+    before = [i - 0.9 for i in range(1, n)] if left else []
+    after = [i + 0.9 for i in range(n - 1)] if right else []
+    return [*range(n), *before, *after]
 
 
 def slices_of(layer: Any, dim: int) -> Array:
@@ -133,9 +219,12 @@ def slices_of(layer: Any, dim: int) -> Array:
 
 def nodes_of(layer: Any, keys: Collection[Key]) -> dict[Key, Any]:
     """The nodes that make these chunks of an overlap layer, and no others."""
-    own, _ = parts_of(layer)
+    own, cut = parts_of(layer)
     few = _Few(layer, [(layer.name, *key[1:]) for key in keys if layer_of(key) == own])
-    return dict(few._construct_graph())  # type: ignore[no-untyped-call]
+    nodes = dict(few._construct_graph())  # type: ignore[no-untyped-call]
+    for key in (key for key in keys if layer_of(key) == cut):
+        nodes[key] = fractional_slice((layer.name, *key[1:]), layer.axes)
+    return nodes
 
 
 class _Few(ArrayOverlapLayer):

@@ -2,14 +2,14 @@
 
 ``x.map_overlap``, a running sum, or chunks that do not line up: strips read in order compute each
 task once, and what later strips still need is kept meanwhile. It is a cache: a strip that does
-not find what it needs computes it.
+not find what it needs computes it. A slice that a later strip takes of a chunk is cut as soon as
+all else of the chunk is done, so that the chunk can go.
 """
 
 from __future__ import annotations
 
-import operator
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from dask.core import toposort
 from dask.sizeof import sizeof
 
-from streampca.sources.dask.graph import Graph, Key, layer_of
+from streampca.sources.dask.graph import Graph, Key, Sizes, layer_of, slice_of
 
 
 @dataclass(frozen=True)
@@ -27,32 +27,70 @@ class Window:
     until : task -> the last strip that computes something from it.  nbytes : estimated, of all
     that is kept at once, at most.  reach : rows between the first and the last strip that use one
     read, at most; a span that is longer than this reads no chunk that two other spans read.
+    ahead : strip -> the slices for later strips that are cut when it is read.
     """
 
     until: Mapping[Key, int] = field(default_factory=dict)
     nbytes: int = 0
     reach: int = 0
+    ahead: Mapping[int, Sequence[Key]] = field(default_factory=dict)
 
-    def only(self, keys: Collection[Key]) -> Window:
-        """The same for these tasks."""
-        return Window({k: self.until[k] for k in keys if k in self.until}, self.nbytes, self.reach)
+    def only(self, keys: Collection[Key], strips: Iterable[int]) -> Window:
+        """The same for these tasks of these strips."""
+        until = {k: self.until[k] for k in keys if k in self.until}
+        ahead = {s: [k for k in self.ahead.get(s, ()) if k in until] for s in strips}
+        return Window(until, self.nbytes, self.reach, ahead)
+
+    def cut_ahead(self, first: int, last: int) -> list[Key]:
+        """The slices to cut when the strips [first, last) are read, for those that follow."""
+        cut = (key for strip in range(first, last) for key in self.ahead.get(strip, ()))
+        return [key for key in cut if self.until[key] >= last]
 
 
 def find_window(
-    first: Mapping[Key, int], until: Mapping[Key, int], n_strips: int, size: Callable[[Key], int]
+    graph: Graph, first: Mapping[Key, int], until: Mapping[Key, int], n_strips: int, sizes: Sizes
 ) -> Window:
     """The window of strips that are read in order, without its reach.
 
     first : task -> the strip that computes it.  until : task -> the last strip that computes
-    something from it.  size : estimated bytes of a task's result.
+    something from it.
     """
-    kept = {k: last for k, last in until.items() if last > first[k]}
+    earlier, ends = _late_slices(graph, first, until, sizes)
+    begins, ends = {**first, **earlier}, {**until, **ends}
+    kept = {k: last for k, last in ends.items() if last > begins[k]}
     steps = np.zeros(n_strips + 1)
     for key, last in kept.items():
-        nbytes = size(key)
-        steps[first[key]] += nbytes
+        nbytes = sizes.of_node(key, graph.nodes[key])
+        steps[begins[key]] += nbytes
         steps[last + 1] -= nbytes
-    return Window(kept, int(np.cumsum(steps).max(initial=0)))
+    ahead: dict[int, list[Key]] = {}
+    for key, strip in earlier.items():
+        ahead.setdefault(strip, []).append(key)
+    return Window(kept, int(np.cumsum(steps).max(initial=0)), ahead=ahead)
+
+
+def _late_slices(
+    graph: Graph, first: Mapping[Key, int], until: Mapping[Key, int], sizes: Sizes
+) -> tuple[dict[Key, int], dict[Key, int]]:
+    """(slice -> the strip that cuts it, chunk -> the strip after which it can go).
+
+    Of chunks that are kept for slices alone, where these are smaller.
+    """
+    users: dict[Key, list[Key]] = {k: [] for k, last in until.items() if last > first[k]}
+    for key in first:
+        for need in graph.needs[key]:
+            if need in users:
+                users[need].append(key)
+    earlier: dict[Key, int] = {}
+    ends: dict[Key, int] = {}
+    for key, using in users.items():
+        slices = {k for k in using if (cut := slice_of(graph.nodes[k])) and cut[0] == key}
+        done = max((first[k] for k in using if k not in slices), default=first[key])
+        late = [k for k in slices if first[k] > done]
+        if late and sum(sizes.of_node(k, graph.nodes[k]) for k in late) < sizes(key):
+            ends[key] = done
+            earlier |= dict.fromkeys(late, done)
+    return earlier, ends
 
 
 class Results:
@@ -70,17 +108,25 @@ class Results:
             return dict(self._values)
 
     def keep(self, key: Key, value: Any) -> None:
-        """Keep a result, unless that would be more than the limit."""
+        """Keep a result, unless that would be more than the limit: of a slice, a copy."""
         nbytes = int(sizeof(value))
         with self._lock:
             if key not in self._values and sum(self._nbytes.values()) + nbytes <= self.limit:
-                self._values[key], self._nbytes[key] = value, nbytes
+                self._values[key], self._nbytes[key] = _without_rest(value), nbytes
 
     def forget(self, window: Window, strip: int) -> None:
         """Let go of what no strip from this one on needs."""
         with self._lock:
             for key in [k for k in self._values if window.until.get(k, -1) < strip]:
                 del self._values[key], self._nbytes[key]
+
+
+def _without_rest(value: Any) -> Any:
+    """A copy of what is a part of a larger array, which it would keep from being freed."""
+    whole = getattr(value, "base", None)
+    if isinstance(whole, np.ndarray) and value.nbytes < whole.nbytes:
+        return value.copy("K")
+    return value
 
 
 @dataclass(frozen=True)
@@ -140,9 +186,9 @@ class Sharing:
         begun = int(np.searchsorted(self.firsts, last, "left"))
         return max(0, begun - int(np.searchsorted(self.lasts, first, "left")))
 
-    def bare(self, keys: Collection[Key]) -> Sharing:
-        """What reading these tasks needs, without what only planning needs."""
-        none, window = np.empty(0, np.int64), self.window.only(keys)
+    def bare(self, keys: Collection[Key], strips: Iterable[int]) -> Sharing:
+        """What reading these tasks of these strips needs, without what only planning needs."""
+        none, window = np.empty(0, np.int64), self.window.only(keys, strips)
         return replace(self, cuts=frozenset(), stages=(), firsts=none, lasts=none, window=window)
 
 
@@ -172,30 +218,23 @@ def find_sharing(
     strips: Sequence[Sequence[Key]],
     lengths: Sequence[int],
     nbytes: int,
-    size: Callable[[Key], int],
+    sizes: Sizes,
 ) -> Sharing:
     """Operands to compute first, and what strips then still share.
 
     strips : the output keys of each strip.  lengths : rows of each.  nbytes : of the array.
-    size : estimated bytes of a task's result.
     """
     order = [k for k in toposort(graph.needs, dependencies=graph.needs) if k in graph.needs]
     weights = np.asarray(lengths, dtype=np.int64)
     step = nbytes / max(1, int(weights.sum()))
     cuts: set[Key] = set()
-
-    def held(key: Key) -> int:
-        """Of a slice, with the chunk that it is a view of."""
-        views = graph.needs[key] if _is_slice(graph.nodes[key]) else ()
-        return max(map(size, (key, *views)))
-
     given, users = graph, _users(graph, order, strips)
-    whole, window = users, find_window(users.first, users.until, len(strips), held)
+    whole, window = users, find_window(graph, users.first, users.until, len(strips), sizes)
     for _ in range(ROUNDS if window.until else 0):
         groups = users.groups(len(strips))
-        counts, sizes = np.bincount(groups), np.bincount(groups, weights) * step
+        counts, held = np.bincount(groups), np.bincount(groups, weights) * step
         # a small group is cheaper to hold than to read twice
-        split = (counts > 1) & ((sizes > PREPARED_NBYTES) | (len(counts) == 1))
+        split = (counts > 1) & ((held > PREPARED_NBYTES) | (len(counts) == 1))
         found = _operands(given, order, strips, users, split) if split.any() else set()
         if not found:
             break
@@ -203,7 +242,7 @@ def find_sharing(
         given = graph.fixed(dict.fromkeys(cuts))
         users = _users(given, order, strips)
     if cuts:
-        less = find_window(users.first, users.until, len(strips), held)
+        less = find_window(given, users.first, users.until, len(strips), sizes)
         if 2 * less.nbytes > window.nbytes:  # nothing came apart
             cuts, given, users = set(), graph, whole
         else:
@@ -224,11 +263,6 @@ def find_sharing(
         np.sort(lasts),
         replace(window, reach=reach_of(firsts, lasts, lengths)),
     )
-
-
-def _is_slice(node: Any) -> bool:
-    function = node[0] if isinstance(node, tuple) and node else getattr(node, "func", None)
-    return function is operator.getitem
 
 
 def reach_of(
