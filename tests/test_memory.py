@@ -29,7 +29,7 @@ SCRIPT = """
 import json, sys
 import streampca
 from streampca.models import mapped_rows
-from streampca.models.pca import append_plan, plan as pca_plan
+from streampca.models.pca import incremental_state, routes as pca_routes
 from streampca.passes.memory import peak_nbytes, resident_nbytes
 from streampca.passes.memory import code_nbytes
 
@@ -43,8 +43,8 @@ def recorded(make):
     return make_plan
 
 mapped_rows.make_plan = recorded(mapped_rows.make_plan)
-pca_plan.make_plan = recorded(pca_plan.make_plan)
-append_plan.make_plan = recorded(append_plan.make_plan)
+pca_routes.make_plan = recorded(pca_routes.make_plan)
+incremental_state.make_plan = recorded(incremental_state.make_plan)
 
 def opened(path):
     if ask["kind"] == "dask":

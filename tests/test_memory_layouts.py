@@ -180,9 +180,9 @@ def zarr_of(shape: tuple[int, int], chunks: tuple[int, int], dtype: str = "f4", 
 
 
 IN_BATCHES = """
-from streampca.models.pca import append_plan
-made, make = [], append_plan.make_plan
-append_plan.make_plan = lambda *given: made.append(make(*given)) or made[-1]
+from streampca.models.pca import incremental_state
+made, make = [], incremental_state.make_plan
+incremental_state.make_plan = lambda *given: made.append(make(*given)) or made[-1]
 def fit(limit):
     made.clear()
     model = streampca.IncrementalPCA(20, memory_limit=limit, progress=False)

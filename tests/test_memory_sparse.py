@@ -23,7 +23,7 @@ import numpy as np
 warnings.simplefilter("ignore")
 import streampca
 from streampca.models import mapped_rows
-from streampca.models.pca import plan as pca_plan
+from streampca.models.pca import routes as pca_routes
 from streampca.passes.memory import peak_nbytes, resident_nbytes
 from streampca.passes.memory import code_nbytes
 
@@ -37,7 +37,7 @@ def recorded(make):
     return make_plan
 
 mapped_rows.make_plan = recorded(mapped_rows.make_plan)
-pca_plan.make_plan = recorded(pca_plan.make_plan)
+pca_routes.make_plan = recorded(pca_routes.make_plan)
 
 def made(path, k):
     settings = {"svd_solver": ask["solver"], "max_passes": 4, "memory_limit": ask["limit"]}

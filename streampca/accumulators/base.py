@@ -60,9 +60,9 @@ class Accumulator(ABC):
     def settle(self) -> None:  # noqa: B027  (most accumulators have nothing open)
         """Fold what is open (float32 sums of the current span) into the float64 state."""
 
-    def blank(self) -> Self:
-        """An empty accumulator of the same settings."""
-        return type(self)(**{name: getattr(self, name) for name in self.settings})
+    def blank(self, **changed: Any) -> Self:
+        """An empty accumulator of the same settings, but for those that are changed."""
+        return type(self)(**{name: getattr(self, name) for name in self.settings} | changed)
 
     def emptied(self) -> Self:
         """An empty one that may use large arrays of this one again, which is done with."""

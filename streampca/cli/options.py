@@ -12,7 +12,7 @@ import numpy as np
 import streampca
 from streampca.errors import InvalidInputError
 from streampca.matrix import SCALES, AxisLabels, ChunkedMatrix
-from streampca.models.pca.plan import SOLVERS
+from streampca.models.pca.routes import SOLVERS
 from streampca.passes.execution import TerminalProgress
 from streampca.sources.side_data import is_file_of_values, read_side_data
 

@@ -24,16 +24,14 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels, select
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
-from streampca.models.fitted import Cohort
 from streampca.models.genotype_numbers import eigenvalues, eigenvectors, frequencies
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.gram_outputs import COMPONENTS
-from streampca.models.pca.plan import plan_pca
-from streampca.models.pca.routes import fit_pca
+from streampca.models.pca.routes import fit_pca, plan_pca
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator, registered_name
-from streampca.models.request import Request, iteration_limits, seed_of
+from streampca.models.request import Cohort, Request, iteration_limits, seed_of
 from streampca.passes import PassCost, Plan, easier_axis
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
@@ -203,8 +201,8 @@ class GenotypePCA(LinearModel):
         warn_of_children(fitted_on.labels.samples)
         partial = cohort if fitted_on is not cohort.everyone else None
         seed = seed_of(self.random_state)
-        request = replace(self._request(), random_state=seed)
-        fitted = fit_pca(plan, fitted_on, request, execution, partial)
+        request = self._request().bound(random_state=seed, cohort=partial)
+        fitted = fit_pca(plan, fitted_on, request, execution)
         self.plan_ = preceded(plan, *(counting for counting, _ in made))
         self.cost_, self.dim_ = execution.costs, dim
         labels = Labels(cohort.everyone.labels.samples, matrix.labels.features)
@@ -285,12 +283,12 @@ class GenotypePCA(LinearModel):
         fitted_on = _fitted(cohort)
         request = self._request()
         request.check(fitted_on.shape)
-        everyone = cohort.everyone if fitted_on is not cohort.everyone else None
+        partial = cohort if fitted_on is not cohort.everyone else None
         if self.loadings is not None and not self.components:
             raise InvalidInputError("loadings= needs the pass that components=False saves")
         outputs = {"loadings": request.loadings, "relationship": request.relationship}
         _refuse_outputs({name: path for name, path in outputs.items() if path is not None})
-        plan = plan_pca(fitted_on, request, everyone)
+        plan = plan_pca(fitted_on, request.bound(cohort=partial))
         return replace(plan, method="GenotypePCA")
 
     def _project_all(self, everyone: ChunkedMatrix) -> tuple[Array, Array]:

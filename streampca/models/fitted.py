@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +9,8 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, stored_eps, work_dtype
+from streampca.matrix import stored_eps, work_dtype
 from streampca.models.request import Request
-from streampca.passes import PassResult, Plan
 from streampca.solvers import (
     MLE,
     TRACY_WIDOM,
@@ -28,36 +26,6 @@ from streampca.solvers import (
 )
 
 LEADING = 100  # eigenvalues that are tested for significance before all are computed
-
-Runner = Callable[..., PassResult]  # run one pass of the plan by its name
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """Samples that are scored beside those that are fitted.
-
-    everyone : the matrix of all of them.  rows : increasing numbers of the fitted ones.
-    """
-
-    everyone: ChunkedMatrix
-    rows: Array
-
-
-@dataclass(frozen=True)
-class SolverInput:
-    """What a solver of a PCA is given.
-
-    step : runs a pass of the plan by its name.
-    cohort : all samples, where ``matrix`` holds some of them and all are to be scored.
-    carried : what an earlier fit of the same matrix left, and this one leaves, or None.
-    """
-
-    plan: Plan
-    matrix: ChunkedMatrix
-    request: Request
-    step: Runner
-    cohort: Cohort | None = None
-    carried: Any = None
 
 
 @dataclass

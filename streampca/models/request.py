@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field, fields
 from numbers import Integral
 from typing import Any, Self
@@ -9,7 +10,8 @@ from typing import Any, Self
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.matrix import Standardize
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix, Standardize
 from streampca.models.side_data import NOTHING, SideData
 from streampca.solvers import check_n_components
 
@@ -61,6 +63,17 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
 
 
+@dataclass(frozen=True)
+class Cohort:
+    """Samples that are scored beside those that are fitted.
+
+    everyone : the matrix of all of them.  rows : increasing numbers of the fitted ones.
+    """
+
+    everyone: ChunkedMatrix
+    rows: Array
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What a decomposition is asked for; solvers read nothing else, and check nothing again.
@@ -73,6 +86,8 @@ class Request:
     may_go_over : an iteration that cannot certify its answer may go over to an exact solver.
     exact_first : an exact solver that fits the memory comes first, however long it takes.
     side : arrays of this matrix: weights, sample weights, the design.
+    cohort : all samples, where the matrix holds some of them and all are to be scored in the pass
+        for the loadings (solver "gram" only).
     standardize : how columns are centred and scaled, which follows from the others.
 
     Raises InvalidInputError where the columns cannot be standardised so.
@@ -100,6 +115,7 @@ class Request:
     may_go_over: bool = True
     exact_first: bool = False
     side: SideData = NOTHING
+    cohort: Cohort | None = None
     standardize: Standardize = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,6 +129,16 @@ class Request:
         """The parameters of an estimator.  resolved : what takes the place of some of them."""
         taken = {one.name for one in fields(cls) if one.init} - set(resolved)
         return cls(**{n: getattr(model, n) for n in taken if hasattr(model, n)}, **resolved)
+
+    def bound(self, **found: Any) -> Self:
+        """This request with what is now known of the data, or drawn; it is not checked again.
+
+        found : ``side``, ``cohort`` or ``random_state``.
+        """
+        made = copy.copy(self)
+        for name, value in found.items():
+            object.__setattr__(made, name, value)
+        return made
 
     @property
     def count(self) -> int | None:

@@ -7,7 +7,7 @@ from streampca.passes.memory import parse_nbytes, size
 from streampca.passes.plan import block_edges, easier_axis, make_plan, pass_spec
 from streampca.passes.rates import Rates
 from streampca.passes.records import PassPlan, Plan, larger
-from streampca.passes.run import run
+from streampca.passes.run import Pass, Route, SolverInput, Steps, follow, run
 from streampca.passes.settings import setting
 from streampca.passes.specs import Candidate, PassSpec
 from streampca.passes.threads import single_threaded_blas
@@ -17,17 +17,22 @@ __all__ = [
     "Candidate",
     "Execution",
     "MemoryUse",
+    "Pass",
     "PassCost",
     "PassPlan",
     "PassResult",
     "PassSpec",
     "Plan",
     "Rates",
+    "Route",
+    "SolverInput",
+    "Steps",
     "block_edges",
     "check_workers",
     "client_for",
     "easier_axis",
     "find_client",
+    "follow",
     "is_client",
     "larger",
     "make_plan",

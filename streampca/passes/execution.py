@@ -267,7 +267,8 @@ class Execution:
         "threads", an address, or a Client.
     checkpoint : directory for span checkpoints, or None.  every : seconds between them.
     pass_number, n_passes : told by the fit before each pass. After the last one the checkpoints
-        of all are dropped.  first_pass : passes that another solver made before.
+        of all are dropped.  first_pass : passes made before, by another solver or an interrupted
+        fit.
     keeps : False where a fit saves what its passes give itself: a finished one leaves nothing.
     plan : of the whole fit, if there is one: it knows what a worker needs.
     scattered : what of an X in memory lies on workers.

@@ -156,11 +156,10 @@ def test_no_variant_left_is_refused(solver, tmp_path, monkeypatch) -> None:
     calls[:2] = -1
     settings: dict = {"max_missing": 0.01, "maf": 0.1, "svd_solver": solver}
     if solver == "panels":
-        from streampca.models.pca import plan as pca_plan
+        from streampca.models.pca.routes import ROUTES
 
         settings["svd_solver"] = "gram"
-        panels = pca_plan.ROUTES["gram by panels"].candidates
-        monkeypatch.setattr(pca_plan, "gram_candidate", lambda m, s, everyone: panels(m, s)[0])
+        monkeypatch.setitem(ROUTES, "gram", ROUTES["gram by panels"])
     elif solver == "gram":
         settings["relationship"] = tmp_path / "r.zarr"
     with pytest.raises(InvalidInputError, match=r"none of 60 variants is left: .*maf=0.1, .*=0.01"):

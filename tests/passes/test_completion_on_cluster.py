@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 import zarr
 from pass_matrices import same_bits
 
-import streampca.models.completion.fit as fit_module
 from streampca import HardImpute
 from tests.models.completions import with_holes
+
+run_module = sys.modules["streampca.passes.run"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
 
@@ -61,7 +63,7 @@ def test_interrupted_in_sweep_seven_on_a_cluster(
     )
     whole = make("threads").fit(store)
     calls: list[str] = []
-    run, failing = fit_module.run, True
+    run, failing = run_module.run, True
 
     def watched(plan: Any, *args: Any, **more: Any) -> Any:
         calls.append(plan.name)
@@ -69,7 +71,7 @@ def test_interrupted_in_sweep_seven_on_a_cluster(
             raise Interrupted
         return run(plan, *args, **more)
 
-    monkeypatch.setattr(fit_module, "run", watched)
+    monkeypatch.setattr(run_module, "run", watched)
     with pytest.raises(Interrupted):
         make(two_processes, checkpoint=str(tmp_path / "state")).fit(store)
     before, failing = len(calls), False

@@ -8,9 +8,8 @@ import numpy as np
 
 from streampca.kernels import Array, ColumnStats, reciprocal, row_pieces
 from streampca.matrix import Scaling
-from streampca.models.completion.line_factors import LineFactors
 from streampca.models.completion.request import CompletionRequest
-from streampca.models.completion.trace import Sweep
+from streampca.models.completion.trace import LineFactors, Sweep
 from streampca.models.completion.two_way import TwoWay
 
 PIECE_NBYTES = 1 << 20  # of the factors of lines that are looked at together

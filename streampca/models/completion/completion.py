@@ -13,14 +13,12 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.completion import fit
-from streampca.models.completion.fit import fit_completion
+from streampca.models.completion.fit import fit_completion, plan_completion
 from streampca.models.completion.fit_warnings import tell
-from streampca.models.completion.line_factors import scratch_folder
-from streampca.models.completion.plan import plan_completion
 from streampca.models.completion.request import CompletionRequest, bounds_of, completion_request
 from streampca.models.completion.result import curve, result_of, turns_of
 from streampca.models.completion.row_solve import FillHoles, ObservedErrors, RowSolve
-from streampca.models.completion.trace import Sweep
+from streampca.models.completion.trace import Sweep, scratch_folder
 from streampca.models.decomposition import Decomposition
 from streampca.models.labelled_rows import completed_like
 from streampca.models.lazy_rows import lazy_rows_of

@@ -1,4 +1,4 @@
-"""The passes of a completion: one look, then one sweep per pass until nothing changes.
+"""The ways to a completion, and their passes: one look, then a sweep each until nothing changes.
 
 Where rows and columns are centred, the look makes the first turn, and passes of their own the
 others, before the sweeps begin.
@@ -11,24 +11,51 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Accumulator, HeldOutError, Moments, RowSpread
+from streampca.accumulators import HeldOutError
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, Scaling, stored_eps
-from streampca.models.completion.als import AlternatingSweeps
-from streampca.models.completion.biased import BiasedSweeps
+from streampca.models.completion.als import AlternatingSweeps, BiasedSweeps
 from streampca.models.completion.completed import Completed
 from streampca.models.completion.filled import FilledSweeps
-from streampca.models.completion.line_factors import LineFactors
-from streampca.models.completion.penalties import with_penalties
-from streampca.models.completion.plan import judge_of, look_of, step_of
+from streampca.models.completion.plan import completion_candidates, penalties_of, with_penalties
 from streampca.models.completion.request import CompletionRequest, bounds_of
-from streampca.models.completion.state import SavedSweeps
-from streampca.models.completion.trace import FLOOR, Sweep, settled, stops_early
+from streampca.models.completion.trace import (
+    FLOOR,
+    LineFactors,
+    SavedSweeps,
+    Sweep,
+    settled,
+    stops_early,
+)
 from streampca.models.completion.two_way import TwoWay
 from streampca.models.completion.withheld import Withhold
-from streampca.passes import Execution, PassResult, Plan, run, single_threaded_blas
+from streampca.passes import (
+    Execution,
+    Pass,
+    PassResult,
+    Plan,
+    Route,
+    SolverInput,
+    Steps,
+    follow,
+    make_plan,
+    single_threaded_blas,
+)
 from streampca.solvers import singular_form
+
+Sweeps = type[AlternatingSweeps] | type[FilledSweeps]
+SWEEPS: dict[str, Sweeps] = {
+    "als": AlternatingSweeps,
+    "impute": FilledSweeps,
+    "exact": FilledSweeps,
+}
+
+
+def plan_completion(matrix: ChunkedMatrix, method: str, request: CompletionRequest) -> Plan:
+    """The plan of this request. Raises MemoryLimitError where nothing fits the limit."""
+    candidates = ROUTES[request.solver].candidates(matrix, request)
+    return make_plan(matrix, method, candidates, request.memory_limit)
 
 
 def fit_completion(
@@ -38,15 +65,36 @@ def fit_completion(
     execution: Execution,
     folder: str | None,
 ) -> Completed:
-    """Run the plan.  folder : for factors of lines that do not fit into memory."""
-    work = _Fit(plan, matrix, request, execution, folder)
-    if not work.resume():
-        work.look()
-    while work.turn():
+    """Run the plan, from where an interrupted fit of the same request and data was.
+
+    folder : for factors of lines that do not fit into memory.
+    """
+    saved = SavedSweeps.of(execution.checkpoint, plan, matrix, request)
+    work = _Fit(plan, matrix, request, saved, folder)
+    execution.n_passes, execution.keeps = plan.n_passes, False
+    execution.first_pass = work.resume()
+    inputs = SolverInput(plan, matrix, request, work)
+    done = follow(ROUTES[plan.solver], inputs, execution, weights=request.weights)
+    execution.finished()
+    return done
+
+
+def complete(inputs: SolverInput[CompletionRequest]) -> Steps[Completed]:
+    """Look, unless an interrupted fit has; turn, and sweep, until nothing changes."""
+    work: _Fit = inputs.start
+    if not work.resumed:
+        yield from work.look()
+    while (yield from work.turn()):
         pass
-    while work.advance():
+    while (yield from work.advance()):
         pass
     return work.completed()
+
+
+# by solver: they make the same passes, and what a sweep sums, and what follows from it, differs
+ROUTES: dict[str, Route[CompletionRequest, Completed]] = {
+    name: Route(completion_candidates, complete) for name in SWEEPS
+}
 
 
 class _Fit:
@@ -57,10 +105,10 @@ class _Fit:
         plan: Plan,
         matrix: ChunkedMatrix,
         request: CompletionRequest,
-        execution: Execution,
+        saved: SavedSweeps | None,
         folder: str | None,
     ) -> None:
-        self.plan, self.matrix, self.request, self.execution = plan, matrix, request, execution
+        self.plan, self.matrix, self.request, self.saved = plan, matrix, request, saved
         one = plan.named("sweep")
         self.axis, self.most = one.axis, one.times
         lines, m = matrix.shape[self.axis], matrix.shape[1 - self.axis]
@@ -68,9 +116,7 @@ class _Fit:
         self.factors = LineFactors(
             lines, request.total, dtype, one.edges, folder if in_scratch(plan) else None
         )
-        self.sweeps: AlternatingSweeps | FilledSweeps
-        kind: Any = FilledSweeps if request.filled else AlternatingSweeps
-        kind = BiasedSweeps if request.biases else kind
+        kind = BiasedSweeps if request.biases else SWEEPS[plan.solver]
         self.sweeps = kind(request, m, matrix.absent, np.dtype(plan.work_dtype))
         self.withhold = Withhold.of(request.validation, request.seed, matrix.shape, self.axis)
         self.effects = None
@@ -78,38 +124,28 @@ class _Fit:
             self.effects = TwoWay(matrix.shape, self.axis, request.both_scaled)
         self.start: Any = None  # (m, width) where to begin, until there is a center
         self.number = 0  # of sweeps made
+        self.resumed = False
         self.trace: list[Sweep] = []
-        self.saved = SavedSweeps.of(execution.checkpoint, plan, matrix, request)
         self.stats: ColumnStats
         self.scaling: Scaling
-        execution.n_passes, execution.keeps = plan.n_passes, False
 
     # -- passes -----------------------------------------------------------------------------
 
-    def _run(self, name: str, accumulators: dict[str, Accumulator], **more: Any) -> PassResult:
-        one = self.plan.named(name)
+    def _pass(self, name: str, number: int = 1, **more: Any) -> Pass:
         maps: dict[str, Any] = {} if self.withhold is None else {"held": self.withhold}
-        made = self.turns + self.number
-        if name != "look":
-            count = self.number if name == "sweep" else self.turns
-            one = replace(one, name=f"{name} {count + 1}")
-        self.execution.pass_number = 1 + made
-        weights = None if name == "sweep" else self.request.weights
-        return run(one, self.matrix, weights=weights, accumulators=accumulators, maps=maps,
-                   execution=self.execution, **more)  # fmt: skip
+        return Pass(name, number, maps=maps, weighted=name != "sweep", **more)
 
-    def look(self) -> None:
+    def look(self) -> Steps[None]:
         """The first pass: column statistics, and directions to begin with."""
-        start = look_of(self.matrix, self.request, self.axis)
         operands: dict[str, Any] = {}
-        m = self.matrix.shape[1 - self.axis]
-        rng = np.random.default_rng(self.request.seed)
         if self.matrix.absent:
-            operands["q"] = rng.standard_normal((m, start.width))  # type: ignore[attr-defined]
-        looking: dict[str, Accumulator] = {"columns": Moments(), "start": start}
-        if self.request.biases:
-            looking["rows"] = RowSpread()
-        done = self._look_about(looking, operands)
+            start: Any = self.plan.named("look").accumulators["start"]
+            rng, m = np.random.default_rng(self.request.seed), self.matrix.shape[1 - self.axis]
+            operands["q"] = rng.standard_normal((m, start.width))
+        if self.effects is None:
+            done = yield self._pass("look", operands=operands)
+        else:
+            done = yield from self._turn("look", operands)
         stats = done["columns"].columns()
         rows = done["rows"] if self.request.biases else None
         self._take_request(with_penalties(self.request, stats, rows))
@@ -119,30 +155,23 @@ class _Fit:
             self._begin()
         self._save()
 
-    def _look_about(self, looking: dict[str, Accumulator], operands: dict[str, Any]) -> PassResult:
-        """The first pass, and where rows and columns are centred their first turn."""
-        if self.effects is None:
-            return self._run("look", looking, operands=operands)
-        return self._turn("look", looking, operands)
-
-    def _turn(
-        self, name: str, others: dict[str, Accumulator], operands: dict[str, Any]
-    ) -> PassResult:
+    def _turn(self, name: str, operands: dict[str, Any]) -> Steps[PassResult]:
+        """A pass that turns the effects of rows and columns."""
         assert self.effects is not None
-        sink, step = self.effects.sink(), self.effects.step()
-        beside, sides = self.effects.beside()
-        done = self._run(name, {**others, "effects": step}, operands=operands | beside,
-                         side_inputs=sides, sinks={"effects": sink})  # fmt: skip
+        sink, (beside, sides) = self.effects.sink(), self.effects.beside()
+        number = len(self.effects.changes) + 1
+        done = yield self._pass(name, number, operands=operands | beside, side_inputs=sides,
+                                sinks={"effects": sink})  # fmt: skip
         eps = float(np.finfo(self.plan.work_dtype).eps)
         self.effects.take(done["effects"], sink.values, eps, self.request.weights)
         return done
 
-    def turn(self) -> bool:
+    def turn(self) -> Steps[bool]:
         """One turn of the effects of rows and columns. False where none is needed."""
         if self.effects is None or self.start is None:
             return False
         if self.turns < self.request.turns and not self.effects.changes[-1] <= self.request.tol:
-            self._turn("turn", {}, {})
+            yield from self._turn("turn", {})
             self._save()
             return True
         self.start = self.effects.directions(self.start)
@@ -197,29 +226,30 @@ class _Fit:
         if first is not None:
             self.factors.begin_with(first)
 
-    def advance(self) -> bool:
+    def advance(self) -> Steps[bool]:
         """One sweep. False when it was the last."""
         operands = self.sweeps.operands() | {"center": self.center()}
         if self.scaling.scale is not None:
             operands["scale"] = self.scaling.scale
-        accumulators: dict[str, Accumulator] = {"step": step_of(self.request, self.axis)}
         judged = self.withhold is not None and self.sweeps.judged
-        if judged:
-            accumulators["held"] = judge_of(self.request, self.axis, self._bounds())
+        changed: dict[str, Any] = {"step": penalties_of(self.request)}
+        if judged and (bounds := self._bounds()) is not None:
+            changed["judge"] = {"bounds": bounds}
+        elif self.withhold is not None and not judged:
+            changed["judge"] = None
         reads = self.request.filled
         sides: dict[str, Any] = {"u_old": self.factors.values} if reads else {}
         beside, along = self._rows()
         operands, sides = operands | beside, sides | along
         sink = self.factors.sink(self.number + 1, both=reads)
-        done = self._run("sweep", accumulators, operands=operands, side_inputs=sides,
-                         sinks={"u": sink})  # fmt: skip
+        done = yield self._pass("sweep", self.number + 1, changed=changed, operands=operands,
+                                side_inputs=sides, sinks={"u": sink})  # fmt: skip
         self.number += 1
         self.factors.written(self.number)
         with single_threaded_blas():
             told = self.sweeps.take(done["step"])
         if told is not None:
-            held = done["held"] if judged else judge_of(self.request, self.axis)
-            self._record(told, held, done.cost.seconds)
+            self._record(told, done["judge"] if judged else None, done.cost.seconds)
         self._save()
         return not self._finished(done["step"].squares)
 
@@ -243,16 +273,22 @@ class _Fit:
     def _bounds(self) -> tuple[float, float] | None:
         return bounds_of(self.request.bounds, observed_range(self.stats))
 
-    def _record(self, told: dict[str, Any], held: HeldOutError, seconds: float) -> None:
-        if self.withhold is not None and not held.cells:
+    def _record(self, told: dict[str, Any], held: HeldOutError | None, seconds: float) -> None:
+        if held is not None and not held.cells:
             raise InvalidInputError(
                 "validation holds out no observed cell, so that nothing can be judged; expected a "
                 "larger share, for example validation=0.2, or other cells"
             )
         numbers = {name: tuple(np.asarray(value).tolist()) for name, value in told.items()}
-        one = Sweep(len(self.trace) + 1, self.turns + self.number,
-                    held_out=tuple(held.rmse().tolist()), seconds=seconds,
-                    chosen=held.best(self.request.simplest), **numbers)  # fmt: skip
+        unknown = (float("nan"),) * len(self.request.ranks)
+        one = Sweep(
+            len(self.trace) + 1,
+            self.turns + self.number,
+            held_out=unknown if held is None else tuple(held.rmse().tolist()),
+            seconds=seconds,
+            chosen=0 if held is None else held.best(self.request.simplest),
+            **numbers,
+        )
         self.trace.append(one)
 
     def _finished(self, squares: float) -> bool:
@@ -276,10 +312,11 @@ class _Fit:
             state |= {"bias ridges": np.array(self.request.bias_ridges)}
             self.saved.write(self.number, self.stats, state, self.trace, held, self.effects)
 
-    def resume(self) -> bool:
-        """Whether an interrupted fit of the same request and data was found; its state is taken."""
+    def resume(self) -> int:
+        """Take the state of an interrupted fit of the same request and data; passes it made."""
         if self.saved is None or (found := self.saved.read(self.factors, self.effects)) is None:
-            return False
+            return 0
+        self.resumed = True
         self.number, stats, state, self.trace = found
         ridges = tuple(state.pop("ridges").tolist())
         biases = tuple(state.pop("bias ridges").tolist())
@@ -288,7 +325,7 @@ class _Fit:
         self.start = state.pop("start", None)
         if self.start is None:
             self.sweeps.restore(state)
-        return True
+        return self.turns + self.number
 
     def completed(self) -> Completed:
         """The best candidate in its singular form."""
@@ -298,7 +335,6 @@ class _Fit:
             values, vectors, turn = singular_form(gram, v)
         if self.saved is not None:
             self.saved.clear()
-        self.execution.finished()
         part = self.sweeps.factors(c)
         return Completed(
             c, values, vectors, turn, self.sweeps.offset[part],

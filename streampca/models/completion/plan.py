@@ -1,4 +1,10 @@
-"""The plan of a completion: which axis is streamed, and where the factors of its lines lie."""
+"""The plan of a completion: which axis is streamed, where the factors of its lines lie, penalties.
+
+Ridges to choose from are multiples of the noise level s (sqrt(N / n) + sqrt(N / p)): about the
+largest singular value of N cells of noise of deviation s in an n x p matrix of zeros, below which
+no component stands out. The ridge of the biases of rows is s^2 / v for biases of variance v, as for
+random effects, where the posterior mean is the solution with that ridge.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +24,13 @@ from streampca.accumulators import (
     RowSpread,
     TwoWayStep,
 )
+from streampca.accumulators.observed import RowSums
+from streampca.kernels import ColumnStats
 from streampca.kernels.least_squares import packed_length
 from streampca.matrix import ChunkedMatrix
 from streampca.models.completion.request import REASONS, CompletionRequest
 from streampca.models.projection import score_dtype
-from streampca.passes import Candidate, PassSpec, Plan, larger, make_plan, pass_spec
+from streampca.passes import Candidate, PassSpec, larger, pass_spec
 
 OVERSAMPLED = 40  # random vectors beyond the rank, in a first look at ratings
 BESIDE = 5  # directions beyond the rank that a first look at dense data keeps
@@ -31,21 +39,22 @@ HOLES = 3.0  # bytes for each cell of a dense block: where it is missing
 STORE_NBYTES = 32 << 20  # what writing and reading a store of factors takes, 27 MiB measured
 EVEN, CROWDED = 1.5, 6.0  # times the mean share of held-out cells, in a block
 LIKELY = 8  # sweeps, for predictions of time
+LEAST_NOISE = 0.05  # of the variance of all cells, that is left for noise
+LARGEST = 1e4  # ridge of biases: they differ by noise alone
 
 
-def plan_completion(matrix: ChunkedMatrix, method: str, request: CompletionRequest) -> Plan:
-    """The plan of this request. Raises MemoryLimitError where nothing fits the limit."""
+def completion_candidates(matrix: ChunkedMatrix, request: CompletionRequest) -> list[Candidate]:
+    """Along either axis with the factors of the lines in memory, then in a scratch store."""
     n, p = matrix.shape
     axes: tuple[int, ...] = (0, 1) if n >= p or matrix.sparse else (1, 0)
     if request.means or request.biases:
         axes = (0,)
     candidates = [_candidate(matrix, request, axis, scratch=False) for axis in axes]
-    candidates.append(_candidate(matrix, request, 0, scratch=True))
-    return make_plan(matrix, method, candidates, request.memory_limit)
+    return [*candidates, _candidate(matrix, request, 0, scratch=True)]
 
 
-def look_of(matrix: ChunkedMatrix, request: CompletionRequest, axis: int) -> Accumulator:
-    """The empty accumulator that finds where to begin."""
+def _look_of(matrix: ChunkedMatrix, request: CompletionRequest, axis: int) -> Accumulator:
+    """What finds where to begin."""
     m, width = matrix.shape[1 - axis], max(request.ranks)
     if matrix.absent:
         width = min(m, width + OVERSAMPLED)
@@ -56,36 +65,21 @@ def look_of(matrix: ChunkedMatrix, request: CompletionRequest, axis: int) -> Acc
     )
 
 
-def step_of(request: CompletionRequest, axis: int) -> AlternatingStep | FilledStep:
-    """The empty accumulator of one sweep."""
+def _step_of(request: CompletionRequest, axis: int) -> AlternatingStep | FilledStep:
+    """What one sweep sums."""
     if request.filled:
         return FilledStep(streamed=axis, ranks=request.ranks, whole=request.solver == "exact")
-    biases = None
-    if request.biases:
-        biases = (request.bias_ridges[0],) * len(request.ranks)
     return AlternatingStep(
-        streamed=axis,
-        ranks=request.ranks,
-        ridges=request.ridges,
-        means=request.means,
-        biases=biases,
+        streamed=axis, ranks=request.ranks, means=request.means, **penalties_of(request)
     )
 
 
-def judge_of(
-    request: CompletionRequest,
-    axis: int,
-    bounds: tuple[float, float] | None = None,
-    share: float = 0.1,
-) -> HeldOutError:
-    """The empty accumulator of held-out errors, of predictions within these bounds.
-
-    share : of the cells of a block that are held out, at most.
-    """
-    factors, bounds = "new" if request.filled else "v", bounds or (-np.inf, np.inf)
-    return HeldOutError(
-        streamed=axis, ranks=request.widths, factors=factors, bounds=bounds, share=share
-    )
+def penalties_of(request: CompletionRequest) -> dict[str, Any]:
+    """The settings of a sweep that are known after the look; none where holes are filled."""
+    if request.filled:
+        return {}
+    biases = (request.bias_ridges[0],) * len(request.ranks) if request.biases else None
+    return {"ridges": request.ridges, "biases": biases}
 
 
 def _held_share(request: CompletionRequest, matrix: ChunkedMatrix, cells: float) -> float:
@@ -134,13 +128,18 @@ def _candidate(
     turning: dict[str, Accumulator] = {}
     if request.both:
         turning["effects"] = TwoWayStep(streamed=axis, scaled=request.both_scaled)
-    start = look_of(matrix, request, axis)
+    start = _look_of(matrix, request, axis)
     looking: dict[str, Accumulator] = {"columns": Moments(), "start": start, **turning}
     if request.biases:
         looking["rows"] = RowSpread()
-    sweeping: dict[str, Accumulator] = {"step": step_of(request, axis)}
+    sweeping: dict[str, Accumulator] = {"step": _step_of(request, axis)}
     if request.validation is not None:
-        sweeping["judge"] = judge_of(request, axis, share=_held_share(request, matrix, cells))
+        sweeping["judge"] = HeldOutError(
+            streamed=axis,
+            ranks=request.widths,
+            factors="new" if request.filled else "v",
+            share=_held_share(request, matrix, cells),
+        )
     look = pass_spec("look", matrix, axis, looking, flops=6.0 * cells * max(request.ranks),
                      kept_nbytes=kept, work="skinny", stored=stored, thin=True)  # fmt: skip
     if request.solver == "exact":
@@ -175,3 +174,65 @@ def _candidate(
     wanted = tuple(_with_holes(one, beside) for one in passes)
     return Candidate(request.solver, reason, wanted, {"kept arrays": kept} | larger(solve, done),
                      sizes=sizes)  # fmt: skip
+
+
+def with_penalties(
+    request: CompletionRequest, stats: ColumnStats, rows: RowSpread | None
+) -> CompletionRequest:
+    """The request with its ridges in units of the data. rows : of a request with biases."""
+    if rows is not None:
+        request = replace(request, bias_ridges=_bias_ridges(stats, rows.sums()))
+    if request.relative:
+        level = noise_level(request, stats)
+        ridges = tuple(one * level for one in request.ridges)
+        request = replace(request, ridges=ridges, relative=False)
+    return request
+
+
+def noise_level(request: CompletionRequest, stats: ColumnStats) -> float:
+    """About the largest singular value of noise alone, in standardised units."""
+    cells = float(stats.weight.sum())
+    if cells == 0.0:
+        return 0.0
+    if request.standardize.scale is not None or request.both_scaled:
+        variance = 1.0
+    else:
+        squares = stats.m2
+        if not request.standardize.center:
+            squares = squares + stats.weight * stats.mean**2
+        variance = float(squares.sum()) / cells
+    rows = float(np.max(stats.count + stats.missing, initial=0))
+    if request.weights is not None:
+        rows = float(request.weights.sum())
+    columns = len(stats.mean)
+    return float(np.sqrt(variance) * (np.sqrt(cells / rows) + np.sqrt(cells / columns)))
+
+
+def _bias_ridges(stats: ColumnStats, rows: RowSums) -> tuple[float, float]:
+    """(of rows, of columns): noise over the variances of their biases."""
+    cells = float(stats.weight.sum())
+    if cells == 0.0:
+        return LARGEST, LARGEST
+    seen = stats.weight > 0
+    each, means = stats.weight[seen], stats.mean[seen]
+    mean = float(np.average(means, weights=each))
+    between = float(each @ (means - mean) ** 2)
+    total = float(stats.m2.sum()) + between
+    of_rows = _variance_of_means(rows.rows, cells, rows.cells_squared, rows.between, total)
+    columns = float(np.count_nonzero(seen))
+    of_columns = _variance_of_means(columns, cells, float(each @ each), between, total)
+    noise = max(total / cells - of_rows - of_columns, LEAST_NOISE * total / cells)
+    ridges = (noise / max(one, noise / LARGEST, 1e-300) for one in (of_rows, of_columns))
+    return tuple(ridges)  # type: ignore[return-value]
+
+
+def _variance_of_means(
+    groups: float, cells: float, cells_squared: float, between: float, total: float
+) -> float:
+    """The variance of the true means of groups, by equating sums of squares to what is expected.
+
+    Source: Searle, Casella and McCulloch 1992, "Variance Components", section 3.6.
+    """
+    within = (total - between) / max(cells - groups, 1.0)
+    freedom = cells - cells_squared / cells
+    return max(between - (groups - 1.0) * within, 0.0) / freedom if freedom > 0 else 0.0

@@ -1,13 +1,35 @@
-"""What a completion tells of its sweeps."""
+"""What a completion keeps of its sweeps: the trace, the factors of the lines, a state to resume."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import hashlib
+import os
+import pickle
+import shutil
+import tempfile
+import weakref
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streampca.kernels import Array
+from streampca.errors import SourceError
+from streampca.kernels import Array, ColumnStats
+from streampca.matrix import ChunkedMatrix
+from streampca.models.completion.request import CompletionRequest
+from streampca.models.completion.two_way import TwoWay
+from streampca.passes import Plan
+from streampca.store import (
+    MemorySink,
+    Sink,
+    ZarrSink,
+    is_bundle,
+    read_bundle,
+    remove_bundle,
+    write_bundle,
+)
+from streampca.store.sinks import chunk_for, open_written
 
 FLOOR = {"float32": 1e-7, "float64": 1e-14}  # of the squares of the data: an objective of rounding
 
@@ -80,3 +102,148 @@ def stops_early(trace: list[Sweep], ranks: tuple[int, ...], patience: int = 2) -
     some = [c for c, rank in enumerate(ranks) if rank or not any(ranks)]
     best = [min(one.held_out[c] for c in some) for one in trace]
     return len(best) > patience and int(np.argmin(best)) < len(best) - patience
+
+
+FOUND = tuple[int, ColumnStats, dict[str, Array], list[Sweep]]
+
+
+class SavedSweeps:
+    """A bundle ``sweeps`` in the checkpoint folder, keyed by data, plan and request."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.path, self.key = path, key
+
+    @classmethod
+    def of(
+        cls, folder: str | None, plan: Plan, matrix: ChunkedMatrix, request: CompletionRequest
+    ) -> SavedSweeps | None:
+        """That of this fit; None where no checkpoint is wanted."""
+        if folder is None:
+            return None
+        digest = hashlib.sha256(plan.to_json().encode())
+        digest.update(f"{matrix.content_stamp()} {matrix.absent}".encode())
+        digest.update(pickle.dumps(request))
+        return cls(Path(folder) / "sweeps", digest.hexdigest())
+
+    def write(
+        self,
+        number: int,
+        stats: ColumnStats,
+        state: dict[str, Array],
+        trace: list[Sweep],
+        factors: LineFactors | None,
+        effects: TwoWay | None = None,
+    ) -> None:
+        """After ``number`` sweeps.
+
+        factors : of the lines, where the next sweep reads them.  effects : of rows and columns.
+
+        Those in a scratch store stay there, and are known by their path.
+        """
+        arrays = {f"state {name}": value for name, value in state.items()}
+        if effects is not None:
+            arrays |= {f"effects {name}": value for name, value in effects.state().items()}
+        columns = [getattr(stats, one.name) for one in fields(ColumnStats)]
+        arrays["columns"] = np.stack([np.asarray(one, np.float64) for one in columns])
+        document: dict[str, Any] = {"key": self.key, "number": number}
+        document["trace"] = [one.to_dict() for one in trace]
+        if factors is not None and number and factors.folder is not None:
+            document["factors"] = os.path.abspath(factors.path(number % 2))
+        elif factors is not None:
+            arrays["factors"] = np.asarray(factors.values)
+        write_bundle(self.path, arrays, document)
+
+    def read(self, factors: LineFactors, effects: TwoWay | None = None) -> FOUND | None:
+        """(sweeps made, column statistics, state, trace); factors and effects in their place.
+
+        None where nothing is saved, it is of another fit, or damaged.
+        """
+        if not is_bundle(self.path):
+            return None
+        try:
+            arrays, document = read_bundle(self.path)
+        except SourceError:
+            return None
+        if document.get("key") != self.key:
+            return None
+        number = int(document["number"])
+        if (path := document.get("factors")) is not None:
+            if not os.path.isdir(path) or path != os.path.abspath(factors.path(number % 2)):
+                return None
+            factors.open(number)
+        elif "factors" in arrays:
+            factors.begin_with(arrays["factors"])
+        if effects is not None:
+            effects.restore({k[8:]: v for k, v in arrays.items() if k.startswith("effects ")})
+        columns = list(arrays["columns"])
+        counts = [one.astype(np.int64) for one in columns[:2]]
+        stats = ColumnStats(*counts, *columns[2:])
+        state = {k[6:]: v for k, v in arrays.items() if k.startswith("state ")}
+        return number, stats, state, [Sweep.from_dict(one) for one in document["trace"]]
+
+    def clear(self) -> None:
+        """The fit is done."""
+        remove_bundle(self.path)
+
+
+class LineFactors:
+    """(length, width) numbers that one sweep reads and the next one writes.
+
+    A sweep never writes where it reads: a request that is retried finds what it began with.
+    folder : of the scratch stores, or None: in memory.
+    """
+
+    def __init__(
+        self, length: int, width: int, dtype: Any, edges: Array, folder: str | None = None
+    ) -> None:
+        self.length, self.width, self.dtype, self.folder = length, width, np.dtype(dtype), folder
+        self.chunk = chunk_for(edges)
+        self.values: Any = np.broadcast_to(np.zeros(1, self.dtype), (length, width))
+        self.number = 0  # of the sweep that wrote the values
+        self._held: dict[int, MemorySink] = {}
+        self._sink: Any = None
+
+    def sink(self, number: int, both: bool = True) -> Sink:
+        """Where sweep ``number`` writes. ``both`` False: the old ones are not read meanwhile."""
+        turn = number % 2 if both else 0
+        if self.folder is None:
+            if turn not in self._held:
+                self._held[turn] = MemorySink(self.length, self.width, self.dtype)
+            self._sink = self._held[turn]
+        else:
+            self._sink = ZarrSink(
+                self.path(turn), self.length, self.width, self.dtype, self.chunk, overwrite=True
+            )
+        result: Sink = self._sink
+        return result
+
+    def written(self, number: int) -> None:
+        """The sweep is done: its factors are the current ones."""
+        self.values = self._sink.values if self.folder is None else self._sink.array
+        self.number = number
+
+    def begin_with(self, values: Array) -> None:
+        """A first estimate."""
+        self.values = np.ascontiguousarray(values, self.dtype)
+
+    def open(self, number: int) -> None:
+        """Take what sweep ``number`` of an interrupted fit has left in its scratch store."""
+        self.values, self.number = open_written(self.path(number % 2)), number
+
+    def path(self, turn: int) -> str:
+        """Of one of the two stores."""
+        return os.path.join(str(self.folder), f"factors-{turn}.zarr")
+
+    def rows(self, part: slice, start: int, stop: int) -> Array:
+        """(stop - start, columns) float64 some columns of some lines."""
+        return np.asarray(self.values[start:stop], np.float64)[:, part]
+
+
+def scratch_folder(owner: object, wanted: str | None) -> str:
+    """A folder for scratch stores; one of our own making goes when its owner does."""
+    if wanted is not None:
+        os.makedirs(wanted, exist_ok=True)
+        return wanted
+    made = tempfile.mkdtemp(prefix="streampca-")
+    weakref.finalize(owner, shutil.rmtree, made, ignore_errors=True)
+    return made

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,12 +18,15 @@ from streampca.models.latent.em_features import ColumnStep, RowPosteriors, poste
 from streampca.passes import (
     Candidate,
     Execution,
-    PassResult,
+    Pass,
     Plan,
+    Route,
+    SolverInput,
+    Steps,
     easier_axis,
+    follow,
     make_plan,
     pass_spec,
-    run,
     single_threaded_blas,
 )
 from streampca.solvers import LatentState, expanded_step
@@ -34,6 +36,35 @@ LIKELY = 8  # steps that are usually enough, for the prediction of time
 SLOWEST = 0.5  # rate of convergence that is always allowed for
 SIDES = ("samples", "features")
 ROUNDING = 1e-14  # of the log-likelihood
+
+
+@dataclass(frozen=True)
+class EmSizes:
+    """What a plan of EM depends on.
+
+    width : factors, at most.  max_passes : steps, one read each.  scaled : whether columns have
+    divisors.
+    """
+
+    width: int
+    max_passes: int
+    scaled: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmRequest:
+    """What EM is asked for.
+
+    scale : (p,) divisors of the columns, 0 for those that are left out, or None.  shared, lower :
+    as :func:`expanded_step`.  tol : what the log-likelihood may still gain.  weights : (n,) of the
+    samples, or None.
+    """
+
+    scale: Array | None
+    shared: bool
+    lower: float
+    tol: float
+    weights: Array | None
 
 
 @dataclass(frozen=True)
@@ -52,25 +83,26 @@ class EmResult:
     converged: bool
 
 
-def em_plan(
-    matrix: ChunkedMatrix, k: int, max_passes: int, memory_limit: Any, scaled: bool
-) -> Plan:
-    """The plan of at most so many steps for k factors, along the axis of the smaller blocks."""
+def em_plan(matrix: ChunkedMatrix, sizes: EmSizes, memory_limit: int | str | None) -> Plan:
+    """The plan of at most so many steps, along the axis of the smaller blocks."""
+    return make_plan(matrix, "EM", EM.candidates(matrix, sizes), memory_limit)
+
+
+def em_candidates(matrix: ChunkedMatrix, sizes: EmSizes) -> list[Candidate]:
+    """Along the axis of the smaller blocks first."""
     axes = (1, 0) if easier_axis(matrix) == 1 else (0, 1)
-    candidates = [_candidate(matrix, k, max_passes, scaled, axis) for axis in axes]
-    return make_plan(matrix, "EM", candidates, memory_limit)
+    return [_candidate(matrix, sizes, axis) for axis in axes]
 
 
-def _candidate(
-    matrix: ChunkedMatrix, k: int, max_passes: int, scaled: bool, axis: int
-) -> Candidate:
+def _candidate(matrix: ChunkedMatrix, sizes: EmSizes, axis: int) -> Candidate:
+    k, max_passes = sizes.width, sizes.max_passes
     n, p = matrix.shape
     pairs = k * (k + 1) // 2
     sums: Accumulator = RowInformation(width=k)
     kept = 2 * p * (2 * k + BESIDE + 3) * 8 + n * (pairs + k + 2) * 8
     if axis == 0:  # the parameters, those before, and a copy of them
         sums, kept = (
-            LatentEquations(scale="scale" if scaled else None, width=k),
+            LatentEquations(scale="scale" if sizes.scaled else None, width=k),
             p * (3 * k + 6) * 8,
         )
     flops = 2.0 * n * p * k * (k + 4) + 4.0 * n * k**3
@@ -111,72 +143,78 @@ def run_em(
     plan: Plan,
     matrix: ChunkedMatrix,
     state: LatentState,
-    *,
-    scale: Array | None,
-    shared: bool,
-    lower: float,
-    tol: float,
+    request: EmRequest,
     execution: Execution,
-    weights: Array | None,
     warn: bool = True,
 ) -> EmResult:
     """EM from ``state``, one read a step; the trace is the log-likelihood of the data.
 
-    plan : of the steps alone; ``execution.n_passes`` counts those before it too.
-    scale : (p,) divisors of the columns, 0 for those that are left out, or None.
-    weights : (n,) of the samples, or None.  shared, lower : as :func:`expanded_step`.
+    plan : of the steps alone; ``execution.first_pass`` counts those before it.
     Warns (AccuracyWarning), if asked, where the likelihood may still gain more than ``tol``.
     """
-    one, most = plan.passes[0], plan.passes[0].times
-    before = execution.n_passes - most
-
-    def read(number: int, **more: Any) -> PassResult:
-        execution.pass_number = before + number
-        named = replace(one, name=f"em {number}")
-        return run(named, matrix, weights=weights, execution=execution, **more)
-
-    stepper = _BySamples if one.axis == 0 else _ByFeatures
-    found = iterate(stepper(read, state, scale, shared, lower, weights), tol, most)
+    execution.n_passes = execution.first_pass + plan.n_passes
+    inputs = SolverInput(plan, matrix, request, state)
+    found = follow(EM, inputs, execution, weights=request.weights)
     execution.finished()
     if warn and not found.converged:
         warnings.warn(
-            f"EM has not converged in max_passes={most}: the log-likelihood may still gain about "
-            f"{found.gain:.2g} (tol={tol:g})",
+            f"EM has not converged in max_passes={plan.n_passes}: the log-likelihood may still "
+            f"gain about {found.gain:.2g} (tol={request.tol:g})",
             AccuracyWarning,
             stacklevel=4,
         )
-    if scale is None:
+    if (scale := request.scale) is None:
         return found
     logs = np.log(scale, out=np.zeros_like(scale), where=scale > 0)
     return replace(found, trace=found.trace - float(found.seen @ logs))
+
+
+def em(inputs: SolverInput[EmRequest]) -> Steps[EmResult]:
+    """EM until the log-likelihood has at most ``tol`` to gain.
+
+    The gain is extrapolated from the last two: a rate a leaves a / (1 - a) times the last one.
+    A likelihood that fell, which only rounding can do, ends it at the state before.
+    """
+    one, tol = inputs.plan.passes[0], inputs.request.tol
+    stepper = (_ByFeatures if one.axis else _BySamples)(inputs.request, inputs.start)
+    trace: list[float] = []
+    while True:
+        before = stepper.state
+        likelihood = yield from stepper.step(len(trace) + 1)
+        if trace and not likelihood >= trace[-1]:  # by rounding alone
+            gain = trace[-1] - likelihood
+            return EmResult(before, stepper.seen, np.array(trace), gain, gain <= tol)
+        trace.append(likelihood)
+        gain = _left_to_gain(trace)
+        if gain <= tol or len(trace) >= one.times:
+            return EmResult(stepper.state, stepper.seen, np.array(trace), gain, gain <= tol)
+
+
+EM: Route[Any, EmResult] = Route(em_candidates, em)  # planned by EmSizes, run by EmRequest
 
 
 @dataclass
 class _BySamples:
     """Steps of EM over streamed samples: the equations of all columns, then their solution."""
 
-    read: Callable[..., PassResult]
+    request: EmRequest
     state: LatentState
-    scale: Array | None
-    shared: bool
-    lower: float
-    weights: Array | None
     sums: LatentEquations | None = None
 
-    def step(self, number: int) -> float:
+    def step(self, number: int) -> Steps[float]:
         """Go to the next parameters, unless these are the first; their log-likelihood."""
+        scale, asked = self.request.scale, self.request
         if self.sums is not None:
             with single_threaded_blas():
-                self.state = expanded_step(
-                    self.sums, self.state, self.scale, self.shared, self.lower
-                )
-        operands: dict[str, Any] = {} if self.scale is None else {"scale": self.scale}
+                self.state = expanded_step(self.sums, self.state, scale, asked.shared, asked.lower)
+        self.sums = None
         width = self.state.loadings.shape[1]
-        empty = LatentEquations(scale=None if self.scale is None else "scale", width=width)
-        operands |= vars(self.state)
-        self.sums = self.read(number, accumulators={"sums": empty}, operands=operands)["sums"]
-        assert self.sums is not None
-        return self.sums.likelihood
+        sizes = {"width": width, "scale": None if scale is None else "scale"}
+        operands = _operands(scale) | vars(self.state)
+        done = yield Pass("em", number, changed={"sums": sizes}, operands=operands)
+        sums: LatentEquations = done["sums"]
+        self.sums = sums
+        return sums.likelihood
 
     @property
     def seen(self) -> Array:
@@ -189,58 +227,38 @@ class _BySamples:
 class _ByFeatures:
     """Steps of EM over streamed features: a column is solved for, and used, in one read."""
 
-    read: Callable[..., PassResult]
+    request: EmRequest
     state: LatentState
-    scale: Array | None
-    shared: bool
-    lower: float
-    weights: Array | None
     rows: RowPosteriors | None = None
     seen: Array = field(default_factory=lambda: np.zeros(0))
 
-    def step(self, number: int) -> float:
+    def step(self, number: int) -> Steps[float]:
         """Go to the next parameters, unless these are the first; their log-likelihood."""
-        p, k = self.state.loadings.shape
-        operands: dict[str, Any] = {} if self.scale is None else {"scale": self.scale}
-        operands |= {} if self.rows is None else self.rows.operands
+        asked, (p, k) = self.request, self.state.loadings.shape
         table = MemorySink(p, k + BESIDE)
-        sums = self.read(
+        done = yield Pass(
+            "em",
             number,
-            accumulators={"sums": RowInformation(width=k)},
-            operands=operands,
+            changed={"sums": {"width": k}},
+            operands=_operands(asked.scale) | ({} if self.rows is None else self.rows.operands),
             side_inputs=vars(self.state),
-            maps={"columns": ColumnStep(self.shared, self.lower)},
+            maps={"columns": ColumnStep(asked.shared, asked.lower)},
             sinks={"columns": table},
-        )["sums"]
-        noise = None
-        if self.shared and self.rows is None:
+        )
+        sums, noise = done["sums"], None
+        if asked.shared and self.rows is None:
             noise = float(self.state.noise.max(initial=0.0)) or 1.0
-        elif self.shared:
-            noise = max(sums.rest / max(sums.cells, 1e-300), self.lower)
+        elif asked.shared:
+            noise = max(sums.rest / max(sums.cells, 1e-300), asked.lower)
         self.state = state_of(table.values, self.state, noise)
         with single_threaded_blas():
-            self.rows = posteriors_of(sums, self.state, noise, self.weights, self.lower)
+            self.rows = posteriors_of(sums, self.state, noise, asked.weights, asked.lower)
         self.seen = table.values[:, k + 3]
         return self.rows.likelihood
 
 
-def iterate(stepper: _BySamples | _ByFeatures, tol: float, max_passes: int) -> EmResult:
-    """EM until the log-likelihood has at most ``tol`` to gain.
-
-    The gain is extrapolated from the last two: a rate a leaves a / (1 - a) times the last one.
-    A likelihood that fell, which only rounding can do, ends it at the state before.
-    """
-    trace: list[float] = []
-    while True:
-        before = stepper.state
-        likelihood = stepper.step(len(trace) + 1)
-        if trace and not likelihood >= trace[-1]:  # by rounding alone
-            gain = trace[-1] - likelihood
-            return EmResult(before, stepper.seen, np.array(trace), gain, gain <= tol)
-        trace.append(likelihood)
-        gain = _left_to_gain(trace)
-        if gain <= tol or len(trace) >= max_passes:
-            return EmResult(stepper.state, stepper.seen, np.array(trace), gain, gain <= tol)
+def _operands(scale: Array | None) -> dict[str, Any]:
+    return {} if scale is None else {"scale": scale}
 
 
 def _left_to_gain(trace: list[float]) -> float:

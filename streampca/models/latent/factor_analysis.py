@@ -13,12 +13,10 @@ from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.covariance import checked_covariance
-from streampca.models.latent.em import em_plan, joined_plan
-from streampca.models.latent.factor_fit import factor_result, fit_covariance
-from streampca.models.latent.factor_passes import fit_around_holes, fit_factors
-from streampca.models.latent.factor_plan import plan_factors
-from streampca.models.latent.factor_request import FactorRequest
+from streampca.models.latent.em import EmSizes, em_plan, joined_plan
+from streampca.models.latent.factor_fit import FactorRequest, factor_result, fit_covariance
 from streampca.models.latent.factor_result import FactorDecomposition
+from streampca.models.latent.factor_routes import fit_around_holes, fit_factors, plan_factors
 from streampca.models.latent.latent import LatentModel
 from streampca.models.linear import attach
 from streampca.models.parameters import parameter
@@ -148,7 +146,7 @@ class FactorAnalysis(LatentModel):
         if not possible:
             return first, first, None
         k, most = int(self.n_components), int(self.max_passes)
-        steps = em_plan(matrix, k, most, self.memory_limit, scaled=True)
+        steps = em_plan(matrix, EmSizes(k, most, scaled=True), self.memory_limit)
         return joined_plan(first, steps, "FactorAnalysis"), first, steps
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
@@ -159,19 +157,19 @@ class FactorAnalysis(LatentModel):
         """
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         request = FactorRequest.of(self, matrix.shape[1])
-        weights = sample_weights(sample_weight, matrix)
-        total = float(matrix.shape[0]) if weights is None else float(weights.sum())
-        degrees_of_freedom(total, self.ddof)
+        request = replace(request, weights=sample_weights(sample_weight, matrix))
+        degrees_of_freedom(request.count(matrix.shape[0]), self.ddof)
         whole, plan, steps = self._plans(matrix, request)
         execution = self._begun(plan, matrix, whole)
         execution.n_passes = whole.n_passes
         self.n_features_in_ = matrix.shape[1]
         how = request if steps is None else replace(request, missing="mean")
-        found = fit_factors(plan, matrix, how, execution, weights)
+        found = fit_factors(plan, matrix, how, execution)
         holes = found.partly_missing
-        if steps is not None and self._has_holes(matrix, holes, weights, execution.costs):
+        if steps is not None and self._has_holes(matrix, holes, request.weights, execution.costs):
             again = execution.continued(steps)
-            found = fit_around_holes(steps, matrix, found, request, again, weights)
+            again.first_pass = plan.n_passes
+            found = fit_around_holes(steps, matrix, found, request, again)
         execution.finished()
         warn_of_excess(whole, execution.memory)
         self.plan_, self.cost_, self.dim_ = whole, execution.costs, dim

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -10,11 +12,23 @@ from streampca.accumulators import Accumulator, LeadingDirections, Moments, Subs
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize, constant_columns
-from streampca.models.fitted import Resolution, Runner
-from streampca.models.latent.factor_fit import FactorFit
-from streampca.models.latent.factor_request import FactorRequest
-from streampca.models.pca.krylov_plan import RANDOM, space_dtype
-from streampca.passes import Plan, single_threaded_blas
+from streampca.models.fitted import Resolution
+from streampca.models.latent.factor_fit import FactorFit, FactorRequest
+from streampca.models.pca.krylov_plan import (
+    PIECES_NBYTES,
+    RANDOM,
+    space_dtype,
+    stored_entries,
+)
+from streampca.passes import (
+    Candidate,
+    Pass,
+    Plan,
+    SolverInput,
+    Steps,
+    pass_spec,
+    single_threaded_blas,
+)
 from streampca.solvers import (
     FactorPoint,
     FactorSolution,
@@ -25,30 +39,60 @@ from streampca.solvers import (
 from streampca.solvers.latent import LOG_2_PI
 
 BLOCKS = 8  # of the basis that are kept, beside the first
+OVER = 12  # vectors of the first product beside the factors
+LIKELY = 4  # products that are usually enough
 SLOWEST = 0.9  # rate at which promises fall, for what is left to gain
 
 
-def looking(matrix: ChunkedMatrix, request: FactorRequest, width: int) -> dict[str, Accumulator]:
-    """The empty accumulators of the first pass."""
-    found: dict[str, Accumulator] = {"columns": Moments()}
+def streamed_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[Candidate]:
+    """A look, and reads that multiply a block of vectors each."""
+    p = matrix.shape[1]
+    k = int(request.n_components)
+    width = min(p, k + OVER)
+    most = int(request.max_passes) - 1
+    sums: dict[str, Accumulator] = {"columns": Moments()}
     if not matrix.sparse:  # sparse blocks are not expanded to look: random vectors begin
-        found["start"] = LeadingDirections(
+        sums["start"] = LeadingDirections(
             streamed=0,
             standardize=Standardize(scale="std", ddof=request.ddof),
             width=max(1, width - RANDOM),
             missing=request.missing,
         )
-    return found
+    step = SubspaceStep(streamed=0, width=width)
+    held = width + (BLOCKS + 1) * k
+    cells = float(stored_entries(matrix, 0))
+    flops = 4.0 * cells * width
+    first = pass_spec(
+        "look", matrix, 0, sums, flops=flops, stored=matrix.sparse, work="skinny", thin=True
+    )
+    again = pass_spec(
+        "step", matrix, 0, {"step": step}, flops=flops, stored=matrix.sparse, work="skinny",
+        thin=True, kept_nbytes=(2 * held + 3 * k + 8) * p * 8,
+    )  # fmt: skip
+    if matrix.sparse:  # sums of their entries are float64 from the beginning
+        first, again = (replace(one, partial_nbytes=one.total_nbytes) for one in (first, again))
+    again = replace(again, times=most, likely=min(most, LIKELY))
+    solve = {
+        "searched space": 6 * held * p * 8,
+        "points of the search": (24 * k + 26) * p * 8,
+        "pieces of the space": PIECES_NBYTES,
+    }
+    if p <= held:  # where all of it comes to be known
+        solve["points and Hessians of the search"] = 9 * p * p * 8
+    reason = (
+        f"1 look, and at most {most} reads with the products of {k} vectors each; stops when the "
+        f"log-likelihood has at most tol={request.tol:g} to gain; no test that k is enough"
+    )
+    work = 12.0 * p * held * k * 100 * LIKELY
+    sizes = {"width": width}
+    return [Candidate("streamed", reason, (first, again), solve, work, sizes)]
 
 
-def fit_streamed(
-    plan: Plan, matrix: ChunkedMatrix, request: FactorRequest, step: Runner, weight: float
-) -> FactorFit:
-    """Look at the matrix once, then read it until nothing is left to gain.
-
-    step : runs a pass of the plan by its name.  weight : of all samples.
-    """
-    done = step("look")
+def fit_streamed(inputs: SolverInput[FactorRequest]) -> Steps[FactorFit]:
+    """Look at the matrix once, then read it until nothing is left to gain."""
+    plan, matrix, request = inputs.plan, inputs.matrix, inputs.request
+    weight = request.count(matrix.shape[0])
+    done = yield Pass("look")
     stats = done["columns"].columns()
     if request.missing == "raise":
         refuse_partly_missing(stats.missing, matrix.shape[0])
@@ -63,11 +107,11 @@ def fit_streamed(
         nothing = FactorSolution(np.zeros((0, 0)), np.zeros(0), 0.0, 0, 0.0, True)
         return FactorFit(nothing, live, mean, deviation, weight, 0.0, 0.0, dropped)
     start = None if matrix.sparse else done["start"].directions()
-    reader = _Reader(matrix, step, live, stats.mean, deviation, freedom)
+    reader = _Reader(live, stats.mean, deviation, freedom, space_dtype(matrix))
     surrogate = FactorSurrogate(len(live), request.min_uniqueness)
     with single_threaded_blas():
         block = reader.first_block(start, min(plan.sizes["width"], len(live)))
-        best, trace, gain = _climbed(surrogate, reader, block, request, plan, weight)
+        best, trace, gain = yield from _climbed(surrogate, reader, block, request, plan, weight)
     steps, share = reader.passes, freedom / weight
     converged = gain <= request.tol
     solution = solution_of(best, request.min_uniqueness, steps, converged)
@@ -80,17 +124,16 @@ def fit_streamed(
     return fit
 
 
+@dataclass
 class _Reader:
     """S times a few vectors, one pass each, on the features that vary."""
 
-    def __init__(
-        self, matrix: ChunkedMatrix, step: Runner, live: Array, mean: Array, deviation: Array,
-        freedom: float,
-    ) -> None:  # fmt: skip
-        self.matrix, self.step, self.live, self.freedom = matrix, step, live, freedom
-        self.mean, self.deviation = mean, deviation
-        self.passes = 0
-        self.dtype = space_dtype(matrix)
+    live: Array
+    mean: Array
+    deviation: Array
+    freedom: float
+    dtype: np.dtype[Any]
+    passes: int = 0
 
     def first_block(self, directions: Array | None, width: int) -> Array:
         """(live, width) orthonormal: what the look found, and random vectors."""
@@ -99,17 +142,18 @@ class _Reader:
         known = known[:, : max(width - RANDOM, 1)]
         return start_block(known, width, np.ones(p, bool), rng)
 
-    def product(self, block: Array) -> tuple[Array, Array]:
+    def product(self, block: Array) -> Steps[tuple[Array, Array]]:
         """(the block as it was multiplied, S times it)."""
         self.passes += 1
         full = np.zeros((len(self.deviation), block.shape[1]), self.dtype)
         full[self.live] = block
-        done = self.step(
+        read = yield Pass(
             "step",
-            number=self.passes,
-            accumulators={"step": SubspaceStep(streamed=0, width=block.shape[1])},
+            self.passes,
+            changed={"step": {"width": block.shape[1]}},
             operands={"q": full, "center": self.mean, "scale": self.deviation},
-        )["step"]
+        )
+        done = read.accumulators.pop("step")
         product = done.finished(self.mean, self.deviation)[self.live] / self.freedom
         return full[self.live].astype(np.float64), product
 
@@ -121,7 +165,7 @@ def _climbed(
     request: FactorRequest,
     plan: Plan,
     weight: float,
-) -> tuple[FactorPoint, list[float], float]:
+) -> Steps[tuple[FactorPoint, list[float], float]]:
     """(the best parameters whose likelihood is known, its trace, what it may still gain).
 
     Every pass makes the likelihood of the surrogate's optimum known, and the surrogate exact
@@ -131,14 +175,14 @@ def _climbed(
     """
     k = min(request.n_components, len(reader.live))
     tol = 2.0 * request.tol / weight  # of the discrepancy
-    surrogate.add(*reader.product(block))
+    surrogate.add(*(yield from reader.product(block)))
     best, trace, gains, share = None, [], [], reader.freedom / weight
     promised, _ = surrogate.climb(surrogate.point(*surrogate.start(k), exact=False), tol)
     while reader.passes < plan.named("step").times and not surrogate.complete:
         surrogate.keep(BLOCKS * k + plan.sizes["width"], best or promised)
         fresh = surrogate.residual(promised.loadings / promised.uniquenesses[:, None])
         if fresh.shape[1]:
-            surrogate.add(*reader.product(fresh), promised.uniquenesses)
+            surrogate.add(*(yield from reader.product(fresh)), promised.uniquenesses)
         here = surrogate.point(promised.loadings, promised.uniquenesses, exact=True)
         if best is None or here.discrepancy < best.discrepancy:
             best = here

@@ -14,7 +14,7 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
-from streampca.models.latent.em import em_plan, joined_plan
+from streampca.models.latent.em import EmSizes, em_plan, joined_plan
 from streampca.models.latent.latent import LatentModel
 from streampca.models.latent.ppca_fit import (
     LARGEST,
@@ -139,7 +139,8 @@ class PPCA(LatentModel):
         if isinstance(self.tol, bool) or not isinstance(self.tol, Real) or not self.tol >= 0:
             raise InvalidInputError(f"tol={self.tol!r}; expected a log-likelihood from 0")
         runs = k + 1 if whole and self.n_components == BIC else 1
-        return em_plan(matrix, k, runs * check_passes(self.max_passes), self.memory_limit, scaled)
+        sizes = EmSizes(k, runs * check_passes(self.max_passes), scaled)
+        return em_plan(matrix, sizes, self.memory_limit)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X, (n, p): anything that ``PCA.fit`` takes, and its errors.
@@ -158,7 +159,7 @@ class PPCA(LatentModel):
         if iterates and self._has_holes(matrix, partly_missing(start), weights, costs):
             em = self._em_plan(matrix)
             steps = execution.continued(em)
-            steps.n_passes = base.plan_.n_passes + em.n_passes
+            steps.first_pass = base.plan_.n_passes
             given = (steps, weights)
             if self.n_components == BIC:
                 count = fewest_around_holes(em, matrix, start, self.tol, *given)

@@ -10,7 +10,7 @@ from streampca.errors import AccuracyWarning
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.decomposition import Decomposition
-from streampca.models.latent.em import run_em
+from streampca.models.latent.em import EmRequest, run_em
 from streampca.models.latent.ppca_result import (
     ProbabilisticDecomposition,
     leading,
@@ -36,24 +36,15 @@ def fit_by_em(
 ) -> ProbabilisticDecomposition:
     """Steps of EM, one read each, from a PCA of the mean-filled matrix.
 
-    plan : of the steps alone; ``execution.n_passes`` counts those before it too.
+    plan : of the steps alone; ``execution.first_pass`` counts those before it.
     Warns (AccuracyWarning) where the likelihood may still gain more than ``tol``, and where the
     noise fell to LEAST_NOISE: such a likelihood has no maximum, it grows as the noise falls.
     """
     mean = float(start.total_variance) / max(start.n_dimensions, 1)
     lower = max(LEAST_NOISE * mean, smallest_variance(start))
-    found = run_em(
-        plan,
-        matrix,
-        first_state(start),
-        scale=start.divisors,
-        shared=True,
-        lower=lower,
-        tol=tol,
-        execution=execution,
-        weights=weights,
-        warn=warn,
-    )
+    scale = start.divisors
+    asked = EmRequest(scale=scale, shared=True, lower=lower, tol=tol, weights=weights)
+    found = run_em(plan, matrix, first_state(start), asked, execution, warn)
     made = ProbabilisticDecomposition.of_state(
         start, found.state, found.trace, found.converged, found.gain
     )
@@ -87,7 +78,7 @@ def fewest_around_holes(
     for k in range(1, most + 1):
         one = leading(start, k)
         found = fit_by_em(plan, matrix, one, max(tol, LOOSE), execution, weights, warn=False)
-        execution.n_passes += plan.n_passes  # the next one's are others
+        execution.first_pass += plan.n_passes  # the next one's are others
         if found.bic >= best:
             return k - 1
         best = found.bic

@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import Accumulator, Gram, RowMissing
-from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, Standardize, found, work_dtype
-from streampca.models.fitted import Cohort, Fitted, Runner, SolverInput
+from streampca.matrix import ChunkedMatrix, found, work_dtype
+from streampca.models.fitted import Fitted
+from streampca.models.pca.eigenproblem import (
+    RowsSink,
+    SampleSpace,
+    eigh_cost,
+    fitted_from_samples,
+    kept_count,
+    remove_mean,
+    solve_sample_space,
+    vectors_nbytes,
+)
 from streampca.models.pca.feature_summary import (
     VARIANCE,
     FeatureStatistics,
@@ -23,32 +32,19 @@ from streampca.models.pca.gram_outputs import (
     streamed_nbytes,
     write_relationship,
 )
-from streampca.models.pca.sample_space import (
-    RowsSink,
-    SampleSpace,
-    fitted_from_samples,
-    remove_mean,
-    solve_sample_space,
-)
-from streampca.models.pca.solve_cost import eigh_cost, kept_count, vectors_nbytes
 from streampca.models.projection import FeatureLoadings, ScoresBesideFit
 from streampca.models.request import Request
-from streampca.passes import Candidate, PassSpec, Plan, larger, pass_spec
-from streampca.store import ColumnsSink, MemorySink
+from streampca.passes import Candidate, Pass, PassSpec, SolverInput, Steps, larger, pass_spec
+from streampca.store import ColumnsSink, LabelledSink, MemorySink
 
 
-def gram_candidate(
-    matrix: ChunkedMatrix, request: Request, everyone: ChunkedMatrix | None = None
-) -> Candidate:
-    """One pass that sums the Gram matrix, and one for the components.
-
-    everyone : the matrix that the second pass reads, where it has more samples.
-    """
+def gram_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
+    """One pass that sums the Gram matrix, and one for the components."""
     n, p = matrix.shape
-    k = kept_count(matrix, request)
+    k, cohort = kept_count(matrix, request), request.cohort
     standardize = request.standardize
     sums: dict[str, Accumulator] = {"gram": Gram(standardize=standardize, missing=request.missing)}
-    if request.missing == "mean" and (everyone is None or not request.components):
+    if request.missing == "mean" and (cohort is None or not request.components):
         sums["rows"] = RowMissing()
     solve, flops = eigh_cost(n, request, k)
     streamed = request.loadings is not None
@@ -57,10 +53,13 @@ def gram_candidate(
     reason = "one pass over features; n x n Gram, then eigh"
     passes: tuple[PassSpec, ...] = (first,)
     if request.components:
-        rows = n if everyone is None else everyone.shape[0]
+        rows = n if cohort is None else cohort.everyone.shape[0]
         vectors = vectors_nbytes(matrix, request, k)
         components = {} if streamed else {"components": k * p * 8}
-        others = 0 if everyone is None else 4 * k * rows * 8
+        scoring: dict[str, Accumulator] = {}
+        if cohort is not None:
+            scores = ScoresBesideFit(standardize=standardize, rows=cohort.rows)
+            scoring = {"scores": scores, "rows": RowMissing()}
         itemsize = work_dtype(matrix.dtype).itemsize
 
         def scratch(length: int) -> int:
@@ -73,10 +72,11 @@ def gram_candidate(
             0,
             0,
             scratch=scratch,
-            kept_nbytes=others,
+            accumulators=scoring,
+            kept_nbytes=0 if cohort is None else 4 * k * rows * 8,
             kept=held | components | {"eigenvectors and scores": vectors},
-            flops=(2.0 if everyone is None else 4.0) * rows * p * k,
-            matrix=everyone,
+            flops=(2.0 if cohort is None else 4.0) * rows * p * k,
+            matrix=None if cohort is None else cohort.everyone,
         )
         passes += (loadings,)
         to = " to Zarr" if streamed else ""
@@ -87,28 +87,22 @@ def gram_candidate(
     if request.components and not streamed:  # when they are completed, the Gram matrix is gone
         solving = larger(solving, {"components": k * p * 8, "features of no use": 16 * p})
     terms = {**solving, **held, "scores": 2 * n * k * 8}
-    return Candidate("gram", reason, passes, terms, flops)
+    return [Candidate("gram", reason, passes, terms, flops)]
 
 
-def gram_by_features(given: SolverInput) -> Fitted:
+def gram_by_features(inputs: SolverInput[Request]) -> Steps[Fitted]:
     """Gram matrix in one pass, loadings (and the scores of a cohort) in a second."""
-    plan, matrix, request, step = given.plan, given.matrix, given.request, given.step
-    cohort = given.cohort
+    matrix, request = inputs.matrix, inputs.request
+    cohort = request.cohort
     if request.side.basis is not None:
         matrix = matrix.without(request.side.basis)
     streamed = request.loadings is not None
     weight = request.side.count(matrix.shape[0])
     statistics = FeatureStatistics.of(matrix, request, 1.0)
-    maps: dict[str, Any] = {}
-    sinks: dict[str, Any] = {}
-    if not streamed:  # else the second pass writes them
-        maps["statistics"] = statistics
-        sinks["statistics"] = ColumnsSink(matrix.shape[1], len(statistics.names))
-    if matrix.design is not None:
-        maps["removed"] = found
-        sinks["removed"] = MemorySink(matrix.shape[1], 1 + matrix.design.shape[1])
-    counted = request.missing == "mean"
-    first = step("gram", matrix=matrix, maps=maps, sinks=sinks).accumulators
+    sinks = _first_sinks(matrix, None if streamed else statistics)
+    known: dict[str, Any] = {"statistics": statistics, "removed": found}
+    maps = {name: known[name] for name in sinks}
+    first = (yield Pass("gram", matrix=matrix, maps=maps, sinks=sinks)).accumulators
     gram = first.pop("gram")
     if (relationship := request.relationship) is not None:
         samples = matrix.labels.samples
@@ -119,21 +113,30 @@ def gram_by_features(given: SolverInput) -> Fitted:
     space = solve_sample_space(gram.lower(), gram.z_probe, request, matrix, gram.n_used, probed)
     del gram  # n x n
     divisor = request.divisor(weight)
+    second: dict[str, Any] = {}
     if streamed:
-        second, summary = _streamed_loadings(plan, matrix, request, step, cohort, space, divisor)
+        sink, statistics = _streamed_components(inputs, space, divisor)
+        # in this order: the last one to finish puts the group in its place
+        outputs = {"statistics": sink.columns(statistics.dtypes), "loadings": sink}
+        second = (yield _loadings(inputs, matrix, space, outputs, statistics)).accumulators
+        assert request.loadings is not None
+        summary = FeatureSummary.stored(request.loadings, statistics)
         fitted = fitted_from_samples(space, summary, matrix, request, 1)
     else:
         sinks["statistics"].values[statistics.names.index(VARIANCE)] /= divisor
         summary = FeatureSummary.held(sinks["statistics"], statistics)
         fitted = fitted_from_samples(space, summary, matrix, request, 1)
-        second = {}
         if request.components:
-            fitted.components, second = _loadings(matrix, request, step, cohort, space, fitted)
+            components = np.empty((space.k, matrix.shape[1]))
+            held = {"loadings": RowsSink(components.T, 0)}
+            second = (yield _loadings(inputs, matrix, space, held)).accumulators
+            fitted.components = finish_components(components, space.rank, fitted, request.center)
     if "removed" in sinks:
         removed = sinks["removed"].values.T
         fitted.mean, fitted.removed = removed[0].copy(), removed[1:].copy()
     counts = second.get("rows", first.get("rows"))
-    fitted.missing_by_sample = counts.counts() if counted and counts is not None else None
+    if request.missing == "mean" and counts is not None:
+        fitted.missing_by_sample = counts.counts()
     if cohort is not None and "scores" in second:
         fitted.scores = second["scores"].scores
         fitted.scores[cohort.rows] = space.u * space.s
@@ -142,70 +145,47 @@ def gram_by_features(given: SolverInput) -> Fitted:
     return fitted
 
 
-def _loadings(
-    matrix: ChunkedMatrix,
-    request: Request,
-    step: Runner,
-    cohort: Cohort | None,
-    space: SampleSpace,
-    fitted: Fitted,
-) -> tuple[Array, dict[str, Any]]:
-    """The pass for the components, in memory: those, and what it summed for a cohort."""
-    components = np.empty((space.k, matrix.shape[1]))
-    sinks = {"loadings": RowsSink(components.T, 0)}
-    done = _second_pass(matrix, request, step, cohort, space, sinks, {})
-    finished = finish_components(components, space.rank, fitted, request.center)
-    return finished, done
+def _first_sinks(matrix: ChunkedMatrix, statistics: FeatureStatistics | None) -> dict[str, Any]:
+    """What the first pass leaves of every feature.  statistics : None where the second does."""
+    sinks: dict[str, Any] = {}
+    if statistics is not None:
+        sinks["statistics"] = ColumnsSink(matrix.shape[1], len(statistics.names))
+    if matrix.design is not None:
+        sinks["removed"] = MemorySink(matrix.shape[1], 1 + matrix.design.shape[1])
+    return sinks
 
 
-def _streamed_loadings(
-    plan: Plan,
-    matrix: ChunkedMatrix,
-    request: Request,
-    step: Runner,
-    cohort: Cohort | None,
-    space: SampleSpace,
-    divisor: float,
-) -> tuple[dict[str, Any], FeatureSummary]:
-    """The pass that streams the components to Zarr, the statistics of the features beside them."""
-    path = request.loadings
-    assert path is not None
+def _streamed_components(
+    inputs: SolverInput[Request], space: SampleSpace, divisor: float
+) -> tuple[LabelledSink, FeatureStatistics]:
+    """Where the components go in Zarr, and the statistics of the features beside them."""
+    matrix, request = inputs.matrix, inputs.request
+    assert request.loadings is not None
     variance = space.spectrum.head(space.k).values / divisor
-    sink = components_sink(path, space.rank, variance, matrix, plan.named("loadings").edges)
-    rows = None if cohort is None else cohort.rows
-    statistics = FeatureStatistics.of(matrix, request, divisor, rows)
-    # in this order: the last one to finish puts the group in its place
-    sinks = {"statistics": sink.columns(statistics.dtypes), "loadings": sink}
-    maps = {"statistics": statistics}
-    done = _second_pass(matrix, request, step, cohort, space, sinks, maps)
-    return done, FeatureSummary.stored(path, statistics)
+    edges = inputs.plan.named("loadings").edges
+    sink = components_sink(request.loadings, space.rank, variance, matrix, edges)
+    rows = None if request.cohort is None else request.cohort.rows
+    return sink, FeatureStatistics.of(matrix, request, divisor, rows)
 
 
-def _second_pass(
+def _loadings(
+    inputs: SolverInput[Request],
     matrix: ChunkedMatrix,
-    request: Request,
-    step: Runner,
-    cohort: Cohort | None,
     space: SampleSpace,
     sinks: dict[str, Any],
-    maps: dict[str, Any],
-) -> dict[str, Any]:
-    """Components of mere rounding are 0 in it; they are completed where they are in memory."""
-    standardize = request.standardize
+    statistics: FeatureStatistics | None = None,
+) -> Pass:
+    """The second pass.  matrix : without what a design explains.
+
+    Components of mere rounding are 0 in it; they are completed where they are in memory.
+    """
+    cohort = inputs.request.cohort
     real = np.where(np.arange(space.k) < space.rank, space.s, np.inf)
-    rows = None if cohort is None else cohort.rows
-    return step(
+    loadings = FeatureLoadings(inputs.request.standardize, None if cohort is None else cohort.rows)
+    return Pass(
         "loadings",
-        operands={"u": space.u, "s": real},
-        sinks=sinks,
-        maps={**maps, "loadings": FeatureLoadings(standardize, rows)},
-        accumulators=_cohort_scores(standardize, cohort),
         matrix=matrix if cohort is None else cohort.everyone,
-    ).accumulators
-
-
-def _cohort_scores(standardize: Standardize, cohort: Cohort | None) -> dict[str, Accumulator]:
-    if cohort is None:
-        return {}
-    scores = ScoresBesideFit(standardize=standardize, rows=cohort.rows)
-    return {"scores": scores, "rows": RowMissing()}
+        operands={"u": space.u, "s": real},
+        maps={**({} if statistics is None else {"statistics": statistics}), "loadings": loadings},
+        sinks=sinks,
+    )

@@ -22,10 +22,9 @@ from streampca.models.labelled_rows import is_xarray
 from streampca.models.linear import LinearModel
 from streampca.models.new_rows import prepared
 from streampca.models.parameters import parameter
-from streampca.models.pca.append_plan import plan_append
-from streampca.models.pca.incremental_state import StateRequest, state_kind
+from streampca.models.pca.incremental_state import StateRequest, plan_append, state_kind
 from streampca.models.pca.pca import PCA
-from streampca.models.pca.solve import solve_accumulator
+from streampca.models.pca.scatter import solve_accumulator
 from streampca.models.registry import estimator, registered_name
 from streampca.models.restacked import restacked
 from streampca.models.saved_labels import axis_to_saved, labels_from_saved, labels_to_saved

@@ -1,4 +1,4 @@
-"""What an ``IncrementalPCA`` keeps of the rows: which accumulator, and with which settings."""
+"""What an ``IncrementalPCA`` keeps of the rows: which accumulator, its settings and its plan."""
 
 from __future__ import annotations
 
@@ -6,12 +6,29 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Self
 
-from streampca.accumulators import MeanImputedScatter, RFactor, Scatter, TruncatedFactor
+from streampca.accumulators import (
+    Accumulator,
+    MeanImputedScatter,
+    RFactor,
+    Scatter,
+    TruncatedFactor,
+)
 from streampca.errors import InvalidInputError, MemoryLimitError
-from streampca.models.pca.plan import ALIASES
+from streampca.matrix import ChunkedMatrix
+from streampca.models.pca.eigenproblem import scatter_cost
+from streampca.models.pca.routes import ALIASES
 from streampca.models.request import Request
-from streampca.passes import parse_nbytes, setting, size
-from streampca.solvers import check_n_components
+from streampca.passes import (
+    Candidate,
+    Plan,
+    larger,
+    make_plan,
+    parse_nbytes,
+    pass_spec,
+    setting,
+    size,
+)
+from streampca.solvers import check_n_components, known_count
 
 STATES = ("scatter", "tsqr", "truncated")
 SOLVER_STATES = {"scatter": "scatter", "tsqr": "tsqr", "randomized": "truncated"}
@@ -96,3 +113,33 @@ class StateRequest(Request):
                 "IncrementalPCA(state='truncated', max_rows=...), whose state_bound_ says what it "
                 "cut off; PCA reads all rows again and needs no p x p state for n < p."
             )
+
+
+def plan_append(
+    matrix: ChunkedMatrix, request: StateRequest, accumulator: Accumulator, held: bool
+) -> Plan:
+    """The plan of taking rows into a state (``IncrementalPCA``), and of solving it.
+
+    held : whether there is a state of earlier rows, which lives beside the new one.
+    """
+    n, p = matrix.shape
+    state = accumulator.projected_nbytes(matrix.shape, 8)
+    spec = pass_spec(
+        "append",
+        matrix,
+        0,
+        {"state": accumulator},
+        flops=float(n) * p * p,
+        kept_nbytes=state if held else 0,
+        longest=request.batch_size,
+    )
+    if request.state == "scatter":
+        solve, flops = scatter_cost(p, request, known_count(request.n_components, p, p) or p)
+    else:
+        rows = p if request.state == "tsqr" else min(p, request.max_rows)
+        solve, flops = {"SVD of the factor": 5 * rows * p * 8}, 22.0 * rows * rows * p
+    merge = {"new state": state, "merging": accumulator.scratch_nbytes(matrix.shape, 0)}
+    reason = "rows are appended to the state"
+    need = {"state": spec.total_nbytes} | (larger(solve, merge) if held else solve)
+    candidate = Candidate(request.state, reason, (spec,), need, flops)
+    return make_plan(matrix, "IncrementalPCA", [candidate], request.memory_limit)

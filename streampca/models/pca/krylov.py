@@ -15,15 +15,15 @@ from streampca.accumulators import (
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
 from streampca.matrix import ChunkedMatrix, Scaling, found
-from streampca.models.fitted import Fitted, Resolution, Runner, SolverInput
+from streampca.models.fitted import Fitted, Resolution
+from streampca.models.pca.eigenproblem import RowsSink, count_missing, unweighted_rows
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.pca.krylov_plan import RANDOM, STEPS, KrylovShape, space_dtype
 from streampca.models.pca.krylov_verdict import Judge, Verdict
 from streampca.models.pca.removal import residual_stats
-from streampca.models.pca.sample_space import RowsSink, count_missing, unweighted_rows
 from streampca.models.projection import FeatureLoadings
 from streampca.models.request import Request
-from streampca.passes import Plan, single_threaded_blas
+from streampca.passes import Pass, Plan, SolverInput, Steps, single_threaded_blas
 from streampca.solvers import (
     KrylovSpace,
     Ritz,
@@ -40,7 +40,7 @@ from streampca.solvers import (
 from streampca.store import MemorySink
 
 
-def krylov(given: SolverInput) -> Fitted:
+def krylov(inputs: SolverInput[Request]) -> Steps[Fitted]:
     """Look at the matrix once, then take steps until every component is certified.
 
     The look gives column statistics, and directions to begin with; every step gives the products
@@ -48,30 +48,30 @@ def krylov(given: SolverInput) -> Fitted:
     of every component's angle is at most ``tol``, at ``max_passes``, or when the components that
     are not certified are not getting there.
     """
-    matrix, carried = given.matrix, given.carried
-    if given.request.side.basis is not None:
+    matrix, earlier = inputs.matrix, inputs.start
+    if inputs.request.side.basis is not None:
         matrix = matrix.expanded()
-    work = _Iteration(given.plan, matrix, given.request, given.step)
-    if carried is not None and work.adopts(carried.iteration):
+    work = _Iteration(inputs.plan, matrix, inputs.request)
+    if earlier is not None and work.adopts(earlier.iteration):
         going = work.take_stock()
     else:
-        work.look()
+        yield from work.look()
         going = True
     while going:
-        going = work.advance()
-    if carried is not None:
-        carried.iteration = work
-    return work.fitted()
+        going = yield from work.advance()
+    if earlier is not None:
+        earlier.iteration = work
+    return (yield from work.fitted())
 
 
 class _Iteration:
     """One fit: the searched space, the column statistics, and what the steps have told."""
 
-    def __init__(self, plan: Plan, matrix: ChunkedMatrix, request: Request, step: Runner) -> None:
-        self.plan, self.matrix, self.request, self.step = plan, matrix, request, step
+    def __init__(self, plan: Plan, matrix: ChunkedMatrix, request: Request) -> None:
+        self.plan, self.matrix, self.request = plan, matrix, request
         self.shape = KrylovShape.planned(plan, matrix)
-        self.given = request.side
-        self.weight = self.given.count(matrix.shape[0])
+        self.side = request.side
+        self.weight = self.side.count(matrix.shape[0])
         k = known_count(request.n_components, *matrix.shape)
         assert k is not None  # the plan refuses others
         self.k = min(k, self.shape.m)
@@ -89,27 +89,27 @@ class _Iteration:
 
     # -- reading ----------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def look(self) -> Steps[None]:
         """The first pass: column statistics, and where to begin."""
         self.passes += 1
         sparse = self.matrix.sparse
         operands: dict[str, Any] = {}
         if sparse:
             operands["q"] = self.rng.standard_normal((self.shape.m, self.shape.width))
-        if not self.shape.streamed and self.given.weights is not None:
-            operands["feature_weights"] = self.given.weights
+        if not self.shape.streamed and self.side.weights is not None:
+            operands["feature_weights"] = self.side.weights
         more: dict[str, Any] = {"maps": {}, "sinks": {}, "side_inputs": {}}
         holes = MemorySink(self.matrix.shape[0], 1, np.int64)
         if self.request.missing == "mean" and not self.shape.streamed:
             more["maps"]["missing"], more["sinks"]["missing"] = count_missing, holes
-        basis = self.given.basis
+        basis = self.side.basis
         if basis is not None and self.shape.streamed:
             self.matrix = self.matrix.without(basis)
             taken = MemorySink(self.matrix.shape[1], 1 + basis.shape[1])
             more["maps"]["removed"], more["sinks"]["removed"] = found, taken
         elif basis is not None:
             more["side_inputs"]["design"] = basis
-        done = self.step("look", matrix=self.matrix, operands=operands, **more)
+        done = yield Pass("look", matrix=self.matrix, operands=operands, **more)
         self.stats = done["columns"].columns()
         if basis is not None and self.shape.streamed:
             self.removed = taken.values.T
@@ -122,7 +122,7 @@ class _Iteration:
         else:
             self.missing_by_sample = holes.values[:, 0]
         eps = Resolution.of(self.matrix.dtype).eps
-        self.scaling = self.request.standardize.resolve(self.stats, eps, self.given.weights)
+        self.scaling = self.request.standardize.resolve(self.stats, eps, self.side.weights)
         self._begin()
         width = min(self.shape.width, self.dimensions)
         with single_threaded_blas():
@@ -159,7 +159,7 @@ class _Iteration:
         """Columns over the samples without their weighted mean, where features are streamed."""
         if not self.shape.streamed or not self.request.center:
             return columns
-        weight = self.given.sample_weight
+        weight = self.side.sample_weight
         unit = np.ones(self.shape.m) if weight is None else np.sqrt(weight)
         unit /= np.linalg.norm(unit)
         return columns - np.multiply.outer(unit, unit @ columns)
@@ -209,7 +209,7 @@ class _Iteration:
             m2 = np.divide(m2, scale**2, out=np.zeros_like(m2), where=scale > 0)
         return float(np.sum(m2[live]))
 
-    def advance(self) -> bool:
+    def advance(self) -> Steps[bool]:
         """One step. False when it was the last."""
         self.steps += 1
         self.passes += 1
@@ -218,14 +218,17 @@ class _Iteration:
             center = np.zeros_like(center)  # residuals have no mean
         known = {"center": center, "scale": self.scaling.scale}
         standard = {name: value for name, value in known.items() if value is not None}
-        accumulator = self.shape.step(self.block.shape[1], first=self.space.probed is None)
-        one = self.step(
+        changed: dict[str, Any] = {"width": self.block.shape[1]}
+        if self.space.probed is not None:  # summed once
+            changed |= {"probe": False, "measure": False}
+        done = yield Pass(
             "step",
-            number=self.steps,
-            matrix=self.matrix,
-            accumulators={"step": accumulator},
+            self.steps,
+            self.matrix,
+            changed={"step": changed},
             operands={"q": self.block, **standard},
-        )["step"]
+        )
+        one = done["step"]
         product = self._product(one)
         if self.z_probe is None and one.z_probe is not None:
             self.z_probe = self._centred(one.z_probe[:, None])[:, 0]
@@ -300,7 +303,7 @@ class _Iteration:
                 return f" svd_solver={solver!r} is exact, in about {seconds:.2g} s."
         return ""
 
-    def fitted(self) -> Fitted:
+    def fitted(self) -> Steps[Fitted]:
         """What the last step holds."""
         last = self.verdicts[-1]
         ritz, k = last.ritz, len(last.certified)
@@ -342,21 +345,21 @@ class _Iteration:
         turn = signs(vectors.T @ self.z_probe)
         u, s = vectors * turn, np.sqrt(spectrum.values)
         fitted.spectrum = replace(spectrum, vectors=u)
-        fitted.scores = unweighted_rows(u * s, self.given.sample_weight)
+        fitted.scores = unweighted_rows(u * s, self.side.sample_weight)
         if self.request.components:
-            loadings = self._loadings(ritz, u, s, turn)
+            loadings = yield from self._loadings(ritz, u, s, turn)
             fitted.certificate = of_products(fitted.certificate, spectrum, self.dtype)
             fitted.components = finish_components(loadings, rank, fitted, self.request.center)
         return fitted
 
-    def _loadings(self, ritz: Ritz, u: Array, s: Array, turn: Array) -> Array:
+    def _loadings(self, ritz: Ritz, u: Array, s: Array, turn: Array) -> Steps[Array]:
         """(k, p) Z'u / s from the products that were kept, or from another pass."""
         if self.shape.images:
             with single_threaded_blas():
                 image = self.space.image_of(ritz, len(s)) * (turn / np.where(s > 0, s, 1.0))
             return np.array(image.T, order="C")
         components = np.empty((len(s), self.matrix.shape[1]))
-        self.step(
+        yield Pass(
             "loadings",
             matrix=self.matrix,
             operands={"u": u, "s": s},

@@ -72,34 +72,14 @@ class KrylovShape:
             "images": int(self.images),
         }
 
-    def step(self, width: int | None = None, first: bool = True) -> SubspaceStep:
-        """The empty accumulator of a step of so many vectors.
-
-        first : whether it sums what later steps need no more.
-        """
+    def step(self, **more: Any) -> SubspaceStep:
+        """The empty accumulator of the first step; later ones may have fewer vectors."""
         return SubspaceStep(
             streamed=self.streamed,
-            width=self.width if width is None else width,
+            width=self.width,
             images=self.images,
-            probe=first and self.streamed == 1,
-            measure=first,
-        )
-
-    def look(self, request: Request, sparse: bool) -> LeadingDirections | SubspaceStep:
-        """The empty accumulator of the first pass: of a sparse matrix, a step of random vectors."""
-        if sparse:
-            return SubspaceStep(
-                streamed=self.streamed,
-                width=self.width,
-                images=self.images,
-                probe=self.streamed == 1,
-                standardize=request.standardize if self.streamed else None,
-            )
-        return LeadingDirections(
-            streamed=self.streamed,
-            standardize=request.standardize,
-            width=max(1, self.width - RANDOM),
-            missing=request.missing,
+            probe=self.streamed == 1,
+            **more,
         )
 
 
@@ -110,6 +90,11 @@ def krylov_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate
         raise InvalidInputError(
             f"svd_solver='randomized' needs a number of components from 1, not "
             f"n_components={request.n_components!r}: the whole spectrum is not computed"
+        )
+    if request.cohort is not None:
+        raise InvalidInputError(
+            "svd_solver='randomized' does not give scores of other samples in the same fit "
+            "(fit_samples); use 'gram'"
         )
     axes: tuple[int, ...] = (1, 0)
     if request.side.basis is not None:
@@ -166,7 +151,7 @@ def _candidate(matrix: ChunkedMatrix, request: Request, shape: KrylovShape, k: i
         "step",
         matrix,
         axis,
-        {"step": shape.step()},
+        {"step": shape.step(measure=True)},
         flops=4.0 * cells * shape.width,
         stored=matrix.sparse,
         kept_nbytes=sum(held.values()) + 2 * shape.m * shape.width * itemsize,
@@ -201,9 +186,19 @@ def _candidate(matrix: ChunkedMatrix, request: Request, shape: KrylovShape, k: i
 def _look_spec(
     matrix: ChunkedMatrix, request: Request, shape: KrylovShape, cells: float
 ) -> PassSpec:
-    """The first pass."""
+    """The first pass; of a sparse matrix, a step of random vectors."""
+    start: Accumulator
+    if matrix.sparse:
+        start = shape.step(standardize=request.standardize if shape.streamed else None)
+    else:
+        start = LeadingDirections(
+            streamed=shape.streamed,
+            standardize=request.standardize,
+            width=max(1, shape.width - RANDOM),
+            missing=request.missing,
+        )
     looking: dict[str, Accumulator] = {
-        "start": shape.look(request, matrix.sparse),
+        "start": start,
         "columns": Moments(),
     }
     if request.missing == "mean" and shape.streamed:

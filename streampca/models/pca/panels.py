@@ -20,20 +20,32 @@ from streampca.kernels import (
     reciprocal,
 )
 from streampca.matrix import ChunkedMatrix, weighted_divisors, work_dtype
-from streampca.models.fitted import Fitted, Resolution, Runner, SolverInput
+from streampca.models.fitted import Fitted, Resolution
+from streampca.models.pca.eigenproblem import (
+    RowsSink,
+    count_missing,
+    eigh_cost,
+    fitted_from_samples,
+    kept_count,
+    remove_mean,
+    sample_space_nbytes,
+    solve_sample_space,
+)
 from streampca.models.pca.feature_summary import FeatureSummary
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.pca.removal import residual_stats
-from streampca.models.pca.sample_space import (
-    RowsSink,
-    count_missing,
-    fitted_from_samples,
-    remove_mean,
-    solve_sample_space,
-)
-from streampca.models.pca.solve_cost import eigh_cost, kept_count, sample_space_nbytes
 from streampca.models.request import Request
-from streampca.passes import Candidate, PassResult, PassSpec, pass_spec, single_threaded_blas, size
+from streampca.passes import (
+    Candidate,
+    Pass,
+    PassResult,
+    PassSpec,
+    SolverInput,
+    Steps,
+    pass_spec,
+    single_threaded_blas,
+    size,
+)
 from streampca.store import MemorySink
 
 PANELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -112,7 +124,7 @@ def _panel_passes(
                 f"below panel {i + 1}",
                 matrix,
                 0,
-                {"image": CrossProduct(y="h", width=PROBES), **columns},
+                {"image": CrossProduct(y="h", center="center", width=PROBES), **columns},
                 kept_nbytes=held,
                 rows=(last, n),
                 flops=2.0 * (n - last) * (last - first) * p,
@@ -139,20 +151,20 @@ def needs_moments(request: Request) -> bool:
     return not known or beside.sample_weight is not None or beside.basis is not None
 
 
-def gram_by_panels(given: SolverInput) -> Fitted:
+def gram_by_panels(inputs: SolverInput[Request]) -> Steps[Fitted]:
     """Gram of streamed samples: a panel of rows is held while the rows below it pass by.
 
     Without scaling, the rows are shifted by the first panel's mean and the Gram matrix is
     centred afterwards (J G J), so that the means cost no pass of their own.
     """
-    plan, matrix, request, step = given.plan, given.matrix, given.request, given.step
-    work = _Panels(matrix, request, step)
+    plan, matrix, request = inputs.plan, inputs.matrix, inputs.request
+    work = _Panels(matrix, request)
     if needs_moments(request):
-        work.standardize_first()
+        yield from work.standardize_first()
     count = sum(one.name.startswith("panel ") for one in plan.passes)
     for i in range(1, count + 1):
         edges = plan.named(f"panel {i}").edges
-        work.add(i, int(edges[0]), int(edges[-1]))
+        yield from work.add(i, int(edges[0]), int(edges[-1]))
     stats = work.stats()
     probed = lower_product(work.gram, work.probes) - work.probed
     if request.center:
@@ -168,23 +180,21 @@ def gram_by_panels(given: SolverInput) -> Fitted:
     if removed is not None:  # residuals have no mean
         fitted.removed, center = removed[1:], np.zeros_like(center)
     if request.components:
-        operands = {"center": center}
-        u = space.u
+        u, operands = space.u, {"center": center}
         if (sample_weight := request.side.sample_weight) is not None:
             u *= np.sqrt(sample_weight)[:, None]
+        sums: dict[str, Any] = {"width": space.k}
         if fitted.scale is not None:
-            operands["scale"] = fitted.scale
-        cross = CrossProduct(
-            y="u", center="center", scale="scale" if "scale" in operands else None, width=space.k
-        )
-        v = step(
+            operands["scale"], sums["scale"] = fitted.scale, "scale"
+        done = yield Pass(
             "loadings",
-            accumulators={"v": cross},
+            matrix=read,
+            changed={"v": sums},
             side_inputs={"u": u},
             operands=operands,
-            weights=None,
-            matrix=read,
-        )["v"].cross_product()
+            weighted=False,
+        )
+        v = done.accumulators.pop("v").cross_product()
         v /= np.where(space.s > 0, space.s, 1.0)
         fitted.components = finish_components(
             np.ascontiguousarray(v.T), space.rank, fitted, request.center
@@ -195,9 +205,9 @@ def gram_by_panels(given: SolverInput) -> Fitted:
 class _Panels:
     """The Gram matrix as it grows, panel by panel."""
 
-    def __init__(self, matrix: ChunkedMatrix, request: Request, step: Runner) -> None:
+    def __init__(self, matrix: ChunkedMatrix, request: Request) -> None:
         n = matrix.shape[0]
-        self.matrix, self.request, self.step = matrix, request, step
+        self.matrix, self.request = matrix, request
         self.gram, self.z_probe = np.zeros((n, n)), np.zeros(n)
         self.probes, self.probed = probe_vectors(n), np.zeros((n, PROBES))  # H, and G H
         self.center: Array | None = None
@@ -209,7 +219,7 @@ class _Panels:
         self.m2: Array | None = None  # (p,) of what a design leaves, else that of the columns
         self.holes: MemorySink | None = None  # (n, 1), where they count as means
 
-    def standardize_first(self) -> None:
+    def standardize_first(self) -> Steps[None]:
         """A pass for the column statistics, where products need them."""
         more: dict[str, Any] = {}
         if self.request.missing == "mean":
@@ -218,7 +228,7 @@ class _Panels:
         basis = self.request.side.basis
         if basis is not None:
             more["side_inputs"] = {"design": basis}
-        done = self.step("moments", **more)
+        done = yield Pass("moments", **more)
         self.columns = done["columns"]
         if basis is not None:
             self._remove(basis, done["design"])
@@ -251,18 +261,15 @@ class _Panels:
         unused = scaling.constant | scaling.filtered | (stats.count == 0)
         return len(unused) - int(np.count_nonzero(unused))
 
-    def add(self, i: int, first: int, last: int) -> None:
+    def add(self, i: int, first: int, last: int) -> Steps[None]:
         """Hold rows first..last, and take their products with themselves and all below."""
         n, p = self.matrix.shape
-        gather = self.columns is None
-        fresh = {"columns": Moments()} if gather else {}
         stacked = np.empty((last - first + PROBES, p), work_dtype(self.matrix.dtype))
         panel, image = stacked[:-PROBES], stacked[-PROBES:]  # rows, and their part of H'Z
-        loaded = self.step(
+        loaded = yield Pass(
             f"panel {i}",
             matrix=self.matrix,
             maps={"panel": standardized},
-            accumulators=fresh,
             sinks={"panel": RowsSink(panel, first)},
             operands={} if self.center is None else self._operands(),
         )
@@ -280,28 +287,24 @@ class _Panels:
             self.probed[first:last] += feature_products(panel, image)
         seen = [loaded]
         if last < n:
-            seen.append(self._below(i, first, last, stacked, fresh))
-        if gather:
+            seen.append((yield from self._below(i, first, last, stacked)))
+        if self.columns is None:
             self.columns = Moments()
             for one in seen:
                 self.columns.merge(one["columns"])
 
-    def _below(
-        self, i: int, first: int, last: int, stacked: Array, fresh: dict[str, Moments]
-    ) -> PassResult:
+    def _below(self, i: int, first: int, last: int, stacked: Array) -> Steps[PassResult]:
         """Products of the rows below a panel with it, and of both with H."""
         known = self._operands()
-        scale = "scale" if "scale" in known else None
         own = np.zeros((len(self.probed) - last, PROBES))
-        cross = CrossProduct(y="h", center="center", scale=scale, width=PROBES)
-        done = self.step(
+        done = yield Pass(
             f"below panel {i}",
             matrix=self.matrix,
+            changed={"image": {"scale": "scale"}} if "scale" in known else {},
             maps={"gram": AgainstPanel()},
             sinks={"gram": _Below(self.gram[last:, first:last], last, own)},
             operands={**known, "panel": stacked},
             side_inputs={"h": self._unweighted_probes()},
-            accumulators={"image": cross, **fresh},
         )
         with single_threaded_blas():
             rest = done["image"].cross_product().T.astype(stacked.dtype)

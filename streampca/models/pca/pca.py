@@ -15,9 +15,7 @@ from streampca.models.completion.hard_impute import HardImpute
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import parameter
 from streampca.models.pca.impute import as_pca, completing, completion_of, plan_of
-from streampca.models.pca.plan import plan_pca
-from streampca.models.pca.routes import fit_pca
-from streampca.models.pca.warm_start import WarmStart
+from streampca.models.pca.routes import WarmStart, fit_pca, plan_pca
 from streampca.models.registry import estimator, registered_name
 from streampca.models.request import Request, iteration_limits, seed_of
 from streampca.models.side_data import side_data
@@ -135,7 +133,7 @@ class PCA(LinearModel):
             matrix, weights=self.weights, remove=self.remove, sample_weight=sample_weight
         )
         request.divisor(side.count(matrix.shape[0]))
-        return replace(request, side=side)
+        return request.bound(side=side)
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X.
@@ -161,7 +159,7 @@ class PCA(LinearModel):
         self.n_features_in_ = matrix.shape[1]
         plan = plan_pca(matrix, request)
         execution = self._begun(plan, matrix)
-        fitted = fit_pca(plan, matrix, request, execution, carried=self._carry(matrix, request))
+        fitted = fit_pca(plan, matrix, request, execution, self._carry(matrix, request))
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         self.result_ = assemble(
             registered_name(type(self)),

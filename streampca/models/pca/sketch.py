@@ -8,10 +8,17 @@ from streampca.accumulators import LeadingDirections, Moments
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, work_dtype
-from streampca.models.fitted import Fitted, Resolution, SolverInput
+from streampca.models.fitted import Fitted, Resolution
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.request import Request
-from streampca.passes import Candidate, pass_spec, single_threaded_blas
+from streampca.passes import (
+    Candidate,
+    Pass,
+    SolverInput,
+    Steps,
+    pass_spec,
+    single_threaded_blas,
+)
 from streampca.solvers import (
     Spectrum,
     certify,
@@ -27,7 +34,7 @@ WIDTH = 64  # directions kept, at least; four times as many as components
 UNDETERMINED = 1.5  # radians: a bound that says no more than a right angle does
 
 
-def sketch_candidate(matrix: ChunkedMatrix, request: Request) -> Candidate:
+def sketch_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
     """One pass over samples that keeps a few directions.
 
     Raises InvalidInputError for request that need the statistics of the whole matrix first.
@@ -51,8 +58,10 @@ def sketch_candidate(matrix: ChunkedMatrix, request: Request) -> Candidate:
             f"svd_solver='sketch' takes one look, and {', '.join(refused)} must be known before "
             "it; use svd_solver='randomized', which reads again"
         )
-    directions = sketch_directions(request, k, min(n, p))
-    width = directions.width
+    width = min(max(WIDTH, 4 * k), min(n, p))
+    directions = LeadingDirections(
+        streamed=0, standardize=request.standardize, width=width, missing=request.missing
+    )
     taken = LeadingDirections.rows_at_once(width)
     flops = 2.0 * n * p * (width + taken) * (taken + 2 * width) / taken
     spec = pass_spec(
@@ -70,25 +79,15 @@ def sketch_candidate(matrix: ChunkedMatrix, request: Request) -> Candidate:
         "components": 2 * k * p * 8,
         "column statistics": 12 * p * 8,
     }
-    return Candidate("sketch", reason, (spec,), solve)
+    return [Candidate("sketch", reason, (spec,), solve)]
 
 
-def sketch_directions(request: Request, k: int, most: int) -> LeadingDirections:
-    """The empty accumulator of the look."""
-    return LeadingDirections(
-        streamed=0,
-        standardize=request.standardize,
-        width=min(max(WIDTH, 4 * k), most),
-        missing=request.missing,
-    )
-
-
-def sketch(given: SolverInput) -> Fitted:
+def sketch(inputs: SolverInput[Request]) -> Steps[Fitted]:
     """The leading directions of a factor whose distance from the scatter is bounded."""
-    matrix, request = given.matrix, given.request
+    matrix, request = inputs.matrix, inputs.request
     k = known_count(request.n_components, *matrix.shape)
     assert k is not None  # the plan refuses others
-    done = given.step("sketch")
+    done = yield Pass("sketch")
     found, stats = done["directions"], done["columns"].columns()
     scaling = request.standardize.resolve(stats, Resolution.of(matrix.dtype).eps)
     weight = request.side.count(matrix.shape[0])
@@ -100,7 +99,7 @@ def sketch(given: SolverInput) -> Fitted:
         _, singular, vectors = np.linalg.svd(factor, full_matrices=False)
     m2 = stats.m2 if request.center else stats.m2 + stats.weight * stats.mean**2
     spectrum = _spectrum(singular**2, vectors, float(np.sum(m2)))
-    terms = int(np.diff(given.plan.named("sketch").edges).max(initial=1))
+    terms = int(np.diff(inputs.plan.named("sketch").edges).max(initial=1))
     rounding = rounding_floor(work_dtype(matrix.dtype), spectrum, terms)
     rounding += solver_floor(spectrum.values, matrix.shape[1])
     rank = numerical_rank(spectrum.values, matrix.shape[1], rounding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from streampca import HardImpute, SoftImpute
 from streampca.errors import DroppedFeaturesWarning, InvalidInputError
 from tests.models.completion.ratings import biases_of, movielens_like
 from tests.models.completions import estimate_of, with_holes
+
+run_module = sys.modules["streampca.passes.run"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
 
@@ -211,17 +214,17 @@ def test_interrupted_it_goes_on(scratch: bool, tmp_path: Any, monkeypatch: Any) 
     source = movielens_like(1, n=120, p=80, cells=2500)
     make = lambda **more: HardImpute([1, 2], validation=0.1, tol=0, max_passes=6, **more)  # noqa: E731
     whole = make().fit(source)
-    run = fit_module.run
+    run = run_module.run
 
     def failing(plan: Any, *args: Any, **more: Any) -> Any:
         if plan.name == "sweep 3":
             raise RuntimeError("power failure")
         return run(plan, *args, **more)
 
-    monkeypatch.setattr(fit_module, "run", failing)
+    monkeypatch.setattr(run_module, "run", failing)
     with pytest.raises(RuntimeError, match="power failure"):
         make(checkpoint=str(tmp_path / "state")).fit(source)
-    monkeypatch.setattr(fit_module, "run", run)
+    monkeypatch.setattr(run_module, "run", run)
     model = make(checkpoint=str(tmp_path / "state")).fit(source)
     assert len(model.cost_) == 3  # of sweeps 3 to 5
     assert model.validation_ == whole.validation_

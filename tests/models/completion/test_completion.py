@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from streampca.errors import AccuracyWarning, InvalidInputError, MemoryLimitErro
 from streampca.kernels.columns import chosen, line_keys
 from streampca.kernels.least_squares import packed_products, solve_packed, unpacked
 from tests.models.completions import centred, estimate_of, with_holes
+
+run_module = sys.modules["streampca.passes.run"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
 
@@ -237,7 +240,7 @@ def test_a_fit_interrupted_in_sweep_seven_goes_on_there(
     make = lambda: HardImpute(3, solver=solver, tol=0, max_passes=9, checkpoint=folder)  # noqa: E731
     whole = HardImpute(3, solver=solver, tol=0, max_passes=9).fit(source)
     calls: list[str] = []
-    run, failing = fit_module.run, True
+    run, failing = run_module.run, True
 
     def watched(plan: Any, *args: Any, **more: Any) -> Any:
         calls.append(plan.name)
@@ -245,7 +248,7 @@ def test_a_fit_interrupted_in_sweep_seven_goes_on_there(
             raise Interrupted
         return run(plan, *args, **more)
 
-    monkeypatch.setattr(fit_module, "run", watched)
+    monkeypatch.setattr(run_module, "run", watched)
     with pytest.raises(Interrupted):
         make().fit(source)
     before, failing = len(calls), False

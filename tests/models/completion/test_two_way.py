@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import streampca
 from streampca import HardImpute, SoftImpute
 from streampca.errors import ConvergenceWarning, InvalidInputError
 from tests.models.completions import classic, estimate_of
+
+run_module = sys.modules["streampca.passes.run"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
 
@@ -217,14 +220,12 @@ class Interrupted(Exception):
 
 @pytest.mark.parametrize("where", ["turn 3", "sweep 2"])
 def test_interrupted_in_a_turn(where: str, tmp_path: Any, monkeypatch: Any) -> None:
-    import streampca.models.completion.fit as fit_module
-
     x = uneven(60, 20)
     zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(20, 20))
     make = lambda **more: both(2, True, tol=0, max_passes=9, **more)  # noqa: E731
     whole = make().fit(str(tmp_path / "x.zarr"))
     calls: list[str] = []
-    run, failing = fit_module.run, True
+    run, failing = run_module.run, True
 
     def watched(plan: Any, *args: Any, **more: Any) -> Any:
         calls.append(plan.name)
@@ -232,7 +233,7 @@ def test_interrupted_in_a_turn(where: str, tmp_path: Any, monkeypatch: Any) -> N
             raise Interrupted
         return run(plan, *args, **more)
 
-    monkeypatch.setattr(fit_module, "run", watched)
+    monkeypatch.setattr(run_module, "run", watched)
     with pytest.raises(Interrupted):
         make(checkpoint=str(tmp_path / "state")).fit(str(tmp_path / "x.zarr"))
     before, failing = len(calls), False

@@ -19,8 +19,7 @@ from streampca.errors import (
     NotFittedError,
     SourceError,
 )
-from streampca.models.pca.append_plan import plan_append
-from streampca.models.pca.incremental_state import StateRequest
+from streampca.models.pca.incremental_state import StateRequest, plan_append
 from streampca.store import read_bundle, write_bundle
 from tests.models.invariants import check_invariants
 

@@ -1,8 +1,8 @@
-"""The eigenproblem on the side of the samples: what the Gram matrix of any path leads to."""
+"""The dense eigenproblems of a PCA: what they need, and the one that every Gram matrix leads to."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,11 +21,12 @@ from streampca.models.fitted import (
 )
 from streampca.models.pca.feature_summary import FeatureSummary
 from streampca.models.request import Request
-from streampca.passes import single_threaded_blas
+from streampca.passes import Candidate, single_threaded_blas
 from streampca.solvers import (
     Spectrum,
     certify,
     entry_rounding,
+    known_count,
     numerical_rank,
     of_products,
     rank_floor,
@@ -36,6 +37,7 @@ from streampca.solvers import (
 from streampca.store import Sink
 
 SUMMED = 1 << 14  # features whose products are added in the working dtype, about
+SEARCHED = ("searched space", "images of the space")  # terms of an iteration
 LEAST_WEIGHT = 1e-4  # of the largest: rounding in the scores grows with the root of its inverse
 
 
@@ -196,3 +198,55 @@ class RowsSink(Sink):
 
     def nbytes_in_memory(self) -> int:
         return int(self.values.nbytes)
+
+
+def kept_count(matrix: ChunkedMatrix, request: Request) -> int:
+    """How many components are kept, as far as the request say; else all that there can be."""
+    n, p = matrix.shape
+    return known_count(request.n_components, n, p) or min(n, p)
+
+
+def eigh_cost(m: int, request: Request, k: int) -> tuple[dict[str, int], float]:
+    """(bytes beside the matrix, flops) of the eigenproblem of size m."""
+    everything = _all_pairs(m, request, k)
+    matrices = 4 if everything else 0  # the leading ones are computed in place
+    terms = {"eigenproblem": matrices * m * m * 8, "eigenvectors": 3 * m * (k + 1) * 8}
+    return terms, (9.0 if everything else 4 / 3) * m**3
+
+
+def scatter_cost(p: int, request: Request, k: int) -> tuple[dict[str, int], float]:
+    """(bytes beside the accumulator, flops) of solving a scatter matrix."""
+    terms, flops = eigh_cost(p, request, k)
+    filters = request.standardize.filters
+    copied = request.scale or filters or request.missing == "mean"
+    if copied or request.side.weights is not None:
+        terms["scaled scatter"] = p * p * 8
+    return terms, flops
+
+
+def sample_space_nbytes(matrix: ChunkedMatrix, request: Request, k: int) -> int:
+    """What is held while loadings are computed: eigenvectors, scores, statistics of the columns."""
+    return vectors_nbytes(matrix, request, k) + 20 * matrix.shape[1] * 8
+
+
+def vectors_nbytes(matrix: ChunkedMatrix, request: Request, k: int) -> int:
+    """Of those the eigenvectors and scores."""
+    n = matrix.shape[0]
+    vectors = n if _all_pairs(n, request, k) else k + 1
+    return n * (vectors + 3 * k) * 8
+
+
+def with_kept_sums(candidate: Candidate) -> Candidate:
+    """The candidate with what ``warm_start`` keeps for the next fit: a copy of the sums of the
+    first pass, and the searched space, beside the one that goes on from it."""
+    first, *others = candidate.passes
+    terms = candidate.solve_nbytes
+    kept = first.total_nbytes + sum(first.kept.values())
+    kept += sum(terms.get(name, 0) for name in SEARCHED)
+    passes = (first, *(replace(one, kept_nbytes=one.kept_nbytes + kept) for one in others))
+    return replace(candidate, passes=passes, solve_nbytes={**terms, "kept for the next fit": kept})
+
+
+def _all_pairs(m: int, request: Request, k: int) -> bool:
+    """Whether all m eigenpairs may be computed."""
+    return not isinstance(request.n_components, (int, np.integer)) or k + 1 >= m
