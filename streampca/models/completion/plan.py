@@ -21,7 +21,7 @@ from streampca.accumulators import (
 from streampca.kernels.least_squares import packed_length
 from streampca.matrix import ChunkedMatrix
 from streampca.models.completion.request import REASONS, CompletionRequest
-from streampca.models.projection import score_dtype
+from streampca.models.row_passes import score_dtype
 from streampca.passes import Candidate, PassSpec, Plan, larger, make_plan, pass_spec
 
 OVERSAMPLED = 40  # random vectors beyond the rank, in a first look at ratings
