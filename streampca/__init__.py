@@ -27,7 +27,8 @@ from streampca.models import (
     variable_weights,
 )
 from streampca.models.anndata_results import write_anndata
-from streampca.operations.model_store import ModelStore, load
+from streampca.models.registry import load
+from streampca.operations.model_store import ModelStore
 from streampca.passes import Advance, Plan
 from streampca.registration import register_with_xarray
 from streampca.sources import append, commit_rows, open

@@ -22,7 +22,7 @@ import json, sys, warnings
 import numpy as np
 warnings.simplefilter("ignore")
 import streampca
-from streampca.models import mapped_rows
+from streampca.models import row_passes
 from streampca.models.pca import routes as pca_routes
 from streampca.passes.memory import peak_nbytes, resident_nbytes
 from streampca.passes.memory import code_nbytes
@@ -36,7 +36,7 @@ def recorded(make):
         return plans[-1]
     return make_plan
 
-mapped_rows.make_plan = recorded(mapped_rows.make_plan)
+row_passes.make_plan = recorded(row_passes.make_plan)
 pca_routes.make_plan = recorded(pca_routes.make_plan)
 
 def made(path, k):

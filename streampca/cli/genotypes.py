@@ -235,6 +235,8 @@ def run_project(arguments: argparse.Namespace) -> int:
     model = streampca.load(arguments.model)
     matrix = open_source(arguments)
     result = model.result_
+    if not isinstance(result, streampca.Decomposition):
+        raise InvalidInputError(f"{arguments.model} holds a {result.kind}; expected components")
     if arguments.loadings:
         result = result.with_components(arguments.loadings)
     projection = project_samples(

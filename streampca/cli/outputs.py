@@ -90,7 +90,7 @@ def check_writable(path: Path) -> None:
 def write_scores(model: Any, matrix: Any, path: str, overwrite: bool, remove: Any = None) -> None:
     """The scores of the rows of a fit, as a Zarr array: those it has, or by another pass."""
     scores = model.result_.scores
-    if scores is None or model.whiten:
+    if scores is None or getattr(model, "whiten", False):
         model.transform(matrix, out=path, overwrite=overwrite, remove=remove)
         return
     n, k = scores.shape
@@ -198,7 +198,8 @@ def report(model: Any) -> str:
     costs: list[PassCost] = model.cost_
     seconds = sum(c.seconds for c in costs)
     nbytes, peak = sum(c.nbytes for c in costs), model.result_.provenance["peak_bytes"]
-    lines = [model.result_.table(), LEGEND, *genotype_lines(model.result_), ""]
+    bounds = [LEGEND] if hasattr(model.result_, "certificate") else []
+    lines = [model.result_.table(), *bounds, *genotype_lines(model.result_), ""]
     planned = "planned" if all(one.times == 1 for one in plan.passes) else "at most"
     lines.append(f"{'':<14}{planned:>12}{'measured':>12}")
     rows = [
@@ -284,11 +285,7 @@ def describe(result: Any) -> str:
     )
     if result.preprocessing:
         lines.append(f"before it  {result.preprocessing}; raw new rows get the same")
-    lines += genotype_lines(result)
-    if result.method != "GenotypePCA" and (len(result.dropped) or len(result.constant)):
-        lines.append(
-            f"features   {len(result.dropped)} without observation, {len(result.constant)} constant"
-        )
+    lines += genotype_lines(result) or result.notes()
     cost = f"{provenance.get('reads', 0)} chunk reads, {provenance.get('seconds', 0):.1f} s"
     known = str(provenance.get("source", ""))[:16]
     lines.append(f"source     {known}, {cost}" if known else f"cost       {cost}")
@@ -298,34 +295,6 @@ def describe(result: Any) -> str:
 
 
 def summary(model: Any) -> dict[str, Any]:
+    """The fitted result in numbers, JSON-ready."""
     result = model.result_
-    return {
-        "method": result.method,
-        "samples": result.n_samples,
-        "features": result.n_features,
-        "components": result.n_components,
-        "preprocessing": [str(one) for one in result.preprocessing.steps],
-        "solver": result.plan.get("solver"),
-        "explained_variance": result.explained_variance.tolist(),
-        "explained_variance_ratio": result.explained_variance_ratio.tolist(),
-        "total_variance": result.total_variance,
-        "rank": result.rank if result.rank_is_exact else None,
-        "rank_at_least": result.rank,
-        "dropped_features": len(result.dropped),
-        "constant_features": len(result.constant),
-        "filtered_features": len(result.filtered),
-        "used_features": result.n_features_used,
-        **genotype_numbers(result),
-        "certificate": None if result.certificate is None else result.certificate.to_dict(),
-        "planned": {
-            "passes": sum(one.get("times_at_most", 1) for one in result.plan.get("passes", ())),
-            **{k: result.plan.get(k) for k in ("reads", "bytes", "peak_bytes")},
-        },
-        "measured": {
-            "passes": len(result.provenance.get("passes", ())),
-            **{
-                k: result.provenance.get(k)
-                for k in ("reads", "bytes", "stored_bytes", "peak_bytes", "seconds")
-            },
-        },
-    }
+    return {**result.summary(), **genotype_numbers(result)}

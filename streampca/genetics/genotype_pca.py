@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -19,9 +19,8 @@ from streampca.genetics.counts import (
     well_called,
 )
 from streampca.genetics.filters import Names, VariantFilter, filter_genotypes, sample_mask
-from streampca.genetics.projection import ScoresAndHoles
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, Labels, select
+from streampca.matrix import Block, ChunkedMatrix, Labels, select
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.genotype_numbers import eigenvalues, eigenvectors, frequencies
@@ -32,11 +31,32 @@ from streampca.models.pca.routes import fit_pca, plan_pca
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator, registered_name
 from streampca.models.request import Cohort, Request, iteration_limits, seed_of
+from streampca.models.row_passes import RowOptions
 from streampca.passes import PassCost, Plan, easier_axis
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL
 from streampca.store import labelled_rows, occupied
+
+
+@dataclass(frozen=True)
+class ScoresAndHoles:
+    """(rows, k + 1) scores and number of missing calls of a block of samples: a map."""
+
+    projection: Projection
+
+    def __call__(self, block: Block) -> Array:
+        return np.hstack([self.projection(block), block.row_missing[:, None]], dtype=np.float64)
+
+    @property
+    def width(self) -> int:
+        """k + 1."""
+        return len(self.projection.components) + 1
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        """Of the projection, and of the columns that are put together."""
+        beside = self.projection.scratch_nbytes(matrix)
+        return lambda length: beside(length) + 8 * self.width * length
 
 
 @estimator
@@ -232,7 +252,7 @@ class GenotypePCA(LinearModel):
         warn_of_local_components(columns, self.result_.labels.features)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:  # type: ignore[override]
         """Fit, and the scores of all samples, (n, k): no further pass."""
         return np.array(self.fit(X, dim=dim).scores_)
 
@@ -294,13 +314,14 @@ class GenotypePCA(LinearModel):
     def _project_all(self, everyone: ChunkedMatrix) -> tuple[Array, Array]:
         """(scores, missing calls) of all samples by a pass of their own, where the solver does not
         give them on its way."""
+        projection = Projection.of(self.result_, RowOptions(missing="mean"))
         if easier_axis(everyone) == 1:
-            operands, settings = self._operands()
+            operands, settings = projection.operands()
             parts = {"scores": FeatureProjection(**settings), "rows": RowMissing()}
-            done = self._fold_all("transform", everyone, 1, parts, operands)
+            done = self._passes(everyone).fold("transform", 1, parts, operands)
             return done["scores"].projected(), done["rows"].counts()
-        both = ScoresAndHoles(Projection.of(self.result_, False, "mean"))
-        values = self._mapped("transform", everyone, both).in_memory(both.width)
+        both = ScoresAndHoles(projection)
+        values = self._passes(everyone).mapped("transform", both).in_memory(both.width)
         return values[:, :-1].copy(), values[:, -1].astype(np.int64)
 
     # -- results --------------------------------------------------------------------------------

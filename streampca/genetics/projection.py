@@ -1,8 +1,7 @@
-"""Scores of samples that were not fitted, and how many of their calls are missing: one map."""
+"""Scores of new samples on a genotype model: variants matched, missing ones by least squares."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -19,11 +18,10 @@ from streampca.genetics.sample_scores import (
 )
 from streampca.genetics.variant_matching import VariantMatch, match_variants
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, Block, ChunkedMatrix
+from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.columns import label_array
 from streampca.models.decomposition import Decomposition
 from streampca.models.genotype_numbers import used_variants
-from streampca.models.projection import Projection
 from streampca.passes import (
     Candidate,
     Execution,
@@ -38,30 +36,6 @@ from streampca.passes import (
 )
 from streampca.sources import as_matrix
 from streampca.store import MemorySink
-
-
-@dataclass(frozen=True)
-class ScoresAndHoles:
-    """(rows, k + 1) scores and number of missing calls of a block of samples: a map."""
-
-    projection: Projection
-
-    def __call__(self, block: Block) -> Array:
-        return np.hstack([self.projection(block), block.row_missing[:, None]], dtype=np.float64)
-
-    @property
-    def width(self) -> int:
-        """k + 1."""
-        return len(self.projection.components) + 1
-
-    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Of the projection, and of the columns that are put together."""
-        beside = self.projection.scratch_nbytes(matrix)
-        return lambda length: beside(length) + 8 * self.width * length
-
-
-# --------------------------------------------------------------------------------------------------
-# New samples on the components of a genotype model: scores, and what they rest on.
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,9 +98,6 @@ class GenotypeProjection:
         n, k = self.scores.shape
         return f"<GenotypeProjection: {n} samples on {k} components, {self.match}>"
 
-
-# --------------------------------------------------------------------------------------------------
-# Scores of new samples on a genotype model: variants matched, missing ones by least squares.
 
 MISSING = ("least_squares", "mean")
 SHRINKAGE = (None, "oadp")

@@ -10,9 +10,8 @@ from streampca.models.latent.ppca import PPCA
 from streampca.models.latent.ppca_result import ProbabilisticDecomposition
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.pca import PCA
-from streampca.models.pca.rotated_pca import RotatedPCA, rotate
+from streampca.models.pca.rotated_pca import RotatedDecomposition, RotatedPCA, rotate
 from streampca.models.pca.truncated_svd import TruncatedSVD
-from streampca.models.rotated import RotatedDecomposition
 from streampca.models.variable_weights import variable_weights
 
 __all__ = [

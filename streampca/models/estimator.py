@@ -1,27 +1,134 @@
-"""scikit-learn's contract, without loading scikit-learn."""
+"""What every estimator does with a result of any kind: scores of rows, scikit-learn's contract.
+
+A method defines ``plan`` and ``fit``, which leaves ``result_``; the result says what it makes of a
+block of rows. Everything between the data and that block is here.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Self
+import os
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from streampca.errors import InvalidInputError, not_fitted
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, ChunkedMatrix
-from streampca.models.decomposition import Decomposition
-from streampca.models.feature_names import check_same_features, variants_hint
+from streampca.matrix import ChunkedMatrix, Labels
+from streampca.models.feature_names import is_xarray, text_names
+from streampca.models.new_rows import LazyRows, NewRows
 from streampca.models.parameters import Parameters
-from streampca.sources.frames import column_names, is_frame
-from streampca.sources.lazy import is_dask_frame
+from streampca.models.result import Result
+from streampca.models.row_passes import RowOptions, RowPasses, score_dtype
+from streampca.models.value_attributes import of_series
+from streampca.passes import Execution, PassCost, Plan
+from streampca.sources.lazy import frame_of_rows, is_dask_array, is_dask_frame, is_lazy, lazily_held
+
+RUNNING = ("memory_limit", "scheduler", "progress")
 
 
 class Estimator(Parameters):
-    """A model as scikit-learn knows them: tags, feature names, the type of what it returns."""
+    """A method with a result: fit, transform, save.
+
+    Its parameters are declared beside ``memory_limit``, ``scheduler``, ``progress`` and
+    ``checkpoint``; :class:`RowOptions` names those that say how rows are scored.
+    """
 
     _estimator_type = "transformer"
-    result_: Decomposition
+    reconstructs: ClassVar[bool] = False  # rows from scores, with an error that is least
+    result_: Result
     n_features_in_: int
+    plan_: Plan  # of ``fit``, which the method ``plan`` of an estimator makes before it
+    cost_: list[PassCost]
+    dim_: Any = None
+
+    missing_value: float | None = None
+    memory_limit: int | str | None
+    scheduler: Any
+    progress: Any
+    checkpoint: str | None
+
+    @classmethod
+    def from_result(cls, result: Any) -> Any:
+        """A fitted model with a result that was saved, and the parameters that made it."""
+        return attach(cls.restored(result.settings), result)
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Self:
+        """Fit to X; every method says how."""
+        raise NotImplementedError
+
+    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
+        """Fit, and the scores of X, (n, k): a second pass."""
+        return self.fit(X, dim=dim).transform(X, dim=dim)
+
+    def transform(
+        self,
+        X: Any,
+        *,
+        dim: Any = None,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        remove: Any = None,
+    ) -> Any:
+        """Scores of rows, (n, k), as the result defines them.
+
+        X : anything that ``fit`` takes: raw rows, where the fit was of a matrix that
+            ``streampca.preprocess`` gave, for its steps are applied to them with the numbers of
+            the fit; or rows that have had these steps, as that room gives them. An array in memory
+            counts as raw. A Dask array or data frame gives a lazy Dask array (a data frame after
+            ``set_output(transform="pandas")``), xarray gives labelled xarray, lazy where X holds
+            Dask arrays; anything else is computed. Named dimensions may come in any
+            order.
+        dim : the sample dimension(s). Default: those of the fit for xarray, paths and
+            N-dimensional arrays; the first of two.
+        out : path of a new Zarr array to write block by block; it is returned, opened.
+        remove : after a fit that removed arrays, those of these rows; cycles and trends follow
+            from their coordinate, named columns from those of the same name. False: the rows are
+            anomalies, and nothing is removed.
+
+        After a completion, or ``PCA(missing="impute")``, scores are by least squares over what each
+        row observes.
+        Cost: one pass, and one for each step of the preprocessing that scales rows by their sums;
+        memory of a few blocks, and of the scores where they are returned.
+        """
+        result = self._fitted()
+        lazy = None if out is not None else self._new_rows(result).lazy(X, dim, remove)
+        if lazy is not None:
+            return self._lazy_scores(X, lazy)
+        rows = self._passes(self._matrix(X, dim, remove))
+        scores_of = result.scores_of(rows.options)
+        if out is not None:
+            return rows.written("transform", scores_of, out, overwrite)
+        return self._wrap_scores(X, rows.matrix, rows.table("transform", scores_of, rows.dtype))
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the fitted model to a directory; ``streampca.load`` opens it."""
+        return self._fitted().save(path)
+
+    # -- what every result has ------------------------------------------------------------------
+
+    @property
+    def n_components_(self) -> int:
+        """k."""
+        return self._fitted().n_components
+
+    @property
+    def n_samples_(self) -> int:
+        """Rows of the fit."""
+        return self._fitted().n_samples
+
+    @property
+    def feature_names_in_(self) -> Array:
+        """(p,) names of the features of the fit, where it knows them as text (else no attribute).
+
+        Made from the labels each time: a million variants have theirs only once.
+        """
+        names = text_names(self._labels_of_fit().features)
+        if names is None:
+            raise AttributeError(f"the features of this {type(self).__name__} have no names")
+        return names
+
+    # -- scikit-learn's contract ----------------------------------------------------------------
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
@@ -37,11 +144,6 @@ class Estimator(Parameters):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "result_")
-
-    def _fitted(self) -> Decomposition:
-        if not hasattr(self, "result_"):
-            raise not_fitted(type(self).__name__)
-        return self.result_
 
     def set_output(self, *, transform: str | None = None) -> Self:
         """What ``transform`` returns for arrays and data frames: "default" (NumPy) or "pandas".
@@ -61,73 +163,92 @@ class Estimator(Parameters):
         return np.asarray([f"{stem}{i}" for i in range(k)], dtype=object)
 
     @property
-    def feature_names_in_(self) -> Array:
-        """(p,) names of the features of the fit, where it knows them as text (else no attribute).
+    def _n_features_out(self) -> int:
+        return self._fitted().n_components
 
-        Made from the labels each time: a million variants have theirs only once.
-        """
-        features = self._feature_labels()
-        names = features.coords.get(features.dims[0], ()) if len(features.dims) == 1 else ()
-        if not len(names) or not all(isinstance(name, str) for name in names):
-            raise AttributeError(f"the features of this {type(self).__name__} have no names")
-        return np.asarray([str(name) for name in names], dtype=object)
+    # -- rows, in and out -----------------------------------------------------------------------
 
-    def _checked_features(self, X: Any, matrix: ChunkedMatrix) -> ChunkedMatrix:
-        """New data with their features stacked as in the fit; refuses other features."""
-        fitted = self._feature_labels()
-        matrix = matrix.arranged(fitted)
-        p = len(fitted)
-        if matrix.shape[1] != p:
-            raise InvalidInputError(
-                f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting {p} "
-                f"features as input{variants_hint(matrix.labels.features, fitted)}"
-            )
-        if matrix.shape[1] == _width(X):
-            self._check_names(X)
-        check_same_features(matrix.labels.features, fitted)
-        return matrix
+    def _fitted(self) -> Result:
+        if not hasattr(self, "result_"):
+            raise not_fitted(type(self).__name__)
+        return self.result_
 
-    def _check_names(self, X: Any) -> None:
-        """Refuse a data frame of as many columns as the fit had, if they have other names."""
-        known = getattr(self, "feature_names_in_", None)
-        names = _frame_columns(X)
-        if known is None or names is None or len(names) != len(known):
-            return
-        if not np.array_equal(names, known):
-            raise InvalidInputError(_names_message(list(names), list(known)))
+    def _labels_of_fit(self) -> Labels:
+        return self._fitted().labels
 
-    def _feature_labels(self) -> AxisLabels:
-        """The features of the fit; new data must have the same."""
+    def _new_rows(self, result: Result | None) -> NewRows:
+        """What opens data as further rows of the fit.  result : None while it takes rows in."""
+        running = {name: getattr(self, name) for name in RUNNING}
+        name, labels, code = type(self).__name__, self._labels_of_fit(), self._missing_code
+        return NewRows(name, labels, result, self.dim_, self.missing_value, code, running)
+
+    def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
+        """What means "missing" in new data of this dtype that do not say it themselves."""
+        return self.missing_value
+
+    def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
+        """New data as samples x features, as the maps of the result take them."""
         result = self._fitted()
-        labels = result.labels.features
-        p = result.n_features
-        return labels if len(labels) == p else AxisLabels.plain("feature", p)
+        return result.as_rows(self._new_rows(result).matrix(X, dim, remove))
 
+    def _options(self, rows: ChunkedMatrix | LazyRows) -> RowOptions:
+        """What the parameters say of rows like these."""
+        centre = rows.design is None
+        named = ("missing", "whiten", "scores")
+        known = {name: getattr(self, name) for name in named if hasattr(self, name)}
+        return RowOptions(**known, centre=centre)
 
-def _width(X: Any) -> int | None:
-    """Columns of a table; features may have been chosen among them."""
-    shape: tuple[int, ...] = getattr(X, "shape", ())
-    return int(shape[1]) if len(shape) == 2 else None
-
-
-def _frame_columns(X: Any) -> Array | None:
-    if not (is_frame(X) or is_dask_frame(X)):
-        return None
-    names = column_names(X)
-    return np.asarray(names, dtype=object) if all(isinstance(c, str) for c in names) else None
-
-
-def _names_message(came: list[str], fitted: list[str]) -> str:
-    """scikit-learn's words for feature names that do not match."""
-    message = "The feature names should match those that were passed during fit.\n"
-    unexpected, absent = sorted(set(came) - set(fitted)), sorted(set(fitted) - set(came))
-    if unexpected:
-        message += "Feature names unseen at fit time:\n" + "".join(
-            f"- {n}\n" for n in unexpected[:5]
+    def _passes(self, matrix: ChunkedMatrix) -> RowPasses:
+        """Passes that apply the result to a matrix."""
+        limits, kept = (
+            (self.memory_limit, self.scheduler, self.progress),
+            self._fitted().kept_nbytes,
         )
-    if absent:
-        message += "Feature names seen at fit time, yet now missing:\n"
-        message += "".join(f"- {n}\n" for n in absent[:5])
-    if not unexpected and not absent:
-        message += "Feature names must be in the same order as they were in fit.\n"
-    return message
+        return RowPasses(matrix, self._options(matrix), *limits, kept)
+
+    def _begun(self, plan: Plan, matrix: ChunkedMatrix, whole: Plan | None = None) -> Execution:
+        """How the passes of a fit are run: see :meth:`Execution.begun`."""
+        return Execution.begun(
+            plan, matrix, self.scheduler, self.progress, self.checkpoint, whole=whole
+        )
+
+    def _lazy_scores(self, X: Any, lazy: LazyRows) -> Any:
+        """(n, k) lazy scores of X, as the kind of object that it is."""
+        scores_of = self._fitted().scores_of(self._options(lazy))
+        dtype, function = score_dtype(lazy.rows.dtype), lazy.function(scores_of)
+        if is_dask_frame(X) and self._as_pandas and lazy.design is None:
+            names = self.get_feature_names_out()
+            return frame_of_rows(X, lazy.whole(function), names, dtype)
+        return self._wrap_scores(X, lazy.matrix, lazy.map(function, scores_of.width, dtype))
+
+    @property
+    def _as_pandas(self) -> bool:
+        return bool(getattr(self, "_output", "default") == "pandas")
+
+    def _wrap_scores(self, X: Any, matrix: ChunkedMatrix | None, scores: Any) -> Any:
+        """Scores as the kind of object that came in.  matrix : its labels, where it has any."""
+        if matrix is not None and is_lazy(X) and not is_dask_array(scores):
+            scores = lazily_held(scores, X, matrix.labels.samples)
+        if is_xarray(X):
+            from streampca.sources.labelled_results import to_dataarray
+
+            assert matrix is not None
+            axes = [matrix.labels.samples, self._fitted().component_axis]
+            power = 0 if getattr(self, "whiten", False) else 1
+            told = of_series(self._fitted(), "scores of", power)
+            return to_dataarray(scores, axes, "scores", told)
+        if is_dask_array(scores):
+            return scores
+        if self._as_pandas:
+            import pandas as pd
+
+            index = getattr(X, "index", None)
+            return pd.DataFrame(scores, index=index, columns=self.get_feature_names_out())
+        return scores
+
+
+def attach(model: Any, result: Result) -> Any:
+    """Give a model a result that was made elsewhere (loaded, merged, from a covariance)."""
+    model.result_ = result
+    model.n_features_in_ = result.n_features
+    return model

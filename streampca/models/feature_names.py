@@ -1,7 +1,8 @@
-"""Whether the features of new data are those of the fit, in the same order."""
+"""Whether the features of new data are those of the fit, stacked alike, in the same order."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.matrix.columns import as_text, is_among, label_array
+from streampca.sources.frames import column_names, is_frame
+from streampca.sources.lazy import is_dask_frame
 
 ALLELES = ("counted_allele", "other_allele")
 UNKNOWN = ("0", ".", "")  # an allele that nobody carried
@@ -109,3 +112,127 @@ def _text(values: Array) -> Any:
     if values.dtype.kind in "UT":
         return values
     return label_array([str(v) for v in values])
+
+
+# -- names of columns -----------------------------------------------------------------------------
+
+
+def text_names(features: AxisLabels) -> Array | None:
+    """(p,) names of the features of a fit, where it knows them as text.
+
+    Made from the labels each time: a million variants have theirs only once.
+    """
+    names = features.coords.get(features.dims[0], ()) if len(features.dims) == 1 else ()
+    if not len(names) or not all(isinstance(name, str) for name in names):
+        return None
+    return np.asarray([str(name) for name in names], dtype=object)
+
+
+def check_column_names(X: Any, features: AxisLabels) -> None:
+    """Refuse a data frame of as many columns as the fit had, if they have other names."""
+    names = _frame_columns(X)
+    known = None if names is None else text_names(features)
+    if known is None or names is None or len(names) != len(known):
+        return
+    if not np.array_equal(names, known):
+        raise InvalidInputError(_names_message(list(names), list(known)))
+
+
+def _frame_columns(X: Any) -> Array | None:
+    if not (is_frame(X) or is_dask_frame(X)):
+        return None
+    names = column_names(X)
+    return np.asarray(names, dtype=object) if all(isinstance(c, str) for c in names) else None
+
+
+def _names_message(came: list[str], fitted: list[str]) -> str:
+    """scikit-learn's words for feature names that do not match."""
+    message = "The feature names should match those that were passed during fit.\n"
+    unexpected, absent = sorted(set(came) - set(fitted)), sorted(set(fitted) - set(came))
+    if unexpected:
+        message += "Feature names unseen at fit time:\n" + "".join(
+            f"- {n}\n" for n in unexpected[:5]
+        )
+    if absent:
+        message += "Feature names seen at fit time, yet now missing:\n"
+        message += "".join(f"- {n}\n" for n in absent[:5])
+    if not unexpected and not absent:
+        message += "Feature names must be in the same order as they were in fit.\n"
+    return message
+
+
+# -- features of xarray objects -------------------------------------------------------------------
+
+
+def arranged(X: Any, features: AxisLabels) -> Any:
+    """An xarray object with the variables of the fit, stacked as they were; others as they are."""
+    return restacked(variables_of(X, features), features) if is_xarray(X) else X
+
+
+def variables_of(X: Any, features: AxisLabels) -> Any:
+    """Of a Dataset, the variables of the fit in their order; anything else as it is."""
+    known = hasattr(X, "data_vars") and set(features.parts) <= set(X.data_vars)
+    return X[list(features.parts)] if features.parts and known else X
+
+
+def is_xarray(X: Any) -> bool:
+    """Whether X is an xarray object, without loading xarray to find out."""
+    return "xarray" in sys.modules and type(X).__module__.startswith("xarray.")
+
+
+def restacked(X: Any, features: AxisLabels) -> Any:
+    """An xarray object whose feature dimensions are stacked as in the fit, where names tell how.
+
+    ``X.stack(space=("lat", "lon"))`` of the fit may come as lat and lon, or stacked in another
+    order; and a grid of the fit may come stacked. Anything else stays as it is, and so do arrays
+    that would have to be read from a file for it.
+    """
+    if features.parts:
+        for part in features.parts.values():
+            X = restacked(X, part)
+        return X
+    if len(features.dims) > 1:
+        return _unstacked(X, set(features.dims))
+    dim = features.dims[0]
+    levels = _levels(features)
+    if not levels or not _at_hand(X):
+        return X
+    if dim not in X.dims and set(levels) <= set(X.dims):
+        X = X.stack({dim: levels})
+    elif dim in X.indexes and list(X.indexes[dim].names) != levels:
+        if set(X.indexes[dim].names) != set(levels):
+            return X
+        X = X.reorder_levels({dim: levels})
+    return _in_order(X, dim, levels, features)
+
+
+def _levels(features: AxisLabels) -> list[str]:
+    """Names of the dimensions that were stacked to one; none where it is no stack."""
+    from streampca.sources.labelled_results import LEVELS
+
+    return list(features.attrs.get(features.dims[0], {}).get(LEVELS, []))
+
+
+def _unstacked(X: Any, dims: set[str]) -> Any:
+    """X with the dimension unstacked that was stacked from these."""
+    for dim in X.dims:
+        if dim in X.indexes and set(X.indexes[dim].names) == dims and _at_hand(X):
+            return X.unstack(dim)
+    return X
+
+
+def _in_order(X: Any, dim: str, levels: list[str], features: AxisLabels) -> Any:
+    """X with the entries of a stacked dimension in the order of the fit, if they are the same."""
+    known = [features.extra[level] for level in levels if level in features.extra]
+    if dim not in X.indexes or len(known) < len(levels) or len(features) != X.sizes[dim]:
+        return X
+    places = X.indexes[dim].get_indexer(list(zip(*known, strict=True)))
+    if np.array_equal(places, np.arange(len(places))) or len(set(places) - {-1}) < len(places):
+        return X
+    return X.isel({dim: places})
+
+
+def _at_hand(X: Any) -> bool:
+    """Whether all values lie in memory or in a Dask graph: others would be read to be stacked."""
+    each = X.data_vars.values() if hasattr(X, "data_vars") else [X]
+    return all(one.variable._in_memory or one.chunks is not None for one in each)

@@ -28,14 +28,14 @@ from streampca.solvers import (
 LEADING = 100  # eigenvalues that are tested for significance before all are computed
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Fitted:
     """What a solver hands to the estimator, before labels and provenance."""
 
     spectrum: Spectrum  # of the scatter, the k kept components
-    all_values: Array | None  # every eigenvalue, where the solver made them
+    all_values: Array | None = None  # every eigenvalue, where the solver made them
     mean: Array
-    scale: Array | None  # divisors, weights of the features included
+    scale: Array | None = None  # divisors, weights of the features included
     weight: float
     rank: int
     dropped: Array

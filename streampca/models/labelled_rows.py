@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import Decomposition
-from streampca.models.eof_views import scaling_factor
-from streampca.models.mapped_rows import WRITTEN_NBYTES, MappedRows
-from streampca.models.projection import BackProjection, score_dtype
-from streampca.models.value_attributes import HOW, of_series, of_values
+from streampca.models.feature_names import is_xarray
+from streampca.models.projection import BackProjection
+from streampca.models.row_passes import WRITTEN_NBYTES, RowPasses, score_dtype
+from streampca.models.value_attributes import of_values
 from streampca.sources import as_matrix, open
 from streampca.sources.frames import framed_like
 from streampca.sources.lazy import (
@@ -31,30 +30,11 @@ from streampca.sources.lazy import (
 )
 from streampca.sources.opening import lazy_matrix
 
-if TYPE_CHECKING:
-    from streampca.models.linear import LinearModel
-
-
-def project_scaled(model: LinearModel, X: Any, scaling: int, dim: Any, remove: Any) -> Any:
-    """Scores of X with a scaling; of one field without sample dimensions, (k,)."""
-    result = model.result_
-    factor = scaling_factor(result.explained_variance, scaling)
-    if model.whiten:
-        factor = factor / scaling_factor(result.explained_variance, 1)
-    dims = list(result.labels.samples.dims)
-    one = is_xarray(X) and not set(dims) & set(X.dims)
-    if one:
-        X = X.expand_dims(dims)  # a date that it carries stays: what was removed follows from it
-    scores = model.transform(X, dim=dim, remove=remove) * factor
-    if is_xarray(scores):
-        told = of_series(result, f"PCs ({HOW[scaling]}) of", (1, 0, 2)[scaling])
-        scores = scores.assign_attrs(told)
-    return scores.isel(dict.fromkeys(dims, 0)) if one else scores
-
 
 def rows_of_scores(
     result: Decomposition,
-    mapped: Callable[..., MappedRows],
+    passes: Callable[[ChunkedMatrix], RowPasses],
+    name: str,
     scores: Any,
     back: BackProjection,
     *,
@@ -64,7 +44,7 @@ def rows_of_scores(
 ) -> Any:
     """(n, p) rows made from scores (n, k), in memory or written; lazy on Dask.
 
-    mapped : of a matrix, a function of its blocks and side inputs, the rows that a pass makes.
+    passes : over a matrix.  name : of the pass.
     """
     refuse_masked(scores, "X")
     scores = frame_rows(scores) if is_dask_frame(scores) else scores
@@ -79,7 +59,7 @@ def rows_of_scores(
     basis = None if back.removed is None else result.design_rows(matrix, remove)
     sides = None if basis is None else {"design": basis}
     dtype = score_dtype(matrix.dtype)
-    rows = mapped(matrix, back, sides)
+    rows = passes(matrix).mapped(name, back, sides)
     if out is not None:
         return rows.written(out, p, dtype, dims=("sample", "feature"), overwrite=overwrite)
     return _wrapped(result, scores, matrix.labels.samples, rows.in_memory(p, dtype))
@@ -103,17 +83,6 @@ def lazy_rows_of_scores(
     function: Any = back.apply if basis is None else back.apply_beside
     made = map_rows(rows, function, result.n_features, dtype, basis)
     return _wrapped(result, scores, matrix.labels.samples, made)
-
-
-def variables_of(X: Any, features: AxisLabels) -> Any:
-    """Of a Dataset, the variables of the fit in their order; anything else as it is."""
-    known = hasattr(X, "data_vars") and set(features.parts) <= set(X.data_vars)
-    return X[list(features.parts)] if features.parts and known else X
-
-
-def is_xarray(X: Any) -> bool:
-    """Whether X is an xarray object, without loading xarray to find out."""
-    return "xarray" in sys.modules and type(X).__module__.startswith("xarray.")
 
 
 def _wrapped(result: Decomposition, scores: Any, samples: AxisLabels, rows: Any) -> Any:

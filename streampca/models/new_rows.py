@@ -1,17 +1,163 @@
-"""New rows made what the rows of a fit were: the steps of preprocessing that they lack."""
+"""What comes as further rows of a fit, made what its own rows were.
+
+:class:`NewRows` is the door of ``transform`` and its like: it opens the data, arranges and checks
+the features, applies the steps of preprocessing that they lack, and removes what the fit removed.
+"""
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from streampca.errors import InvalidInputError, PreprocessingWarning
 from streampca.kernels import Array
-from streampca.matrix import RAW, ChosenFeatures, ChunkedMatrix, Preprocessing
+from streampca.matrix import (
+    RAW,
+    AxisLabels,
+    Block,
+    ChosenFeatures,
+    ChunkedMatrix,
+    Labels,
+    Preprocessing,
+    residual_block,
+)
+from streampca.models.feature_names import (
+    arranged,
+    check_column_names,
+    check_same_features,
+    is_xarray,
+    variants_hint,
+)
 from streampca.models.line_sums import row_sums, row_sums_in_memory
-from streampca.sources import open
+from streampca.models.result import Result
+from streampca.models.row_passes import RowMap
+from streampca.sources import as_matrix, open
+from streampca.sources.lazy import (
+    frame_rows,
+    is_dask_array,
+    is_dask_frame,
+    is_lazy,
+    lazy_rows,
+    map_rows,
+)
+from streampca.sources.opening import lazy_matrix
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Opens data as rows like those of a fit.
+
+    estimator : its name, for messages.  labels : of the fit.
+    result : what it found; None while rows are still taken in, which have nothing removed.
+    dim : sample dimensions of the fit, as they were given.
+    missing_value : means "missing" in the data.  missing_code : does so in data of a dtype that do
+        not say it themselves.
+    running : memory_limit, scheduler, progress of passes that steps take.
+    """
+
+    estimator: str
+    labels: Labels
+    result: Result | None
+    dim: Any
+    missing_value: float | None
+    missing_code: Callable[[np.dtype[Any]], float | None]
+    running: Mapping[str, Any]
+
+    @property
+    def features(self) -> AxisLabels:
+        """Those of the fit; new data must have the same."""
+        labels = self.labels.features
+        p = len(labels) if self.result is None else self.result.n_features
+        return labels if len(labels) == p else AxisLabels.plain("feature", p)
+
+    def matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
+        """New data as samples x features, in the order of the fit, after what it did to its own.
+
+        Raises InvalidInputError for other features than those of the fit.
+        """
+        dim = self.dim_for(X) if dim is None else dim
+        matrix = as_matrix(arranged(X, self.features), dim=dim, missing_value=self.missing_value)
+        if matrix.missing_value is None and (code := self.missing_code(matrix.dtype)) is not None:
+            matrix = as_matrix(matrix, missing_value=code)
+        p = len(self.features)
+        matrix = prepared(matrix, self.labels.preprocessing, p, **self.running)
+        matrix = self.checked(X, matrix)
+        gone = None if self.result is None else self.result.removed_from(matrix, remove)
+        return matrix if gone is None else matrix.without(*gone)
+
+    def lazy(self, X: Any, dim: Any = None, remove: Any = None) -> LazyRows | None:
+        """The rows of X, where it is lazy; None for anything else. Raises as ``matrix``."""
+        if not is_lazy(X):
+            return None
+        if is_dask_frame(X):
+            check_column_names(X, self.features)
+            X = frame_rows(X)
+        if is_dask_array(X) and X.ndim == 2 and dim in (None, 0) and not self._removes(remove):
+            steps = self._steps_of_raw(X.shape)
+            return LazyRows(X, None, steps, None, None, self.missing_code(X.dtype))
+        if is_dask_array(X) and any(np.isnan(n) for n in X.shape):
+            return None  # refused, or counted, by whoever opens it
+        matrix = lazy_matrix(arranged(X, self.features), self.dim_for(X) if dim is None else dim)
+        steps = steps_left(RAW, self.labels.preprocessing, matrix.shape[1], len(self.features))
+        if steps:  # which change no label of a row, whatever its sums are
+            self.checked(X, steps.apply(matrix, _no_sums))
+        else:
+            matrix = self.checked(X, matrix)
+        gone = None if self.result is None else self.result.removed_from(matrix, remove)
+        design, removed = (None, None) if gone is None else gone
+        code = self.missing_code(matrix.dtype)
+        return LazyRows(lazy_rows(matrix), matrix, steps, design, removed, code)
+
+    def dim_for(self, X: Any) -> Any:
+        """The sample dimensions of the fit, where X has names for its dimensions, or many."""
+        if is_xarray(X):
+            dims = self.labels.samples.dims
+            return dims if all(d in X.dims for d in dims) else self.dim
+        stored = isinstance(X, (str, os.PathLike))
+        return self.dim if stored or getattr(X, "ndim", 2) > 2 else None
+
+    def checked(self, X: Any, matrix: ChunkedMatrix) -> ChunkedMatrix:
+        """X, opened as a matrix, with its features stacked as in the fit; refuses others."""
+        fitted = self.features
+        matrix = matrix.arranged(fitted)
+        p = len(fitted)
+        if matrix.shape[1] != p:
+            raise InvalidInputError(
+                f"X has {matrix.shape[1]} features, but {self.estimator} is expecting {p} "
+                f"features as input{variants_hint(matrix.labels.features, fitted)}"
+            )
+        shape: tuple[int, ...] = getattr(X, "shape", ())
+        if len(shape) == 2 and shape[1] == p:  # features may have been chosen among more
+            check_column_names(X, fitted)
+        check_same_features(matrix.labels.features, fitted)
+        return matrix
+
+    def _removes(self, remove: Any) -> bool:
+        """Whether something is, or may not be, removed from the rows."""
+        if remove is False or self.result is None:
+            return False
+        return remove is not None or self.result.removes
+
+    def _steps_of_raw(self, shape: tuple[int, ...]) -> Preprocessing:
+        """The preprocessing of the fit that raw rows of this shape lack. Checks their width."""
+        p = len(self.features)
+        steps = steps_left(RAW, self.labels.preprocessing, shape[-1], p)
+        width = p if steps.width is None else steps.width
+        if len(shape) != 2 or shape[1] != width:
+            raise InvalidInputError(
+                f"X has {shape[-1]} features, but {self.estimator} is expecting {width} features "
+                "as input"
+            )
+        return steps
+
+
+# -- steps of preprocessing -----------------------------------------------------------------------
 
 
 def prepared(
@@ -53,7 +199,7 @@ def steps_left(
                 "were: weights that X gave itself are not those of the fit. Fit the model to what "
                 "streampca.preprocess gives, and pass raw rows",
                 PreprocessingWarning,
-                stacklevel=5,  # whoever called transform
+                stacklevel=6,  # whoever called transform
             )
         return RAW
     narrow = width == n_features and width != left.width
@@ -78,6 +224,62 @@ class SumsByPass:
         sums = row_sums(matrix, squares=squares, **self.running)
         self.made.append((matrix, squares, sums))
         return sums
+
+
+def _no_sums(matrix: ChunkedMatrix, squares: bool) -> Array:
+    """In place of the sums of rows, where only labels are asked for."""
+    return np.ones(matrix.shape[0])
+
+
+# -- rows that stay lazy --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LazyRows:
+    """Rows as a Dask array, and what they lack of what the fit did to its own.
+
+    rows : (n, p), raw.  matrix : their labels; None for a plain Dask array, which has none.
+    steps : of the preprocessing, that the rows have not had.
+    design : (n, r) basis of what the fit removed, at these rows, and removed : (1 + r, p) what that
+        takes away; or None.
+    missing_value : means "missing".
+    """
+
+    rows: Any
+    matrix: ChunkedMatrix | None
+    steps: Preprocessing
+    design: Array | None
+    removed: Array | None
+    missing_value: float | None
+
+    def function(self, rows: RowMap) -> Callable[..., Any]:
+        """Of a map, the function of arrays in memory."""
+        return partial(rows.apply, missing_value=self.missing_value)
+
+    def map(self, function: Callable[..., Any], width: int, dtype: Any) -> Any:
+        """(n, width) of a function of (rows, p) arrays that are as those of the fit were."""
+        return map_rows(self.rows, self.whole(function), width, dtype, self.design)
+
+    def whole(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, after what these rows lack."""
+        if self.removed is not None:
+            function = OfResiduals(function, self.removed, self.missing_value)
+        if self.steps:
+            function = OfPrepared(function, self.steps, self.missing_value)
+        return function
+
+
+@dataclass(frozen=True)
+class OfResiduals:
+    """A function of rows in memory, applied to what a design leaves of them."""
+
+    function: Callable[[Any], Any]
+    removed: Array
+    missing_value: float | None
+
+    def __call__(self, values: Any, basis: Array) -> Any:
+        block = Block(values, 0, 0, values.shape[0], missing_value=self.missing_value)
+        return self.function(residual_block(block, basis, self.removed).values)
 
 
 @dataclass(frozen=True)

@@ -8,21 +8,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.accumulators import Accumulator
+from streampca.accumulators import Accumulator, FeatureProjection
 from streampca.accumulators.base import refuse_holes, refuse_sparse_holes
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Tile, work_dtype
 from streampca.matrix.tiles import tile_length
 from streampca.models.by_name import refuse_masked
-from streampca.models.decomposition import Decomposition
+from streampca.models.linear_result import LinearResult
+from streampca.models.row_passes import FeatureSums, RowMap, RowOptions, score_dtype
 
 
-def score_dtype(dtype: Any) -> Any:
-    """Of scores and rows made from data of this dtype: float32 stays float32."""
-    return np.float32 if dtype == np.float32 else np.float64
-
-
-def whitening(result: Decomposition) -> Array:
+def whitening(result: LinearResult) -> Array:
     """(k,) divisors of the scores, not 0, in float32 either; 1 where nothing varies."""
     deviation = np.sqrt(result.explained_variance)
     largest = float(deviation.max(initial=0.0))
@@ -33,7 +29,7 @@ def whitening(result: Decomposition) -> Array:
 
 
 @dataclass(frozen=True)
-class Projection:
+class Projection(RowMap):
     """scores = ((x - mean) / scale) V', optionally whitened. A map, and a plain function.
 
     Missing cells count as their feature's mean; with ``missing="raise"`` they are refused,
@@ -48,24 +44,43 @@ class Projection:
     absent: tuple[int, ...]  # indices of features without any observation in the fit
 
     @classmethod
-    def of(
-        cls, result: Decomposition, whiten: bool, missing: str, centre: bool = True
-    ) -> Projection:
-        """The projection that a fitted result defines.
-
-        centre : False where blocks come without the mean, and what else was removed.
-        """
-        divisors = None
-        if whiten:
-            divisors = whitening(result)
+    def of(cls, result: LinearResult, options: RowOptions) -> Projection:
+        """The projection that a fitted result defines."""
         return cls(
             result.projectors,
-            np.asarray(result.mean) if centre else np.zeros(result.n_features),
+            np.asarray(result.mean) if options.centre else np.zeros(result.n_features),
             result.divisors,
-            divisors,
-            missing,
+            whitening(result) if options.whiten else None,
+            options.missing,
             tuple(result.dropped.tolist()),
         )
+
+    @property
+    def width(self) -> int:
+        """k."""
+        return len(self.components)
+
+    def operands(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Operands of a pass that projects, and the settings of its accumulator."""
+        operands: dict[str, Any] = {"components": self.components, "center": self.center}
+        if self.scale is not None:
+            operands["scale"] = self.scale
+        settings = {
+            "scale": None if self.scale is None else "scale",
+            "missing": self.missing,
+            "absent": self.absent,
+            "width": self.width,
+        }
+        return operands, settings
+
+    def by_features(self) -> FeatureSums:
+        """By blocks of features."""
+        operands, settings = self.operands()
+        return FeatureSums(FeatureProjection(**settings), operands, self._finished)
+
+    def _finished(self, total: FeatureProjection, eps: float) -> Array:
+        scores = total.projected()
+        return scores if self.whiten is None else scores / self.whiten
 
     def __call__(self, block: Block) -> Array:
         """(rows, k) scores of a block of samples."""
@@ -102,10 +117,6 @@ class Projection:
         itemsize = work_dtype(matrix.dtype).itemsize
         return lambda length: itemsize * k * (p + length)
 
-    def apply(self, values: Any, missing_value: float | None = None) -> Array:
-        """(rows, k) scores of rows in memory."""
-        return self(Block(values, 0, 0, values.shape[0], missing_value=missing_value))
-
 
 @dataclass(frozen=True)
 class BackProjection:
@@ -122,9 +133,9 @@ class BackProjection:
     removed: Array | None = None
 
     @classmethod
-    def of(cls, result: Decomposition, whiten: bool, again: bool = False) -> BackProjection:
+    def of(cls, result: LinearResult, whiten: bool, again: bool = False) -> BackProjection:
         """The inverse of ``Projection.of``.  again : add what a design removed."""
-        forward = Projection.of(result, whiten, "raise")
+        forward = Projection.of(result, RowOptions(whiten=whiten))
         center = np.array(forward.center)
         center[result.dropped] = np.nan
         removed = result.removed if again else None
@@ -239,7 +250,7 @@ class ScoresBesideFit(Accumulator):
 
 
 @dataclass(frozen=True)
-class Likelihood:
+class Likelihood(RowMap):
     """Log-likelihood of rows under probabilistic PCA, as a map: (rows, 1).
 
     Source: Tipping and Bishop 1999, eq. 2.9, with the inverse of C split into the part inside
@@ -252,8 +263,8 @@ class Likelihood:
     constant: float  # -1/2 (p log 2 pi + log |C|), in the units of the data
 
     @classmethod
-    def of(cls, result: Decomposition, missing: str, centre: bool = True) -> Likelihood:
-        """The likelihood of a fitted result.  centre : as ``Projection.of``."""
+    def of(cls, result: LinearResult, options: RowOptions) -> Likelihood:
+        """The likelihood of a fitted result."""
         used = result.n_dimensions
         smallest = max(float(np.finfo(np.float64).eps) * float(result.total_variance), 1e-300)
         noise = max(result.noise_variance, smallest)
@@ -262,8 +273,20 @@ class Likelihood:
         if (divisors := result.divisors) is not None:
             logdet += 2.0 * float(np.sum(np.log(divisors[divisors > 0])))
         constant = -0.5 * (used * np.log(2.0 * np.pi) + logdet)
-        projection = Projection.of(result, False, missing, centre)
+        projection = Projection.of(result, replace(options, whiten=False))
         return cls(projection, variance, noise, constant)
+
+    @property
+    def width(self) -> int:
+        """One."""
+        return 1
+
+    def by_features(self) -> FeatureSums:
+        """By blocks of features."""
+        return replace(self.projection.by_features(), finish=self._finished)
+
+    def _finished(self, total: FeatureProjection, eps: float) -> Array:
+        return self.of_parts(total.projected(), total.residuals(eps))[:, None]
 
     def __call__(self, block: Block) -> Array:
         one = self.projection

@@ -1,4 +1,4 @@
-"""Kinds of models: every estimator is here by the name of its class.
+"""Kinds of models: every estimator is here by the name of its class, and opens what was saved.
 
 Loading, job files, the command line and the tests of the contract read this table, so that a class
 defined anywhere, in another package too, takes part as soon as its module is imported.
@@ -6,14 +6,20 @@ defined anywhere, in another package too, takes part as soon as its module is im
 
 from __future__ import annotations
 
+import os
 from typing import TypeVar, dataclass_transform
 
-from streampca.errors import InvalidInputError
-from streampca.models.linear import LinearModel
+from streampca.errors import InvalidInputError, SourceError
+from streampca.models.estimator import Estimator
 from streampca.models.parameters import declared, parameter
+from streampca.models.result import Result
+from streampca.operations.stored_version import StoredVersion
+from streampca.operations.versions import VersionStore
+from streampca.store import is_bundle, open_backend, understood
 
-Class = TypeVar("Class", bound="type[LinearModel]")
-KINDS: dict[str, type[LinearModel]] = {}
+Class = TypeVar("Class", bound="type[Estimator]")
+KINDS: dict[str, type[Estimator]] = {}
+LOADED: dict[str, type[Estimator]] = {}  # what opens saved results, and is not made of parameters
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(parameter,))
@@ -32,12 +38,23 @@ def estimator(cls: Class) -> Class:
     return cls
 
 
-def registered_name(cls: type[LinearModel]) -> str:
+def loaded(cls: Class) -> Class:
+    """Class decorator: saved results whose ``estimator`` has the name of this class open as it."""
+    LOADED[cls.__name__] = cls
+    return cls
+
+
+def opened_as(name: str) -> type[Estimator] | None:
+    """The estimator as which results of that name open; None where none is registered."""
+    return KINDS.get(name) or LOADED.get(name)
+
+
+def registered_name(cls: type[Estimator]) -> str:
     """The name under which a saved model of this class loads: its own, or that of a base class."""
     return next(base.__name__ for base in cls.__mro__ if KINDS.get(base.__name__) is base)
 
 
-def kind_named(name: str) -> type[LinearModel]:
+def kind_named(name: str) -> type[Estimator]:
     """The estimator of that name. Raises InvalidInputError where none is registered."""
     if name not in KINDS:
         raise InvalidInputError(
@@ -45,3 +62,46 @@ def kind_named(name: str) -> type[LinearModel]:
             "A kind of another package is known once its module is imported"
         )
     return KINDS[name]
+
+
+def load(path: str | os.PathLike[str]) -> Estimator:
+    """The model that ``save`` wrote, or the promoted one of a model store: a fitted estimator.
+
+    Every file is checked against its digest. Raises SourceError where one is absent or altered,
+    or the format is newer than this version reads.
+    """
+    place = os.fspath(path)
+    if "://" in place or not is_bundle(place):
+        store = VersionStore(open_backend(place))
+        if store.exists():
+            result: Estimator = store.read_current(model_of)
+            return result
+    return estimator_of(Result.load(place))
+
+
+def model_of(version: StoredVersion) -> Estimator:
+    """The fitted estimator of a version of a model store."""
+    return estimator_of(result_of(version))
+
+
+def result_of(version: StoredVersion) -> Result:
+    """The result in a version of a model store."""
+    return Result.from_saved(*version.read("model"), f"version {version.number}")
+
+
+def estimator_of(result: Result) -> Estimator:
+    """A fitted estimator with this result, and the settings that made it.
+
+    Where it computes, and where it writes meanwhile, is not taken from a saved model. Raises
+    SourceError where the settings are not of such an estimator.
+    """
+    with understood("the saved model"):
+        kind = opened_as(result.estimator)
+        if kind is None:
+            known = ", ".join(sorted(KINDS))
+            raise SourceError(
+                f"the saved model is a {result.estimator!r:.80}; known here: {known}. "
+                "Import the package that defines it, or update streampca"
+            )
+        made: Estimator = kind.from_result(result)
+        return made

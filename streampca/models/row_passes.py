@@ -1,176 +1,233 @@
-"""The planned passes by which a fitted model is applied to rows: into a sink, or into sums."""
+"""The planned passes by which a fitted result is applied to rows: into a sink, or into sums."""
 
 from __future__ import annotations
 
+import copy
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Accumulator, FeatureProjection, Reconstruction
+from streampca.accumulators import Accumulator
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, work_dtype
-from streampca.models.fitted_views import FittedViews
-from streampca.models.mapped_rows import MappedRows, plan_one_pass
-from streampca.models.projection import BackProjection, Likelihood, Projection, score_dtype
-from streampca.passes import Execution, PassResult, Plan, easier_axis, pass_spec, run
-from streampca.store import ZarrSink
+from streampca.matrix import Block, ChunkedMatrix, work_dtype
+from streampca.passes import (
+    Candidate,
+    Execution,
+    PassResult,
+    PassSpec,
+    Plan,
+    easier_axis,
+    make_plan,
+    pass_spec,
+    run,
+)
+from streampca.store import MemorySink, ZarrSink
+from streampca.store.sinks import chunk_for
+
+WRITTEN_NBYTES = 16 << 20  # of rows in a chunk
 
 
-class RowPasses(FittedViews):
-    """What a fitted result makes of rows, each by one planned pass over a matrix.
+def score_dtype(dtype: Any) -> Any:
+    """Of scores and rows made from data of this dtype: float32 stays float32."""
+    return np.float32 if dtype == np.float32 else np.float64
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """What the parameters of an estimator say of rows; a kind reads those that it knows.
+
+    missing : "raise" refuses holes.  whiten : scores have variance 1.  scores : which ones, of
+        factors.  centre : False where blocks come without the mean, and what else was removed.
+    """
+
+    missing: str = "raise"
+    whiten: bool = False
+    scores: str = "regression"
+    centre: bool = True
+
+
+@dataclass(frozen=True)
+class FeatureSums:
+    """How a map is applied by blocks of features: what belongs to a row is summed over them.
+
+    finish : of the accumulator and the eps of the arithmetic, the rows (n, width).
+    """
+
+    accumulator: Accumulator
+    operands: dict[str, Any]
+    finish: Callable[[Any, float], Array]
+
+
+class RowMap:
+    """What a result makes of a block of rows: (rows, ``width``). A map of a pass.
+
+    It holds all that it needs, and travels to workers.
+    """
+
+    @property
+    def width(self) -> int:
+        """Columns that come out."""
+        raise NotImplementedError
+
+    def __call__(self, block: Block) -> Array:
+        """(rows, width) of a block of samples."""
+        raise NotImplementedError
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        """Of a number of rows, the bytes that they need beside blocks and tiles."""
+        raise NotImplementedError
+
+    def by_features(self) -> FeatureSums | None:
+        """The same by blocks of features, for rows of which few fit; None where that cannot be."""
+        return None
+
+    def apply(self, values: Any, missing_value: float | None = None) -> Array:
+        """(rows, width) of rows in memory."""
+        return self(Block(values, 0, 0, values.shape[0], missing_value=missing_value))
+
+
+@dataclass(frozen=True)
+class RowPasses:
+    """Rows, opened as those of a fit, and the passes over them with the limits of an estimator.
 
     Blocks of samples are mapped one by one. Where those would be huge, features are streamed, and
     what belongs to a row is summed up over all blocks.
+    kept_nbytes : of the model that is applied.
     """
 
-    whiten: bool
-    missing: str
-    missing_value: float | None
+    matrix: ChunkedMatrix
+    options: RowOptions
     memory_limit: int | str | None
     scheduler: Any
     progress: Any
-    checkpoint: str | None
+    kept_nbytes: int
 
-    # -- the maps -------------------------------------------------------------------------------
+    @property
+    def by_features(self) -> bool:
+        """Whether blocks of features are the easier ones."""
+        return easier_axis(self.matrix) == 1
 
-    def _projection(self, centre: bool = True) -> Any:
-        """The map from rows to scores.  centre : False where blocks come without the mean."""
-        return Projection.of(self._fitted(), self.whiten, self.missing, centre)
+    @property
+    def dtype(self) -> Any:
+        """Of scores of these rows, or of rows like them."""
+        return score_dtype(self.matrix.dtype)
 
-    def _back_projection(self, again: bool) -> BackProjection:
-        """The map from scores to rows.  again : add what a design removed."""
-        return BackProjection.of(self._fitted(), self.whiten, again)
+    @property
+    def eps(self) -> float:
+        """Of the arithmetic of blocks."""
+        return float(np.finfo(work_dtype(self.matrix.dtype)).eps)
 
-    def _likelihood(self, centre: bool = True) -> Any:
-        """The map from rows to their log-likelihood."""
-        return Likelihood.of(self._fitted(), self.missing, centre)
+    def table(self, name: str, rows: RowMap, dtype: Any = np.float64) -> Array:
+        """(n, width) in memory, by samples or by features.  name : of the pass."""
+        sums = rows.by_features() if self.by_features else None
+        if sums is None:
+            return self.mapped(name, rows).in_memory(rows.width, dtype)
+        total = self.fold(name, 1, {"total": sums.accumulator}, sums.operands)["total"]
+        return np.asarray(sums.finish(total, self.eps), dtype=dtype)
 
-    # -- what they give, by samples or by features ------------------------------------------------
+    def written(self, name: str, rows: RowMap, out: str | os.PathLike[str], overwrite: bool) -> Any:
+        """The new Zarr array of (n, width), block by block where samples are streamed."""
+        if not self.by_features or rows.by_features() is None:
+            mapped = self.mapped(name, rows)
+            return mapped.written(out, rows.width, self.dtype, overwrite=overwrite)
+        sink = ZarrSink(out, self.matrix.shape[0], rows.width, self.dtype, overwrite=overwrite)
+        sink.write(0, self.table(name, rows, self.dtype))
+        sink.finish()
+        return sink.array
 
-    def _project(self, matrix: ChunkedMatrix, projection: Any) -> Array:
-        """(n, k) in memory, by samples or, where blocks of samples would be huge, by features."""
-        dtype = score_dtype(matrix.dtype)
-        if easier_axis(matrix) == 1:
-            return np.asarray(self._scores_by_features(matrix, projection), dtype=dtype)
-        rows = self._mapped("transform", matrix, projection)
-        return rows.in_memory(len(projection.components), dtype)
-
-    def _transform_into(
-        self,
-        out: str | os.PathLike[str],
-        overwrite: bool,
-        matrix: ChunkedMatrix,
-        projection: Any,
-    ) -> Any:
-        """The Zarr array of (n, k) scores, written block by block where samples are streamed."""
-        n, k = matrix.shape[0], len(projection.components)
-        dtype = score_dtype(matrix.dtype)
-        if easier_axis(matrix) == 1:
-            sink = ZarrSink(out, n, k, dtype, overwrite=overwrite)
-            sink.write(0, self._project(matrix, projection))
-            sink.finish()
-            return sink.array
-        rows = self._mapped("transform", matrix, projection)
-        return rows.written(out, k, dtype, overwrite=overwrite)
-
-    def _log_likelihoods(self, matrix: ChunkedMatrix) -> Array:
-        """(n,) log-likelihoods, by samples or by features."""
-        likelihood = self._likelihood(matrix.design is None)
-        if easier_axis(matrix) == 1:
-            return self._likelihood_by_features(matrix, likelihood)
-        return self._mapped("score", matrix, likelihood).in_memory(1)[:, 0]
-
-    def _errors(self, matrix: ChunkedMatrix) -> tuple[Array, int]:
-        """((k + 1,) summed squared errors of 0, 1, ..., k components, rows): one pass."""
-        if easier_axis(matrix) == 1:
-            done = self._by_features("reconstruction", matrix)
-            return done.errors(_eps(matrix)), matrix.shape[0]
-        operands, settings = self._operands(matrix.design is None)
-        total = self._fold("reconstruction", matrix, 0, Reconstruction(**settings), operands)
-        return total.errors(), total.count
-
-    def _scores_by_features(self, matrix: ChunkedMatrix, projection: Any) -> Array:
-        """(n, k) float64 scores from a pass over blocks of features."""
-        scores = self._by_features("transform", matrix).projected()
-        if projection.whiten is not None:
-            scores /= projection.whiten
-        return scores
-
-    def _likelihood_by_features(self, matrix: ChunkedMatrix, likelihood: Any) -> Array:
-        """(n,) log-likelihoods from a pass over blocks of features."""
-        done = self._by_features("score", matrix)
-        return np.asarray(likelihood.of_parts(done.projected(), done.residuals(_eps(matrix))))
-
-    def _by_features(self, name: str, matrix: ChunkedMatrix) -> FeatureProjection:
-        """Scores and norms of all rows, from a pass over blocks of features."""
-        operands, settings = self._operands(matrix.design is None)
-        total = FeatureProjection(**settings)
-        result: FeatureProjection = self._fold(name, matrix, 1, total, operands)
-        return result
-
-    def _operands(self, centre: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Operands of a pass that projects, and the settings of its accumulator.
-
-        centre : False where blocks come without the mean, and what else was removed.
-        """
-        result = self._fitted()
-        operands: dict[str, Any] = {
-            "components": result.projectors,
-            "center": np.asarray(result.mean) if centre else np.zeros(result.n_features),
-        }
-        if result.divisors is not None:
-            operands["scale"] = result.divisors
-        settings = {
-            "scale": "scale" if "scale" in operands else None,
-            "missing": self.missing,
-            "absent": tuple(result.dropped.tolist()),
-            "width": result.n_components,
-        }
-        return operands, settings
-
-    # -- one pass ---------------------------------------------------------------------------------
-
-    def _fold(
-        self, name: str, matrix: ChunkedMatrix, axis: int, total: Any, operands: dict[str, Any]
-    ) -> Any:
-        """One planned pass of one accumulator."""
-        return self._fold_all(name, matrix, axis, {"total": total}, operands)["total"]
-
-    def _fold_all(
+    def fold(
         self,
         name: str,
-        matrix: ChunkedMatrix,
         axis: int,
-        accumulators: dict[str, Accumulator],
+        accumulators: Mapping[str, Accumulator],
         operands: dict[str, Any],
     ) -> PassResult:
-        """One planned pass of several accumulators."""
+        """One planned pass of accumulators."""
         kept = sum(int(one.nbytes) for one in operands.values())
-        spec = pass_spec(name, matrix, axis, accumulators, kept_nbytes=kept, stored=True)
-        plan = plan_one_pass(matrix, spec, self.memory_limit)
-        execution = Execution.begun(plan, matrix, self.scheduler, self.progress)
-        return run(plan.passes[0], matrix, operands=operands, execution=execution)
+        spec = pass_spec(name, self.matrix, axis, accumulators, kept_nbytes=kept, stored=True)
+        plan = plan_one_pass(self.matrix, spec, self.memory_limit)
+        return run(plan.passes[0], self.matrix, operands=operands, execution=self.begun(plan))
 
-    def _mapped(
+    def mapped(
         self,
         name: str,
-        matrix: ChunkedMatrix,
         function: Any,
         side_inputs: dict[str, Any] | None = None,
         stored: bool = True,
     ) -> MappedRows:
         """What a function makes of every block of samples, by one planned pass."""
-        kept = 8 * self._fitted().n_components * self._fitted().n_features
-        limits = (self.memory_limit, self.scheduler, self.progress)
-        return MappedRows(name, matrix, function, kept, *limits, stored, side_inputs)
+        return MappedRows(name, self, function, stored, side_inputs)
 
-    def _begun(self, plan: Plan, matrix: ChunkedMatrix, whole: Plan | None = None) -> Execution:
-        """How the passes of a fit are run: see :meth:`Execution.begun`."""
-        return Execution.begun(
-            plan, matrix, self.scheduler, self.progress, self.checkpoint, whole=whole
+    def begun(self, plan: Plan) -> Execution:
+        """How a pass over these rows is run."""
+        return Execution.begun(plan, self.matrix, self.scheduler, self.progress)
+
+
+@dataclass(frozen=True)
+class MappedRows:
+    """What a function makes of every block of samples; nothing is read before it is asked for.
+
+    name : of the pass.
+    function : of a Block, its rows; ``scratch_nbytes(matrix)`` says what a block needs for it.
+    stored : of sparse blocks it takes the stored entries alone.
+    side_inputs : arrays aligned with the samples.
+    """
+
+    name: str
+    rows: RowPasses
+    function: Any
+    stored: bool = True
+    side_inputs: dict[str, Any] | None = None
+
+    def in_memory(self, width: int, dtype: Any = np.float64) -> Array:
+        """(n, width) rows."""
+        sink = MemorySink(self.rows.matrix.shape[0], width, dtype)
+        self._run(sink)
+        return sink.values
+
+    def written(
+        self,
+        out: str | os.PathLike[str],
+        width: int,
+        dtype: Any,
+        *,
+        dims: tuple[str, str] = ("sample", "component"),
+        overwrite: bool = False,
+    ) -> Any:
+        """The new Zarr array of (n, width) rows, in chunks that no two blocks share."""
+        most = max(1, WRITTEN_NBYTES // max(1, np.dtype(dtype).itemsize * width))
+        chunk = chunk_for(self._plan(0).passes[0].edges, most=most)
+        n = self.rows.matrix.shape[0]
+        sink = ZarrSink(out, n, width, dtype, chunk=chunk, dims=dims, overwrite=overwrite)
+        self._run(sink)
+        return sink.array
+
+    def _run(self, sink: MemorySink | ZarrSink) -> None:
+        plan = self._plan(sink.nbytes_in_memory())
+        run(
+            plan.passes[0],
+            self.rows.matrix,
+            maps={"rows": self.function},
+            sinks={"rows": sink},
+            side_inputs=self.side_inputs,
+            execution=self.rows.begun(plan),
         )
 
+    def _plan(self, held_nbytes: int) -> Plan:
+        rows, scratch = self.rows, self.function.scratch_nbytes(self.rows.matrix)
+        kept = held_nbytes + rows.kept_nbytes
+        spec = PassSpec(self.name, 0, 0, 0, scratch, kept_nbytes=kept, stored=self.stored)
+        return plan_one_pass(rows.matrix, spec, rows.memory_limit)
 
-def _eps(matrix: ChunkedMatrix) -> float:
-    return float(np.finfo(work_dtype(matrix.dtype)).eps)
+
+def plan_one_pass(matrix: ChunkedMatrix, spec: PassSpec, memory_limit: int | str | None) -> Plan:
+    """A plan for one pass that needs no solver. Raises MemoryLimitError.
+
+    Rows in memory do not count: who applies a model with a limit to them has them already.
+    """
+    matrix = copy.copy(matrix)
+    matrix.given_nbytes = 0
+    return make_plan(matrix, spec.name, [Candidate(spec.name, "", (spec,))], memory_limit)

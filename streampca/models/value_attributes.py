@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from streampca.matrix import Labels
-
-if TYPE_CHECKING:
-    from streampca.models.decomposition import Decomposition
+from streampca.models.result import Result
 
 ONE = "1"  # the unit of a number without dimension (UDUNITS)
 HOW = (
@@ -31,17 +29,17 @@ TEXT = (str, bytes, np.str_, np.bytes_)
 Units = str | None  # None: not known
 
 
-def of_map(result: Decomposition, variable: str | None, what: str, power: int) -> dict[str, Any]:
+def of_map(result: Result, variable: str | None, what: str, power: int) -> dict[str, Any]:
     """Attributes of maps of one variable, over its features.
 
     variable : its name, where the data have several.  what : the maps are.
     power : of the unit of the variable, as it was decomposed, in their unit.
     """
-    unit = ONE if result.scale is not None else unit_of(result.labels, variable)
+    unit = ONE if result.standardised else unit_of(result.labels, variable)
     return _attributes(result, [variable], what, product((unit, power)))
 
 
-def of_covariance(result: Decomposition, variable: str | None, scaling: int) -> dict[str, Any]:
+def of_covariance(result: Result, variable: str | None, scaling: int) -> dict[str, Any]:
     """Attributes of covariances of PCs of this scaling with the data of one variable."""
     pcs = unit_of_scores(result), (1, 0, 2)[scaling]
     units = product((unit_of(result.labels, variable), 1), pcs)
@@ -49,12 +47,12 @@ def of_covariance(result: Decomposition, variable: str | None, scaling: int) -> 
     return _attributes(result, [variable], what, units, weighted=False)
 
 
-def of_correlation(result: Decomposition, variable: str | None) -> dict[str, Any]:
+def of_correlation(result: Result, variable: str | None) -> dict[str, Any]:
     """Attributes of correlations of PCs with the data of one variable."""
     return _attributes(result, [variable], "correlations of the PCs with", ONE, weighted=False)
 
 
-def of_series(result: Decomposition, what: str, power: int) -> dict[str, Any]:
+def of_series(result: Result, what: str, power: int) -> dict[str, Any]:
     """Attributes of numbers that belong to all variables: PCs (power 1), variances (2), shares (0).
 
     what : they are.  power : of the unit of a score in their unit.
@@ -81,9 +79,9 @@ def unit_of(labels: Labels, variable: str | None) -> Units:
     return unit.strip() or ONE if isinstance(unit, str) else None
 
 
-def unit_of_scores(result: Decomposition) -> Units:
+def unit_of_scores(result: Result) -> Units:
     """The unit of a projection: that of all variables, if they share it; 1 where standardised."""
-    if result.scale is not None:
+    if result.standardised:
         return ONE
     parts: Sequence[str | None] = list(result.labels.features.parts) or [None]
     units = {unit_of(result.labels, one) for one in parts}
@@ -111,7 +109,7 @@ def _power(unit: str, power: int) -> str:
 
 
 def _attributes(
-    result: Decomposition, variables: Sequence[str | None], what: str, units: Units,
+    result: Result, variables: Sequence[str | None], what: str, units: Units,
     weighted: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
     labels = result.labels
@@ -120,7 +118,7 @@ def _attributes(
     if units is not None:
         told["units"] = units
     told["method"] = result.method
-    if weighted and result.weights is not None:
+    if weighted and result.weighted:
         told["comment"] = "of the variable times the weights of the fit"
     if known := [str(name) for name in names if name is not None]:
         told["variable"] = ", ".join(known)

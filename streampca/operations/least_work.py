@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
+from streampca.models.linear import LinearModel
 from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.kept_spans import Rows, Span
@@ -252,7 +253,8 @@ class Work:
         assert self.old is not None
         assert self.found.source is not None
         new = self.found.source.rows_from(self.old.rows, self.found.rows)
-        return float(self.current.load().reconstruction_error(new))
+        model = self.current.load()
+        return model.reconstruction_error(new) if isinstance(model, LinearModel) else None
 
 
 def chain_of(version: Version, versions: Mapping[str, Version]) -> list[Version]:

@@ -9,70 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from streampca.errors import InvalidInputError, SourceError
-from streampca.models.decomposition import Decomposition
-from streampca.models.linear import LinearModel
+from streampca.models.estimator import Estimator
 from streampca.models.pca.incremental_pca import IncrementalPCA
-from streampca.models.pca.rotated_pca import rotated_from
-from streampca.models.registry import KINDS
-from streampca.models.rotated import RotatedDecomposition
-from streampca.models.saved_labels import plain
+from streampca.models.registry import estimator_of, model_of, result_of
+from streampca.models.result import Result
 from streampca.operations.history import HEAD, Entry, History
 from streampca.operations.stored_version import Part, StoredVersion
 from streampca.operations.versions import MARKER, VersionStore
-from streampca.store import StoredRows, is_bundle, open_backend, understood
+from streampca.store import StoredRows, is_bundle, open_backend
 from streampca.store.places import left_over
 from streampca.store.sinks import version_of
-
-# --------------------------------------------------------------------------------------------------
-# ``streampca.load``: a saved model, ready to transform.
-
-
-def load(path: str | os.PathLike[str]) -> LinearModel:
-    """The model that ``save`` wrote, or the promoted one of a model store: a fitted estimator.
-
-    Every file is checked against its digest. Raises SourceError where one is absent or altered,
-    or the format is newer than this version reads.
-    """
-    place = os.fspath(path)
-    if "://" in place or not is_bundle(place):
-        store = VersionStore(open_backend(place))
-        if store.exists():
-            result: LinearModel = store.read_current(model_of)
-            return result
-    return estimator_of(Decomposition.load(place))
-
-
-def model_of(version: StoredVersion) -> LinearModel:
-    """The fitted estimator of a version of a model store."""
-    return estimator_of(result_of(version))
-
-
-def result_of(version: StoredVersion) -> Decomposition:
-    """The decomposition of a version of a model store."""
-    return Decomposition.from_saved(*version.read("model"), f"version {version.number}")
-
-
-def estimator_of(result: Decomposition) -> LinearModel:
-    """A fitted estimator with this result, and the settings that made it.
-
-    Where it computes, and where it writes meanwhile, is not taken from a saved model. Raises
-    SourceError where the settings are not of such an estimator.
-    """
-    with understood("the saved model"):
-        if isinstance(result, RotatedDecomposition):
-            return rotated_from(result)
-        if result.estimator not in KINDS:
-            known = ", ".join(sorted(KINDS))
-            raise SourceError(
-                f"the saved model is a {result.estimator!r:.80}; known here: {known}. "
-                "Import the package that defines it, or update streampca"
-            )
-        made: LinearModel = KINDS[result.estimator].from_result(result)
-        return made
-
-
-# --------------------------------------------------------------------------------------------------
-# The model store as its users see it: versions that open as fitted models.
 
 SCORES = "scores"  # the part of a version, and the array in it
 
@@ -84,16 +30,16 @@ class Version(StoredVersion):
     altered.
     """
 
-    def load(self) -> LinearModel:
+    def load(self) -> Estimator:
         """The fitted model, ready to transform."""
         return estimator_of(self.result())
 
-    def result(self) -> Decomposition:
+    def result(self) -> Result:
         """The decomposition alone; read once."""
         return self._result
 
     @cached_property
-    def _result(self) -> Decomposition:
+    def _result(self) -> Result:
         return result_of(self)
 
     def state(self) -> IncrementalPCA | None:
@@ -146,17 +92,17 @@ class ModelStore(VersionStore):
         assert isinstance(found, Version)
         return found
 
-    def load(self) -> LinearModel:
+    def load(self) -> Estimator:
         """The promoted model, ready to transform."""
-        model: LinearModel = self.read_current(model_of)
+        model: Estimator = self.read_current(model_of)
         return model
 
-    def load_with_scores(self) -> tuple[LinearModel, StoredRows]:
+    def load_with_scores(self) -> tuple[Estimator, StoredRows]:
         """The promoted model and the scores that were made with it: of one version, always.
 
         Raises SourceError where it has none, or no version is promoted.
         """
-        found: tuple[LinearModel, StoredRows] = self.read_current(_model_and_scores)
+        found: tuple[Estimator, StoredRows] = self.read_current(_model_and_scores)
         return found
 
     def publish(
@@ -166,7 +112,7 @@ class ModelStore(VersionStore):
         scores: Any = None,
         version: str | None = None, just_before: Callable[[], None] | None = None,
     ) -> Version:  # fmt: skip
-        """Publish a fitted estimator, or a Decomposition; see :meth:`VersionStore.commit`.
+        """Publish a fitted estimator, or its result; see :meth:`VersionStore.commit`.
 
         state : keep what an IncrementalPCA has accumulated too, so that rows can be appended.
         scores : (n, k) of the rows that it was fitted to, or of others; an array, or what gives one
@@ -174,8 +120,8 @@ class ModelStore(VersionStore):
         more : further parts.  record : further entries of the record; or what returns them for
             the number that the version gets, which may be called again with another one.
         """
-        result = model if isinstance(model, Decomposition) else getattr(model, "result_", None)
-        if not isinstance(result, Decomposition):
+        result = model if isinstance(model, Result) else getattr(model, "result_", None)
+        if not isinstance(result, Result):
             raise InvalidInputError(
                 f"cannot publish {type(model).__name__}; expected a fitted model or its result_"
             )
@@ -184,7 +130,7 @@ class ModelStore(VersionStore):
             parts["state"] = model.state_to_saved()
         if scores is not None:
             parts[SCORES] = ({SCORES: _checked_scores(scores, result)}, {})
-        own = record_of(result)
+        own = result.record()
 
         def told(number: int) -> dict[str, Any]:
             return {**own, **((record(number) if callable(record) else record) or {})}
@@ -219,35 +165,15 @@ def told_scores(version: StoredVersion) -> Mapping[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _model_and_scores(version: StoredVersion) -> tuple[LinearModel, StoredRows]:
+def _model_and_scores(version: StoredVersion) -> tuple[Estimator, StoredRows]:
     return model_of(version), version.rows(SCORES, SCORES)
 
 
-def _checked_scores(scores: Any, result: Decomposition) -> Any:
+def _checked_scores(scores: Any, result: Result) -> Any:
     shape, k = getattr(scores, "shape", None), result.n_components
     if shape is None or len(shape) != 2 or shape[1] != k:
         raise InvalidInputError(f"scores of shape {shape}; expected (rows, {k})")
     return scores
-
-
-def record_of(result: Decomposition) -> dict[str, Any]:
-    """What the manifest of a version says of its model, without opening it."""
-    provenance = dict(result.provenance)
-    certificate = result.certificate
-    return {
-        "method": result.method,
-        "samples": result.n_samples,
-        "features": result.n_features,
-        "components": result.n_components,
-        "explained_variance": plain(result.explained_variance),
-        "total_variance": result.total_variance,
-        "settings": plain(result.settings),
-        "certificate": None if certificate is None else certificate.to_dict(),
-        "source": {"fingerprint": provenance.pop("source", "")},
-        "libraries": provenance.pop("versions", {}),
-        "plan": plain(result.plan),
-        "cost": plain(provenance),
-    }
 
 
 def is_model(path: str | os.PathLike[str]) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.models.decomposition import Decomposition
 from streampca.models.drift import align, compare
+from streampca.models.result import Result
 from streampca.models.saved_labels import plain
 from streampca.sources.zarr.ledger import APPENDED, CHANGED
 
@@ -76,14 +77,17 @@ JUMP = 20.0  # of the total variance, either way, where a job says nothing
 
 
 def against(
-    old: Decomposition | None, new: Decomposition, error: float | None, how: str
-) -> tuple[Decomposition, dict[str, Any] | None]:
+    old: Result | None, new: Result, error: float | None, how: str
+) -> tuple[Result, dict[str, Any] | None]:
     """(the new result, aligned to the old one, and its drift as JSON takes it).
 
     error : mean squared error of the new rows under the old result.  how : see ``align``.
     """
     if old is None:
         return new, None
+    if not isinstance(old, Decomposition) or not isinstance(new, Decomposition):
+        kinds = f"a {old.kind} and a {new.kind} have no drift"
+        return new, {"not_comparable": kinds}
     try:
         drift = compare(old, new).to_dict()
         new = align(new, old, how)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError
-from streampca.models.decomposition import Decomposition
 from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
+from streampca.models.result import Result
 from streampca.models.saved_labels import plain
 from streampca.operations.config import Job
 from streampca.operations.history import History
@@ -303,9 +303,7 @@ class _Run:
         )  # fmt: skip
 
     @contextlib.contextmanager
-    def _new_scores(
-        self, result: Decomposition, found: State, outcome: Outcome
-    ) -> Iterator[Made | None]:
+    def _new_scores(self, result: Result, found: State, outcome: Outcome) -> Iterator[Made | None]:
         """Those of the version that is about to be published, if the job asks for them."""
         if not self.job.scores:
             yield None

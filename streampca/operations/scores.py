@@ -18,9 +18,10 @@ from functools import partial
 from typing import Any
 
 from streampca.errors import InvalidInputError
-from streampca.models.decomposition import Decomposition
+from streampca.models.registry import estimator_of
+from streampca.models.result import Result
 from streampca.operations.config import Job
-from streampca.operations.model_store import SCORES, Version, estimator_of
+from streampca.operations.model_store import SCORES, Version
 from streampca.operations.state import digest_of
 from streampca.store.bundle import put_folder
 from streampca.store.places import (
@@ -78,7 +79,7 @@ class Scores:
         return not (written.get("put", True) if isinstance(written, dict) else written)
 
     @contextlib.contextmanager
-    def made(self, result: Decomposition, matrix: Any, number: int) -> Iterator[Made]:
+    def made(self, result: Result, matrix: Any, number: int) -> Iterator[Made]:
         """Those of all rows of ``matrix``, for what is about to be version ``number``."""
 
         def write(place: str) -> None:
@@ -224,7 +225,6 @@ def told_where(words: str) -> Iterator[None]:
         raise
 
 
-def mark_of(result: Decomposition) -> str:
+def mark_of(result: Result) -> str:
     """By which scores are known to be of this model."""
-    parts = (result.components, result.mean, result.explained_variance)
-    return digest_of(*(b"" if part is None else part.tobytes() for part in parts))
+    return digest_of(*(b"" if part is None else part.tobytes() for part in result.identity))

@@ -232,7 +232,8 @@ def test_a_direction_that_nobody_observes_is_not_invented(study):
     v = np.zeros((2, P))
     v[0, : P // 2], v[1, P // 2 :] = (P // 2) ** -0.5, (P // 2) ** -0.5
     result = Decomposition(
-        "PCA", np.ones(2), 2.0, np.ones(P), 10, 1, 2, components=v, weight=10.0,
+        method="PCA", explained_variance=np.ones(2), total_variance=2.0, mean=np.ones(P),
+        n_samples=10, ddof=1, rank=2, components=v, weight=10.0,
         labels=Labels(AxisLabels.plain("sample", 10), study.features),
     )  # fmt: skip
     half = genotypes(study.new[:, : P // 2], study.features.take(0, P // 2))
@@ -328,7 +329,8 @@ def test_oadp_is_the_decomposition_with_the_sample_put_below():
 
 def test_oadp_needs_to_know_the_spread(study):
     unknown = Decomposition(
-        "PCA", np.ones(1), 1.0, study.result.mean, 0, 1, 1, labels=study.result.labels,
+        method="PCA", explained_variance=np.ones(1), total_variance=1.0, n_samples=0, ddof=1,
+        rank=1, mean=study.result.mean, labels=study.result.labels,
         components=np.eye(1, P), scale=study.result.scale, weight=np.nan,
     )  # fmt: skip
     with pytest.raises(InvalidInputError, match="singular values"):

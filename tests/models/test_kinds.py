@@ -5,23 +5,32 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import streampca
+from streampca.accumulators import Moments
 from streampca.cli.kinds import named_kind, option_name
 from streampca.cli.main import main
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
 from streampca.models import shared_parameters as shared
-from streampca.models.linear import LinearModel, attach
+from streampca.models.assemble import provenance
+from streampca.models.estimator import Estimator, attach
+from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.pca import PCA
-from streampca.models.registry import KINDS, estimator
+from streampca.models.registry import KINDS, estimator, registered_name
+from streampca.models.result import Result, shaped
+from streampca.models.row_passes import RowMap, RowOptions
 from streampca.operations.config import check_job
 from streampca.operations.sections import schema
+from streampca.passes import Candidate, make_plan, pass_spec, run
+from streampca.sources import as_matrix
 
 
 @estimator
@@ -54,6 +63,78 @@ class ScaledPCA(LinearModel):
         attach(self, base.result_)
         vars(self.result_)["method"] = "ScaledPCA"
         return self
+
+
+@dataclass(frozen=True)
+class Distances(RowMap):
+    """Squared distances of rows from some points: a map that is not linear."""
+
+    points: np.ndarray
+
+    @property
+    def width(self) -> int:
+        return len(self.points)
+
+    def __call__(self, block: Any) -> np.ndarray:
+        return ((block.dense()[:, None, :] - self.points) ** 2.0).sum(axis=2)
+
+    def scratch_nbytes(self, matrix: Any) -> Any:
+        return lambda length: 16 * length * self.points.size
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class PointsResult(Result, kind="points"):
+    """A kind of result of another package: it has no components, and no noise."""
+
+    points: np.ndarray = shaped("k", "p")
+    shrinkage: float = 0.0
+
+    @property
+    def n_components(self) -> int:
+        return len(self.points)
+
+    def scores_of(self, options: RowOptions) -> Distances:
+        return Distances(self.points * (1.0 - self.shrinkage))
+
+
+@estimator
+class FirstRows(Estimator):
+    """A method of another package whose result is of a kind of its own.
+
+    Attributes: result_.
+    """
+
+    n_components: int = parameter(
+        default=2, kw_only=False, counts_components=True, meaning="number of rows."
+    )
+    missing_value: float | None = shared.MISSING_VALUE
+    memory_limit: int | str | None = shared.MEMORY_LIMIT
+    scheduler: Any = shared.SCHEDULER
+    progress: Any = shared.PROGRESS
+    checkpoint: str | None = shared.CHECKPOINT
+
+    def plan(self, X: Any, *, dim: Any = None) -> Any:
+        matrix = as_matrix(X, dim=dim)
+        spec = pass_spec("moments", matrix, 0, {"moments": Moments()})
+        candidates = [Candidate("rows", "one pass", (spec,))]
+        return make_plan(matrix, "FirstRows", candidates, self.memory_limit)
+
+    def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
+        matrix = as_matrix(X, dim=dim)
+        self.plan_, self.dim_ = self.plan(matrix), dim
+        execution = self._begun(self.plan_, matrix)
+        run(self.plan_.passes[0], matrix, execution=execution)
+        self.cost_ = execution.costs
+        found = PointsResult(
+            method=registered_name(type(self)),
+            n_samples=matrix.shape[0],
+            labels=matrix.labels,
+            settings=self.stored_params(),
+            provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
+            plan=self.plan_.to_dict(),
+            points=np.asarray(matrix.read(0, 0, self.n_components), np.float64),
+        )
+        return attach(self, found)
 
 
 every = pytest.mark.parametrize("kind", sorted(KINDS))
@@ -164,6 +245,46 @@ def test_an_unknown_kind_is_refused_by_name(tmp_path: Path, capsys: Any) -> None
         KINDS["ScaledPCA"] = cls
     assert main(["fit", "x.npy", "--model", "scaled-pac"]) == 65
     assert "did you mean scaled-pca?" in capsys.readouterr().err
+
+
+def test_a_result_of_another_kind(tmp_path: Path, capsys: Any) -> None:
+    x = data("PCA")
+    frame = xr.DataArray(x, dims=("time", "site"), coords={"site": [f"s{i}" for i in range(20)]})
+    model = FirstRows(3, progress=False).fit(frame)
+    expected = ((x[:, None, :] - x[:3]) ** 2).sum(axis=2)
+    scores = model.transform(frame)
+    assert scores.dims == ("time", "component")
+    np.testing.assert_allclose(scores, expected)
+    np.testing.assert_allclose(model.transform(frame.chunk(time=20)).compute(), expected)
+    np.testing.assert_allclose(model.transform(frame, out=tmp_path / "s.zarr")[:], expected)
+    with pytest.raises(InvalidInputError, match="features are not those of the fit"):
+        model.transform(frame[:, ::-1])
+    with pytest.raises(InvalidInputError, match="a FirstRows removes nothing"):
+        model.transform(frame, remove="month")
+    for name in ("components_", "noise_variance_", "eof_", "inverse_transform", "score_samples"):
+        assert not hasattr(model, name), name
+    store = streampca.ModelStore(tmp_path / "store")
+    store.publish(model)
+    np.testing.assert_array_equal(store.load().transform(frame), scores)
+    model.save(tmp_path / "m")
+    with pytest.raises(SourceError, match="it is a 'points'; expected one of model, "):
+        streampca.Decomposition.load(tmp_path / "m")
+    assert main(["info", str(tmp_path / "m")]) == 0
+    assert "FirstRows: 3 components of 60 samples x 20 features" in capsys.readouterr().out
+    np.save(tmp_path / "x.npy", x)
+    words = [str(tmp_path / "m"), str(tmp_path / "x.npy"), "-o", str(tmp_path / "t")]
+    assert main(["project", *words]) == 65
+    assert "holds a points; expected components" in capsys.readouterr().err
+
+
+def test_a_saved_result_of_an_unknown_kind_is_refused_by_name(tmp_path: Path) -> None:
+    FirstRows(3, progress=False).fit(data("PCA")).save(tmp_path / "m")
+    kind = Result.kinds.pop("points")
+    try:
+        with pytest.raises(SourceError, match=r"it is a 'points'; expected one of model, "):
+            streampca.load(tmp_path / "m")
+    finally:
+        Result.kinds["points"] = kind
 
 
 def test_a_value_that_is_no_choice_is_refused(capsys: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -16,16 +15,19 @@ from streampca.models.completion import fit
 from streampca.models.completion.fit import fit_completion, plan_completion
 from streampca.models.completion.fit_warnings import tell
 from streampca.models.completion.request import CompletionRequest, bounds_of, completion_request
-from streampca.models.completion.result import curve, result_of, turns_of
-from streampca.models.completion.row_solve import FillHoles, ObservedErrors, RowSolve
+from streampca.models.completion.result import (
+    CompletedDecomposition,
+    curve,
+    result_of,
+    turns_of,
+)
+from streampca.models.completion.row_solve import FillHoles
 from streampca.models.completion.trace import Sweep, scratch_folder
-from streampca.models.decomposition import Decomposition
 from streampca.models.labelled_rows import completed_like
-from streampca.models.lazy_rows import lazy_rows_of
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, declared, parameter
-from streampca.models.projection import BackProjection, score_dtype
 from streampca.models.registry import registered_name
+from streampca.models.row_passes import score_dtype
 from streampca.passes import Plan, warn_of_excess
 from streampca.sources import as_matrix, counted
 from streampca.sources.lazy import is_dask_array
@@ -189,13 +191,6 @@ class Completion(LinearModel):
         tell(done, matrix, request)
         return self
 
-    def fit_transform(
-        self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
-    ) -> Any:
-        """Fit, and the scores of X, (n, r): those that the fit has."""
-        X = counted(X)
-        return self.fit(X, dim=dim, sample_weight=sample_weight)._scores_of_fit(X, dim)
-
     def _observed(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
         """A sparse matrix with what is not stored missing, unless it means 0."""
         if self.absent not in ("missing", "zero"):
@@ -209,12 +204,11 @@ class Completion(LinearModel):
         return plan_completion(matrix, registered_name(type(self)), request)
 
     @classmethod
-    def from_result(cls, result: Decomposition) -> Self:
+    def from_result(cls, result: Any) -> Self:
         """A fitted model with this result, and what ``fit`` leaves beside it."""
         model = super().from_result(result)
-        settings, told = result.settings, result.provenance
-        model.best_rank_ = int(settings["rank"])
-        model.best_penalty_ = float(settings["lambda_" if cls._soft else "ridge"])
+        told = result.provenance
+        model.best_rank_, model.best_penalty_ = result.n_components, result.penalty
         model.trace_ = [Sweep.from_dict(one) for one in told["trace"]]
         model.n_iter_, model.validation_ = len(model.trace_), told["validation"]
         model.turns_ = turns_of(result)
@@ -232,37 +226,12 @@ class Completion(LinearModel):
         largest = float(self._fitted().singular_values.max(initial=0.0))
         return largest + (self.best_penalty_ if self._soft else 0.0)
 
+    def _fitted(self) -> CompletedDecomposition:
+        result = super()._fitted()
+        assert isinstance(result, CompletedDecomposition)
+        return result
+
     # -- rows -----------------------------------------------------------------------------------
-
-    def _solver_of_rows(self) -> RowSolve:
-        return RowSolve.of(self._fitted(), self.best_penalty_)
-
-    def transform(
-        self,
-        X: Any,
-        *,
-        dim: Any = None,
-        out: str | os.PathLike[str] | None = None,
-        overwrite: bool = False,
-        remove: Any = None,
-    ) -> Any:
-        """Scores of rows with holes, (n, r): least squares over what each of them observes.
-
-        A row of fewer observations than components has the solution of least norm, one of none 0.
-        X, dim, out : as ``PCA.transform``. Cost: one pass; n (t p + r^3 / 3) flops, t = r^2 / 2.
-        """
-        solve = self._solver_of_rows()
-        k = len(solve.roots)
-        lazy = None if out is not None else lazy_rows_of(self, X, dim, remove)
-        if lazy is not None:
-            absent, code = self.absent == "missing", lazy.missing_value
-            apply = partial(solve.apply, missing_value=code, absent=absent)
-            return self._lazy_scores(X, lazy, apply, k)
-        matrix = self._observed(self._matrix(X, dim, remove))
-        rows, dtype = self._mapped("transform", matrix, solve), score_dtype(matrix.dtype)
-        if out is not None:
-            return rows.written(out, k, dtype, overwrite=overwrite)
-        return self._wrap_scores(X, matrix, rows.in_memory(k, dtype))
 
     def impute(
         self,
@@ -292,14 +261,16 @@ class Completion(LinearModel):
         everywhere: bool = False,
     ) -> Any:
         """X with its holes filled, or all of its cells by the model."""
-        matrix = self._observed(self._matrix(X, dim))
+        matrix = self._matrix(X, dim)
         p, dtype = matrix.shape[1], score_dtype(matrix.dtype)
         widened = isinstance(self.bounds, str)
-        fill = FillHoles(self._solver_of_rows(), np.dtype(dtype), everywhere, self.bounds_, widened)
-        rows = self._mapped("impute", matrix, fill, stored=False)
+        filled = self._passes(matrix)
+        solve = self._fitted().scores_of(filled.options)
+        fill = FillHoles(solve, np.dtype(dtype), everywhere, self.bounds_, widened)
+        rows = filled.mapped("impute", fill, stored=False)
         if out is not None:
             return rows.written(out, p, dtype, dims=("sample", "feature"), overwrite=overwrite)
-        return completed_like(X, matrix, self._feature_labels(), rows.in_memory(p, dtype))
+        return completed_like(X, matrix, self._fitted().labels.features, rows.in_memory(p, dtype))
 
     def predict(self, rows: Any, columns: Any = None) -> Any:
         """(cells,) values of the model at these cells of the data of the fit, observed or not.
@@ -334,41 +305,6 @@ class Completion(LinearModel):
             values = values + result.row_mean[rows]
         values = values + result.mean[columns]
         return np.asarray(values if bounds is None else np.clip(values, *bounds))
-
-    def _back_projection(self, again: bool) -> BackProjection:
-        if self._fitted().row_mean is not None:
-            raise InvalidInputError(
-                "scores alone do not hold the mean of a row; after "
-                f"center={self.result_.settings.get('center')!r} use predict(X), "
-                "predict(rows, columns) or impute(X)"
-            )
-        return super()._back_projection(again)
-
-    def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
-        """Mean over rows of the squared errors of the observed cells, in standardised units.
-
-        The rows are scored by what they observe. Cost: as ``transform``.
-        """
-        matrix = self._observed(self._matrix(X, remove=remove))
-        errors = ObservedErrors(self._solver_of_rows())
-        return float(np.mean(self._mapped("errors", matrix, errors).in_memory(1)))
-
-    def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:
-        """(r + 1,) share of the variance that 0, 1, ..., r components of the estimate carry.
-
-        X : None; a completion has no other components for the first few. See
-            ``reconstruction_error``.
-        """
-        if X is not None:
-            raise InvalidInputError(
-                f"r2_curve(X) of a {type(self).__name__}: the components of an estimate are fitted "
-                "together; use r2_curve(), or reconstruction_error(X)"
-            )
-        return super().r2_curve()
-
-    def score_samples(self, X: Any, *, remove: Any = None) -> Array:
-        """Refused: a completion is no probability model. ``PPCA`` is, with holes too."""
-        raise InvalidInputError(f"a {type(self).__name__} has no likelihood; fit streampca.PPCA")
 
     def _stored_scores(self, rows: Array) -> Array:
         if self._scores is None:

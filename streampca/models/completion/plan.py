@@ -29,7 +29,7 @@ from streampca.kernels import ColumnStats
 from streampca.kernels.least_squares import packed_length
 from streampca.matrix import ChunkedMatrix
 from streampca.models.completion.request import REASONS, CompletionRequest
-from streampca.models.projection import score_dtype
+from streampca.models.row_passes import score_dtype
 from streampca.passes import Candidate, PassSpec, larger, pass_spec
 
 OVERSAMPLED = 40  # random vectors beyond the rank, in a first look at ratings

@@ -4,21 +4,100 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import provenance
 from streampca.models.completion.completed import Completed
 from streampca.models.completion.fit import columns_outside, observed_range
 from streampca.models.completion.request import AUTO, BIASES, CompletionRequest
+from streampca.models.completion.row_solve import ObservedErrors, RowSolve
 from streampca.models.completion.trace import Sweep
 from streampca.models.decomposition import Decomposition
+from streampca.models.projection import BackProjection
+from streampca.models.row_passes import RowMap, RowOptions, RowPasses
 from streampca.passes import Execution, Plan
 from streampca.solvers import numerical_rank, signs_of_components
 from streampca.store import ZarrSink
+
+PENALTIES = ("ridge", "lambda_")  # the parameter that holds it: of rank, of singular values
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class CompletedDecomposition(Decomposition, kind="completed model"):
+    """Components of a matrix with holes: rows are scored by least squares over what they observe.
+
+    penalty : of the factors of a row.  ``row_mean`` and ``row_scale`` belong to the rows of the
+    fit: after them scores alone do not make rows.
+    """
+
+    penalty: float = 0.0
+
+    @classmethod
+    def adopts(cls, kind: str, document: Mapping[str, Any]) -> bool:
+        """Whether an older version saved this as a model like any other."""
+        settings = document.get("settings")
+        if kind != Decomposition.kind or not isinstance(settings, Mapping):
+            return False
+        completed = "rank" in settings and not set(PENALTIES).isdisjoint(settings)
+        return completed or settings.get("missing") == "impute"
+
+    @classmethod
+    def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
+        """The fields of what was saved; the penalty stood among the settings before."""
+        settings = document["settings"]
+        if "penalty" not in document:
+            known = [float(settings[name]) for name in PENALTIES if name in settings]
+            document["penalty"] = known[0] if known else 0.0
+        return super().restored_fields(arrays, document)
+
+    @property
+    def _absent(self) -> bool:
+        """Whether what sparse data do not store is missing."""
+        return bool(self.settings.get("absent", "missing") == "missing")
+
+    def as_rows(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
+        """A sparse matrix with what is not stored missing, unless it means 0."""
+        return matrix.observed_only() if matrix.sparse and self._absent else matrix
+
+    def scores_of(self, options: RowOptions) -> RowSolve:
+        """The map from rows to their scores, (rows, r)."""
+        return RowSolve.of(self, self.penalty, self._absent)
+
+    def rows_of(self, whiten: bool, again: bool = False) -> BackProjection:
+        """The map from scores to rows; refused where rows have means of their own."""
+        if self.row_mean is not None:
+            raise InvalidInputError(
+                "scores alone do not hold the mean of a row; after "
+                f"center={self.settings.get('center')!r} use predict(X), "
+                "predict(rows, columns) or impute(X)"
+            )
+        return super().rows_of(whiten, again)
+
+    def reconstruction_error(self, rows: RowPasses) -> float:
+        """Mean over rows of the squared errors of the observed cells."""
+        errors = ObservedErrors(self.scores_of(rows.options))
+        return float(np.mean(rows.mapped("errors", errors).in_memory(1)))
+
+    def r2_curve(self, rows: RowPasses | None) -> Array:
+        """(r + 1,) of the estimate alone; it has no other components for the first few."""
+        if rows is not None:
+            raise InvalidInputError(
+                f"r2_curve(X) of a {self.method} with holes: the components of an estimate are "
+                "fitted together; use r2_curve(), or reconstruction_error(X)"
+            )
+        return super().r2_curve(None)
+
+    def likelihood_of(self, options: RowOptions) -> RowMap:
+        """Refused: a completion is no probability model. ``PPCA`` is, with holes too."""
+        raise InvalidInputError(
+            f"a {self.method} of data with holes has no likelihood; fit streampca.PPCA"
+        )
 
 
 def result_of(
@@ -29,7 +108,7 @@ def result_of(
     parameters: Mapping[str, Any],
     plan: Plan,
     execution: Execution,
-) -> tuple[Decomposition, Any]:
+) -> tuple[CompletedDecomposition, Any]:
     """The frozen result, and the scores where they lie in a scratch store."""
     (n, _), values, stats = matrix.shape, done.values, done.stats
     components, scores = _singular(done, request)
@@ -46,8 +125,9 @@ def result_of(
     left = done.trace[-1].objective[done.chosen]  # beside the estimate, at its fixed point
     dropped = np.flatnonzero(stats.count == 0)
     effects, row_mean = done.effects, done.row_mean
-    result = Decomposition(
+    result = CompletedDecomposition(
         method=method,
+        penalty=request.ridges[done.chosen],
         explained_variance=values**2 / freedom,
         total_variance=(float(np.sum(values**2)) + left) / freedom,
         mean=np.array(done.center),
@@ -100,7 +180,7 @@ def _write_scores(done: Completed, turn: Array, n: int) -> Any:
 
 def _kept(parameters: Mapping[str, Any], request: CompletionRequest, chosen: int) -> dict[str, Any]:
     """The parameters, with the rank and penalty of the best candidate."""
-    penalty = "lambda_" if request.soft else "ridge"
+    penalty = PENALTIES[request.soft]
     known = {**parameters, "rank": request.ranks[chosen], penalty: request.ridges[chosen]}
     if known["center"] == AUTO:
         known["center"] = BIASES if request.biases else True

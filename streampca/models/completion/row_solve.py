@@ -20,12 +20,13 @@ from streampca.kernels.least_squares import (
 )
 from streampca.matrix import Block, ChunkedMatrix
 from streampca.models.decomposition import Decomposition
+from streampca.models.row_passes import RowMap
 
 ENTRIES = 1 << 16  # observed cells of sparse rows that are compared at a time
 
 
 @dataclass(frozen=True)
-class RowSolve:
+class RowSolve(RowMap):
     """scores = argmin |w (z - V s)|^2 + ridge |s / sqrt(values)|^2 of every row. A map.
 
     The penalty is that of the fit: with s = sqrt(values) u it is ridge |u|^2. Rows of fewer
@@ -43,9 +44,10 @@ class RowSolve:
     about_rows: bool = False
     rows_scaled: bool = False
     bias: float | None = None
+    absent: bool = False  # of sparse rows in memory, what is not stored is missing
 
     @classmethod
-    def of(cls, result: Decomposition, ridge: float) -> RowSolve:
+    def of(cls, result: Decomposition, ridge: float, absent: bool) -> RowSolve:
         """That of a fitted completion."""
         values = result.singular_values
         if len(values) and values[0] > 0:
@@ -59,7 +61,12 @@ class RowSolve:
             inside[result.dropped] = 0.0
             v = np.hstack([v, inside])
         return cls(np.ascontiguousarray(v), roots, result.mean, result.divisors, ridge,
-                   about_rows, result.row_scale is not None, bias)  # fmt: skip
+                   about_rows, result.row_scale is not None, bias, absent)  # fmt: skip
+
+    @property
+    def width(self) -> int:
+        """r."""
+        return len(self.roots)
 
     def standing(self, block: Block) -> None:
         """Lay beside the block how its columns are standardised, and its rows by what they hold."""
@@ -116,14 +123,14 @@ class RowSolve:
         along = self._along
         return np.asarray(self.balanced / np.where(along > 0, along, 1.0))
 
-    def apply(self, values: Any, missing_value: float | None = None, absent: bool = False) -> Array:
-        """(rows, r) scores of rows in memory.  absent : of sparse ones, what is not stored."""
+    def apply(self, values: Any, missing_value: float | None = None) -> Array:
+        """(rows, r) scores of rows in memory."""
         sparse = not isinstance(values, np.ndarray)
         if sparse:
             values = values.tocsr()
             values.sum_duplicates()
         return self(Block(values, 0, 0, values.shape[0], missing_value=missing_value,
-                          absent=absent and sparse))  # fmt: skip
+                          absent=self.absent and sparse))  # fmt: skip
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
         """Bytes beside blocks and tiles: products of loadings, equations, a tile of holes."""

@@ -13,12 +13,12 @@ from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
 from streampca.models.covariance import checked_covariance
+from streampca.models.estimator import attach
 from streampca.models.latent.em import EmSizes, em_plan, joined_plan
 from streampca.models.latent.factor_fit import FactorRequest, factor_result, fit_covariance
 from streampca.models.latent.factor_result import FactorDecomposition
 from streampca.models.latent.factor_routes import fit_around_holes, fit_factors, plan_factors
 from streampca.models.latent.latent import LatentModel
-from streampca.models.linear import attach
 from streampca.models.parameters import parameter
 from streampca.models.registry import estimator
 from streampca.models.request import degrees_of_freedom
@@ -283,16 +283,3 @@ class FactorAnalysis(LatentModel):
     def n_iter_(self) -> int:
         """Newton steps of "scatter", reads with products of "streamed"."""
         return self._factors().steps
-
-    def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:
-        """(k + 1,) share of the variance that 0, 1, ..., k factors explain, in the fit alone."""
-        if X is not None:
-            raise InvalidInputError(
-                "factors are no orthogonal projection of rows; compare models by score(X), or "
-                "take PCA for the variance of other rows"
-            )
-        return super().r2_curve()
-
-    def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
-        """Not for factors: they explain correlations, not squares."""
-        raise InvalidInputError("factors explain correlations; compare models by score(X)")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.models.latent.result import LatentDecomposition
+from streampca.models.result import places, shaped
+from streampca.models.row_passes import RowPasses
 from streampca.solvers import FactorModel, TracyWidom
-
-
-def _empty() -> Array:
-    return np.zeros((0, 0))
 
 
 def degrees_of_freedom(p: int, k: int) -> int:
@@ -22,7 +20,7 @@ def degrees_of_freedom(p: int, k: int) -> int:
     return ((p - k) ** 2 - p - k) // 2
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class FactorDecomposition(LatentDecomposition, kind="factor model"):
     """Correlations as L C L' + diag(uniquenesses); ``scale`` has the standard deviations.
 
@@ -39,11 +37,11 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
         its end.  gain : what the log-likelihood may still lack, estimated.
     """
 
-    uniquenesses: Array = field(default_factory=lambda: np.zeros(0))
-    rotation: Array = field(default_factory=_empty)
-    correlations: Array = field(default_factory=_empty)
-    heywood: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    trace: Array = field(default_factory=lambda: np.zeros(0))
+    uniquenesses: Array = shaped("p", empty=0)
+    rotation: Array = shaped("k", "k", empty=(0, 0))
+    correlations: Array = shaped("k", "k", empty=(0, 0))
+    heywood: Array = places()
+    trace: Array = shaped(None, empty=0)
     lower: float = 0.005
     discrepancy: float = float("nan")
     statistic: float = float("nan")
@@ -53,19 +51,6 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
     converged: bool = True
     gradient: float = 0.0
     gain: float = 0.0
-
-    documented: ClassVar[tuple[str, ...]] = (
-        *LatentDecomposition.documented,
-        "lower",
-        "discrepancy",
-        "statistic",
-        "freedom",
-        "p_value",
-        "steps",
-        "converged",
-        "gradient",
-        "gain",
-    )
 
     def _factor_model(self) -> FactorModel:
         k = self.n_components
@@ -92,6 +77,19 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
         """Loadings but for a rotation, uniquenesses, means and standard deviations."""
         p, k = self.n_features_used, self.n_components
         return p * k - k * (k - 1) // 2 + 2 * p
+
+    def r2_curve(self, rows: RowPasses | None) -> Array:
+        """(k + 1,) share of the variance that 0, 1, ..., k factors explain, in the fit alone."""
+        if rows is not None:
+            raise InvalidInputError(
+                "factors are no orthogonal projection of rows; compare models by score(X), or "
+                "take PCA for the variance of other rows"
+            )
+        return super().r2_curve(None)
+
+    def reconstruction_error(self, rows: RowPasses) -> float:
+        """Not for factors: they explain correlations, not squares."""
+        raise InvalidInputError("factors explain correlations; compare models by score(X)")
 
     def tracy_widom(self) -> TracyWidom:
         """Not for factors."""

@@ -31,13 +31,13 @@ from streampca.models.latent.ppca_result import (
 )
 from streampca.models.parameters import parameter
 from streampca.models.pca.pca import PCA
+from streampca.models.projection import Projection
 from streampca.models.registry import estimator
 from streampca.models.side_data import sample_weights
 from streampca.passes import Plan, warn_of_excess
 from streampca.solvers import known_count
 from streampca.sources import as_matrix, counted
 
-NOT_OF_PCA = ("missing", "tol", "max_passes", "whiten", "n_components")
 BIC = "bic"
 
 
@@ -106,10 +106,10 @@ class PPCA(LatentModel):
         """The PCA that is the closed form, or where EM begins."""
         if self.missing not in ("raise", "em"):
             raise InvalidInputError(f"missing={self.missing!r}; expected 'raise' or 'em'")
-        settings = {n: v for n, v in self.get_params().items() if n not in NOT_OF_PCA}
+        alike = {name: getattr(self, name) for name in self._alike()}
         k = None if self.n_components == BIC else self.n_components
         missing = "mean" if self._iterates(matrix) else "raise"
-        return PCA(k, missing=missing, **settings)
+        return PCA(k, missing=missing, ddof=self.ddof, **alike)
 
     def _iterates(self, matrix: ChunkedMatrix) -> bool:
         """Whether there may be holes, and they are allowed."""
@@ -169,7 +169,8 @@ class PPCA(LatentModel):
             if self.n_components == BIC:
                 start = leading(start, fewest_by_bic(start))
             found = ProbabilisticDecomposition.closed_form(start, "PPCA")
-        settings = {**start.settings, **self._kept()}
+        own = {n: getattr(self, n) for n in self.parameters.keys() - self._alike()}
+        settings = {**start.settings, **own}
         source = provenance(costs, matrix.fingerprint(), execution.memory)
         warn_of_excess(plan, execution.memory)
         self.result_ = replace(found, settings=settings, plan=plan.to_dict(), provenance=source)
@@ -177,9 +178,9 @@ class PPCA(LatentModel):
         self.n_features_in_ = matrix.shape[1]
         return self
 
-    def _kept(self) -> dict[str, Any]:
-        """The settings in which this differs from the PCA."""
-        return {name: getattr(self, name) for name in NOT_OF_PCA}
+    def _alike(self) -> set[str]:
+        """The parameters that are declared once, for this and for PCA."""
+        return {n for n, one in self.parameters.items() if PCA.parameters.get(n) is one}
 
     @property
     def trace_(self) -> Array:
@@ -214,9 +215,11 @@ class PPCA(LatentModel):
             means = [mean_log_likelihood(result, k) for k in counts]
         else:
             matrix = self._matrix(X)
-            operands, settings = self._operands(matrix.design is None)
-            settings = {**settings, "missing": "raise"}
-            sums = self._fold("likelihood", matrix, 0, Reconstruction(**settings), operands)
+            rows = self._passes(matrix)
+            options = replace(rows.options, missing="raise")
+            operands, settings = Projection.of(result, options).operands()
+            total = {"total": Reconstruction(**settings)}
+            sums = rows.fold("likelihood", 0, total, operands)["total"]
             errors, captured = sums.errors() / sums.count, sums.captured / sums.count
             means = [mean_log_likelihood(result, k, (captured, errors[k])) for k in counts]
         return np.array(means) + result.log_jacobian

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
 from streampca.kernels import Array
 from streampca.models.decomposition import Decomposition
 from streampca.models.latent.result import LatentDecomposition
+from streampca.models.result import shaped
 from streampca.passes import single_threaded_blas
 from streampca.solvers import FactorModel, LatentState, signs_of_components
 from streampca.solvers.latent import LOG_2_PI
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class ProbabilisticDecomposition(LatentDecomposition, kind="probabilistic model"):
     """Components of the model V'(Lambda - noise I)V + noise I of standardised rows.
 
@@ -26,16 +27,9 @@ class ProbabilisticDecomposition(LatentDecomposition, kind="probabilistic model"
     """
 
     noise: float = 0.0
-    trace: Array = field(default_factory=lambda: np.zeros(0))
+    trace: Array = shaped(None, empty=0)
     converged: bool = True
     gain: float = 0.0
-
-    documented: ClassVar[tuple[str, ...]] = (
-        *LatentDecomposition.documented,
-        "noise",
-        "converged",
-        "gain",
-    )
 
     @classmethod
     def closed_form(cls, result: Decomposition, method: str) -> ProbabilisticDecomposition:

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from streampca.accumulators import FeaturePosterior
 from streampca.accumulators.base import refuse_holes, refuse_sparse_holes
 from streampca.kernels import Array
 from streampca.kernels.least_squares import posterior, unpacked_triangle
 from streampca.matrix import Block, ChunkedMatrix, Tile
 from streampca.matrix.tiles import tile_length
-from streampca.models.latent.result import LatentDecomposition
+from streampca.models.row_passes import FeatureSums, RowMap
 from streampca.solvers import FactorModel
 
 REGRESSION, BARTLETT = "regression", "bartlett"
@@ -35,7 +36,7 @@ class Posterior:
 
 
 @dataclass(frozen=True)
-class LatentRows:
+class LatentRows(RowMap):
     """What the maps share: how rows are standardised, and what the model makes of them.
 
     missing : "raise" refuses holes, but in the features ``absent``; anything else leaves a hole
@@ -50,20 +51,38 @@ class LatentRows:
     absent: tuple[int, ...]
     jacobian: float
 
-    @classmethod
-    def of(cls, result: LatentDecomposition, missing: str, centre: bool = True, **more: Any) -> Any:
-        """Those of a fitted result.  centre : False where blocks come without the mean."""
-        center = result.mean if centre else np.zeros(result.n_features)
-        absent = tuple(result.dropped.tolist())
-        return cls(
-            result.factor_model,
-            center,
-            result.divisors,
-            missing,
-            absent,
-            result.log_jacobian,
-            **more,
+    @property
+    def k(self) -> int:
+        """How many factors."""
+        return int(self.model.loadings.shape[1])
+
+    def sums_by_features(self, finish: Callable[[Any, float], Array]) -> FeatureSums:
+        """A pass over blocks of features that sums up what every row says of its factors."""
+        model = self.model
+        operands: dict[str, Any] = {
+            "weighted": model.weighted, "inverse_noise": model.inverse_noise, "center": self.center,
+        }  # fmt: skip
+        used = (model.noise > 0).astype(np.float64)
+        if self.scale is not None:
+            operands["scale"] = self.scale
+        if self.missing != "raise":
+            scale = np.ones_like(used) if self.scale is None else self.scale
+            jacobian = -np.log(scale, out=np.zeros_like(used), where=scale > 0)
+            operands["table"] = np.column_stack([model.pairs, model.log_noise, used, jacobian])
+        total = FeaturePosterior(
+            scale=None if self.scale is None else "scale",
+            missing=self.missing,
+            absent=self.absent,
+            width=self.k,
+            columns=0 if self.missing == "raise" else operands["table"].shape[1],
         )
+        return FeatureSums(total, operands, finish)
+
+    def information(self, tables: Array, rows: int) -> Array:
+        """(rows, k, k) precisions of the factors, from what a pass over features summed."""
+        if self.missing == "raise":
+            return np.broadcast_to(self.model.information, (rows, self.k, self.k))
+        return unpacked_triangle(tables[:, : self.k * (self.k + 1) // 2], self.k) + self.model.prior
 
     def check(self, block: Block, tile: Tile) -> None:
         """Raise where cells are missing and may not be."""
@@ -121,11 +140,6 @@ class LatentRows:
 
         return scratch
 
-    @property
-    def components(self) -> Array:
-        """(k, p) by which the number of scores is known."""
-        return np.asarray(self.model.loadings.T)
-
 
 @dataclass(frozen=True)
 class FactorScores(LatentRows):
@@ -138,6 +152,25 @@ class FactorScores(LatentRows):
 
     factor: Array | None = None
     kind: str = REGRESSION
+
+    @property
+    def width(self) -> int:
+        """k."""
+        return self.k
+
+    def by_features(self) -> FeatureSums:
+        """By blocks of features."""
+        return self.sums_by_features(self._finished)
+
+    def _finished(self, total: FeaturePosterior, eps: float) -> Array:
+        b, _, tables = total.sums()
+        information = self.information(tables, len(b))
+        if self.kind == BARTLETT:
+            plain = information - self.model.prior
+            means = np.einsum("ijk,ik->ij", np.linalg.pinv(plain, hermitian=True), b)
+        else:
+            means = posterior(information, b)[0]
+        return np.asarray(means if self.factor is None else means * self.factor)
 
     def __call__(self, block: Block) -> Array:
         dtype = block.work_dtype
@@ -173,10 +206,6 @@ class FactorScores(LatentRows):
             means = np.einsum("ijk,ik->ij", np.linalg.pinv(plain, hermitian=True), b)
         scores[own] = means if self.factor is None else means * self.factor
 
-    def apply(self, values: Any, missing_value: float | None = None) -> Array:
-        """(rows, k) scores of rows in memory."""
-        return self(Block(values, 0, 0, values.shape[0], missing_value=missing_value))
-
 
 @dataclass(frozen=True)
 class LatentLikelihood(LatentRows):
@@ -185,6 +214,26 @@ class LatentLikelihood(LatentRows):
     The distance of a row is that of what its factors leave, and that of the factors from the
     prior: sums of squares, never a difference of large ones (but of sparse rows).
     """
+
+    @property
+    def width(self) -> int:
+        """One."""
+        return 1
+
+    def by_features(self) -> FeatureSums:
+        """By blocks of features."""
+        return self.sums_by_features(self._finished)
+
+    def _finished(self, total: FeaturePosterior, eps: float) -> Array:
+        b, squares, tables = total.sums()
+        if self.missing == "raise":
+            return self.of_parts(b, squares)[:, None]
+        model, pairs = self.model, self.k * (self.k + 1) // 2
+        means, _, logdet = posterior(self.information(tables, len(b)), b)
+        noise, seen, jacobian = tables[:, pairs:].T
+        distance = np.maximum(squares - np.einsum("ij,ij->i", b, means), 0.0)
+        found = model.constants(logdet, noise, seen) + jacobian - 0.5 * distance
+        return np.asarray(found)[:, None]
 
     def __call__(self, block: Block) -> Array:
         model = self.model
@@ -226,8 +275,23 @@ class LatentLikelihood(LatentRows):
 class PosteriorRows(LatentRows):
     """(rows, k + k (k + 1) / 2): means of the factors, and their covariances as lower triangles."""
 
+    @property
+    def width(self) -> int:
+        """k + k (k + 1) / 2."""
+        return self.k + self.k * (self.k + 1) // 2
+
+    def by_features(self) -> FeatureSums:
+        """By blocks of features."""
+        return self.sums_by_features(self._finished)
+
+    def _finished(self, total: FeaturePosterior, eps: float) -> Array:
+        b, _, tables = total.sums()
+        means, covariances, _ = posterior(self.information(tables, len(b)), b)
+        i, j = np.tril_indices(self.k)
+        return np.hstack([means, covariances[:, i, j]])
+
     def __call__(self, block: Block) -> Array:
-        k = self.model.loadings.shape[1]
+        k = self.k
         a, b = np.tril_indices(k)
         out = np.empty((block.length, k + len(a)))
         for tile in block.tiles(np.dtype(np.float64), center=self.center, scale=self.scale):

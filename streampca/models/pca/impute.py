@@ -18,7 +18,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.models.completion.hard_impute import HardImpute
 from streampca.models.decomposition import Decomposition
-from streampca.models.linear import attach
+from streampca.models.estimator import attach
 from streampca.models.request import iteration_limits
 from streampca.passes import Plan
 

@@ -16,9 +16,8 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import Decomposition
-from streampca.models.feature_names import check_same_features
+from streampca.models.feature_names import check_same_features, is_xarray, restacked
 from streampca.models.fitted import Resolution
-from streampca.models.labelled_rows import is_xarray
 from streampca.models.linear import LinearModel
 from streampca.models.new_rows import prepared
 from streampca.models.parameters import parameter
@@ -26,7 +25,7 @@ from streampca.models.pca.incremental_state import StateRequest, plan_append, st
 from streampca.models.pca.pca import PCA
 from streampca.models.pca.scatter import solve_accumulator
 from streampca.models.registry import estimator, registered_name
-from streampca.models.restacked import restacked
+from streampca.models.result import Result
 from streampca.models.saved_labels import axis_to_saved, labels_from_saved, labels_to_saved
 from streampca.models.side_data import sample_weights
 from streampca.passes import Plan, run
@@ -127,16 +126,17 @@ class IncrementalPCA(LinearModel):
         sample_weight : (rows,) how often each row counts, as :meth:`PCA.fit`.
         """
         seen = hasattr(self, "_accumulator")
-        where = self._dim_for(X) if seen and dim is None else dim
-        X = restacked(X, self._feature_labels()) if seen and is_xarray(X) else counted(X)
+        batches = self._new_rows(None) if seen else None
+        where = batches.dim_for(X) if batches is not None and dim is None else dim
+        X = restacked(X, batches.features) if batches is not None and is_xarray(X) else counted(X)
         matrix = as_matrix(X, dim=where, missing_value=self.missing_value)
         matrix = self._prepared_batch(matrix) if seen else matrix
         request = self._request()
         request.check_appending(matrix.shape)
         weights = sample_weights(sample_weight, matrix)
         blank = request.blank()
-        if seen:
-            matrix = self._checked_features(X, matrix)
+        if batches is not None:
+            matrix = batches.checked(X, matrix)
         plan = plan_append(matrix, request, blank, held=seen)
         execution = self._begun(plan, matrix)
         self.plan_ = plan
@@ -219,12 +219,14 @@ class IncrementalPCA(LinearModel):
         """Rows taken in so far."""
         return int(self._require_state().count)
 
-    def error_under(self, result: Decomposition) -> float:
+    def error_under(self, result: Result) -> float:
         """Mean over its rows of ||x - reconstruction||^2 under another result, as that scales.
 
         From the state alone: no row is read again. Not for state="truncated".
         """
         state = self._require_state()
+        if not isinstance(result, Decomposition):
+            raise InvalidInputError(f"error_under needs a Decomposition; got a {result.kind}")
         if isinstance(state, TruncatedFactor):
             raise InvalidInputError("error_under needs state='scatter' or 'tsqr'")
         shift = np.asarray(state.mean) - result.mean
@@ -289,7 +291,7 @@ class IncrementalPCA(LinearModel):
             "settings": self.stored_params(),
             "eps": self._resolution.eps,
             "work_dtype": str(self._resolution.work),
-            "sample_dims": list(self._sample_dims()),
+            "sample_dims": list(self._labels.samples.dims),
             "features": labels.pop("features"),
             "values": {name: told for name, told in labels.items() if name != "samples"},
         }
@@ -342,9 +344,6 @@ class IncrementalPCA(LinearModel):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_accumulator")
 
-    def _sample_dims(self) -> tuple[str, ...]:
-        return self._labels.samples.dims
-
     def _state_settings(self) -> tuple[Any, ...]:
         kind = state_kind(self.state, self.svd_solver)
         return (kind, self.center, self.missing, self.max_rows if kind == "truncated" else 0)
@@ -372,8 +371,8 @@ class IncrementalPCA(LinearModel):
         limits = {name: getattr(self, name) for name in ("memory_limit", "scheduler", "progress")}
         return prepared(matrix, steps, self.n_features_in_, **limits)
 
-    def _feature_labels(self) -> AxisLabels:
-        return self._labels.features
+    def _labels_of_fit(self) -> Labels:
+        return self._labels
 
 
 def _labels_of(

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, Self
 
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
@@ -193,23 +192,6 @@ class PCA(LinearModel):
         self.result_ = as_pca(model.result_, self.ddof, parameters)
         return self
 
-    def transform(
-        self,
-        X: Any,
-        *,
-        dim: Any = None,
-        out: str | os.PathLike[str] | None = None,
-        overwrite: bool = False,
-        remove: Any = None,
-    ) -> Any:
-        """Scores of rows on the components, (n, k): as every linear model.
-
-        With ``missing="impute"`` by least squares over what each row observes.
-        """
-        if self.missing != IMPUTE:
-            return super().transform(X, dim=dim, out=out, overwrite=overwrite, remove=remove)
-        return self._completing().transform(X, dim=dim, out=out, overwrite=overwrite, remove=remove)
-
     def impute(
         self,
         X: Any,
@@ -229,24 +211,6 @@ class PCA(LinearModel):
             )
         return self._completing().impute(X, dim=dim, out=out, overwrite=overwrite)
 
-    def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
-        """As every linear model; with ``missing="impute"`` over the observed cells."""
-        if self.missing != IMPUTE:
-            return super().reconstruction_error(X, remove=remove)
-        return self._completing().reconstruction_error(X, remove=remove)
-
-    def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:
-        """As every linear model; with ``missing="impute"`` of the fit alone, without X."""
-        if self.missing != IMPUTE or X is None:
-            return super().r2_curve(X, remove=remove)
-        return self._completing().r2_curve(X)
-
-    def score_samples(self, X: Any, *, remove: Any = None) -> Array:
-        """As every linear model; refused with ``missing="impute"``: ``PPCA`` has a likelihood."""
-        if self.missing != IMPUTE:
-            return super().score_samples(X, remove=remove)
-        return self._completing().score_samples(X)
-
     def _completing(self) -> HardImpute:
         model = completing(self._fitted(), self)
         model.dim_ = self.dim_
@@ -260,18 +224,6 @@ class PCA(LinearModel):
             return None
         self._carried.turn_to(matrix, request)
         return self._carried
-
-    def fit_transform(
-        self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
-    ) -> Any:
-        """Fit, and the scores of X, (n, k). A wide fit has them already; a tall one reads again.
-
-        Scores that the fit has differ from those of ``transform`` by the residual of their
-        component: rounding, unless "randomized" warned that it is not certified.
-        """
-        X = counted(X)
-        self.fit(X, dim=dim, sample_weight=sample_weight)
-        return self._scores_of_fit(X, dim, self.remove)
 
     @classmethod
     def from_covariance(

@@ -1,18 +1,203 @@
-"""Rotated principal components as an estimator: fit, rotate, project new rows."""
+"""Rotated principal components: the same space, other axes in it; the result and the estimator."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any, Self
+import warnings
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
 
-from streampca.errors import InvalidInputError
+import numpy as np
+
+from streampca.errors import AccuracyWarning, InvalidInputError
 from streampca.kernels import Array
 from streampca.models.decomposition import Decomposition
-from streampca.models.linear import LinearModel, attach
+from streampca.models.estimator import attach
+from streampca.models.linear import LinearModel
 from streampca.models.pca.pca import PCA
-from streampca.models.rotated import RotatedDecomposition
+from streampca.models.registry import loaded
+from streampca.models.result import shaped
+from streampca.models.row_passes import RowMap, RowOptions, RowPasses
+from streampca.passes import single_threaded_blas
+from streampca.solvers import TracyWidom, rotate_loadings, signs_of_components
 
 
+@dataclass(frozen=True, repr=False, kw_only=True)
+class RotatedDecomposition(Decomposition, kind="rotated model"):
+    """Loadings turned by varimax or promax; ``method`` says by which.
+
+    loadings : (p, k) rotated; the unrotated ones times ``rotation``.
+    components : (k, p) their columns with length 1, which are not orthogonal.
+    explained_variance : (k,) squared lengths of the columns, descending. For varimax they add up
+        to the variance of the unrotated components; those of promax overlap, and do not.
+    scores : (n, k) with these variances, so that scores @ components is the same reconstruction.
+    rotation : (k, k), orthogonal for varimax.
+    correlations : (k, k) of the scores (phi), the identity for varimax.
+    base_variance : (k,) of the unrotated components.
+    sweeps, converged : of the varimax iteration.
+    """
+
+    rotation: Array = shaped("k", "k", empty=(0, 0))
+    correlations: Array = shaped("k", "k", empty=(0, 0))
+    base_variance: Array = shaped("k", empty=0)
+    base_method: str = ""
+    sweeps: int = 0
+    converged: bool = True
+
+    principal: ClassVar[bool] = False
+
+    def permuted_parts(self, order: Array, sign: Array) -> dict[str, Any]:
+        """The rotation and the correlations of components that change places or signs."""
+        between = self.correlations[np.ix_(order, order)] * np.multiply.outer(sign, sign)
+        return {"rotation": self.rotation[:, order] * sign, "correlations": between}
+
+    @classmethod
+    def of(
+        cls,
+        result: Decomposition,
+        method: str = "varimax",
+        k: int | None = None,
+        *,
+        normalize: bool = True,
+        power: float = 4.0,
+    ) -> RotatedDecomposition:
+        """The first k components of a fitted result, rotated; see ``streampca.rotate``."""
+        k = _checked_count(result, k)
+        deviation = np.sqrt(result.explained_variance[:k])
+        base = result.require_components()[:k]
+        with single_threaded_blas():
+            found = rotate_loadings(base.T * deviation, method, normalize=normalize, power=power)
+            lengths = np.linalg.norm(found.loadings, axis=0)
+            order = np.argsort(-lengths, kind="stable")
+            unit = found.loadings[:, order] / lengths[order]
+            signs = signs_of_components(unit)
+            turn = found.matrix[:, order] * signs
+            inverse = np.linalg.inv(turn)
+            scores = None
+            if result.scores is not None:
+                scores = (result.scores[:, :k] / deviation) @ inverse.T * lengths[order]
+        if not found.converged:
+            warnings.warn(
+                f"the rotation has not converged after {found.sweeps} sweeps (last turn "
+                f"{found.angle:.1e} radians): the criterion is flat. Rotate another number of "
+                "components: k=...",
+                AccuracyWarning,
+                stacklevel=3,
+            )
+        kept = {one.name: getattr(result, one.name) for one in fields(Decomposition)}
+        kept |= {
+            "method": method,
+            "components": np.ascontiguousarray((unit * signs).T),
+            "explained_variance": lengths[order] ** 2,
+            "scores": scores,
+            "spectrum": None,
+            "certificate": None,
+        }
+        return cls(
+            **kept,
+            rotation=turn,
+            correlations=inverse @ inverse.T,
+            base_variance=np.array(result.explained_variance[:k]),
+            base_method=result.method,
+            sweeps=found.sweeps,
+            converged=found.converged,
+        )
+
+    def unrotated(self) -> Decomposition:
+        """The decomposition that was rotated: its first k components."""
+        lengths, deviation = np.sqrt(self.explained_variance), np.sqrt(self.base_variance)
+        back = np.linalg.inv(self.rotation).T * lengths / deviation[:, None]
+        kept = {one.name: getattr(self, one.name) for one in fields(Decomposition)}
+        kept |= {
+            "method": self.base_method,
+            "components": back @ self.require_components(),
+            "explained_variance": self.base_variance,
+        }
+        if self.scores is not None:
+            kept["scores"] = (self.scores / lengths) @ self.rotation.T * deviation
+        return Decomposition(**kept)
+
+    @property
+    def estimator(self) -> str:
+        """The kind of estimator that this loads as."""
+        return "RotatedPCA"
+
+    @property
+    def projectors(self) -> Array:
+        """(k, p) what makes scores of standardised rows."""
+        deviation = np.sqrt(self.base_variance)
+        inverse = np.linalg.inv(self.rotation) * np.sqrt(self.explained_variance)[:, None]
+        return np.asarray((inverse / deviation) @ self.unrotated().require_components())
+
+    @property
+    def structure(self) -> Array:
+        """(p, k) covariance of features with scores of unit variance: loadings @ phi."""
+        return self.loadings @ self.correlations
+
+    @property
+    def noise_variance(self) -> float:
+        """That of the unrotated components: the space is the same."""
+        kept = float(np.sum(self.base_variance))
+        left = min(self.n_samples or self.n_dimensions, self.n_dimensions) - self.n_components
+        return max(float(self.total_variance) - kept, 0.0) / left if left > 0 else 0.0
+
+    # -- of the space, which rotation leaves as it was ------------------------------------------
+
+    def likelihood_of(self, options: RowOptions) -> RowMap:
+        """As of the unrotated components: the model is the same."""
+        return self.unrotated().likelihood_of(options)
+
+    def r2_curve(self, rows: RowPasses | None) -> Array:
+        """That of the unrotated components."""
+        return self.unrotated().r2_curve(rows)
+
+    def reconstruction_error(self, rows: RowPasses) -> float:
+        """As of the unrotated components: the reconstruction is the same."""
+        return self.unrotated().reconstruction_error(rows)
+
+    def covariance(self) -> Array:
+        """As of the unrotated components: the model is the same."""
+        return self.unrotated().covariance()
+
+    def precision(self) -> Array:
+        """As of the unrotated components: the model is the same."""
+        return self.unrotated().precision()
+
+    def tracy_widom(self) -> TracyWidom:
+        """Not for rotated components."""
+        raise InvalidInputError(
+            "significance is that of unrotated components: result.unrotated().tracy_widom()"
+        )
+
+
+def _checked_count(result: Decomposition, k: int | None) -> int:
+    """How many components are rotated; None: all that vary. Raises InvalidInputError."""
+    if isinstance(result, RotatedDecomposition):
+        raise InvalidInputError("this result is rotated already; rotate result.unrotated()")
+    values = result.explained_variance
+    vary = int(np.count_nonzero(values > np.finfo(np.float64).eps * values.max(initial=0.0)))
+    vary = min(vary, result.rank)  # those after it are rounding, of either sign
+    count = vary if k is None else k
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
+        raise InvalidInputError(f"k={k!r}; expected a number of components")
+    if vary and not 1 <= count <= result.n_components:
+        raise InvalidInputError(
+            f"k={count}; the result has {result.n_components} components. Fit more of them, or "
+            "rotate fewer"
+        )
+    if not 1 <= count <= vary:
+        raise InvalidInputError(
+            f"component {vary + 1} has no variance and cannot be rotated; expected k={vary}"
+        )
+    return int(count)
+
+
+def _of_pca(name: str) -> Any:
+    """A property: the parameter of that name, as the PCA has it."""
+    return property(lambda model: getattr(model._base(), name))
+
+
+@loaded
 class RotatedPCA(LinearModel):
     """PCA whose first k components are rotated by varimax or promax.
 
@@ -43,6 +228,13 @@ class RotatedPCA(LinearModel):
         self.normalize = normalize
         self.power = power
 
+    @classmethod
+    def from_result(cls, result: Any) -> Self:
+        """The estimator of a rotated result that was saved."""
+        model: Self = attach(cls(PCA.restored(result.settings), result.method), result)
+        model.k = result.n_components
+        return model
+
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, **options: Any) -> Self:
         """Fit the PCA to X, and rotate. Further options go to ``PCA.fit``."""
         base = copy.copy(self._base()).fit(X, dim=dim, **options)
@@ -61,37 +253,12 @@ class RotatedPCA(LinearModel):
     def _base(self) -> PCA:
         return PCA() if self.pca is None else self.pca
 
-    @property
-    def whiten(self) -> bool:  # type: ignore[override]
-        """As the PCA has it: scores with variance 1."""
-        return self._base().whiten
-
-    @property
-    def missing(self) -> str:  # type: ignore[override]
-        """As the PCA has it."""
-        return self._base().missing
-
-    @property
-    def missing_value(self) -> float | None:  # type: ignore[override]
-        """As the PCA has it."""
-        return self._base().missing_value
-
-    @property
-    def memory_limit(self) -> int | str | None:  # type: ignore[override]
-        """As the PCA has it."""
-        return self._base().memory_limit
-
-    @property
-    def scheduler(self) -> Any:
-        """As the PCA has it."""
-        return self._base().scheduler
-
-    @property
-    def progress(self) -> Any:
-        """As the PCA has it."""
-        return self._base().progress
-
-    # -- of the space, which rotation leaves as it was ------------------------------------------
+    whiten: bool = _of_pca("whiten")
+    missing: str = _of_pca("missing")
+    missing_value: float | None = _of_pca("missing_value")
+    memory_limit: int | str | None = _of_pca("memory_limit")
+    scheduler: Any = _of_pca("scheduler")
+    progress: Any = _of_pca("progress")
 
     def unrotated(self) -> PCA:
         """The PCA that was rotated, fitted, with its first k components."""
@@ -101,26 +268,6 @@ class RotatedPCA(LinearModel):
         attach(model, result.unrotated())
         model.dim_ = self.dim_
         return model
-
-    def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:
-        """That of the unrotated components."""
-        return self.unrotated().r2_curve(X, remove=remove)
-
-    def reconstruction_error(self, X: Any, *, remove: Any = None) -> float:
-        """As of the unrotated components: the reconstruction is the same."""
-        return self.unrotated().reconstruction_error(X, remove=remove)
-
-    def score_samples(self, X: Any, *, remove: Any = None) -> Array:
-        """As of the unrotated components: the model is the same."""
-        return self.unrotated().score_samples(X, remove=remove)
-
-    def get_covariance(self) -> Array:
-        """As of the unrotated components: the model is the same."""
-        return self.unrotated().get_covariance()
-
-    def get_precision(self) -> Array:
-        """As of the unrotated components: the model is the same."""
-        return self.unrotated().get_precision()
 
 
 def rotate(
@@ -156,11 +303,4 @@ def rotate(
     model = RotatedPCA(PCA(**parameters), method, k, normalize=normalize, power=power)
     model._rotate(result)
     model.dim_ = getattr(source, "dim_", None)
-    return model
-
-
-def rotated_from(result: RotatedDecomposition) -> RotatedPCA:
-    """The estimator of a rotated result that was saved."""
-    model = RotatedPCA(PCA.restored(result.settings), result.method, result.n_components)
-    attach(model, result)
     return model

@@ -106,25 +106,24 @@ def sketch(inputs: SolverInput[Request]) -> Steps[Fitted]:
     dropped = np.flatnonzero(stats.count == 0)
     kept = spectrum.head(k)
     divisor = request.divisor(weight)
-    fitted = Fitted(
+    certificate = certify(
+        np.zeros(len(kept.values)),
         kept,
-        None,
-        scaling.center,
-        None,
-        weight,
+        found.lost + rounding,
+        divisor,
+        1,
         rank,
-        dropped,
-        np.setdiff1d(np.flatnonzero(scaling.constant), dropped),
-        certify(
-            np.zeros(len(kept.values)),
-            kept,
-            found.lost + rounding,
-            divisor,
-            1,
-            rank,
-            coherent_rounding(work_dtype(matrix.dtype)) * kept.values,
-        ),
-        stats.m2 / divisor,
+        coherent_rounding(work_dtype(matrix.dtype)) * kept.values,
+    )
+    fitted = Fitted(
+        spectrum=kept,
+        mean=scaling.center,
+        weight=weight,
+        rank=rank,
+        dropped=dropped,
+        constant=np.setdiff1d(np.flatnonzero(scaling.constant), dropped),
+        certificate=certificate,
+        column_variance=stats.m2 / divisor,
         missing=stats.missing,
     )
     components = np.array(kept.vectors.T, order="C")

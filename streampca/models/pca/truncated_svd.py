@@ -15,7 +15,6 @@ from streampca.models.parameters import parameter
 from streampca.models.pca.pca import PCA
 from streampca.models.registry import estimator
 from streampca.passes import Plan
-from streampca.sources import counted
 
 ALGORITHMS = ("auto", "randomized", "arpack", "scatter", "gram", "tsqr")
 
@@ -90,14 +89,6 @@ class TruncatedSVD(LinearModel):
         self.cost_, self.dim_ = base.cost_, dim
         self.n_features_in_ = base.n_features_in_
         return self
-
-    def fit_transform(
-        self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
-    ) -> Any:
-        """Fit, and the scores of X, (n, k). A fit that has them already reads no further."""
-        X = counted(X)
-        self.fit(X, dim=dim, sample_weight=sample_weight)
-        return self._scores_of_fit(X, dim)
 
     # -- as scikit-learn defines them -----------------------------------------------------------
 

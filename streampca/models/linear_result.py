@@ -1,0 +1,265 @@
+"""The arrays of a linear model, and what follows from them by algebra alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streampca.errors import InvalidInputError, SourceError
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix, weighted_divisors
+from streampca.models.design import Design
+from streampca.models.named_columns import removable
+from streampca.models.pca.gram_outputs import read_components
+from streampca.models.result import Result, places, shaped
+from streampca.models.saved_labels import plain
+from streampca.solvers import Certificate
+from streampca.store import check_fields, check_shapes
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class LinearResult(Result):
+    """Rows as mean + scores times components; :class:`Decomposition` offers what can be asked.
+
+    The fields are those of a Decomposition.
+    """
+
+    explained_variance: Array = shaped("k")
+    total_variance: float
+    mean: Array = shaped("p")
+    ddof: int
+    rank: int
+    components: Array | None = shaped("k", "p", optional=True)
+    scale: Array | None = shaped("p", optional=True)
+    spectrum: Array | None = shaped(None, optional=True)  # all eigenvalues, where they are known
+    dropped: Array = places()
+    constant: Array = places()
+    filtered: Array = places()
+    missing: Array | None = shaped("p", optional=True)  # missing cells among the rows of the fit
+    certificate: Certificate | None = None
+    weight: float = 0.0  # sum of the row weights (the number of rows without weights)
+    total_squares: float = float("nan")  # sum of the squares of all variances, kept or not
+    missing_by_sample: Array | None = shaped(None, optional=True)  # in all p features
+    feature_variance: Array | None = shaped("p", optional=True)  # in the units of the data
+    feature_mean: Array | None = shaped("p", optional=True)  # where ``mean`` is not subtracted
+    weights: Array | None = shaped("p", optional=True)
+    fitted: Array | None = shaped(None, optional=True)  # True for the rows of the fit, if not all
+    design: Design | None = None
+    removed: Array | None = shaped(None, "p", optional=True)
+    row_mean: Array | None = shaped(None, optional=True)
+    row_scale: Array | None = shaped(None, optional=True)
+
+    principal: ClassVar[bool] = True  # explained variances are eigenvalues of the sample covariance
+
+    @property
+    def n_components(self) -> int:
+        """k."""
+        return len(self.explained_variance)
+
+    @property
+    def n_features(self) -> int:
+        """p, dropped and constant features included."""
+        return len(self.mean)
+
+    @property
+    def n_features_used(self) -> int:
+        """Features that have observations, vary, and were not filtered."""
+        return self.n_features - len(self.dropped) - len(self.constant) - len(self.filtered)
+
+    @property
+    def rank_is_exact(self) -> bool:
+        """Whether ``rank`` is the rank; where not all values were computed it may be a lower
+        bound: all of those that are known stand above rounding."""
+        return self.spectrum is not None or self.rank <= self.n_components
+
+    @property
+    def divisors(self) -> Array | None:
+        """(p,) divisors of the columns, 0 for those that the model leaves out; None: nothing is.
+
+        ``scale`` over ``weights``, or, where nothing was scaled, 1 and 0 for features without any
+        observation.
+        """
+        if self.weights is None and (self.scale is not None or not len(self.dropped)):
+            return None if self.scale is None else np.asarray(self.scale)
+        divisors = np.ones(self.n_features) if self.scale is None else np.array(self.scale)
+        if self.weights is not None:
+            divisors = weighted_divisors(divisors, self.weights)
+        divisors[self.dropped] = 0.0
+        return divisors
+
+    def design_rows(self, matrix: ChunkedMatrix, remove: Any = None) -> Array | None:
+        """(n, r) the basis of what was removed, at the samples of a matrix; None where nothing is.
+
+        remove : the arrays among it, or False; columns that the fit had by name are those of the
+            same name. Raises InvalidInputError.
+        """
+        if remove is False:
+            return None
+        if self.design is not None:
+            return self.design.rows(matrix.labels.samples, remove, removable(matrix))
+        if remove is None:
+            return None
+        raise InvalidInputError(
+            "this fit removed nothing; fit with PCA(remove=...), or leave remove out here"
+        )
+
+    @property
+    def removes(self) -> bool:
+        """Whether a design is projected out of the samples."""
+        return self.design is not None
+
+    def removed_from(self, matrix: ChunkedMatrix, remove: Any) -> tuple[Array, Array] | None:
+        """(basis (n, r), coefficients (1 + r, p)) of what the fit removed; see the base class."""
+        basis = self.design_rows(matrix, remove)
+        if basis is None:
+            return None
+        return basis, np.vstack([self.mean, np.asarray(self.removed)])
+
+    @property
+    def removed_coefficients(self) -> Array:
+        """(c, p) what each column of the design (``design.names``) adds to every feature, per unit
+        and beside the mean; of columns that repeat each other the smallest that do."""
+        if self.design is None or self.removed is None:
+            return np.zeros((0, self.n_features))
+        return np.asarray(self.design.turn @ self.removed)
+
+    @property
+    def n_dimensions(self) -> int:
+        """Dimension of the space that is modelled: unscaled constant features belong to it."""
+        divisors = self.divisors
+        return self.n_features if divisors is None else int(np.count_nonzero(divisors))
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """(k,) share of the total variance."""
+        if self.total_variance <= 0:
+            return np.zeros(self.n_components)
+        return np.asarray(self.explained_variance / self.total_variance)
+
+    @property
+    def singular_values(self) -> Array:
+        """(k,) of the centred (and scaled) matrix."""
+        freedom = max(self.weight - self.ddof, 0.0)
+        return np.asarray(np.sqrt(self.explained_variance * freedom))
+
+    @property
+    def noise_variance(self) -> float:
+        """Mean variance of the directions left out (Tipping and Bishop 1999, eq. 3.8)."""
+        left = min(self.n_samples or self.n_dimensions, self.n_dimensions) - self.n_components
+        if left <= 0:
+            return 0.0
+        return max(float(self.total_variance - np.sum(self.explained_variance)), 0.0) / left
+
+    @property
+    def loadings(self) -> Array:
+        """(p, k) components scaled by the square root of their variance."""
+        return np.asarray(self.require_components().T * np.sqrt(self.explained_variance))
+
+    @property
+    def standardised(self) -> bool:
+        """Whether features were scaled, so that scores have no unit."""
+        return self.scale is not None
+
+    @property
+    def weighted(self) -> bool:
+        """Whether features had weights."""
+        return self.weights is not None
+
+    @property
+    def projectors(self) -> Array:
+        """(k, p) what makes scores of standardised rows: the components, unless rotated."""
+        return self.require_components()
+
+    @property
+    def structure(self) -> Array:
+        """(p, k) covariance of standardised features with scores of unit variance."""
+        return self.loadings
+
+    def require_components(self) -> Array:
+        """The components; those that the fit streamed to Zarr are read from there each time.
+
+        Raises the error that says how to get them, SourceError where they are not there any more.
+        """
+        if self.components is None:
+            if (path := self.settings.get("loadings")) is not None:
+                try:
+                    return read_components(path, self)
+                except (SourceError, InvalidInputError) as error:
+                    raise type(error)(
+                        f"the components of this fit were streamed to {path}, and are read from "
+                        f"there: {error}. Elsewhere: result.with_components(path); streampca "
+                        "project --loadings PATH"
+                    ) from None
+            raise InvalidInputError(
+                "this fit has scores but no components (components=False saved the second pass); "
+                "fit again with components=True"
+            )
+        return self.components
+
+    # -- at rest --------------------------------------------------------------------------------
+
+    def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """(arrays, JSON-ready document): all of it, for a bundle."""
+        arrays, document = super().to_saved()
+        document["certificate"] = self.certificate and self.certificate.to_dict()
+        document["design"] = self.design and self.design.to_dict()
+        return arrays | ({} if self.design is None else self.design.arrays()), document
+
+    @classmethod
+    def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
+        """The fields of what was saved, certificate and design among them."""
+        certificate, design = document.pop("certificate"), document.pop("design", None)
+        found = {
+            "certificate": certificate and Certificate.from_dict(certificate),
+            "design": design and Design.from_saved(design, arrays),
+        }
+        return super().restored_fields(arrays, document) | found
+
+    def check(self, where: str) -> None:
+        """Look at types and shapes of what was read. Raises DamagedSourceError."""
+        super().check(where)
+        if self.certificate is not None:
+            shapes: dict[str, tuple[int | None, ...]] = dict.fromkeys(
+                ("residual", "variance_bound", "gap", "angle_bound"), (self.n_components,)
+            )
+            check_fields(self.certificate, f"{where}: certificate")
+            check_shapes(self.certificate, shapes, f"{where}: certificate")
+
+    # -- in words -------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """The arrays (or None) by which scores are known to be of this model."""
+        return self.components, self.mean, self.explained_variance
+
+    def summary(self) -> dict[str, Any]:
+        """The result in numbers, JSON-ready."""
+        return super().summary() | {
+            "explained_variance": self.explained_variance.tolist(),
+            "explained_variance_ratio": self.explained_variance_ratio.tolist(),
+            "total_variance": self.total_variance,
+            "rank": self.rank if self.rank_is_exact else None,
+            "rank_at_least": self.rank,
+            "dropped_features": len(self.dropped),
+            "constant_features": len(self.constant),
+            "filtered_features": len(self.filtered),
+            "used_features": self.n_features_used,
+            "certificate": self.certificate and self.certificate.to_dict(),
+        }
+
+    def record(self) -> dict[str, Any]:
+        """What the manifest of a version says of its model, without opening it."""
+        return super().record() | {
+            "explained_variance": plain(self.explained_variance),
+            "total_variance": self.total_variance,
+            "certificate": self.certificate and self.certificate.to_dict(),
+        }
+
+    def notes(self) -> list[str]:
+        """How many features say nothing, where some do."""
+        if not len(self.dropped) and not len(self.constant):
+            return []
+        counts = f"{len(self.dropped)} without observation, {len(self.constant)} constant"
+        return [f"features   {counts}"]
