@@ -27,8 +27,7 @@ from streampca.models import (
     variable_weights,
 )
 from streampca.models.anndata_results import write_anndata
-from streampca.models.registry import load
-from streampca.operations.model_store import ModelStore
+from streampca.operations.model_store import ModelStore, load
 from streampca.passes import Advance, Plan
 from streampca.registration import register_with_xarray
 from streampca.sources import append, commit_rows, open

@@ -1,4 +1,4 @@
-"""Kinds of models: every estimator is here by the name of its class, and opens what was saved.
+"""Kinds of models: every estimator is here by the name of its class.
 
 Loading, job files, the command line and the tests of the contract read this table, so that a class
 defined anywhere, in another package too, takes part as soon as its module is imported.
@@ -6,16 +6,13 @@ defined anywhere, in another package too, takes part as soon as its module is im
 
 from __future__ import annotations
 
-import os
 from typing import TypeVar, dataclass_transform
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.models.estimator import Estimator
 from streampca.models.parameters import declared, parameter
 from streampca.models.result import Result
-from streampca.operations.stored_version import StoredVersion
-from streampca.operations.versions import VersionStore
-from streampca.store import is_bundle, open_backend, understood
+from streampca.store import understood
 
 Class = TypeVar("Class", bound="type[Estimator]")
 KINDS: dict[str, type[Estimator]] = {}
@@ -62,31 +59,6 @@ def kind_named(name: str) -> type[Estimator]:
             "A kind of another package is known once its module is imported"
         )
     return KINDS[name]
-
-
-def load(path: str | os.PathLike[str]) -> Estimator:
-    """The model that ``save`` wrote, or the promoted one of a model store: a fitted estimator.
-
-    Every file is checked against its digest. Raises SourceError where one is absent or altered,
-    or the format is newer than this version reads.
-    """
-    place = os.fspath(path)
-    if "://" in place or not is_bundle(place):
-        store = VersionStore(open_backend(place))
-        if store.exists():
-            result: Estimator = store.read_current(model_of)
-            return result
-    return estimator_of(Result.load(place))
-
-
-def model_of(version: StoredVersion) -> Estimator:
-    """The fitted estimator of a version of a model store."""
-    return estimator_of(result_of(version))
-
-
-def result_of(version: StoredVersion) -> Result:
-    """The result in a version of a model store."""
-    return Result.from_saved(*version.read("model"), f"version {version.number}")
 
 
 def estimator_of(result: Result) -> Estimator:

@@ -11,7 +11,7 @@ from typing import Any
 from streampca.errors import InvalidInputError, SourceError
 from streampca.models.estimator import Estimator
 from streampca.models.pca.incremental_pca import IncrementalPCA
-from streampca.models.registry import estimator_of, model_of, result_of
+from streampca.models.registry import estimator_of
 from streampca.models.result import Result
 from streampca.operations.history import HEAD, Entry, History
 from streampca.operations.stored_version import Part, StoredVersion
@@ -174,6 +174,31 @@ def _checked_scores(scores: Any, result: Result) -> Any:
     if shape is None or len(shape) != 2 or shape[1] != k:
         raise InvalidInputError(f"scores of shape {shape}; expected (rows, {k})")
     return scores
+
+
+def load(path: str | os.PathLike[str]) -> Estimator:
+    """The model that ``save`` wrote, or the promoted one of a model store: a fitted estimator.
+
+    Every file is checked against its digest. Raises SourceError where one is absent or altered,
+    or the format is newer than this version reads.
+    """
+    place = os.fspath(path)
+    if "://" in place or not is_bundle(place):
+        store = VersionStore(open_backend(place))
+        if store.exists():
+            result: Estimator = store.read_current(model_of)
+            return result
+    return estimator_of(Result.load(place))
+
+
+def model_of(version: StoredVersion) -> Estimator:
+    """The fitted estimator of a version of a model store."""
+    return estimator_of(result_of(version))
+
+
+def result_of(version: StoredVersion) -> Result:
+    """The result in a version of a model store."""
+    return Result.from_saved(*version.read("model"), f"version {version.number}")
 
 
 def is_model(path: str | os.PathLike[str]) -> bool:
