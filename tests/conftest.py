@@ -1,5 +1,6 @@
 """What several test modules use."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -11,6 +12,10 @@ from typing import Any
 
 import hypothesis
 import pytest
+
+# what a cluster does every few milliseconds for its dashboard: it took a tenth of a core each
+os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
+os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", "1s")
 
 # of examples that a test asks for no other number of; how long one takes is the machine's affair
 hypothesis.settings.register_profile("streampca", max_examples=40, deadline=None)
@@ -33,6 +38,12 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_finish() -> None:
+    """The half million objects of the collected tests stay: nothing looks for garbage in them."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_blas_thread() -> Iterator[None]:
     """Of NumPy's and SciPy's products here: two test processes of two threads each wait for one
@@ -44,16 +55,13 @@ def one_blas_thread() -> Iterator[None]:
         yield
 
 
-# files that start worker processes: one test process takes them all, and starts those once
-ON_CLUSTERS = (
-    "test_cluster.py", "test_dask_table.py", "test_genotypes_on_cluster.py", "test_toy_programs.py",
-    "test_clients.py", "test_worker_view.py",
-)  # fmt: skip
+# the room whose files share worker processes: one test process takes them all
+ON_CLUSTERS = "tests/passes/"
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
-    """``--dist loadfile``, with those files as one; any other distribution as it is."""
+    """``--dist loadfile``, with that room as one file; any other distribution as it is."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -61,7 +69,7 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
-            return "clusters" if file.endswith(ON_CLUSTERS) else file
+            return ON_CLUSTERS if file.startswith(ON_CLUSTERS) else file
 
     return Scheduling(config, log)
 

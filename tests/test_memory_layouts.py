@@ -261,7 +261,7 @@ LAYOUTS = {
         zarr_of((60_000, 500), (500, 100), shards=(5000, 500)), ".zarr", PCA.format("20", "path")
     ),
     "tiny chunks": Layout(
-        zarr_of((20_000, 500), (200, 5), compressors=None), ".zarr", PCA.format("5", "path")
+        zarr_of((10_000, 500), (200, 5), compressors=None), ".zarr", PCA.format("5", "path")
     ),
     "Zarr v2": Layout(
         zarr_of((60_000, 500), (4096, 500), zarr_format=2), ".zarr", PCA.format("20", "path")

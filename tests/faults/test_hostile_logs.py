@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -45,9 +46,16 @@ def part(i: int) -> dict[str, Any]:
 def a_store(versions: int = log.FOLD) -> MemoryBackend:
     """Its last entry is a checkpoint."""
     backend = MemoryBackend()
+    backend.objects.update(stored(versions))
+    return backend
+
+
+@functools.cache
+def stored(versions: int) -> dict[str, tuple[bytes, float]]:
+    backend = MemoryBackend()
     for i in range(1, versions + 1):
         VersionStore(backend).commit(part(i), {"scores": {}})
-    return backend
+    return backend.objects
 
 
 def signed_again(backend: MemoryBackend, name: str, change: Callable[[Any], Any]) -> str:

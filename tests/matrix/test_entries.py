@@ -43,7 +43,7 @@ def standardised(x: np.ndarray, center: np.ndarray, scale: np.ndarray, code: Any
     return np.where(hole, 0.0, z)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     st.integers(0, 40), st.integers(1, 30), st.sampled_from([0.0, 0.1, 0.5, 1.0]),
     st.sampled_from(DTYPES), st.sampled_from([0.0, 0.2]), st.sampled_from([None, 2.0]),

@@ -66,9 +66,9 @@ def test_chunks_of_long_labels_are_shorter(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of a chunk were more than a reader decodes at once."""
-    monkeypatch.setattr(array_files, "FREE", 1 << 20)
+    monkeypatch.setattr(array_files, "FREE", 1 << 17)
     rng = np.random.default_rng(0)
-    names = ["".join(map(chr, rng.integers(97, 123, 500).tolist())) for _ in range(3000)]
+    names = ["".join(map(chr, rng.integers(97, 123, 500).tolist())) for _ in range(400)]
     dtype: Any = {"U": "U500", "T": np.dtypes.StringDType(), "O": object}[kind]
     path = write_bundle(tmp_path / "b", {"names": np.array(names, dtype), "few": names[:2]}, {})
     arrays, _ = read_bundle(path)
@@ -76,5 +76,5 @@ def test_chunks_of_long_labels_are_shorter(
     assert arrays["names"].dtype.kind == "T"
     assert arrays["few"].dtype == "U500"
     with pytest.raises(InvalidInputError, match="Shorten them"):
-        write_bundle(tmp_path / "c", {"names": np.array(["z" * (2 << 20), "a"])}, {})
+        write_bundle(tmp_path / "c", {"names": np.array(["z" * (1 << 18), "a"])}, {})
     assert [one.name for one in tmp_path.iterdir()] == ["b"]

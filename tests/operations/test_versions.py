@@ -340,7 +340,10 @@ def damaged(store: VersionStore) -> bool:
         return True
 
 
-@pytest.mark.parametrize("places", [8, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "places",
+    [8, pytest.param(20, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.soak)],
+)
 def test_every_altered_byte_is_noticed(places: int, whole: VersionStore) -> None:
     """Every file; one bit flipped at so many places of each."""
     rng = np.random.default_rng(15)

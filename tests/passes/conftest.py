@@ -1,4 +1,4 @@
-"""Clusters of worker processes on this machine, started once."""
+"""Clusters of worker processes on this machine, started once and ended with this room."""
 
 from __future__ import annotations
 
@@ -29,18 +29,26 @@ def no_kept_clients() -> Iterator[None]:
     clients._clients.clear()
 
 
-@pytest.fixture(scope="session")
-def one_process() -> Iterator[Any]:
-    client = start_client(1, threads_per_worker=3)
-    yield client
-    stop_client(client)
+running: dict[int, Any] = {}  # clients of the clusters that this room shares
 
 
-@pytest.fixture(scope="session")
-def two_processes() -> Iterator[Any]:
-    client = start_client(2)
-    yield client
-    stop_client(client)
+def shared(request: pytest.FixtureRequest, n_workers: int, **more: Any) -> Any:
+    """Started once, and stopped where the room ends: an idle worker takes time from later tests."""
+    if n_workers not in running:
+        running[n_workers] = start_client(n_workers, **more)
+        room = request.node.getparent(pytest.Dir)
+        room.addfinalizer(lambda: stop_client(running.pop(n_workers)))
+    return running[n_workers]
+
+
+@pytest.fixture(scope="module")
+def one_process(request: pytest.FixtureRequest) -> Any:
+    return shared(request, 1, threads_per_worker=3)
+
+
+@pytest.fixture(scope="module")
+def two_processes(request: pytest.FixtureRequest) -> Any:
+    return shared(request, 2)
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ def test_the_door_names_a_limit_that_does(
     accepted = PCA(2, memory_limit=f"{enough}MiB").plan(source())
     check_room(accepted)
     assert accepted.peak_nbytes + more * MiB <= int(enough) * MiB
-    for smaller in range(limit, int(enough), max(1, (int(enough) - limit) // 40)):
+    for smaller in range(limit, int(enough), max(1, (int(enough) - limit) // 12)):
         with pytest.raises(MemoryLimitError):
             check_room(PCA(2, memory_limit=smaller * MiB).plan(source()))
 

@@ -102,13 +102,13 @@ def iterate(
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(5), pytest.param(range(5, 50), marks=pytest.mark.slow)], ids=["few", "all"]
+    "seeds", [range(5), pytest.param(range(5, 25), marks=pytest.mark.slow)], ids=["few", "all"]
 )
 @pytest.mark.parametrize("kind", SPECTRA)
 @pytest.mark.parametrize("multiply", [False, True])
 def test_every_certificate_bounds_the_error_and_is_not_far_above(kind, seeds, multiply):
     ratios = []
-    for seed in seeds:  # of ten kinds: 500 cases
+    for seed in seeds:  # of ten kinds: 250 cases
         rng = np.random.default_rng([seed, list(SPECTRA).index(kind)])
         m, width = int(rng.integers(60, 130)), int(rng.choice([12, 20, 28]))
         steps = int(rng.integers(1, 6))

@@ -17,7 +17,7 @@ from streampca.sources.dask.layers import Layers, find_aligned
 from tests.sources.dask_reads import Source, values_of
 from tests.sources.test_dask_graph import GRAPHS
 
-N = 100_000
+N = 40_000
 
 
 @pytest.fixture

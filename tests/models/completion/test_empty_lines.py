@@ -31,8 +31,17 @@ def ratings(empty: str, dtype: str) -> Any:
     return scipy.sparse.csr_array(x.astype(dtype))
 
 
-@pytest.mark.parametrize("dtype", ["f8", "i4"])
-@pytest.mark.parametrize("empty", ["row", "column", "most rows", "all"])
+@pytest.mark.parametrize(
+    ("empty", "dtype"),
+    [
+        ("row", "f8"),
+        ("column", "f8"),
+        ("most rows", "f8"),
+        ("all", "f8"),
+        ("row", "i4"),
+        ("all", "i4"),
+    ],
+)
 @pytest.mark.parametrize("kind", [HardImpute, SoftImpute])
 def test_lines_without_cells_are_filled(kind: Any, empty: str, dtype: str) -> None:
     x = ratings(empty, dtype)

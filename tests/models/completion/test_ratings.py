@@ -74,7 +74,7 @@ def test_real_ratings(real: str, shared_data: Any) -> None:
     assert found == pytest.approx(min(curve.values()), rel=0.03)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_real_ratings_by_the_nuclear_norm(shared_data: Any) -> None:
     given, unseen = parted(jester(shared_data))
     model = SoftImpute(20, validation=0.05).fit(given)
