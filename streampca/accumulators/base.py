@@ -150,7 +150,7 @@ def refuse_sparse_holes(block: Any, absent: Sequence[int] = ()) -> None:
     lost = block.entries.hole_counts
     if lost.any():
         lost = lost.copy()
-        known = np.asarray(absent, dtype=np.int64) - (block.start if block.axis else 0)
+        known = np.asarray(absent, dtype=np.int64) - (block.start if block.axis == 1 else 0)
         lost[known[(known >= 0) & (known < len(lost))]] = 0
         columns = np.flatnonzero(lost)
         if columns.size:
@@ -164,13 +164,13 @@ def refuse_holes(block: Any, tile: Any, absent: Sequence[int] = ()) -> None:
     if mask is None:
         return
     bad: Array = np.any(mask, axis=0)
-    first = tile.start if block.axis else 0
+    first = tile.start if block.axis == 1 else 0
     known = np.asarray(absent, dtype=np.int64) - first
     bad[known[(known >= 0) & (known < len(bad))]] = False
     columns = np.flatnonzero(bad)
     if columns.size:
         lost = int(np.count_nonzero(mask[:, columns]))
-        offset = first - block.start if block.axis else 0
+        offset = first - block.start if block.axis == 1 else 0
         raise block.refuse_missing(columns + offset, lost, len(mask) * columns.size - lost)
 
 

@@ -77,11 +77,11 @@ class LeadingDirections(Accumulator):
         if block.axis == 0 and block.length and self.standardize.center:
             self.unit = None if scaling.scale is None else reciprocal(scaling.scale)
             bridge = self._join_means(block.total_weight, stats.mean)
-        if block.axis and block.compiled and self.factor.dtype == np.float32:
+        if block.axis == 1 and block.compiled and self.factor.dtype == np.float32:
             self._take_calls(block, scaling)
             return
         for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale, thin=True):
-            rows = tile.values.T if block.axis else tile.values
+            rows = tile.values.T if block.axis == 1 else tile.values
             for part in self._pieces(len(rows)):
                 self._absorb(rows[part], bridge)
                 bridge = bridge[:0]
@@ -132,7 +132,7 @@ class LeadingDirections(Accumulator):
 
     def _refuse_joint(self, missing: Array, count: int, block: Any = None) -> None:
         """A column of streamed samples may be missing everywhere, or nowhere."""
-        if self.axis:
+        if self.axis == 1:
             return
         joint = missing if self.holes is None else self.holes + missing
         refuse_partly_missing(joint, self.count + count, block)

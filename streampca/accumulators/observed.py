@@ -63,7 +63,9 @@ def observed_tiles(block: Any) -> Iterator[ObservedTile]:
                 buffer = block.borrow("observed", (max(mask.size, tile.values.size),), dtype)
             w = buffer[: mask.size].reshape(mask.shape)
             np.logical_not(mask, out=w, casting="unsafe")
-        turned = (tile.values.T, None if w is None else w.T) if block.axis else (tile.values, w)
+        turned = (
+            (tile.values.T, None if w is None else w.T) if block.axis == 1 else (tile.values, w)
+        )
         yield ObservedTile(*turned, tile.start)
 
 
@@ -117,7 +119,7 @@ class _AboutRows:
     def take_from(self, values: Array, mask: Array | None, first: int) -> None:
         """Standardise a tile (rows, columns) in place; ``first`` line of the block."""
         rows, columns = values.shape
-        above, left = (0, first) if self.axis else (first, 0)
+        above, left = (0, first) if self.axis == 1 else (first, 0)
         over_columns: Any = 1.0
         if self.columns is not None:
             over_columns = self.columns[left : left + columns]
@@ -280,8 +282,8 @@ class HeldOutError(Accumulator):
         self._check(block)
         held = block["held"]
         center, scale = (block.arrays.get(name) for name in ("center", "scale"))
-        at = held.columns + (block.start if block.axis else 0)
-        line, across = (held.columns, held.rows) if block.axis else (held.rows, held.columns)
+        at = held.columns + (block.start if block.axis == 1 else 0)
+        line, across = (held.columns, held.rows) if block.axis == 1 else (held.rows, held.columns)
         u, v = block["u"], block[self.factors]
         target = held.values.astype(np.float64)
         if center is not None:

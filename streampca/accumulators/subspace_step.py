@@ -105,12 +105,12 @@ class SubspaceStep(Accumulator):
         image = np.empty((block.length if self.images else 0, self.width), block.work_dtype)
         h = probe_vectors(m if self.measure else 0)
         for tile in block.tiles(block.work_dtype, center=center, scale=scale, thin=True):
-            rows = tile.values.T if block.axis else tile.values
+            rows = tile.values.T if block.axis == 1 else tile.values
             inner = rows @ q
             add_product(self._open, rows.T, inner)
             if self.measure:
                 mine = np.zeros((m, PROBES)) if self.probed is None else self.probed
-                self.probed = mine + probed_product(tile.values, h, rows=not block.axis)
+                self.probed = mine + probed_product(tile.values, h, rows=block.axis == 0)
             if self.images:
                 image[tile.start - block.start :][: len(inner)] = inner
             if self.probe:
@@ -163,7 +163,7 @@ class SubspaceStep(Accumulator):
         self._lines += block.length
         self.sums = np.zeros(self.width) if self.sums is None else self.sums
         entries = block.entries
-        if not block.axis:
+        if block.axis == 0:
             self.center, self.scale = center, scale
             if scale is not None:
                 q = q * reciprocal(scale)[:, None].astype(q.dtype)

@@ -165,18 +165,18 @@ class _Lines:
         length, m = block.length, block.shape[1 - block.axis]
         names = (("row_center", "row_scale"), ("center", "scale"))[block.axis]
         center, scale = (block.arrays.get(name) for name in names)
-        if block.axis:
+        if block.axis == 1:
             center, scale = center[block.columns], scale[block.columns]
         self.center = np.zeros(length) if center is None else np.array(center, np.float64)
         self.scale = np.ones(length) if scale is None else np.array(scale, np.float64)
-        other = block.arrays.get("row_scale" if block.axis else "scale")
+        other = block.arrays.get("row_scale" if block.axis == 1 else "scale")
         self.over = np.ones(m) if other is None else reciprocal(np.asarray(other, np.float64))
-        shift = block.arrays.get("row_center" if block.axis else "center")
+        shift = block.arrays.get("row_center" if block.axis == 1 else "center")
         self.reach = 0.0 if shift is None else float(np.abs(shift).max(initial=0.0))
         self.eps = float(np.finfo(block.work_dtype).eps)
-        self.weighted = weights is not None and not block.axis
-        self.weights = np.ones(length) if weights is None or block.axis else weights
-        self.across = np.ones(m) if weights is None or not block.axis else weights
+        self.weighted = weights is not None and block.axis == 0
+        self.weights = np.ones(length) if weights is None or block.axis == 1 else weights
+        self.across = np.ones(m) if weights is None or block.axis == 0 else weights
         self.count = np.zeros(length)
 
     @property
@@ -202,7 +202,7 @@ class _Lines:
             z -= step.astype(z.dtype)[:, None] * over
             if w is not None:
                 z *= w
-            weighted = z * each if self.block.axis and (self.across != 1.0).any() else z
+            weighted = z * each if self.block.axis == 1 and (self.across != 1.0).any() else z
             squares = np.einsum("ij,ij->i", weighted, z).astype(np.float64)
             factor = self._scaled(part, count, squares, mass)
             if factor is not None:
@@ -227,7 +227,7 @@ class _Lines:
 
     def _summed(self, z: Array) -> Array:
         """(lines,) float64 weighted sums along the lines of a tile."""
-        if self.block.axis and (self.across != 1.0).any():
+        if self.block.axis == 1 and (self.across != 1.0).any():
             return z @ self.across
         return np.asarray(z.sum(axis=1, dtype=np.float64))
 

@@ -101,7 +101,7 @@ class Block:
     @property
     def columns(self) -> slice:
         """Which features of the whole matrix this block holds."""
-        return slice(self.start, self.stop) if self.axis else slice(0, self.shape[1])
+        return slice(self.start, self.stop) if self.axis == 1 else slice(0, self.shape[1])
 
     def __getitem__(self, name: str) -> Any:
         return self.arrays[name]
@@ -121,7 +121,7 @@ class Block:
         """Whether they serve its tiles; those of a sparse block are expanded first."""
         small = self.values.dtype in (np.int8, np.uint8)
         plain = self.hidden is None and self.weights is None and not self.absent
-        return bool(self.axis and small) and plain
+        return self.axis == 1 and small and plain
 
     @property
     def sparse(self) -> bool:
@@ -296,12 +296,12 @@ class Block:
 
     def describe(self) -> str:
         """Where this block lies, in words."""
-        kind = "features" if self.axis else "samples"
+        kind = "features" if self.axis == 1 else "samples"
         return f"block {self.index} ({kind} {self.start} to {self.stop - 1})"
 
     def name_columns(self, columns: Array) -> str:
         """Names of some of this block's columns, for messages."""
-        offset = self.start if self.axis else 0
+        offset = self.start if self.axis == 1 else 0
         few = [int(c) + offset for c in columns[:4]]
         named = [str(c) if self.labels is None else self.labels.features.name(c) for c in few]
         return "columns " + shorten(named, len(columns))

@@ -90,11 +90,13 @@ class Scale(Derivation):
     axis: int
 
     def dense(self, values: Array, rows: slice, columns: slice) -> Array:
-        mine = self.factors[columns if self.axis else rows].astype(values.dtype)
-        return np.asarray(np.multiply(values, mine if self.axis else mine[:, None], out=values))
+        mine = self.factors[columns if self.axis == 1 else rows].astype(values.dtype)
+        return np.asarray(
+            np.multiply(values, mine if self.axis == 1 else mine[:, None], out=values)
+        )
 
     def stored(self, data: Array, rows: Array, columns: Array) -> Array:
-        mine = self.factors.astype(data.dtype)[columns if self.axis else rows]
+        mine = self.factors.astype(data.dtype)[columns if self.axis == 1 else rows]
         return np.asarray(np.multiply(data, mine, out=data))
 
 
@@ -119,18 +121,18 @@ class DerivedMatrix(MatrixView):
         values = self.base.read(axis, start, stop)
         refuse_inexact(values, self.base.missing_value)
         part = slice(start, stop)
-        every = (slice(0, self.shape[0]), part) if axis else (part, slice(0, self.shape[1]))
+        every = (slice(0, self.shape[0]), part) if axis == 1 else (part, slice(0, self.shape[1]))
         if isinstance(values, np.ndarray):
             fresh = values.astype(self.dtype, order="C")
             if self.base.missing_value is not None:
                 fresh[values == self.base.missing_value] = np.nan
             return self.derivation.dense(fresh, *every)
-        values = values.asformat("csc" if axis else "csr")
+        values = values.asformat("csc" if axis == 1 else "csr")
         data = values.data.astype(self.dtype)
         if self.base.missing_value is not None:
             data[values.data == self.base.missing_value] = np.nan
         lines = np.repeat(np.arange(start, stop), np.diff(values.indptr))
-        places = (values.indices, lines) if axis else (lines, values.indices)
+        places = (values.indices, lines) if axis == 1 else (lines, values.indices)
         data = self.derivation.stored(data, *places)
         return type(values)((data, values.indices, values.indptr), shape=values.shape)
 

@@ -42,7 +42,7 @@ class Entries:
         values = canonical(values, axis)
         rows, columns = values.shape
         return cls(values.data, values.indices, values.indptr, (int(rows), int(columns)),
-                   bool(axis), missing_value, weights)  # fmt: skip
+                   axis == 1, missing_value, weights)  # fmt: skip
 
     @cached_property
     def stats(self) -> ColumnStats:
@@ -182,7 +182,7 @@ def _factors(scale: Array, columns: int) -> Array:
 
 def canonical(values: Any, axis: int) -> Any:
     """A scipy.sparse block as CSR (axis 0) or CSC, indices increasing, none twice in a line."""
-    wanted = "csc" if axis else "csr"
+    wanted = "csc" if axis == 1 else "csr"
     values = values if values.format == wanted else values.asformat(wanted)
     check_compressed(values.indices, values.indptr, values.shape[1 - axis], "the block")
     if not values.has_canonical_format:
@@ -251,7 +251,7 @@ class Observed:
         values = canonical(values, axis)
         rows, columns = values.shape
         found = cls(values.data, values.indices, values.indptr, (int(rows), int(columns)),
-                    bool(axis))  # fmt: skip
+                    axis == 1)  # fmt: skip
         hole = np.isnan(values.data) if values.data.dtype.kind == "f" else None
         if missing_value is not None:
             coded = values.data == missing_value

@@ -93,7 +93,7 @@ class JoinedMatrix(ChunkedMatrix):
             return pieces[0].astype(self.dtype, copy=False)  # wherever a block is cut
         if any(scipy.sparse.issparse(piece) for piece in pieces):
             stack = scipy.sparse.hstack if self.joined else scipy.sparse.vstack
-            return stack(pieces, format="csc" if axis else "csr", dtype=self.dtype)
+            return stack(pieces, format="csc" if axis == 1 else "csr", dtype=self.dtype)
         return np.concatenate(pieces, axis=self.joined, dtype=self.dtype)
 
     def arranged(self, features: AxisLabels) -> ChunkedMatrix:

@@ -218,7 +218,7 @@ class Labels:
 
     def axis(self, axis: int) -> AxisLabels:
         """The labels of axis 0 (samples) or 1 (features)."""
-        return self.features if axis else self.samples
+        return self.features if axis == 1 else self.samples
 
 
 def component_axis(k: int, *beside: AxisLabels) -> AxisLabels:

@@ -79,9 +79,9 @@ class SelectedMatrix(MatrixView):
         if not isinstance(pieces[0], np.ndarray):
             import scipy.sparse
 
-            stack = scipy.sparse.hstack if axis else scipy.sparse.vstack
-            return stack(pieces, format="csc" if axis else "csr")
-        if axis and pieces[0].flags.f_contiguous:
+            stack = scipy.sparse.hstack if axis == 1 else scipy.sparse.vstack
+            return stack(pieces, format="csc" if axis == 1 else "csr")
+        if axis == 1 and pieces[0].flags.f_contiguous:
             return np.concatenate([piece.T for piece in pieces]).T
         return np.concatenate(pieces, axis=axis)
 
@@ -183,7 +183,7 @@ def _take(values: Any, numbers: Array, axis: int) -> Any:
         return np.take(values.T, numbers, axis=1 - axis).T
     if isinstance(values, np.ndarray):
         return np.take(values, numbers, axis=axis)
-    return values[:, numbers] if axis else values[numbers]
+    return values[:, numbers] if axis == 1 else values[numbers]
 
 
 @dataclass(frozen=True)

@@ -98,11 +98,11 @@ def plain_tiles(
 ) -> Iterator[Tile]:
     """The tiles of any block, ``length`` streamed rows in each."""
     rows, cols = block.shape
-    buffer = block.borrow("tile", (length * (rows if block.axis else cols),), dtype)
+    buffer = block.borrow("tile", (length * (rows if block.axis == 1 else cols),), dtype)
     standard = _Standard.of(center, scale, dtype)
     for begin in range(0, block.length, length):
         lines = slice(begin, min(begin + length, block.length))
-        part = (slice(0, rows), lines) if block.axis else (lines, slice(0, cols))
+        part = (slice(0, rows), lines) if block.axis == 1 else (lines, slice(0, cols))
         yield _tile(block, part, buffer, standard)
 
 

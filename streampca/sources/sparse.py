@@ -64,9 +64,9 @@ class CompressedMatrix(ChunkedMatrix):
             self.made.add(ReadCount(nbytes=sparse_nbytes(block)))
             return block
         pieces = [self._lines(int(a), int(b)) for a, b in pairwise(self._pieces())]
-        cut = [piece[:, start:stop] if axis else piece[start:stop] for piece in pieces]
-        stack = scipy.sparse.vstack if axis else scipy.sparse.hstack
-        block = stack(cut, format="csc" if axis else "csr", dtype=self.dtype)
+        cut = [piece[:, start:stop] if axis == 1 else piece[start:stop] for piece in pieces]
+        stack = scipy.sparse.vstack if axis == 1 else scipy.sparse.hstack
+        block = stack(cut, format="csc" if axis == 1 else "csr", dtype=self.dtype)
         self.made.add(ReadCount(nbytes=sparse_nbytes(block)))
         return block
 
@@ -276,7 +276,7 @@ class SparseMatrix(ChunkedMatrix):
 
     def _along(self, axis: int) -> Any:
         """The matrix compressed along axis; converted once where it is stored the other way."""
-        wanted = "csc" if axis else "csr"
+        wanted = "csc" if axis == 1 else "csr"
         if self.matrix.format != wanted:
             if axis not in self.compressed:
                 self.compressed[axis] = self.matrix.asformat(wanted)
@@ -286,13 +286,13 @@ class SparseMatrix(ChunkedMatrix):
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
         matrix = self._along(axis)
         start, stop = start - self.first[axis], stop - self.first[axis]
-        values = matrix[:, start:stop] if axis else matrix[start:stop]
+        values = matrix[:, start:stop] if axis == 1 else matrix[start:stop]
         self.tally.add(ReadCount(1, sparse_nbytes(values)))
         return values
 
     def _pointers(self, axis: int) -> np.ndarray[Any, Any]:
         """indptr along either axis; the matrix is not converted for it."""
-        if self.matrix.format == ("csc" if axis else "csr"):
+        if self.matrix.format == ("csc" if axis == 1 else "csr"):
             return np.asarray(self.matrix.indptr)
         if axis not in self.pointers:
             lines = self.matrix.shape[axis]
@@ -316,7 +316,7 @@ class SparseMatrix(ChunkedMatrix):
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
         """Of the conversion, where the matrix is compressed along the other axis."""
-        converted = self.matrix.format != ("csc" if axis else "csr")
+        converted = self.matrix.format != ("csc" if axis == 1 else "csr")
         return sparse_nbytes(self.matrix) if converted else 0
 
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
@@ -329,8 +329,8 @@ class SparseMatrix(ChunkedMatrix):
         smaller = copy.copy(self)
         inside = slice(start - self.first[axis], stop - self.first[axis])
         whole = self._along(axis)
-        smaller.matrix = whole[:, inside] if axis else whole[inside]
-        smaller.first = (self.first[0], start) if axis else (start, self.first[1])
+        smaller.matrix = whole[:, inside] if axis == 1 else whole[inside]
+        smaller.first = (self.first[0], start) if axis == 1 else (start, self.first[1])
         smaller.compressed, smaller.pointers, smaller.tally = {}, {}, Tally()
         return smaller
 

@@ -265,7 +265,7 @@ class StackedMatrix(ChunkedMatrix):
         )
         if values.shape[axis] != stop - start:
             keep = slice(skip, skip + stop - start)
-            values = values[:, keep] if axis else values[keep]
+            values = values[:, keep] if axis == 1 else values[keep]
         by_feature = axis == 1 and values.dtype.itemsize == 1 and values.flags.f_contiguous
         return values if by_feature else np.ascontiguousarray(values)
 
@@ -281,7 +281,7 @@ class StackedMatrix(ChunkedMatrix):
         return turned
 
     def _width(self, axis: int, start: int, stop: int) -> int:
-        return stop - start if axis else self.shape[1]
+        return stop - start if axis == 1 else self.shape[1]
 
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
         dims, inner = self.dims[axis], self._inner(axis)

@@ -76,7 +76,7 @@ class SparseDaskMatrix(DaskMatrix):
         index, _ = self._index(axis, start, stop)
         values: Any = self.reader.along(self._dim(axis)).read(index)
         values = values if self.dims[0] == (0,) else values.T
-        return values.asformat("csc" if axis else "csr")
+        return values.asformat("csc" if axis == 1 else "csr")
 
     def spans_nbytes(self, axis: int, edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         cells = np.diff(np.asarray(edges, np.int64)) * self.shape[1 - axis]
