@@ -13,9 +13,6 @@ import numpy as np
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array, zeros
 
-# --------------------------------------------------------------------------------------------------
-# The contract of every accumulator, and what they share.
-#
 # An accumulator is a summary of the rows seen so far that is far smaller than they are:
 # ``update`` takes in a block, ``merge`` another accumulator of the same settings, and named
 # results are computed when read. To add one, write a class with ``settings`` and ``fields``,

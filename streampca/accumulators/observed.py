@@ -16,9 +16,8 @@ from streampca.kernels import Array, reciprocal, row_pieces, side_by_side
 # Cache-sized pieces of a block with the lines that are streamed as rows, and what is observed.
 #
 # Blocks may have beside them "center" and "scale", of all columns of the matrix, and "row_center"
-# and
-# "row_scale", of the rows of the block: then z_ij = ((x_ij - center_j) / scale_j - row_center_i /
-# scale_j) / row_scale_i. A scale of 0 gives 0, and so does a row_scale of infinity.
+# and "row_scale", of the rows of the block: then z_ij = ((x_ij - center_j) / scale_j -
+# row_center_i / scale_j) / row_scale_i. A scale of 0 gives 0, and so does a row_scale of infinity.
 
 
 @dataclass

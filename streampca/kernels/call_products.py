@@ -8,15 +8,10 @@ from streampca.kernels.blas import Array
 from streampca.kernels.calls import _code, _compile
 from streampca.kernels.registers import VECTOR, add_lines, lay_calls
 
-# --------------------------------------------------------------------------------------------------
-# Products of blocks of small integer calls (genotypes) with a few columns, panel by panel.
-#
 # A panel of calls is standardised into a buffer that stays in the second-level cache, and
 # multiplied there: no standardised value is written to main memory, and the columns are read once
-# for a panel's width of features and not once for a tile. It is made again for the second
-# product,
-# which costs less than to keep it. (20,000 x 1024 calls and 32 columns, one thread: 50 ms for
-# both
+# for a panel's width of features and not once for a tile. It is made again for the second product,
+# which costs less than to keep it. (20,000 x 1024 calls and 32 columns, one thread: 50 ms for both
 # products in either layout, where tiles and BLAS took 75 to 80.) See ``calls`` for the rest.
 
 # Samples and features of a panel: what is contiguous in memory is long
@@ -155,10 +150,8 @@ def add_image(
 # Gram matrix and turn of a few stacked rows, both panel by panel in registers.
 #
 # The rows are those of a factor F, and new rows R below them. Both are held with the entries of
-# all
-# rows at one place side by side: ``factor`` (m, whole_vectors(width)) and ``rows`` (m, b),
-# float32
-# in C order. BLAS, for which such matrices are too thin, takes more than twice as long.
+# all rows at one place side by side: ``factor`` (m, whole_vectors(width)) and ``rows`` (m, b),
+# float32 in C order. BLAS, for which such matrices are too thin, takes more than twice as long.
 
 PLACES = 96  # of a panel
 

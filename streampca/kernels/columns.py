@@ -208,17 +208,15 @@ def chosen(row_keys: Array, column_keys: Array, share: float) -> Array:
 # Products with a few random vectors, in short sums: they measure what rounding does to a long
 # sum.
 #
-# A symmetric update adds many terms one after the other. Terms that are equal, or small beside
-# one
+# A symmetric update adds many terms one after the other. Terms that are equal, or small beside one
 # that came before, are rounded the same way, so the error can be a hundred times that of a random
 # walk, and how large it is depends on the BLAS kernel. No model of it is both honest and useful.
 # So the sum S is multiplied, while its rows pass by, with the columns of a fixed random matrix H,
-# and those products are added up in float64. The error E of S then shows in
-# S H - sum z (z'H) = E H: for any vector v that was found without H, (E v)'h is normal with the
-# variance |E v|^2, which is what a bound of an eigenpair needs.
-# Source: Hutchinson 1990, "A stochastic estimator of the trace of the influence matrix", section
-# 2;
-# Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 4.2, on sums in runs.
+# and those products are added up in float64. The error E of S then shows in S H - sum z (z'H) = E
+# H: for any vector v that was found without H, (E v)'h is normal with the variance |E v|^2, which
+# is what a bound of an eigenpair needs. Source: Hutchinson 1990, "A stochastic estimator of the
+# trace of the influence matrix", section 2; Higham 2002, "Accuracy and Stability of Numerical
+# Algorithms", section 4.2, on sums in runs.
 
 PROBES = 8  # columns of H
 CONFIDENCE = 6.0  # |E v| exceeds so many root mean squares of PROBES values in 6 of a million cases

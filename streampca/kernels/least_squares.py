@@ -11,12 +11,10 @@ from streampca.kernels.blas import Array
 #
 # Line i of a tile observes the cells where w_i is 1, and wants x_i = argmin |w_i (z_i - V x)|^2 +
 # ridge |x|^2: r normal equations, (V' diag(w_i) V + ridge I) x = V'z_i, with z 0 in the holes.
-# Their
-# left sides are linear in w, so those of all lines are one matrix product with the products of
-# columns of V, at the speed of BLAS. They are kept as (r (r + 1) / 2, lines), lower triangle by
-# rows:
-# entry i (i + 1) / 2 + j is (i, j); every step of the factorisation is a vector operation over
-# lines.
+# Their left sides are linear in w, so those of all lines are one matrix product with the products
+# of columns of V, at the speed of BLAS. They are kept as (r (r + 1) / 2, lines), lower triangle by
+# rows: entry i (i + 1) / 2 + j is (i, j); every step of the factorisation is a vector operation
+# over lines.
 
 DEFICIENT = 1e-5  # a pivot below this share of its diagonal, in float32 data: see resolution
 LINES = 1024  # whose factors lie in cache together

@@ -16,12 +16,10 @@ from numba.extending import intrinsic
 # Dense products and conversions in vector registers: what Numba's loops do not reach.
 #
 # ``add_lines`` is the inner kernel of a product of two small panels: its sums stay in registers,
-# so
-# that a number of the left panel costs one load and as many fused multiply-adds as there are
+# so that a number of the left panel costs one load and as many fused multiply-adds as there are
 # registers of columns. ``lay_calls`` makes sixteen small integers into floats at once. Both are
 # called from compiled kernels. Numba's cache on disk does not see that this file has changed:
-# delete
-# ``kernels/__pycache__/*.nb*`` then.
+# delete ``kernels/__pycache__/*.nb*`` then.
 
 VECTOR = 16  # float32 columns, or calls, at once: the compiler splits where registers are shorter
 _FUSED = ("contract",)  # no "reassoc": sums are to begin at 0
@@ -152,15 +150,11 @@ def _everywhere(builder: Any, value: Any, vector: Any) -> Any:
 # Sums of a sparse line's rows in vector registers: what Numba's loops do not reach.
 #
 # ``add_gathered`` and ``add_scattered`` are called from compiled kernels. The sum over a line's
-# entries, or the row that is added to each, stays in ``COUNT`` registers of ``VECTOR_NBYTES``
-# (the
-# compiler splits them where the machine's are shorter), so that an entry costs one load, or a
-# load
+# entries, or the row that is added to each, stays in ``COUNT`` registers of ``VECTOR_NBYTES`` (the
+# compiler splits them where the machine's are shorter), so that an entry costs one load, or a load
 # and a store, of its row. Numba's own loop over columns of unknown number checks overlaps, loads
-# and
-# stores the sum, and ends in a scalar remainder, all once per entry: half as fast in float64 at
-# 64
-# columns, a third in float32.
+# and stores the sum, and ends in a scalar remainder, all once per entry: half as fast in float64
+# at 64 columns, a third in float32.
 
 VECTOR_NBYTES = 64
 _FAST = ("contract", "reassoc", "nsz")

@@ -17,16 +17,12 @@ from streampca.kernels.registers import (
     columns_per_vector,
 )
 
-# --------------------------------------------------------------------------------------------------
-# Compiled kernels for sparse blocks: products with a few dense columns, column statistics.
-#
 # Compiled by Numba on first use, cached on disk, run without the GIL, and imported where needed
 # (see ``calls``). A block is given as the arrays of a compressed matrix with r lines of length m:
 # data, indices, indptr of a CSR block (lines are its rows), or of a CSC block (lines are its
 # columns, so that everything here holds of its transpose). Indices increase within a line.
 #
-# A line of 1000 entries touches 1000 rows of the dense operand all over memory. So lines are
-# taken
+# A line of 1000 entries touches 1000 rows of the dense operand all over memory. So lines are taken
 # GROUP at a time and the operands in tiles that stay in the second-level cache; a cursor per line
 # remembers how far it is. (5 % of 20,000 columns, 64 of them dense, one thread: 2.8 s for 1e8
 # entries and both products, 1.5 s in float32.)

@@ -97,8 +97,7 @@ def repeated(values: Text, hashes: Text | None = None) -> list[str]:
 #
 # A :class:`Column` behaves as the one-dimensional array that it stands for: slices, numbers and
 # ``np.asarray`` read what is asked and hold nothing. Whoever takes it by :meth:`Column.pieces`
-# needs
-# the memory of one piece.
+# needs the memory of one piece.
 
 Array = np.ndarray[Any, Any]
 PIECE = 8192  # entries that are read at once

@@ -161,9 +161,6 @@ def _check_padding(path: str, variants: int, n_samples: int, probed: int) -> Non
                 )
 
 
-# --------------------------------------------------------------------------------------------------
-# PLINK 1 filesets: .bed (two bits a call, variant-major), .bim (variants), .fam (samples).
-#
 # One fileset or several, say one per chromosome, are one matrix of samples x variants; values are
 # copies of the first allele of the .bim (A1), -1 where a call is missing.
 # Source: PLINK 1.9 reference, "File formats": .bed, .bim, .fam.

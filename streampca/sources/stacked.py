@@ -128,9 +128,6 @@ def check_rank(shape: Sequence[int], what: str = "X") -> None:
     )
 
 
-# --------------------------------------------------------------------------------------------------
-# N-dimensional arrays as samples x features: the one place that stacks dimensions.
-#
 # A source is a :class:`Reader`: shape, dtype, chunk boundaries per dimension, and a read of one
 # hyperrectangle. :class:`StackedMatrix` does the rest, so that a new array format is one small
 # class.

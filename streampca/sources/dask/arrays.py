@@ -125,9 +125,6 @@ def _stored(chunk: Any) -> Any:
     return values if values.dtype.kind not in "buif" else scipy.sparse.csr_array(values)
 
 
-# --------------------------------------------------------------------------------------------------
-# Any Dask array: a block is one strip of its graph, and nothing is read again for the next.
-
 Dim = Hashable | Sequence[Hashable] | None
 
 

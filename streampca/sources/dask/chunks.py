@@ -112,9 +112,6 @@ def _location(wrapper: Any) -> Location | None:
     return None
 
 
-# --------------------------------------------------------------------------------------------------
-# What becomes of the chunks that a Dask graph computes: checked, placed, kept within bounds.
-
 LATE = {  # what repairs a chunk of a kind that its array does not declare
     "O": "Use X.map_blocks(lambda block: block.astype('float64')).",
     "c": "Use X.map_blocks(numpy.real).",

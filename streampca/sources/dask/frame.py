@@ -37,8 +37,7 @@ from streampca.sources.stacked import Dim, Index
 # Data frames of Dask: partitions are strips, columns are features.
 #
 # How many rows a partition has must be known before a plan can be made. Parquet files and frames
-# in
-# memory say it; of anything else the rows are counted first, by computing one narrow column.
+# in memory say it; of anything else the rows are counted first, by computing one narrow column.
 
 COUNTED = 64  # frames whose counted rows are remembered
 COUNT_THREADS = 2  # each holds a partition

@@ -170,10 +170,8 @@ def is_known(codec: Any) -> bool:
 # Compressed chunks that would grow beyond all bounds when Zarr decodes them.
 #
 # Chunks of plain arrays are decoded here into buffers of the right size (``zarr_chunks``). Those
-# in
-# shards, and labels, go through Zarr, which decodes whatever is there: 30 kB of zstd can be 1 GB
-# of
-# zeros. Frames of zstd, Blosc, LZ4 and gzip say how long they are; that is looked at first.
+# in shards, and labels, go through Zarr, which decodes whatever is there: 30 kB of zstd can be 1
+# GB of zeros. Frames of zstd, Blosc, LZ4 and gzip say how long they are; that is looked at first.
 
 TEXT = 4096  # bytes that a label may have
 SLACK = 1 << 20

@@ -30,9 +30,6 @@ from streampca.shown import hide_secrets
 from streampca.sources.reading import Tally, ThreadBuffers
 from streampca.sources.zarr.chunks import FrameLimit, ShardIndex
 
-# --------------------------------------------------------------------------------------------------
-# The one store through which chunks are read: it counts, checks, and does not wait for ever.
-
 METADATA = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
 READ_TIMEOUT = 300.0  # seconds without an answer after which a read fails
 

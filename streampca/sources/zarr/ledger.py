@@ -21,17 +21,11 @@ from streampca.sources.zarr.guard import checksum
 from streampca.sources.zarr.location import listing, place_of, snapshot_of
 from streampca.sources.zarr.reader import ZarrReader
 
-# --------------------------------------------------------------------------------------------------
-# The ledger of a Zarr array: what every stored chunk was when it was read, and what it is now.
-#
 # For every chunk its length, what the store says of its last writing (time or ETag), and a
-# checksum
-# (see ``zarr_guard.checksum``), which is taken of the bytes that a pass reads anyway. Beside that
-# how many rows were there (the watermark: never ``shape[0]`` alone, which grows before the rows
-# are
-# written), a digest of how the array is stored, and the checksum of the decoded rows of a last
-# chunk
-# that was not full: appending writes that chunk anew.
+# checksum (see ``zarr_guard.checksum``), which is taken of the bytes that a pass reads anyway.
+# Beside that how many rows were there (the watermark: never ``shape[0]`` alone, which grows before
+# the rows are written), a digest of how the array is stored, and the checksum of the decoded rows
+# of a last chunk that was not full: appending writes that chunk anew.
 
 Array = np.ndarray[Any, Any]
 ABSENT = -1  # as a length: no such chunk

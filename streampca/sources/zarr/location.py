@@ -25,9 +25,6 @@ from streampca.remote import plain_errors
 from streampca.shown import hide_secrets
 from streampca.sources.zarr.guard import METADATA, default_timeout
 
-# --------------------------------------------------------------------------------------------------
-# Where a Zarr array lies, and whether what is stored there has changed since.
-
 # Of a store that cannot be listed nothing is known but that this process has just read it.
 UNKNOWN = uuid.uuid4().hex
 VERSIONS = (

@@ -24,9 +24,6 @@ from streampca.sources.zarr.guard import CONCURRENCY, EncodedChunks, GuardedStor
 from streampca.sources.zarr.location import ZarrLocation, absolute, local_paths, place_of, stamp
 from streampca.sources.zarr.opening import Snapshots
 
-# --------------------------------------------------------------------------------------------------
-# The reader of one Zarr array: v2 and v3, any chunk grid, sharded or not, CF-decoded.
-
 # What malloc keeps for Zarr's own threads: of arrays that it does not map one by one, which those
 # above 32 MiB are. 4 to 5 chunks measured with chunks of 10 MB, about half of one with 40.
 KEPT_CHUNKS, KEPT_NBYTES = 5, 64 << 20

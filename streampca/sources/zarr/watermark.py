@@ -154,12 +154,8 @@ def _bits(low: int, high: int) -> int:
     return (1 << high) - (1 << low)
 
 
-# --------------------------------------------------------------------------------------------------
-# Which rows of a Zarr array count: ``shape[0]`` is no mark of that.
-#
 # ``Array.append`` first makes the array longer and then writes the rows, so that a reader sees
-# rows
-# of the fill value in between, or for ever where the writer died. The rule:
+# rows of the fill value in between, or for ever where the writer died. The rule:
 #
 # 1. Rows that the served version holds count, and so do those that the writer vouches for: by
 #    ``streampca.append``, by ``streampca.commit_rows``, by the attribute
@@ -174,12 +170,11 @@ def _bits(low: int, high: int) -> int:
 #    that repairs it.
 #
 # That a chunk was written says nothing of its rows, so nothing is concluded from it. Of values in
-# which the fill value is common (3.) a writer that dies between two chunks of the same rows can
-# go
+# which the fill value is common (3.) a writer that dies between two chunks of the same rows can go
 # unseen; so can one that fills a chunk, or a shard, column by column; and where
 # ``missing_chunks="fill"`` declares it to be data, nothing but (1.) is known. An array that is
-# made
-# shorter keeps the rows that its last chunk still holds: longer again, it shows them as written.
+# made shorter keeps the rows that its last chunk still holds: longer again, it shows them as
+# written.
 
 __all__ = ["COMMITTED", "SETTLE", "Rows", "rows_written"]
 
