@@ -1,10 +1,9 @@
-"""One turn of two-way centring and scaling: the lines exactly, and the sums for what lies across.
+"""One turn of two-way centring and scaling: solve the lines, accumulate sums for the other axis.
 
-Observed cells are made to have mean 0 and mean square 1 in every row and every column, by
-z_ij = (x_ij - a_i - b_j) / (s_i q_j): i are the lines that are streamed, j lies across them. A turn
-begins with z as the effects before have it, so that what it adds to them is small in the end, and
-right to the last digits.
-"""
+The observed cells get mean 0 and mean square 1 in every row and every column, by
+z_ij = (x_ij - a_i - b_j) / (s_i q_j): i are the streamed lines, j run across them. A turn begins
+with z as standardised by the previous effects. The corrections are small near convergence, so they
+keep their last digits.
 
 from __future__ import annotations
 
@@ -18,21 +17,21 @@ from streampca.accumulators.observed import observed_tiles, observed_values
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal, sums_at
 
-NOISE = 8.0  # spreads below this many roundings of what was subtracted are none
+NOISE = 8.0  # a spread below this multiple of the rounding of the centre counts as 0
 
 
 class TwoWayStep(Accumulator):
-    """New effects of the lines given those across, and sums that give those across.
+    """New effects of the lines given those across, and the sums that determine those across.
 
-    Beside the block lie "center" and "scale" of all columns, "row_center" and "row_scale" of the
-    rows of the block. For its lines ``block["effects"]`` (length, 3) are a_i, s_i and the number of
-    observations, for a sink: the mean of x_ij - b_j with weights 1 / q_j, and the root mean square
-    of what is left, over q_j.
+    The operands of a block are "center" and "scale" of all columns, "row_center" and "row_scale" of
+    the rows of the block. For its lines, ``block["effects"]`` (length, 3) receives a_i, s_i and the
+    number of observations, for a sink: a_i is the mean of x_ij - b_j with weights 1 / q_j, and s_i
+    the root mean square of the residual over q_j.
 
-    scaled : s and q too; else they stay as they are.
-    Weights of the samples are those of their cells in all means and mean squares.
-    Sums are float64. A line of no observation keeps its effects, one whose cells leave nothing but
-    rounding has s_i = 1.
+    scaled : estimate s and q too; otherwise they stay as they are.
+    Sample weights are the weights of their cells in all means and mean squares. Sums are float64. A
+    line without observations keeps its effects. A line with a residual of rounding only has
+    s_i = 1.
     Cost: about 16 flops per observed cell.
     Source: Hastie, Mazumder, Lee and Zadeh 2015, JMLR 16, section 6 ("centering and scaling").
     """
@@ -47,7 +46,7 @@ class TwoWayStep(Accumulator):
         self.table: Any = None  # (7, m): sums of w, w t, w t^2, z, t z, z^2, t = 1 / s_i; and cells
         self.squares = 0.0  # sum of z^2
         self.largest = 0.0  # |z|
-        self.reach = 0.0  # largest |a_i|
+        self.reach = 0.0  # largest |a_i| so far
 
     def update(self, block: Any) -> None:
         self._check(block)
@@ -103,7 +102,7 @@ class TwoWayStep(Accumulator):
     # -- results ----------------------------------------------------------------------------
 
     def across(self, center: Array, scale: Array, eps: float) -> Across:
-        """What lies across after this turn, from what it was before.
+        """The effects across after this turn, from those before it.
 
         eps : of the working dtype.
         """
@@ -125,9 +124,9 @@ class TwoWayStep(Accumulator):
 
 @dataclass(frozen=True)
 class Across:
-    """center, scale : (m,).  still : (m,) True where nothing is left to be scaled.
+    """Effects across the lines.  center, scale : (m,).  still : (m,) True where nothing varies.
 
-    change : how far they moved, relative to what the effects leave of the data.
+    change : how far they moved, relative to the residual of the data.
     """
 
     center: Array
@@ -137,9 +136,9 @@ class Across:
 
 
 def lay_row_effects(block: Any, scaled: bool) -> None:
-    """Lay beside a block of samples the effects of its rows, given those of the columns.
+    """Add to a block of samples the effects of its rows, given those of the columns.
 
-    Two rounds: the second one starts from the first, and mends what float32 left.
+    Two rounds: the second starts from the first and removes the float32 error.
     """
     for _ in range(2):
         lines = _Lines(block, scaled)
@@ -149,7 +148,7 @@ def lay_row_effects(block: Any, scaled: bool) -> None:
 
 
 class _Entries:
-    """Where the observed entries of a sparse block lie: its line and the place across, of each."""
+    """The line and the position across of each observed entry of a sparse block."""
 
     def __init__(self, lines: Array, across: Array) -> None:
         self.lines, self.across = lines, across
@@ -232,14 +231,14 @@ class _Lines:
         return np.asarray(z.sum(axis=1, dtype=np.float64))
 
     def _centred(self, part: slice, count: Array, sums: Array, weight: Array) -> Array:
-        """Take the mean of these lines into their effects; what is taken off z, over q."""
+        """Add the mean of these lines to their effects; return what z loses, over q."""
         step = np.divide(sums, weight, out=np.zeros_like(sums), where=weight > 0)
         self.count[part] = count
         self.center[part] += self.scale[part] * step
         return step
 
     def _scaled(self, part: slice, count: Array, squares: Array, mass: Array) -> Array | None:
-        """Take the root mean square of these lines into their effects; the factors of z."""
+        """Add the root mean square of these lines to their effects; return the factors of z."""
         if not self.scaled:
             return None
         root = np.sqrt(squares / np.where(mass > 0, mass, 1.0))
