@@ -4,6 +4,7 @@ The observed cells get mean 0 and mean square 1 in every row and every column, b
 z_ij = (x_ij - a_i - b_j) / (s_i q_j): i are the streamed lines, j run across them. A turn begins
 with z as standardised by the previous effects. The corrections are small near convergence, so they
 keep their last digits.
+"""
 
 from __future__ import annotations
 
