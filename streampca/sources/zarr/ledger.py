@@ -1,4 +1,4 @@
-"""The ledger of a Zarr array: what every stored chunk was when it was read, and what it is now."""
+"""The ledger of a Zarr array: the state of every chunk when it was read, and changes since."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a fit read of one Zarr array. Arrays have the shape of the chunk grid.
+    """The state of a Zarr array that a fit read. Arrays have the shape of the chunk grid.
 
     rows : of the growing dimension ``dim`` that were counted.  layout : digest of all that must
     stay the same (other sizes, chunks, dtype, codecs, fill value, names of the features).
@@ -99,7 +99,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Change:
-    """What became of a source since its ledger was written.
+    """The change of a source since its ledger was written.
 
     kind : "nothing"; "appended": only rows behind the old ones; "changed": an old chunk is
     another; "removed": fewer rows; "vanished": an old chunk is gone; "relaid": stored otherwise,

@@ -1,4 +1,4 @@
-"""Where a Zarr array lies, and whether what is stored there has changed since."""
+"""The location of a Zarr array, and stamps that show whether its contents have changed."""
 
 from __future__ import annotations
 
