@@ -1,4 +1,4 @@
-"""Any Dask array: a block is one strip of its graph, and nothing is read again for the next."""
+"""Dask arrays: a block is one strip of the graph, and strips share no reads."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SparseDaskReader(DaskReader):
 class SparseDaskMatrix(DaskMatrix):
     """The strips of a 2-D Dask array of sparse chunks as a matrix.
 
-    How many entries a chunk stores is not known before it is computed: the plan counts every cell.
+    The number of entries of a chunk is not known before it is computed: the plan counts every cell.
     """
 
     sparse = True
@@ -115,7 +115,7 @@ class Piece:
 
 
 def _stored(chunk: Any) -> Any:
-    """A chunk as CSR; a masked one with NaN where it is masked."""
+    """A chunk as CSR, with NaN in masked cells."""
     refuse_gpu(chunk, CHUNKS)
     if is_sparse(chunk):
         return scipy.sparse.csr_array(as_scipy(chunk, CHUNKS))
@@ -134,9 +134,9 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
     dim : the sample dimension number(s), slowest first; the others are stacked into features.
         Default: the first of two.
 
-    Cost: of a few layers where they say what strips share: elementwise operations, reads, operands
-    of all strips, ``map_overlap`` with boundary "none". Else the graph is materialised and analysed
-    (about 0.2 ms per task). Nothing is computed before the first block.
+    Cost: only a few layers are examined where these show what strips share: elementwise operations,
+    reads, operands of all strips, ``map_overlap`` with boundary "none". Otherwise the graph is
+    materialised and analysed (about 0.2 ms per task). Nothing is computed before the first block.
     Raises InvalidInputError (unknown chunk sizes, strips that cannot be separated) or
     InvalidTypeError (dtype, chunks of another kind than declared).
     """
@@ -162,7 +162,7 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
 
 
 def dask_matrix(array: Any, dims: Sequence[int], labels: Labels | None = None) -> ChunkedMatrix:
-    """The matrix for what the chunks of a Dask array are: sparse, masked or plain.
+    """The matrix for a Dask array of sparse, masked or plain chunks.
 
     dims : numbers of the sample dimensions.
     """

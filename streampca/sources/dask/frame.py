@@ -1,4 +1,4 @@
-"""Data frames of Dask, and arrays and frames that were given as futures."""
+"""Data frames of Dask, and arrays and frames passed as futures."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from streampca.sources.stacked import Dim, Index
 # --------------------------------------------------------------------------------------------------
 # Data frames of Dask: partitions are strips, columns are features.
 #
-# How many rows a partition has must be known before a plan can be made. Parquet files and frames
-# in memory say it; of anything else the rows are counted first, by computing one narrow column.
+# A plan needs the number of rows of each partition. Parquet files and frames in memory know it. For
+# anything else the rows are counted first, by computing one narrow column.
 
-COUNTED = 64  # frames whose counted rows are remembered
+COUNTED = 64  # frames whose row counts are cached
 COUNT_THREADS = 2  # each holds a partition
 # of a partition's numbers, that computing it takes: 7.5 measured over Zarr, most of it what malloc
 # keeps for each thread that decodes; 8 to 9.6 where files are read, by Arrow with memory of its own
@@ -51,8 +51,8 @@ _counted: dict[str, tuple[int, ...]] = {}  # token of a frame -> rows of its par
 def from_dask_frame(frame: Any, dim: Dim = None) -> ChunkedMatrix:
     """A matrix over a Dask data frame: samples are rows, features are its columns.
 
-    Numbers come as floats, float32 where that holds all values of the columns' dtypes; nulls are
-    NaN. The index stays where it is: samples have no names.
+    Values are read as floats, float32 if that holds all values of the columns' dtypes; nulls are
+    NaN. The index is not read: samples have no names.
 
     Cost: the rows of partitions. Parquet files without filters and frames from memory know them;
     of others the narrowest column is computed once, and the matrix says so (``note``).
@@ -282,14 +282,14 @@ PIECE_NBYTES = 16 * 1024 * 1024  # rows of one future that are read at once
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a worker says of a value."""
+class Description:
+    """The description of a value by its worker."""
 
     kind: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any] | None
     columns: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()  # of the columns of a frame, whatever they are
+    names: tuple[str, ...] = ()  # of the columns of a frame, of any type
 
 
 def futures_given(source: Any) -> list[Any]:
@@ -309,7 +309,7 @@ def from_futures(futures: list[Any], dim: Dim = None) -> ChunkedMatrix:
     client = futures[0].client
     tasks = [client.submit(_tell, one, pure=False) for one in futures]
     await_all(client, tasks, "futures given as X")
-    told: list[Told] = client.gather(tasks)
+    told: list[Description] = client.gather(tasks)
     for future, one in zip(futures, told, strict=True):
         if one.dtype is None:
             raise InvalidTypeError(
@@ -335,7 +335,7 @@ def from_futures(futures: list[Any], dim: Dim = None) -> ChunkedMatrix:
     return matrix
 
 
-def _joined(futures: list[Any], told: list[Told]) -> dask.array.Array:
+def _joined(futures: list[Any], told: list[Description]) -> dask.array.Array:
     """One Dask array, in pieces of rows."""
     rest = told[0].shape[1:]
     dtype = np.result_type(*(one.dtype for one in told if one.dtype is not None))
@@ -355,17 +355,17 @@ def _joined(futures: list[Any], told: list[Told]) -> dask.array.Array:
     return dask.array.Array(graph, name, chunks, dtype=dtype)
 
 
-def _tell(value: Any) -> Told:
+def _tell(value: Any) -> Description:
     """On the worker that has it."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if is_frame(value):
         values = frame_values(value)
         columns = tuple(value.columns) if all(isinstance(c, str) for c in value.columns) else ()
         names = tuple(map(repr, value.columns))
-        return Told(kind, values.shape, values.dtype, columns, names)
+        return Description(kind, values.shape, values.dtype, columns, names)
     if isinstance(value, np.ndarray):
-        return Told(kind, value.shape, value.dtype)
-    return Told(kind, (), None)
+        return Description(kind, value.shape, value.dtype)
+    return Description(kind, (), None)
 
 
 def _rows(value: Any, start: int, stop: int, dtype: str) -> Any:
