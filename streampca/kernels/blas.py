@@ -192,15 +192,18 @@ def mirror_lower(c: Array) -> None:
         corner[...] = np.tril(corner) + np.tril(corner, -1).T
 
 
-def lower_product(c: Array, v: Array, step: int = 256) -> Array:
+BLOCK_ROWS = 256  # of a triangle that are expanded at a time
+
+
+def lower_product(c: Array, v: Array) -> Array:
     """(m, k) float64 c v for a symmetric c (m, m) given by its lower triangle, float32 or float64.
 
     Sums are float64.
     """
     out = np.zeros((len(c), v.shape[1]))
     v = np.asarray(v, dtype=np.float64)
-    for i in range(0, len(c), step):
-        j = min(i + step, len(c))
+    for i in range(0, len(c), BLOCK_ROWS):
+        j = min(i + BLOCK_ROWS, len(c))
         left = c[i:j, :i].astype(np.float64, copy=False)
         corner = np.tril(c[i:j, i:j]).astype(np.float64, copy=False)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -215,7 +218,7 @@ def lower_product(c: Array, v: Array, step: int = 256) -> Array:
 # ``malloc`` may keep freed memory per thread: unused blocks and partial accumulators of tens of MiB
 # accumulated with every span.
 
-LARGE_NBYTES = 1 << 20  # smaller arrays are left to malloc
+LARGE_NBYTES = 1 << 20  # smaller arrays are allocated by malloc
 
 
 def pages(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:

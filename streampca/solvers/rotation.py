@@ -66,7 +66,6 @@ def varimax(
     loadings: Array,
     *,
     normalize: bool = True,
-    tolerance: float = TOLERANCE,
     max_sweeps: int = MAX_SWEEPS,
 ) -> Rotation:
     """Orthogonal rotation that makes the variance of the squared loadings largest.
@@ -75,7 +74,7 @@ def varimax(
     normalize : divide rows by the root of their communality before, and multiply after (Kaiser).
 
     Every pair of columns is turned to the optimum of its plane, in a fixed order, until a sweep
-    over all pairs turns none by more than ``tolerance``. The result is the local optimum reached
+    over all pairs turns none by more than TOLERANCE. The result is the local optimum reached
     from the start. Columns are not reordered, and signs are not changed.
     Cost: k^2 / 2 times about 20 p flops a sweep, 5 to 20 sweeps; one copy of the loadings.
     Source: Kaiser 1958, "The varimax criterion for analytic rotation in factor analysis",
@@ -87,16 +86,16 @@ def varimax(
     k = len(work)
     matrix = np.eye(k)
     sweeps, largest = 0, np.inf
-    while sweeps < max_sweeps and largest > tolerance:
+    while sweeps < max_sweeps and largest > TOLERANCE:
         sweeps, largest = sweeps + 1, 0.0
         for i, j in itertools.combinations(range(k), 2):
             angle = _plane_angle(work[i], work[j])
-            if abs(angle) > tolerance:
+            if abs(angle) > TOLERANCE:
                 turn = _turn(angle)
                 work[[i, j]] = turn @ work[[i, j]]
                 matrix[:, [i, j]] = matrix[:, [i, j]] @ turn.T
             largest = max(largest, abs(angle))
-    return Rotation(matrix, _times(loadings, matrix), sweeps, largest <= tolerance, largest)
+    return Rotation(matrix, _times(loadings, matrix), sweeps, largest <= TOLERANCE, largest)
 
 
 def varimax_of_r(loadings: Array, *, normalize: bool = True, growth: float = 1e-5) -> Rotation:

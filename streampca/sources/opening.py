@@ -290,16 +290,12 @@ def _opened_before(
 def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
     """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``."""
     matrix = open(source, dim=dim, missing_value=missing_value)
-    n, p = matrix.shape
-    if n == 0:
-        raise InvalidInputError(
-            f"Found array with 0 sample(s) (shape={matrix.shape}) while a minimum of 1 is required."
-        )
-    if p == 0:
-        raise InvalidInputError(
-            f"Found array with 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is "
-            "required."
-        )
+    for size, name in zip(matrix.shape, ("sample(s)", "feature(s)"), strict=True):
+        if size == 0:
+            raise InvalidInputError(
+                f"Found array with 0 {name} (shape={matrix.shape}) while a minimum of 1 is "
+                "required."
+            )
     return matrix
 
 
