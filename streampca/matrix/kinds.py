@@ -47,7 +47,7 @@ def refuse_gpu(values: Any, what: str = ITSELF) -> None:
     if what == ITSELF:
         line = "X.to_pandas()" if name.startswith("cudf") else "cupy.asnumpy(X)"
     raise InvalidTypeError(
-        f"{what} {name}, which is on a GPU; expected arrays in main memory. Use {line}"
+        f"{what} {name}, which lies on a GPU; expected arrays in main memory. Use {line}"
     )
 
 
