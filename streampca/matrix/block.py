@@ -282,7 +282,7 @@ class Block:
     def _refuse_infinity(self, columns: Array) -> None:
         raise NonFiniteError(
             f"infinity in {self.describe()}, {self.name_columns(columns)}; expected finite values. "
-            "Replace it, for example with NaN, which missing='mean' allows: "
+            "Replace it, for example by NaN, which missing='mean' allows: "
             "X.where(abs(X) < float('inf'))."
         )
 
