@@ -23,26 +23,24 @@ from streampca.kernels.least_squares import (
 class AlternatingStep(Accumulator):
     """U = argmin |W (Z - U V')|^2 + ridge |U|^2 line by line, and the equations of V given U.
 
-    Right sides are those of what is left, R = W (Z - U V'), so that the equations are those of the
-    step from this V to the next: what is wanted of them is small in the end, and right to the last
-    digits, and so is |R|^2.
+    Right sides are those of the residual, R = W (Z - U V'): the equations give the step from this V
+    to the next one. That step is small near convergence, so it and |R|^2 keep their last digits.
 
-    A line is a streamed row (a sample, or a feature where features are streamed), Z the
-    standardised matrix with lines as rows, (L, m), W 1 where it is observed. The operand "v"
-    (m, sum of ranks) holds the factors of every candidate side by side; "center" and "scale" (p,)
-    standardise where they are given. ``block["u"]`` (length, sum of ranks) are the factors of the
-    block's lines, for a sink.
+    A line is a streamed row (a sample, or a feature where features are streamed). Z (L, m) is the
+    standardised matrix with lines as rows, and W is 1 where it is observed. The operand "v"
+    (m, sum of ranks) holds the factors of all candidates side by side. The operands "center" and
+    "scale" (p,) standardise if present. ``block["u"]`` (length, sum of ranks) receives the factors
+    of the block's lines, for a sink.
 
-    ranks, ridges : of the candidates, which share the reading.
-    biases : of every candidate the ridge of its biases of lines, or None: it has none. With biases
-        z_ij = u_i'v_j + a_i + b_j; factors are wider by two: those of a line are (u_i, a_i, 1),
-        those across (v_j, 1, b_j). The 1 of a line is fixed, and so is the 1 across; the equations
-        are those of (v_j, b_j). Samples are the lines; "row_scale" multiplies the 1 as with means.
-    means : the equations are those of V and a mean m_j beside it, z_j = U v_j + m_j: the factors of
-        every line are followed by a 1, or where "row_scale" stands beside samples by what that has
-        made of it.
+    ranks, ridges : of the candidates, which share one pass.
+    biases : for every candidate the ridge of its line biases, or None for no biases. With biases
+        z_ij = u_i'v_j + a_i + b_j, and factors are wider by two: (u_i, a_i, 1) for a line,
+        (v_j, 1, b_j) across. Both ones are fixed, and the equations are those of (v_j, b_j).
+        Samples are the lines; "row_scale" multiplies the 1 as with means.
+    means : the equations are those of V and a mean m_j, z_j = U v_j + m_j: a 1 follows the factors
+        of every line, or the value that "row_scale" of the samples turns it into.
 
-    Of a block in which only stored cells are observed, these alone are taken.
+    Of a block in which only stored cells are observed, only these are used.
     Sums are float64; within a span they are made in the working dtype.
     Cost: with t = r (r + 1) / 2 about 4 L m (t + r) flops and L r^3 / 3; of sparse blocks 4 t flops
     per entry.
@@ -76,7 +74,7 @@ class AlternatingStep(Accumulator):
         self.squares = 0.0  # sum of z^2 over the observed cells
         self.cells = 0
         self.lines = 0.0  # h'h
-        self.seen = 0.0  # h'h over the lines that observe anything; with biases alone
+        self.seen = 0.0  # h'h over the lines with any observation; only used with biases
         self.residual: Any = None  # (candidates,) |W (Z - U V')|^2
         self.singular: Any = None  # (candidates,) lines of fewer independent observations than r
 
@@ -123,7 +121,7 @@ class AlternatingStep(Accumulator):
             self.singular = np.zeros(len(self.ranks), np.int64)
 
     def _of_tiles(self, block: Any, v: Array) -> Array:
-        """Add what a dense block holds; its factors."""
+        """Add the sums of a dense block; return its factors."""
         dtype, m = block.work_dtype, len(v)
         v = np.ascontiguousarray(v, dtype)
         left = self._left.open((self._packed, m), dtype)
@@ -176,7 +174,7 @@ class AlternatingStep(Accumulator):
     def _add_right(
         self, into: Array, u: Array, v: Array, tile: Any, ones: Array, buffer: Array
     ) -> None:
-        """Add the products of factors (sum of ranks, lines) with what they leave of a tile."""
+        """Add the products of factors (sum of ranks, lines) with their residuals in a tile."""
         z, by_line = tile.z, tile.z.flags.c_contiguous
         flat = buffer[: z.size].reshape(z.shape if by_line else z.shape[::-1])
         rest = flat if by_line else flat.T
@@ -202,7 +200,7 @@ class AlternatingStep(Accumulator):
             first += len(products)
 
     def _of_entries(self, block: Any, v: Array) -> Array:
-        """Add what a block of observed entries holds; its factors."""
+        """Add the sums of a block of observed entries; return its factors."""
         from streampca.kernels.completion import add_cross_equations, line_equations, residuals
 
         observed = block.observed
@@ -237,7 +235,7 @@ class AlternatingStep(Accumulator):
         self.lines += float(ones @ ones)
 
     def _ones(self, block: Any, start: int, lines: int) -> Array:
-        """(lines,) by what the mean of a column is multiplied in these lines."""
+        """(lines,) the factor that multiplies a column's mean in these lines."""
         alike = self.means or self.biases is not None
         spread = block.arrays.get("row_scale") if alike else None
         if spread is None:
@@ -252,7 +250,7 @@ class AlternatingStep(Accumulator):
 
     @property
     def parts(self) -> list[slice]:
-        """Where each candidate's factors lie."""
+        """The columns of each candidate's factors."""
         return side_by_side(self.widths)
 
     @property

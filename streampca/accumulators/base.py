@@ -1,4 +1,4 @@
-"""The contract of every accumulator, and what they share."""
+"""The contract of every accumulator, open sums, and checks before rows are removed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ import numpy as np
 from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array, zeros
 
-# --------------------------------------------------------------------------------------------------
-# The contract of every accumulator, and what they share.
-#
 # An accumulator is a summary of the rows seen so far that is far smaller than they are:
 # ``update`` takes in a block, ``merge`` another accumulator of the same settings, and named
 # results are computed when read. To add one, write a class with ``settings`` and ``fields``,
@@ -30,42 +27,42 @@ class Accumulator(ABC):
     settings: ClassVar[tuple[str, ...]] = ()  # constructor arguments
     fields: ClassVar[tuple[str, ...]] = ()  # what ``state`` saves
     axis: ClassVar[int | None] = 0  # the streamed axis that it needs; None: either
-    makes: ClassVar[tuple[str, ...]] = ()  # rows that ``update`` lays beside the block, for sinks
-    reuses: ClassVar[str | None] = None  # its large array, which an emptied one may fill again
-    _spare: Any = None  # such an array, not needed any more
+    makes: ClassVar[tuple[str, ...]] = ()  # arrays that ``update`` adds to the block, for sinks
+    reuses: ClassVar[str | None] = None  # name of the large array that ``emptied`` passes on
+    _spare: Any = None  # a large array to overwrite
 
     @abstractmethod
     def update(self, block: Any) -> None:
-        """Take in one block. The block is not kept."""
+        """Add one block. The block is not kept."""
 
     @abstractmethod
     def merge(self, other: Self) -> None:
-        """Take in what ``other`` has seen. ``other`` is left as it was."""
+        """Add the rows that ``other`` has seen. ``other`` is not changed."""
 
     @abstractmethod
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        """Most bytes that one instance holds for a matrix of this shape.
+        """Upper bound of the bytes of one instance for a matrix of this shape.
 
         itemsize : of the working dtype.
         """
 
     def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        """Most bytes of an instance that holds one span only."""
+        """Upper bound of the bytes of an instance that holds one span only."""
         return self.projected_nbytes(shape, itemsize)
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
-        """Bytes that ``update`` needs beside the state and one tile."""
+        """Bytes that ``update`` needs in addition to the state and one tile."""
         return 0
 
     def settle(self) -> None:  # noqa: B027  (most accumulators have nothing open)
-        """Fold what is open (float32 sums of the current span) into the float64 state."""
+        """Fold the open float32 sums of the current span into the float64 state."""
 
     def blank(self, **changed: Any) -> Self:
         """An empty accumulator of the same settings, but for those that are changed."""
         return type(self)(**{name: getattr(self, name) for name in self.settings} | changed)
 
     def emptied(self) -> Self:
-        """An empty one that may use large arrays of this one again, which is done with."""
+        """An empty accumulator that may reuse the large array of this one, which is discarded."""
         fresh = self.blank()
         if self.reuses is not None:
             fresh._spare = getattr(self, self.reuses)
@@ -76,14 +73,14 @@ class Accumulator(ABC):
         return copy.deepcopy(self)
 
     def state(self) -> dict[str, Array]:
-        """The state as named arrays, settled; fields that are None are left out."""
+        """The settled state as named arrays, without fields that are None."""
         settled = self.copied()
         settled.settle()
         pairs = ((name, getattr(settled, name)) for name in self.fields)
         return {name: np.asarray(value) for name, value in pairs if value is not None}
 
     def from_state(self, state: Mapping[str, Array]) -> Self:
-        """An accumulator of these settings with that state."""
+        """An accumulator with these settings and that state. Raises InvalidInputError."""
         restored = self.blank()
         self._check_state(state)
         for name, value in state.items():
@@ -108,7 +105,7 @@ class Accumulator(ABC):
 
 
 def joint_missing(mine: Array | None, theirs: Array | None, count: int) -> Array | None:
-    """Missing cells of both, ``count`` rows together; refused before a merge changes anything."""
+    """Missing cells of both, of ``count`` rows together; raises before a merge changes anything."""
     if mine is None or theirs is None:
         joint = mine if theirs is None else theirs.copy()
     else:
@@ -121,7 +118,7 @@ def joint_missing(mine: Array | None, theirs: Array | None, count: int) -> Array
 def refuse_partly_missing(missing: Array, count: int, block: Any = None) -> None:
     """Raise where a column has both missing and observed cells among the ``count`` rows so far.
 
-    A column without any observation is allowed: it is dropped, and named, when the fit ends.
+    A column without any observation is allowed: the fit drops it and reports its name.
     """
     partly = np.flatnonzero((missing > 0) & (missing < count))
     if not partly.size:
@@ -150,7 +147,7 @@ def refuse_sparse_holes(block: Any, absent: Sequence[int] = ()) -> None:
     lost = block.entries.hole_counts
     if lost.any():
         lost = lost.copy()
-        known = np.asarray(absent, dtype=np.int64) - (block.start if block.axis else 0)
+        known = np.asarray(absent, dtype=np.int64) - (block.start if block.axis == 1 else 0)
         lost[known[(known >= 0) & (known < len(lost))]] = 0
         columns = np.flatnonzero(lost)
         if columns.size:
@@ -164,37 +161,37 @@ def refuse_holes(block: Any, tile: Any, absent: Sequence[int] = ()) -> None:
     if mask is None:
         return
     bad: Array = np.any(mask, axis=0)
-    first = tile.start if block.axis else 0
+    first = tile.start if block.axis == 1 else 0
     known = np.asarray(absent, dtype=np.int64) - first
     bad[known[(known >= 0) & (known < len(bad))]] = False
     columns = np.flatnonzero(bad)
     if columns.size:
         lost = int(np.count_nonzero(mask[:, columns]))
-        offset = first - block.start if block.axis else 0
+        offset = first - block.start if block.axis == 1 else 0
         raise block.refuse_missing(columns + offset, lost, len(mask) * columns.size - lost)
 
 
 # --------------------------------------------------------------------------------------------------
-# Sums that are made in the working dtype within a span, and kept in float64.
+# Sums in the working dtype within a span, and in float64 between spans.
 
-TILE_NBYTES = 4 << 20  # of a tile, or of where it is observed (matrix.block)
+TILE_NBYTES = 4 << 20  # of a tile, or of its mask (matrix.tiles)
 
 
 @dataclass(eq=False)
 class OpenSum:
-    """An array of sums. ``open(...)`` gives the part to add to, in place; ``closed`` is float64."""
+    """An array of sums. Add to ``open(...)`` in place; ``closed`` is the float64 part."""
 
     closed: Any = None
     _open: Any = None
     _blocks: int = 0
-    _spare: Any = None  # an array that is not needed any more
+    _spare: Any = None  # an array to overwrite
 
     def emptied(self) -> OpenSum:
-        """No sums, and the room that they took."""
+        """An empty sum that reuses the memory of this one."""
         return OpenSum(_spare=self._open)
 
     def open(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """What this block adds to: zeros at first, and again after OPEN_BLOCKS blocks."""
+        """The open part, for this block: zeros at first, and again after OPEN_BLOCKS blocks."""
         self._check(shape)
         if self._blocks >= OPEN_BLOCKS or (self._open is not None and self._open.dtype != dtype):
             self.settle()
@@ -212,7 +209,7 @@ class OpenSum:
         return np.asarray(self.closed)
 
     def _check(self, shape: tuple[int, ...]) -> None:
-        """Refuse sums of another shape, before BLAS writes beside the array."""
+        """Raise for sums of another shape, before BLAS writes out of bounds."""
         for part in (self.closed, self._open):
             if part is not None and part.shape != shape:
                 raise InvalidInputError(
@@ -226,18 +223,18 @@ class OpenSum:
         self._open, self._blocks = None, 0
 
     def add(self, part: Array) -> None:
-        """Add sums made elsewhere, which are left as they are."""
+        """Add other sums, which are not changed."""
         if self.closed is None:
             self.closed = zeros(part.shape)
         self.closed += part
 
     def total(self) -> Array | None:
-        """All of it in float64, a fresh array; None where nothing was summed."""
+        """The whole sum in float64, a fresh array; None where nothing was summed."""
         parts = [part for part in (self.closed, self._open) if part is not None]
         return sum(parts[1:], np.array(parts[0], np.float64)) if parts else None
 
     def merge(self, other: OpenSum) -> None:
-        """Take in other sums, their open part too."""
+        """Add other sums, including their open part."""
         for part in (other.closed, other._open):
             if part is not None:
                 self._check(part.shape)
@@ -247,17 +244,17 @@ class OpenSum:
 
 
 # --------------------------------------------------------------------------------------------------
-# Whether what remains when rows are removed from sums can be the sums of rows at all.
+# Checks that sums are still those of some rows after rows have been removed.
 
-EIGENVALUES = 2048  # features up to which the rank of what remains is looked at: 4/3 p^3 flops
-DEFINITE = 4096  # features up to which all directions are: p^3 / 3 flops
-BEYOND = 4.0  # estimated errors: rows that are there are not refused for what an estimate missed
+EIGENVALUES = 2048  # features up to which the rank of the remainder is checked: 4/3 p^3 flops
+DEFINITE = 4096  # features up to which all directions are checked: p^3 / 3 flops
+BEYOND = 4.0  # tolerance in estimated errors, so that valid rows are not refused
 
 
 def refuse_impossible_missing(missing: Array, rows: int) -> None:
-    """Raise where a column of what remains is neither observed throughout nor missing throughout.
+    """Raise where a column of the remainder is neither entirely observed nor entirely missing.
 
-    missing : (p,) missing cells of each column that would remain.  rows : that would.
+    missing : (p,) missing cells of each column that would remain.  rows : that would remain.
     """
     odd = np.flatnonzero((missing != 0) & (missing != rows))
     if odd.size:
@@ -269,14 +266,14 @@ def refuse_impossible_missing(missing: Array, rows: int) -> None:
 def refuse_impossible_scatter(scatter: Array, rows: int, error: float) -> None:
     """Raise where no rows have this scatter about their mean.
 
-    scatter : (p, p), the lower triangle valid; changed.  rows : behind it; they span rows - 1
-        directions.  error : estimate of the error of every entry, so that p times it is one of
-        that of every eigenvalue (Weyl). Looks at variances alone beyond DEFINITE features.
+    scatter : (p, p), the lower triangle valid; overwritten.  rows : their number; they span
+        rows - 1 directions.  error : estimated error of every entry, so that p times it bounds
+        the error of every eigenvalue (Weyl). Checks only variances beyond DEFINITE features.
     """
     p, diagonal = len(scatter), np.diagonal(scatter)
     own = p * float(np.finfo(np.float64).eps) * float(np.max(np.abs(diagonal), initial=0.0))
     error = BEYOND * error
-    slack = p * (error + own)  # and the rounding of LAPACK
+    slack = p * (error + own)  # with the rounding of LAPACK
     if np.min(diagonal, initial=0.0) < -error:
         raise never_taken_in("a variance would become negative")
     if rows == 1 and np.max(diagonal, initial=0.0) > error:
@@ -297,9 +294,9 @@ def refuse_impossible_scatter(scatter: Array, rows: int, error: float) -> None:
 
 
 def refuse_other_rows(difference: Array, delta: Array, weight: float, error: float) -> None:
-    """Raise where two sums over as many rows are not those of the same rows.
+    """Raise where two sums over equally many rows are not those of the same rows.
 
-    difference : (p, p) of the sums, the lower triangle valid.  delta : (p,) of the means, beyond
+    difference : (p, p) of the sums, the lower triangle valid.  delta : (p,) of the means, less
         their rounding.  weight : of the rows.  error : as for :func:`refuse_impossible_scatter`.
     """
     lower, error = np.tril(difference), BEYOND * error
@@ -309,7 +306,7 @@ def refuse_other_rows(difference: Array, delta: Array, weight: float, error: flo
 
 
 def never_taken_in(why: str) -> InvalidInputError:
-    """The error for rows that cannot be among those that were taken in."""
+    """The error for removing rows that cannot be among those that were added."""
     return InvalidInputError(
         f"these rows were never taken in, or were forgotten before: {why}. Expected rows that are "
         "among those of this state, each of them forgotten once"

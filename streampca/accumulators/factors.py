@@ -88,7 +88,7 @@ class RFactor(Accumulator):
         self._absorb(stack, other.weight, other.mean, other.mean_low)
 
     def _absorb(self, stack: Array, weight: float, mean: Array, low: Array) -> None:
-        """Factor [R; mean difference; centred new rows]; the last are in place already."""
+        """Factor [R; mean difference; centred new rows]; the new rows are in place already."""
         p = len(mean)
         joint = self.weight + weight
         delta = (mean - self.mean) + (low - self.mean_low)
@@ -133,16 +133,16 @@ class RFactor(Accumulator):
 
 
 # --------------------------------------------------------------------------------------------------
-# A factor B of at most r rows with B'B near the scatter, and how much was cut off.
+# A factor B of at most r rows with B'B near the scatter, and a bound of what was cut off.
 
 
 class TruncatedFactor(Accumulator):
     """The centred rows compressed to r directions after every block, in float64.
 
-    Each compression takes away a positive semidefinite matrix whose norm is the largest
-    squared singular value cut off; ``lost`` is the sum of those norms. So the scatter S obeys
-    B'B <= S <= B'B + lost I, and every eigenvalue lies between that of B'B and that plus
-    ``lost``. ``lost_trace`` keeps the total variance exact.
+    Each compression removes a positive semidefinite matrix whose norm is the largest squared
+    singular value cut off; ``lost`` is the sum of these norms. So the scatter S satisfies
+    B'B <= S <= B'B + lost I, and every eigenvalue is between that of B'B and that plus ``lost``.
+    ``m2`` keeps the total variance exact.
     Source: Weyl's inequality (Golub and Van Loan 2013, section 8.1.2) applied to the update of
     Ross, Lim, Lin and Yang 2008, "Incremental learning for robust visual tracking", section 3.
     """
@@ -213,7 +213,7 @@ class TruncatedFactor(Accumulator):
         self._absorb(other.b, other.weight, other.mean, other.mean_low, other.m2)
 
     def _absorb(self, rows: Array, weight: float, mean: Array, low: Array, m2: Array) -> None:
-        """Take in rows about their own mean, then cut back to ``self.rows`` directions."""
+        """Add rows about their own mean, then compress to ``self.rows`` directions."""
         joint = self.weight + weight
         if weight <= 0:
             return
@@ -230,7 +230,7 @@ class TruncatedFactor(Accumulator):
         if len(stack) <= self.rows:
             self.b = stack
             return
-        # of the transpose, which is in Fortran order already: SciPy then makes no copy
+        # of the transpose, which is in Fortran order already, so SciPy does not copy it
         v, singular, _ = scipy.linalg.svd(
             stack.T, full_matrices=False, overwrite_a=True, check_finite=False
         )

@@ -1,7 +1,7 @@
 """One sweep of Hard- or Soft-Impute: the factors of every line, and products of the filled matrix.
 
-The filled matrix Y = W Z + (1 - W) Xhat is made line by line from what is observed, the old factors
-of the line and the old loadings, and never kept.
+The filled matrix Y = W Z + (1 - W) Xhat is formed line by line from the observed cells, the old
+factors of the line and the old loadings. It is never stored.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from streampca.kernels import Array, add_product, rank_k_update, side_by_side
 class FilledStep(Accumulator):
     """From the estimate Xhat_old = U_old V_old' to U_new = Y_old T, and to Y_new'Y_new or Y_new'S.
 
-    Operands, (m, sum of ranks), the candidates side by side: "old" V_old; "new" V_new with
-    orthonormal columns; "turn" T, which is V_new, or V_new times a shrinkage of each column. The
-    side input "u_old" (L, sum of ranks). Without "turn", as in the first pass, U_new is U_old.
-    Then Xhat_new = U_new V_new', and Y_new is the matrix filled with it.
+    Operands, (m, sum of ranks) with the candidates side by side: "old" V_old; "new" V_new with
+    orthonormal columns; "turn" T, which is V_new, possibly with shrunk columns. The side input
+    "u_old" is (L, sum of ranks). Without "turn", as in the first pass, U_new is U_old. Then
+    Xhat_new = U_new V_new', and Y_new is the matrix filled with it.
 
-    ranks : of the candidates.  whole : accumulate Y_new'Y_new (m, m) of each; else, with S = Y_new
-        V_new, the products Y_new'S (m, r) and S'S (r, r), a step of subspace iteration.
+    ranks : of the candidates.  whole : accumulate Y_new'Y_new (m, m) of each. Otherwise, with
+        S = Y_new V_new, the products Y_new'S (m, r) and S'S (r, r): a step of subspace iteration.
     ``block["u"]`` (length, sum of ranks) is U_new of the block's lines, for a sink.
 
     Sums are float64; within a span they are made in the working dtype.
@@ -67,7 +67,7 @@ class FilledStep(Accumulator):
 
     @property
     def parts(self) -> list[slice]:
-        """Where each candidate's factors lie."""
+        """The columns of each candidate's factors."""
         return side_by_side(self.ranks)
 
     def update(self, block: Any) -> None:
@@ -173,7 +173,7 @@ class FilledStep(Accumulator):
 
 
 def _filled(tile: ObservedTile, u: Array, v: Array) -> Array:
-    """(lines, m) what is observed, and u v' in the holes."""
+    """(lines, m) the observed values, and u v' in the holes."""
     if tile.w is None:
         return np.ascontiguousarray(tile.z)
     y = u @ v.T
@@ -183,7 +183,7 @@ def _filled(tile: ObservedTile, u: Array, v: Array) -> Array:
 
 
 def _squares_beside(tile: ObservedTile, u: Array, v: Array, y: Array) -> float:
-    """|W (Z - u v')|^2: y and the estimate differ where a cell is observed, and only there."""
+    """|W (Z - u v')|^2: y and the estimate differ only where a cell is observed."""
     left = u @ v.T
     left -= y
     return float(np.einsum("ij,ij->i", left, left).sum(dtype=np.float64))

@@ -1,4 +1,4 @@
-"""The E steps of a linear Gaussian model, while samples stream and while features do."""
+"""The E steps of a linear Gaussian model, for streamed samples and for streamed features."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from streampca.kernels import Array
 from streampca.kernels.least_squares import packed, pair_columns, posterior, unpacked_triangle
 
 # --------------------------------------------------------------------------------------------------
-# One E step of a linear Gaussian model, holes left out: the normal equations of every column.
+# One E step of a linear Gaussian model with missing cells: the normal equations of every column.
 
 LOG_2_PI = float(np.log(2.0 * np.pi))
 SUMS = ("second", "first", "seen", "cross", "total", "squares", "mean", "moment")
 
 
 class LatentEquations(Accumulator):
-    """What the posteriors of the rows' factors say about every column, and the log-likelihood.
+    """The normal equations of every column from the posteriors of the rows' factors.
 
-    Row z = W f + e has factors f ~ N(0, I) and noise e; of the columns o that it observes the
-    posterior of f has precision I + W_o'W_o / noise_o. Summed over the rows that observe a column,
-    with their weights: E[f f'], E[f], 1, z E[f], z and z^2: all that its new loadings, centre and
-    noise need. Rows without holes share one posterior covariance.
+    Row z = W f + e has factors f ~ N(0, I) and noise e. Given the observed columns o, the posterior
+    of f has precision I + W_o'W_o / noise_o. Summed over the rows that observe a column, with their
+    weights: E[f f'], E[f], 1, z E[f], z and z^2. These determine the column's new loadings, centre
+    and noise. Rows without holes share one posterior covariance. The log-likelihood is summed too.
 
-    Operands by name: ``loadings`` (p, k), ``noise`` (p,), 0 for columns that are left out,
-    ``center`` (p,) and ``scale`` (p,) or None. Arithmetic is float64.
+    Operands by name: ``loadings`` (p, k), ``noise`` (p,) with 0 for excluded columns, ``center``
+    (p,) and ``scale`` (p,) or None. Arithmetic is float64.
     width : k, for the projection of memory only.
     Cost: about 2 n p k (k + 4) flops, and n k^3.
     Source: Tipping and Bishop 1999, appendix B, for rows with holes; Liu, Rubin and Wu 1998,
@@ -49,7 +49,7 @@ class LatentEquations(Accumulator):
         self.squares: Any = None  # (p,) sum w z^2
         self.mean: Any = None  # (k,) sum over rows of w E[f]
         self.moment: Any = None  # (k (k + 1) / 2,) sum over rows of w E[f f'], packed
-        self.used: Any = None  # (p,) 1.0 where the noise is not 0: other sums mean nothing
+        self.used: Any = None  # (p,) 1.0 where the noise is not 0: other columns' sums are unused
 
     def update(self, block: Any) -> None:
         self._check(block)
@@ -70,7 +70,7 @@ class LatentEquations(Accumulator):
             self._take(tile, model)
 
     def _take(self, tile: Any, model: _Operands) -> None:
-        """Add the rows of one tile, which are times the roots of their weights."""
+        """Add the rows of one tile, already multiplied by the roots of their weights."""
         z, mask, root = tile.values, tile.mask, tile.root_weights
         root = np.ones(len(z)) if root is None else root
         holes = np.zeros(len(z), bool) if mask is None else np.any(mask & model.used, axis=1)
@@ -83,7 +83,7 @@ class LatentEquations(Accumulator):
             self._take_rows(z[rows], root[rows], observed, model)
 
     def _take_rows(self, z: Array, root: Array, observed: Array | None, model: _Operands) -> None:
-        """Add rows that all observe everything (None), or what ``observed`` says (1.0 or 0.0)."""
+        """Add rows that observe all columns (None), or those where ``observed`` is 1.0, not 0.0."""
         k, weight = model.loadings.shape[1], root**2
         b, constant = z @ model.weighted, np.array([model.constant])
         if observed is None:
@@ -134,14 +134,14 @@ class LatentEquations(Accumulator):
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
         p, k = shape[1], self.width
         rows = min(block_length, max(4 * 2**20 // (8 * p), min(512, 64 * 2**20 // (8 * p)), 1))
-        operands = p * (k * (k + 1) + 4 * k + 3) * 8  # and what one tile adds
+        operands = p * (k * (k + 1) + 4 * k + 3) * 8  # and the sums of one tile
         return operands + rows * (5 * p + 6 * k * k + 8 * k) * 8
 
     # -- results ----------------------------------------------------------------------------
 
     def equations(self) -> tuple[Array, Array]:
         """((p, k + 1, k + 1), (p, k + 1)): normal equations of each column's loadings and centre,
-        fresh arrays; the centre comes last. 0 for columns that are left out."""
+        fresh arrays; the centre comes last. 0 for excluded columns."""
         if self.second is None:
             raise InvalidInputError("LatentEquations has seen no block")
         k = self.first.shape[1]
@@ -163,7 +163,7 @@ class _Operands:
         self.weighted = loadings * self.inverse_noise[:, None]
         self.pairs = pair_columns(loadings * np.sqrt(self.inverse_noise)[:, None])
         log = np.log(noise, out=np.zeros_like(noise), where=self.used)
-        self.log_noise = np.where(self.used, log + LOG_2_PI, 0.0)  # what an observed cell takes
+        self.log_noise = np.where(self.used, log + LOG_2_PI, 0.0)  # subtracted per observed cell
         information = np.eye(k) + loadings.T @ self.weighted
         _, covariance, logdet = posterior(information[None], np.zeros((1, k)))
         self.covariance = covariance[0]
@@ -171,18 +171,18 @@ class _Operands:
 
 
 # --------------------------------------------------------------------------------------------------
-# What streamed features say of the factors of every sample, summed.
+# The information of streamed features about the factors of every sample, summed.
 
 
 class FeaturePosterior(Accumulator):
     """sum over features of w z / noise, z^2 / noise, and sums over the observed ones of a table.
 
-    For stores whose chunks hold all samples: a block of samples would be most of the matrix there.
+    For stores whose chunks hold all samples, where a block of samples would be most of the matrix.
     z = (x - center) / scale, holes 0. Arithmetic is float64.
 
     Operands by name: ``weighted`` (p, k) loadings over the noise, ``inverse_noise`` (p,),
-    ``center`` (p,), ``scale`` (p,) or None, and ``table`` (p, t), what each observed feature adds
-    to its row (made only where holes are allowed).
+    ``center`` (p,), ``scale`` (p,) or None, and ``table`` (p, t), the addend of each observed
+    feature to its row (present only where holes are allowed).
     missing, absent : as :class:`Reconstruction`.
     width, columns : k and t, for the projection of memory only.
     """
@@ -204,7 +204,7 @@ class FeaturePosterior(Accumulator):
         self.width, self.columns = width, columns
         self.b: Any = None  # (n, k) sum w z / noise
         self.squares: Any = None  # (n,) sum z^2 / noise
-        self.tables: Any = None  # (n, t) sums of the table's rows, of what is observed
+        self.tables: Any = None  # (n, t) sums of the table's rows over the observed features
 
     def update(self, block: Any) -> None:
         self._check(block)
@@ -250,19 +250,19 @@ class FeaturePosterior(Accumulator):
 
 
 # --------------------------------------------------------------------------------------------------
-# What streamed columns, with their loadings just found, say of the factors of every row.
+# The information of streamed columns, with their new loadings, about the factors of every row.
 
-BESIDE = 4  # columns of the table beside the loadings: centre, noise, what is left, weight seen
+BESIDE = 4  # columns of the table after the loadings: centre, noise, residual, observed weight
 
 
 class RowInformation(Accumulator):
-    """The E step of a linear Gaussian model whose columns stream, holes left out.
+    """The E step of a linear Gaussian model whose columns stream, with missing cells left out.
 
-    ``block["columns"]``, a map, is (columns, width + BESIDE): loadings, centre, noise (0 = left
-    out), summed squares that the loadings leave, and the weight of the observed cells. The operand
-    "scale" (p,) standardises where it is given. Summed for every row over the columns that it
-    observes: w w' / noise, w z / noise, z^2 / noise, log(noise) and 1; rows come times the root of
-    their weight, in z and z^2 alone. Arithmetic is float64.
+    ``block["columns"]``, a map, is (columns, width + BESIDE): loadings, centre, noise (0 =
+    excluded), residual sum of squares, and weight of the observed cells. The operand "scale" (p,)
+    standardises if present. Summed for every row over the columns that it observes: w w' / noise,
+    w z / noise, z^2 / noise, log(noise) and 1. Rows are multiplied by the root of their weight, in
+    z and z^2 only. Arithmetic is float64.
     width : k, for the projection of memory only.
     """
 
@@ -276,8 +276,8 @@ class RowInformation(Accumulator):
         self.b: Any = None  # (n, k)
         self.squares: Any = None  # (n,)
         self.logs: Any = None  # (n,)
-        self.seen: Any = None  # (n,) columns that the row observes
-        self.rest = 0.0  # sum over columns of what their loadings leave
+        self.seen: Any = None  # (n,) number of columns that the row observes
+        self.rest = 0.0  # residual sum of squares over all columns
         self.cells = 0.0  # sum of the weights of all observed cells
 
     def update(self, block: Any) -> None:
@@ -330,7 +330,7 @@ class RowInformation(Accumulator):
         n, k = shape[0], self.width
         columns = min(block_length, max(4 * 2**20 // (8 * n), min(512, 64 * 2**20 // (8 * n)), 1))
         tables = block_length * (k * (k + 1) + 3 * k + 2 * BESIDE) * 8
-        systems = columns * ((k + 1) * (k + 3) + k * (k + 1)) * 8  # of the map before
+        systems = columns * ((k + 1) * (k + 3) + k * (k + 1)) * 8  # of the preceding map
         return 4 * n * columns * 8 + tables + systems + n * (k * (k + 1) // 2 + k) * 8
 
     # -- results ----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Where an iteration begins: leading directions of the rows, products with random vectors."""
+"""Starts of an iteration: leading directions of the rows, products with random vectors."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array, reciprocal, row_pieces, zeros
 
 # --------------------------------------------------------------------------------------------------
-# The leading directions of the rows seen so far: where an iterative solver begins.
+# The leading directions of the rows seen so far, as the start of an iterative solver.
 
-PIECE_NBYTES = 16 << 20  # of factor and rows together, whose products are summed
-CACHE_NBYTES = 1 << 20  # of pieces that are turned, and put where they came from
+PIECE_NBYTES = 16 << 20  # of factor and rows together, while their products are summed
+CACHE_NBYTES = 1 << 20  # of pieces that are rotated in place
 
 
 class LeadingDirections(Accumulator):
-    """A factor F of ``width`` rows with F'F near the scatter of what was seen: approximate.
+    """A factor F of ``width`` rows with F'F approximately the scatter of the rows seen.
 
-    Rows are taken in a few at a time, and after each the ``width`` leading directions are kept,
-    so that the directions of the first blocks are refined by all later ones within the pass.
-    Streamed samples are centred by the mean of their block, and the difference of the means of
-    blocks is a row of its own; scaling is that of the block too, since the whole matrix is not
-    known yet. Arithmetic is that of the working dtype. As the start of an iteration this promises
-    nothing (block Krylov needs one or two passes less than from random columns); without scaling
-    it is a sketch: every eigenvalue of the scatter lies between that of F'F and that plus
-    ``lost``, but for rounding.
+    Rows are added a few at a time. After each step the ``width`` leading directions are kept, so
+    later blocks refine the directions of the first ones within the pass. Streamed samples are
+    centred by the mean of their block, and the difference of the means of blocks is a row of its
+    own. Scaling also uses the block alone, since the whole matrix is not known yet. Arithmetic is
+    in the working dtype. As the start of an iteration this guarantees nothing (block Krylov needs
+    one or two passes fewer than from random columns). Without scaling it is a sketch: every
+    eigenvalue of the scatter is between that of F'F and that plus ``lost``, up to rounding.
 
     streamed : the axis that is streamed.  standardize : how columns are centred and scaled.
     missing : "raise", or "mean".
-    ``block["feature_weights"]`` multiplies the columns of the block, where it is given.
+    ``block["feature_weights"]`` multiplies the columns of the block if present.
     Cost: about 6 n p width flops.
     Source: Brand 2006, "Fast low-rank modifications of the thin SVD", section 4.1; Weyl's
     inequality (Golub and Van Loan 2013, section 8.1.2) for the bound.
@@ -51,15 +50,15 @@ class LeadingDirections(Accumulator):
         self.weight = 0.0
         self.holes: Any = None  # (p,) of streamed samples
         self.mean: Any = None  # (p,) of streamed samples, neither scaled nor weighted
-        self.unit: Any = None  # (p,) what scaled and weighted the last block; None: nothing did
-        self.lost = 0.0  # norms of what was cut off: F'F <= S <= F'F + lost I, without scaling
+        self.unit: Any = None  # (p,) scale and weight of the columns in the last block, or None
+        self.lost = 0.0  # norms of the parts cut off: F'F <= S <= F'F + lost I, without scaling
         self.lost_trace = 0.0
         self.factor: Any = None  # (at most width, m) working dtype, orthogonal rows
-        self.squares: Any = None  # (at most width,) of their norms
+        self.squares: Any = None  # (at most width,) squared norms of these rows
 
     @staticmethod
     def rows_at_once(width: int) -> int:
-        """How many rows are taken in before the leading directions are computed again."""
+        """How many rows are added before the leading directions are computed again."""
         return max(2 * width, 16)
 
     def update(self, block: Any) -> None:
@@ -77,22 +76,22 @@ class LeadingDirections(Accumulator):
         if block.axis == 0 and block.length and self.standardize.center:
             self.unit = None if scaling.scale is None else reciprocal(scaling.scale)
             bridge = self._join_means(block.total_weight, stats.mean)
-        if block.axis and block.compiled and self.factor.dtype == np.float32:
+        if block.axis == 1 and block.compiled and self.factor.dtype == np.float32:
             self._take_calls(block, scaling)
             return
         for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale, thin=True):
-            rows = tile.values.T if block.axis else tile.values
+            rows = tile.values.T if block.axis == 1 else tile.values
             for part in self._pieces(len(rows)):
                 self._absorb(rows[part], bridge)
                 bridge = bridge[:0]
 
     def _pieces(self, count: int) -> list[slice]:
-        """Of so many rows, those that are taken in at once: equal parts."""
+        """Equal slices of ``count`` rows, each added at once."""
         times = max(1, round(count / self.rows_at_once(self.width)))
         return row_pieces(count, 1, -(-count // times))
 
     def _take_calls(self, block: Any, scaling: Any) -> None:
-        """Take in a block of small integers, whose features are streamed."""
+        """Add a block of small integers, whose features are streamed."""
         from streampca.kernels.call_products import stacked_gram, turn_stacked, whole_vectors
 
         k, m = self.factor.shape
@@ -131,15 +130,15 @@ class LeadingDirections(Accumulator):
         self._absorb(other.factor, bridge, squares=other.squares)
 
     def _refuse_joint(self, missing: Array, count: int, block: Any = None) -> None:
-        """A column of streamed samples may be missing everywhere, or nowhere."""
-        if self.axis:
+        """Refuse a column of streamed samples that is only partly missing."""
+        if self.axis == 1:
             return
         joint = missing if self.holes is None else self.holes + missing
         refuse_partly_missing(joint, self.count + count, block)
         self.holes, self.count = joint.copy(), self.count + count
 
     def _join_means(self, weight: float, mean: Array) -> Array:
-        """(1 or 0, m) the row that two sets of rows about their own means leave between them."""
+        """(1 or 0, m) the row for the difference between the means of two sets of rows."""
         joint = self.weight + weight
         if self.mean is None:
             self.mean, self.weight = mean.copy(), joint
@@ -153,9 +152,9 @@ class LeadingDirections(Accumulator):
         return np.asarray(bridge[None].astype(self.factor.dtype))
 
     def _absorb(self, *more: Array, squares: Array | None = None) -> None:
-        """Take in rows, and keep the leading directions of all.
+        """Add rows, and keep the leading directions of all.
 
-        squares : of the norms of the first of them, where their rows are orthogonal.
+        squares : squared norms of the first of them, whose rows are orthogonal.
         """
         parts, known = [self.factor, *more], (self.squares, squares)
         k, m = self.factor.shape
@@ -191,9 +190,9 @@ class LeadingDirections(Accumulator):
         self.factor = into
 
     def _leading(self, gram: Array) -> Array:
-        """(at most width, rows) what turns rows to their leading directions, henceforth the factor.
+        """(at most width, rows) the matrix that rotates the rows to their leading directions.
 
-        gram : (rows, rows) their Gram matrix, the lower triangle.
+        gram : (rows, rows) their Gram matrix, the lower triangle valid.
         """
         if not np.isfinite(gram).all():
             raise NonFiniteError(
@@ -222,14 +221,14 @@ class LeadingDirections(Accumulator):
         return np.array(self.factor, dtype=np.float64)
 
     def directions(self) -> Array:
-        """(m, at most width) the directions found so far, about orthonormal, leading ones first."""
+        """(m, at most width) nearly orthonormal directions, leading ones first."""
         rows = self.rows()
         norms = np.linalg.norm(rows, axis=1)
         return np.asarray((rows[norms > 0] / norms[norms > 0, None]).T)
 
 
 # --------------------------------------------------------------------------------------------------
-# A product of the observed cells with random vectors: where an iteration over ratings begins.
+# A product of the observed cells with random vectors, as the start of an iteration over ratings.
 
 PRIOR = 5.0
 
@@ -237,9 +236,9 @@ PRIOR = 5.0
 class ObservedPower(Accumulator):
     """S Q with S = Z'Z (samples streamed) or ZZ' (features), Z 0 in all cells not observed.
 
-    The operand "q" (m, width) has random columns. Nothing is known of the matrix yet: where
-    ``center``, columns are centred by their mean in the block, drawn towards that of all columns
-    as if PRIOR cells had held it; as the start of an iteration that does no harm.
+    The operand "q" (m, width) has random columns. Nothing is known of the matrix yet: with
+    ``center``, columns are centred by their mean in the block, shrunk towards that of all columns
+    as if PRIOR more cells had that mean. As the start of an iteration this is accurate enough.
 
     Cost: 4 width flops per observed cell.
     Source: Halko, Martinsson and Tropp 2011, SIAM Review 53(2), section 4.5, one power.

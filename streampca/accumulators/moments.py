@@ -1,4 +1,4 @@
-"""Means, variances, extremes and missing cells of columns, and of columns beside them."""
+"""Means, variances, extremes and missing cells of columns, and their products with side columns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Moments(Accumulator):
         self.parts: dict[int, ColumnStats] = {}  # first column -> statistics from there on
 
     def update(self, block: Any) -> None:
-        if block.axis == 0 or block.length:  # no columns: no part of its own
+        if block.axis == 0 or block.length:  # an empty block of features adds no part
             self._take(block.columns.start, block.stats)
 
     def merge(self, other: Self) -> None:
@@ -151,13 +151,13 @@ class RowMissing(Accumulator):
 
 
 # --------------------------------------------------------------------------------------------------
-# Means of streamed rows and of a few columns beside them, and their joint deviations.
+# Means of streamed rows and of a few side columns, and their cross-product about the means.
 
 
 class CrossMoments(Accumulator):
-    """sum over rows of w (x - mean)(y - mean)', p x c, for a few columns Y beside the samples.
+    """sum over rows of w (x - mean)(y - mean)', p x c, for a few columns Y of the samples.
 
-    y is read from the block by name, a side input. Rows are shifted by a provisional mean and
+    y is a side input, read from the block by name. Rows are shifted by a provisional mean and
     merged about their means; arithmetic is float64.
     missing : as :class:`Scatter`.
     width : c, for the projection of memory only.

@@ -1,4 +1,4 @@
-"""What a completion learns of the observed cells: tiles, spread of the rows, cells held out."""
+"""Passes of a completion over the observed cells: tiles, spread of the rows, held-out error."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal, row_pieces, side_by_side
 
 # --------------------------------------------------------------------------------------------------
-# Cache-sized pieces of a block with the lines that are streamed as rows, and what is observed.
+# Cache-sized pieces of a block, with the streamed lines as rows, and a mask of the observed cells.
 #
-# Blocks may have beside them "center" and "scale", of all columns of the matrix, and "row_center"
-# and
-# "row_scale", of the rows of the block: then z_ij = ((x_ij - center_j) / scale_j - row_center_i /
-# scale_j) / row_scale_i. A scale of 0 gives 0, and so does a row_scale of infinity.
+# Operands of a block are "center" and "scale", of all columns of the matrix, and "row_center" and
+# "row_scale", of the rows of the block. Then z_ij = ((x_ij - center_j) / scale_j -
+# row_center_i / scale_j) / row_scale_i. A scale of 0 gives 0, and so does an infinite row_scale.
 
 
 @dataclass
@@ -42,14 +41,14 @@ class ObservedTile:
 
     @property
     def cells(self) -> int:
-        """How many are observed."""
+        """Number of observed cells."""
         if self.w is None:
             return self.z.size
         return int(np.add.reduce(self.w, axis=1).sum(dtype=np.float64))
 
 
 def observed_tiles(block: Any) -> Iterator[ObservedTile]:
-    """The tiles of a block, standardised by what lies beside it."""
+    """The tiles of a block, standardised by its operands."""
     center, scale = (_of_columns(block, name) for name in ("center", "scale"))
     about_rows = _AboutRows.of(block, scale)
     dtype, buffer = block.work_dtype, None
@@ -63,7 +62,9 @@ def observed_tiles(block: Any) -> Iterator[ObservedTile]:
                 buffer = block.borrow("observed", (max(mask.size, tile.values.size),), dtype)
             w = buffer[: mask.size].reshape(mask.shape)
             np.logical_not(mask, out=w, casting="unsafe")
-        turned = (tile.values.T, None if w is None else w.T) if block.axis else (tile.values, w)
+        turned = (
+            (tile.values.T, None if w is None else w.T) if block.axis == 1 else (tile.values, w)
+        )
         yield ObservedTile(*turned, tile.start)
 
 
@@ -82,16 +83,16 @@ def observed_values(block: Any) -> Array:
 
 
 def _of_columns(block: Any, name: str) -> Array | None:
-    """The part of an operand over features that this block needs."""
+    """The part of an operand over all features that belongs to this block."""
     values = block.arrays.get(name)
     return None if values is None else values[block.columns]
 
 
 @dataclass
 class _AboutRows:
-    """What is taken from every row of standardised tiles, in the working dtype.
+    """The centre and scale of the rows of standardised tiles, in the working dtype.
 
-    rest : of the shift, what rounding to that dtype took off it.
+    rest : rounding error of the shift in that dtype.
     """
 
     axis: int
@@ -117,7 +118,7 @@ class _AboutRows:
     def take_from(self, values: Array, mask: Array | None, first: int) -> None:
         """Standardise a tile (rows, columns) in place; ``first`` line of the block."""
         rows, columns = values.shape
-        above, left = (0, first) if self.axis else (first, 0)
+        above, left = (0, first) if self.axis == 1 else (first, 0)
         over_columns: Any = 1.0
         if self.columns is not None:
             over_columns = self.columns[left : left + columns]
@@ -133,14 +134,14 @@ class _AboutRows:
 
 
 # --------------------------------------------------------------------------------------------------
-# How the means of rows spread: what says how much rows differ beyond the noise of their cells.
+# The spread of row means: how much rows differ beyond the noise of their cells.
 
 
 class RowSpread(Accumulator):
-    """Sum of squares of the means of rows about the mean of all cells, each times its cells.
+    """Sum over rows of n_i (mean_i - mean of all cells)^2, with n_i the observed cells of row i.
 
-    Of values standardised by what lies beside the block: see ``observed_tiles``.
-    Rows with a weight count so many times. Merged pairwise about the mean; sums are float64.
+    Values are standardised by the operands of the block: see ``observed_tiles``. A row of weight w
+    counts w times. Merged pairwise about the mean; sums are float64.
     Cost: one addition per observed cell.
     Source: Searle, Casella and McCulloch 1992, "Variance Components", section 3.6 (the sums of
     squares of the one-way layout with unequal numbers).
@@ -150,7 +151,7 @@ class RowSpread(Accumulator):
 
     def __init__(self) -> None:
         self.width: int | None = None  # columns
-        self.rows = 0.0  # that observe anything
+        self.rows = 0.0  # with any observation
         self.cells = 0.0  # sum of n_i, the cells of row i
         self.cells_squared = 0.0  # sum of n_i^2
         self.mean = 0.0  # of all cells
@@ -200,7 +201,7 @@ class RowSpread(Accumulator):
         self._add(other.rows, other.cells, other.cells_squared, other.mean, other.between)
 
     def sums(self) -> RowSums:
-        """What was seen."""
+        """The sums so far. Raises InvalidInputError where no block was seen."""
         if self.width is None:
             raise InvalidInputError("RowSpread has seen no block")
         return RowSums(self.rows, self.cells, self.cells_squared, self.mean, self.between)
@@ -213,7 +214,7 @@ class RowSpread(Accumulator):
 
 
 class RowSums(NamedTuple):
-    """rows : that observe anything.  cells : sum of n_i, the cells of row i.  cells_squared : of
+    """rows : with any observation.  cells : sum of n_i, the cells of row i.  cells_squared : sum of
     n_i^2.  mean : of all cells.  between : sum of n_i (mean_i - mean)^2."""
 
     rows: float
@@ -240,21 +241,21 @@ def _of_entries(block: Any) -> tuple[Array, Array]:
 
 
 # --------------------------------------------------------------------------------------------------
-# How well an estimate by factors predicts cells that were held out of it.
+# The error of an estimate by factors in held-out cells.
 
-CELLS = 1 << 15  # that are judged together
+CELLS = 1 << 15  # cells that are evaluated together
 
 
 class HeldOutError(Accumulator):
     """Sum of squared errors of U V' in the held-out cells of every candidate.
 
-    ``block["held"]`` has the ``rows`` and ``columns`` (of the block) and ``values`` of those cells;
-    ``block["u"]`` (length, sum of ranks) the factors of the lines; the operand named by ``factors``
-    (m, sum of ranks) those across them. Errors are in the units of the data: predictions of scaled
-    columns and rows are scaled back, and kept within ``bounds``.
+    ``block["held"]`` has the ``rows`` and ``columns`` (of the block) and ``values`` of those cells.
+    ``block["u"]`` (length, sum of ranks) has the factors of the lines. The operand named by
+    ``factors`` (m, sum of ranks) has those across. Errors are in the units of the data:
+    predictions of scaled columns and rows are scaled back, and clipped to ``bounds``.
 
     ranks : columns of the factors of each candidate.  bounds : (low, high) of all predictions.
-    share : of all cells of a block, held-out ones, at most: what memory is planned for.
+    share : largest share of held-out cells in a block, for the projection of memory.
     """
 
     settings = ("streamed", "ranks", "factors", "bounds", "share")
@@ -280,8 +281,8 @@ class HeldOutError(Accumulator):
         self._check(block)
         held = block["held"]
         center, scale = (block.arrays.get(name) for name in ("center", "scale"))
-        at = held.columns + (block.start if block.axis else 0)
-        line, across = (held.columns, held.rows) if block.axis else (held.rows, held.columns)
+        at = held.columns + (block.start if block.axis == 1 else 0)
+        line, across = (held.columns, held.rows) if block.axis == 1 else (held.rows, held.columns)
         u, v = block["u"], block[self.factors]
         target = held.values.astype(np.float64)
         if center is not None:
@@ -291,7 +292,7 @@ class HeldOutError(Accumulator):
         if shift is not None:
             target = target - shift[held.rows]
         kept: Any = slice(None)
-        if spread is not None:  # infinite in rows of weight 0, which are not judged
+        if spread is not None:  # infinite in rows of weight 0, which are not evaluated
             kept = np.isfinite(spread[held.rows])
             line, across, target = line[kept], across[kept], target[kept]
             factor = (factor * spread[held.rows])[kept]
@@ -322,7 +323,7 @@ class HeldOutError(Accumulator):
         return 8 * len(self.ranks) * (len(self.ranks) + 1) + 8
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
-        """What is known of the held-out cells of a block, and the factors of some of them."""
+        """The held-out cells of a block, and the factors of some of them."""
         held = int(self.share * block_length * shape[1 - self.streamed]) + 1
         numbers = 5 + len(self.ranks) + 2 * max(self.ranks)
         return int(9 * held + numbers * min(held, CELLS)) * 8
@@ -336,10 +337,10 @@ class HeldOutError(Accumulator):
     def best(self, simplest: int | None = None) -> int:
         """Number of the candidate with the least error; 0 where no cell was held out.
 
-        simplest : a candidate that is preferred to any that is better by less than the standard
-            error of the difference of their mean squares.
+        simplest : a candidate that is preferred unless another one is better by more than the
+            standard error of the difference of their mean squares.
         Source: Hastie, Tibshirani and Friedman 2009, "The Elements of Statistical Learning",
-        section 7.10.1 (the one-standard-error rule), of paired errors.
+        section 7.10.1 (the one-standard-error rule), for paired errors.
         """
         if self.squares is None or not self.cells:
             return 0

@@ -1,4 +1,4 @@
-"""Products of a matrix with itself or a few columns: Gram, X'Y, scatter with holes filled."""
+"""Products of a matrix with itself or a few columns: Gram, X'Y, mean-imputed scatter."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from streampca.kernels import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# The Gram matrix G = sum over features of z z', n x n, of features standardised as they pass.
+# The Gram matrix G = sum over features of z z', n x n, with features standardised on the fly.
 
 
 class Gram(Accumulator):
-    """Gram matrix of streamed features. A block holds whole columns, so their statistics are
-    final when the block arrives: centring and scaling cost no pass of their own.
+    """Gram matrix of streamed features.
+
+    A block holds whole columns, so their statistics are final when the block arrives: centring and
+    scaling need no pass of their own.
 
     standardize : how columns are centred and scaled (:class:`streampca.matrix.Standardize`).
-    missing : "raise", or "mean" (a hole is 0 after centring). A column without any
-    observation contributes nothing. Weights of features are the side input "feature_weights".
-    What rounding of the sums loses is measured (:mod:`streampca.kernels.columns`):
-    :meth:`rounding`.
+    missing : "raise", or "mean" (a hole is 0 after centring). A column without any observation
+        contributes nothing. The side input "feature_weights" weights the features.
+    The rounding error of the sums is measured (:mod:`streampca.kernels.columns`): :meth:`rounding`.
     """
 
     axis = 1
@@ -46,7 +47,7 @@ class Gram(Accumulator):
         self.g: Any = None  # (n, n) float64, lower: sum of z z'
         self.z_probe: Any = None  # (n,) Z h, with h of kernels.probe
         self.n_features = 0
-        self.n_used = 0  # neither constant, nor filtered, nor without observation
+        self.n_used = 0  # features that are not constant, filtered or entirely missing
         self.probed: Any = None  # (n, PROBES) g H in short sums
         self._product: Any = None  # (n, n) working dtype, lower, of the open span
         self._blocks = 0
@@ -60,7 +61,7 @@ class Gram(Accumulator):
             refuse_incomplete(block)
         dtype = block.work_dtype
         scaling = self.standardize.resolve(stats, block.eps, block.arrays.get("feature_weights"))
-        full = self._blocks >= OPEN_BLOCKS  # settled late: a whole span stays float32 alone
+        full = self._blocks >= OPEN_BLOCKS  # settled only now: a whole span then stays float32
         if full or (self._product is not None and self._product.dtype != dtype):
             self.settle()
         if self._product is None:
@@ -122,7 +123,7 @@ class Gram(Accumulator):
     def rounding(self) -> Array:
         """(n, PROBES) float64 E H: the error E of the sums times the random vectors H."""
         lower = self.lower()
-        with np.errstate(invalid="ignore"):  # who solves looks at what overflowed
+        with np.errstate(invalid="ignore"):  # the solver checks for overflow
             return np.asarray(lower_product(lower, probe_vectors(len(lower))) - self.probed)
 
     def gram(self) -> Array:
@@ -131,14 +132,14 @@ class Gram(Accumulator):
 
 
 # --------------------------------------------------------------------------------------------------
-# X'Y for a few columns Y that lie beside the streamed samples: loadings, Krylov steps.
+# X'Y for a few columns Y of the streamed samples: loadings, Krylov steps.
 
 
 class CrossProduct(Accumulator):
     """sum over rows of w z y', p x k, with z = (x - center) / scale.
 
-    y is read from the block by name: a side input (scores) or a map's output (X Q). ``center``
-    and ``scale`` are operands, also by name; None leaves that step out. Y should sum to zero
+    y is read from the block by name: a side input (scores) or the output of a map (X Q).
+    ``center`` and ``scale`` are operands, also by name; None omits that step. Y should sum to zero
     over all rows, or center should be the mean: then the result does not depend on the center.
     ``width`` is the number of columns of Y, for the projection of memory only.
     """
@@ -191,7 +192,7 @@ class CrossProduct(Accumulator):
 
 
 # --------------------------------------------------------------------------------------------------
-# The scatter of a matrix whose holes hold their column's mean, in one pass.
+# The scatter of a matrix with its holes filled by column means, in one pass.
 #
 # The mean is not known while the pass runs. With Z = X - shift (0 in holes) and M = 1 in
 # holes, the filled and centred matrix is Y = Z - (1 - M) D with D = diag(mean - shift), and
@@ -288,7 +289,7 @@ class MeanImputedScatter(Accumulator):
         return 3 * p * p * 8 + 7 * p * 8
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
-        # merging two spans about one shift; the rows of a tile that have holes, and the holes
+        # merging two spans about one shift; the rows of a tile with holes, and their mask
         return 5 * shape[1] ** 2 * 8 + 3 * TILE_NBYTES
 
     # -- results ----------------------------------------------------------------------------
@@ -309,7 +310,7 @@ class MeanImputedScatter(Accumulator):
     def lower(self) -> Array:
         """(p, p) float64, lower triangle valid: scatter of the filled matrix about its mean.
 
-        Beside holes an error of the mean counts in full, not squared: it must not be rounded.
+        With holes, an error of the mean counts linearly, not squared: it must not be rounded.
         """
         if self.shift is None:
             raise InvalidInputError("MeanImputedScatter has seen no block")

@@ -1,4 +1,4 @@
-"""Scores while features stream, and how much of the matrix the components carry."""
+"""Scores while features stream, and the share of the matrix that the components explain."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 
 # --------------------------------------------------------------------------------------------------
-# How much of a matrix the first k components carry, for every k at once.
+# The squared error of the first k components, for every k at once.
 
 
 class Reconstruction(Accumulator):
-    """Squared norms of the rows' projections and of what is left, summed.
+    """Sums of the squared scores, and of the squares outside the components.
 
     Operands by name: ``components`` (k, p) orthonormal rows, ``center`` (p,), ``scale`` (p,) or
-    None. What is left is computed as a residual, never as a difference of large sums; only of
-    sparse rows is it ||z||^2 - ||scores||^2, in float64 (right to 1e-15 of ||z||^2).
+    None. The remainder is computed as a residual, not as a difference of large sums. For sparse
+    rows it is ||z||^2 - ||scores||^2, in float64 (accurate to 1e-15 of ||z||^2).
 
     missing : "mean" counts a hole as its feature's mean; "raise" refuses it, except in the
     features whose indices are in ``absent``.
@@ -102,23 +102,23 @@ class Reconstruction(Accumulator):
 def errors_of(captured: Array, residual: float) -> Array:
     """(k + 1,) summed squared errors of the first 0, 1, ..., k components.
 
-    captured : (k,) summed squares along them.  residual : beside all of them.
+    captured : (k,) sums of squares along them.  residual : sum of squares outside all of them.
     """
     tail = np.concatenate([np.cumsum(captured[::-1])[::-1], [0.0]])
     return np.asarray(residual + tail)
 
 
 # --------------------------------------------------------------------------------------------------
-# Scores of all samples while features stream, and what lies beside the components.
+# Scores of all samples while features stream, and squared norms of the rows.
 
-TERMS = 512  # squares that are added in the working dtype before float64 takes them
+TERMS = 512  # squares that are added in the working dtype before they are added to float64
 
 
 class FeatureProjection(Accumulator):
     """Z V' and the squared norms of the rows of Z, summed over blocks of features.
 
-    z = (x - center) / scale, holes 0. For stores whose chunks hold all samples: a block of
-    samples would be most of the matrix there.
+    z = (x - center) / scale, holes 0. For stores whose chunks hold all samples, where a block of
+    samples would be most of the matrix.
 
     components : operand (k, p), orthonormal rows.  center, scale : operands (p,), or None.
     missing, absent : as :class:`Reconstruction`.
@@ -192,7 +192,7 @@ class FeatureProjection(Accumulator):
     def residuals(self, eps: float) -> Array:
         """(n,) squared distance from the span of the components, ||z||^2 - ||scores||^2.
 
-        A difference of sums: it resolves 16 eps ||z||^2, and what is smaller is returned as 0.
+        A difference of sums, accurate to 16 eps ||z||^2; anything smaller is returned as 0.
         eps : of the working dtype.
         """
         left = self.norms - np.einsum("ij,ij->i", self.projected(), self.scores)

@@ -32,17 +32,18 @@ from streampca.kernels import (
     zeros,
 )
 
-MEAN = 8.0 * float(np.finfo(np.float64).eps)  # of sums of tiles, added pairwise
+MEAN = 8.0 * float(np.finfo(np.float64).eps)  # rounding of sums of tiles, added pairwise
 FOLDING = 4.0 * float(np.finfo(np.float64).eps)  # rounding of an entry when a part is folded in
 NARROW = 32  # columns up to which rows are summed in float64: reading them costs more
 
 
 @dataclass
 class _Part:
-    """Rows that are folded into the scatter: a span, or what another Scatter has settled.
+    """Sums that are folded into the scatter: of a span, or of another settled Scatter.
 
-    product : (p, p) lower, about the mean; of a span about a shift: total total' / weight too much.
-    probed : (p, PROBES) the same times H; None of a state that an earlier version saved.
+    product : (p, p) lower, about the mean; of a span about its shift, hence larger by
+        total total' / weight.
+    probed : (p, PROBES) the same times H; None for a state saved by an earlier version.
     mean_error : (p,) bound of the error of the mean.
     total : (p,) of a span, sum w (x - shift).
     """
@@ -57,17 +58,17 @@ class _Part:
 
 
 class Scatter(Accumulator):
-    """Scatter about the mean, of streamed samples; or X'X with ``center=False``.
+    """Scatter of streamed samples about the mean, or X'X with ``center=False``.
 
-    Within a span the rows are shifted by the mean of some rows of its first block, evenly spread,
+    Within a span the rows are shifted by the mean of some evenly spread rows of its first block,
     and summed in the working dtype (float32 for float32 and small integers, float64 for up to
-    NARROW columns); spans are merged in float64 about their means (Chan, Golub and LeVeque 1983).
+    NARROW columns). Spans are merged in float64 about their means (Chan, Golub and LeVeque 1983).
     A drift of the mean inside a span costs at most a factor OPEN_BLOCKS of the working precision,
-    because the first block is a part of the span. What rounding of the sums loses is measured
+    because the first block is part of the span. The rounding error of the sums is measured
     (:mod:`streampca.kernels.columns`): :meth:`rounding`.
 
-    missing : a column is either observed throughout or missing throughout; anything between
-    raises. (:class:`MeanImputedScatter` puts means in place of holes.)
+    A column must be entirely observed or entirely missing; anything else raises NonFiniteError.
+    (:class:`MeanImputedScatter` fills holes with means.)
     """
 
     reuses = "_product"
@@ -80,15 +81,15 @@ class Scatter(Accumulator):
         self.count = 0  # rows
         self.weight = 0.0  # sum of their weights
         self.mean: Any = None  # (p,) sum w x / weight
-        self.mean_low: Any = None  # (p,) what rounding took off the mean
+        self.mean_low: Any = None  # (p,) rounding error of the mean, to be added to it
         self.missing: Any = None  # (p,) missing cells
         self.s: Any = None  # (p, p) float64, lower triangle: sum w (x-mean)(x-mean)'
         self.slack = 0.0  # bound of the rounding error in any entry of s
-        self.forgotten = 0.0  # the slack when rows were last removed: it was that of larger sums
-        self.probed: Any = None  # (p, PROBES) s H in short sums; None: an older state is among them
+        self.forgotten = 0.0  # the slack when rows were last removed: that of larger sums
+        self.probed: Any = None  # (p, PROBES) s H in short sums; None after merging an older state
         self.mean_error: Any = None  # (p,) bound of the error of the mean
-        self.varies: Any = None  # whether rows vary by less than squares can say: 1, or None
-        self.drift: Any = None  # bound of what errors of means leave in s, a norm
+        self.varies: Any = None  # 1 where rows vary so little that squares underflow, or None
+        self.drift: Any = None  # bound of the norm of the error in s due to errors of means
         self._reopen()
 
     def _reopen(self) -> None:
@@ -105,7 +106,7 @@ class Scatter(Accumulator):
         p = block.shape[1]
         self._check_width(self.mean if self.mean is not None else self._shift, p)
         dtype = np.dtype(np.float64) if p <= NARROW else block.work_dtype
-        full = self._blocks >= OPEN_BLOCKS  # settled late: a whole span stays float32 alone
+        full = self._blocks >= OPEN_BLOCKS  # settled only now: a whole span then stays float32
         if full or (self._product is not None and self._product.dtype != dtype):
             self.settle()
         if self._product is None:
@@ -147,8 +148,11 @@ class Scatter(Accumulator):
         self._reopen()
 
     def _open(self) -> _Part:
-        """The open span. Tiles add SUM_LENGTH rows in its dtype, then pairwise in float64; the
-        sum of the sizes of a column is bounded by its squares."""
+        """The open span, with a bound of the error of its mean.
+
+        Tiles add SUM_LENGTH rows in the dtype of the span, then pairwise in float64. The sum of
+        absolute values of a column is bounded by its sum of squares.
+        """
         weight = self._open_weight
         mean, low = add_exactly(self._shift.astype(np.float64), self._total / (weight or 1.0))
         unit = SUM_LENGTH * float(np.finfo(self._product.dtype).eps) / 2 + MEAN
@@ -157,7 +161,7 @@ class Scatter(Accumulator):
         return _Part(weight, mean, low, self._product, self._probed, error, self._total)
 
     def _closed(self) -> _Part:
-        """What is settled."""
+        """The settled sums."""
         error = np.zeros(len(self.mean)) if self.mean_error is None else self.mean_error
         return _Part(self.weight, self.mean, self.mean_low, self.s, self.probed, error)
 
@@ -180,11 +184,11 @@ class Scatter(Accumulator):
         self.count, self.missing = count, missing
 
     def _fold(self, part: _Part) -> None:
-        """Add the rows of a part, about the mean of all."""
+        """Add a part, about the mean of all rows."""
         self._add_probed(part.probed)
         if self.s is None:
             self.s = zeros(part.product.shape)
-        if self.mean_error is None:  # nothing yet, or a state that an earlier version saved
+        if self.mean_error is None:  # empty, or a state saved by an earlier version
             self.mean_error, self.drift = np.zeros(len(part.mean)), 0.0
         if self.weight == 0:
             self.mean, self.mean_low = part.mean.copy(), part.low.copy()
@@ -209,7 +213,7 @@ class Scatter(Accumulator):
         self.weight = joint
 
     def _measure(self, span: _Part) -> None:
-        """What rounding of a span's sums may leave in any entry."""
+        """Add the rounding error of a span's sums to the bound for any entry."""
         if np.any((span.total != 0.0) & (np.diagonal(span.product) == 0.0)):
             self.varies = 1
         with np.errstate(invalid="ignore"):
@@ -217,14 +221,14 @@ class Scatter(Accumulator):
         self.slack += float(norm_estimate(error).max(initial=0.0))
 
     def _add_drift(self, delta: Array, error: Array, weight: float) -> None:
-        """What an error of delta leaves where weight delta delta' is taken in, or off."""
-        if not np.isfinite(error).all():  # who solves looks at what overflowed
+        """Bound the effect of an error of delta when weight delta delta' is added or subtracted."""
+        if not np.isfinite(error).all():  # the solver checks for overflow
             return
         self.slack += 2.0 * weight * float(np.abs(delta).max() * error.max(initial=0.0))
         self.drift += 2.0 * weight * float(np.linalg.norm(delta) * np.linalg.norm(error))
 
     def _add_probed(self, probed: Array | None, sign: float = 1.0) -> None:
-        """Take in S H of more rows. Beside sums of which it is not known it is not known either."""
+        """Add S H of more rows; it stays unknown once it is unknown for some rows."""
         if self.s is None:
             self.probed = None if probed is None else sign * probed
         elif self.probed is not None:
@@ -236,19 +240,19 @@ class Scatter(Accumulator):
             self.probed += np.multiply.outer(alpha * x, x @ probe_vectors(len(x)))
 
     def forget(self, other: Scatter) -> float:
-        """Remove rows that were taken in before; the inverse of ``merge``.
+        """Remove rows that were added before; the inverse of ``merge``.
 
-        Returns the loss: an upper estimate of the error that the subtraction leaves in any
-        entry, relative to the largest remaining variance: the rounding of both sums, which was
-        small beside them and is not beside what remains (inf: nothing that remains is known).
+        Returns the loss: an upper estimate of the error of any entry after the subtraction,
+        relative to the largest remaining variance. It is the rounding of both sums, which is small
+        relative to them but may be large relative to the remainder (inf: nothing remains known).
 
-        Raises InvalidInputError, and changes nothing, where sums show that these rows are not
-        among those that were taken in: more rows, weight or missing cells than are there; all of
-        them with another mean or scatter; or a remainder that no rows have, beyond rounding: a
+        Raises InvalidInputError, and changes nothing, where the sums show that these rows are not
+        among those that were added: more rows, weight or missing cells than there are; as many
+        rows with another mean or scatter; or a remainder that no rows can have, beyond rounding: a
         negative variance, of a feature or (up to 4096 features) of any direction, or (up to 2048)
-        more directions than rows. Sums do not show it where rows like these remain in large
-        enough number: a few rows that were never there, or were forgotten before, are then
-        subtracted from the others. Whoever calls this keeps account of that.
+        more directions than rows. The sums cannot show it where many similar rows remain: a few
+        rows that were never added, or were removed before, are then subtracted from the others.
+        The caller must keep account of the rows.
 
         Cost: p^2 flops, and p^3 / 3 for the directions of up to 4096 features (4/3 p^3 for up to
         2048, where no more rows than features remain).
@@ -266,15 +270,15 @@ class Scatter(Accumulator):
         diagonal = np.diagonal(self.s)
         largest = float(diagonal.max(initial=0.0))
         mean_error = np.zeros(len(delta))
-        for one in (self, gone):
-            mean_error += 0.0 if one.mean_error is None else one.mean_error
+        for each in (self, gone):
+            mean_error += 0.0 if each.mean_error is None else each.mean_error
         error = self.slack + gone.slack + FOLDING * len(delta) * largest
         if everything:
             apart = np.maximum(np.abs(delta) - mean_error, 0.0)
             refuse_other_rows(self.s - gone.s, apart, self.weight, error)
             self._clear()
             return 0.0
-        # from the remaining mean to the one that goes it is delta weight / left
+        # the removed mean is at a distance delta weight / left from the remaining mean
         link = gone.weight * self.weight / left if self.center else 0.0
         error += 2.0 * link * float(np.abs(delta).max() * mean_error.max(initial=0.0))
         mean_error *= self.weight / left

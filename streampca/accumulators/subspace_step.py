@@ -20,27 +20,27 @@ from streampca.kernels import (
     zeros,
 )
 
-LINES = 4096  # of a sparse matrix, whose products are summed in the dtype of the operand
+LINES = 4096  # lines of a sparse matrix whose products are summed in the dtype of the operand
 
 
 class SubspaceStep(Accumulator):
-    """Both products of one read: Z (Z'Q) where features are streamed, Z'(Z Q) where samples are.
+    """Both products in one pass: Z (Z'Q) for streamed features, Z'(Z Q) for streamed samples.
 
     The operand "q" (m, width) has a row for each entry of the axis that is not streamed. The
-    operands "center" and "scale" (p,), of the whole matrix, standardise where they are given.
-    Missing cells are 0, their column's mean.
+    operands "center" and "scale" (p,), of the whole matrix, standardise if present. Missing cells
+    are 0, their column's mean.
 
-    Of sparse blocks the stored entries alone are taken. Of sparse streamed samples, center and
-    scale may be left out in a first pass that does not know them, and be given to
-    :meth:`finished`: the block of vectors was then q times the scale.
+    Sparse blocks cost only their stored entries. With sparse streamed samples, a first pass that
+    does not know center and scale may omit them. They are then passed to :meth:`finished`, and the
+    block of vectors must be q times the scale.
 
     streamed : the axis that is streamed.
     images : keep the inner product too, Z'Q (p, width) or Z Q (n, width), in the working dtype.
     probe : of streamed features, sum Z h, with h of kernels.probe.
-    standardize : of streamed features, in a first pass: center and scale are those of the block.
-    measure : sum S H of random vectors H too, in short sums (:mod:`streampca.kernels.columns`), by
-        which rounding of S Q is measured. Of dense blocks; not of small integers, whose products
-        are summed in registers, a panel at a time.
+    standardize : of streamed features, in a first pass: use center and scale of the block.
+    measure : also sum S H for random vectors H, in short sums (:mod:`streampca.kernels.columns`),
+        which measures the rounding of S Q. For dense blocks other than small integers, whose
+        products are summed in registers, a panel at a time.
 
     Sums are float64; within a span they are made in the working dtype.
     Cost: 4 n p width flops.
@@ -66,12 +66,12 @@ class SubspaceStep(Accumulator):
         self.standardize, self.measure = standardize, measure
         self.product: Any = None  # (m, width) float64
         self._open: Any = None  # (m, width) working dtype, of the open span
-        self._blocks = 0  # dense ones, or
-        self._lines = 0  # of sparse ones, that are open
-        self.sums: Any = None  # (width,) of sparse blocks: what the centers take off,
-        self.center: Any = None  # (p,) those of streamed samples,
-        self.scale: Any = None  # (p,) their divisors,
-        self.root: Any = None  # (n,) roots of the weights beside streamed features
+        self._blocks = 0  # dense blocks in the open span
+        self._lines = 0  # sparse lines in the open span
+        self.sums: Any = None  # (width,) of sparse blocks: the correction for the centers
+        self.center: Any = None  # (p,) of streamed samples
+        self.scale: Any = None  # (p,) their divisors
+        self.root: Any = None  # (n,) roots of the sample weights, for streamed features
         self.z_probe: Any = None  # (n,) float64
         self.probed: Any = None  # (m, PROBES) float64
         self.parts: dict[int, Array] = {}  # first streamed entry -> its rows of the image
@@ -99,18 +99,18 @@ class SubspaceStep(Accumulator):
             self.parts[block.start] = image
 
     def _of_tiles(self, block: Any, q: Array, center: Array | None, scale: Array | None) -> Array:
-        """Add the products of a dense block; its image."""
+        """Add the products of a dense block; return its image."""
         m = len(q)
         self._open_for((m, self.width), block.work_dtype)
         image = np.empty((block.length if self.images else 0, self.width), block.work_dtype)
         h = probe_vectors(m if self.measure else 0)
         for tile in block.tiles(block.work_dtype, center=center, scale=scale, thin=True):
-            rows = tile.values.T if block.axis else tile.values
+            rows = tile.values.T if block.axis == 1 else tile.values
             inner = rows @ q
             add_product(self._open, rows.T, inner)
             if self.measure:
                 mine = np.zeros((m, PROBES)) if self.probed is None else self.probed
-                self.probed = mine + probed_product(tile.values, h, rows=not block.axis)
+                self.probed = mine + probed_product(tile.values, h, rows=block.axis == 0)
             if self.images:
                 image[tile.start - block.start :][: len(inner)] = inner
             if self.probe:
@@ -121,7 +121,7 @@ class SubspaceStep(Accumulator):
         return image
 
     def _of_calls(self, block: Any, q: Array, center: Array | None, scale: Array | None) -> Array:
-        """Add the products of a block of small integers; its image."""
+        """Add the products of a block of small integers; return its image."""
         from streampca.kernels.call_products import add_image, two_products, whole_vectors
 
         self._open_for((len(q), whole_vectors(self.width)), block.work_dtype)
@@ -137,7 +137,7 @@ class SubspaceStep(Accumulator):
         return np.ascontiguousarray(image[:, : self.width])
 
     def _open_for(self, shape: tuple[int, int], dtype: Any) -> None:
-        """Have open sums of that shape, that may take another block."""
+        """Have open sums of that shape, with room for another block."""
         held = self._open
         if self._blocks >= OPEN_BLOCKS or (
             held is not None and (held.shape, held.dtype) != (shape, dtype)
@@ -152,7 +152,7 @@ class SubspaceStep(Accumulator):
         self._open, self._blocks, self._lines = None, 0, 0
 
     def _of_entries(self, block: Any, q: Array, center: Array | None, scale: Array | None) -> Array:
-        """Add the products of a sparse block; its image."""
+        """Add the products of a sparse block; return its image."""
         from streampca.kernels.sparse import whole_vectors
 
         if self._lines >= LINES or (self._open is not None and self._open.dtype != q.dtype):
@@ -163,7 +163,7 @@ class SubspaceStep(Accumulator):
         self._lines += block.length
         self.sums = np.zeros(self.width) if self.sums is None else self.sums
         entries = block.entries
-        if not block.axis:
+        if block.axis == 0:
             self.center, self.scale = center, scale
             if scale is not None:
                 q = q * reciprocal(scale)[:, None].astype(q.dtype)

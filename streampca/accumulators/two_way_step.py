@@ -1,9 +1,9 @@
-"""One turn of two-way centring and scaling: the lines exactly, and the sums for what lies across.
+"""One turn of two-way centring and scaling: solve the lines, accumulate sums for the other axis.
 
-Observed cells are made to have mean 0 and mean square 1 in every row and every column, by
-z_ij = (x_ij - a_i - b_j) / (s_i q_j): i are the lines that are streamed, j lies across them. A turn
-begins with z as the effects before have it, so that what it adds to them is small in the end, and
-right to the last digits.
+The observed cells get mean 0 and mean square 1 in every row and every column, by
+z_ij = (x_ij - a_i - b_j) / (s_i q_j): i are the streamed lines, j run across them. A turn begins
+with z as standardised by the previous effects. The corrections are small near convergence, so they
+keep their last digits.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from streampca.accumulators.observed import observed_tiles, observed_values
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal, sums_at
 
-NOISE = 8.0  # spreads below this many roundings of what was subtracted are none
+NOISE = 8.0  # a spread below this multiple of the rounding of the centre counts as 0
 
 
 class TwoWayStep(Accumulator):
-    """New effects of the lines given those across, and sums that give those across.
+    """New effects of the lines given those across, and the sums that determine those across.
 
-    Beside the block lie "center" and "scale" of all columns, "row_center" and "row_scale" of the
-    rows of the block. For its lines ``block["effects"]`` (length, 3) are a_i, s_i and the number of
-    observations, for a sink: the mean of x_ij - b_j with weights 1 / q_j, and the root mean square
-    of what is left, over q_j.
+    The operands of a block are "center" and "scale" of all columns, "row_center" and "row_scale" of
+    the rows of the block. For its lines, ``block["effects"]`` (length, 3) receives a_i, s_i and the
+    number of observations, for a sink: a_i is the mean of x_ij - b_j with weights 1 / q_j, and s_i
+    the root mean square of the residual over q_j.
 
-    scaled : s and q too; else they stay as they are.
-    Weights of the samples are those of their cells in all means and mean squares.
-    Sums are float64. A line of no observation keeps its effects, one whose cells leave nothing but
-    rounding has s_i = 1.
+    scaled : estimate s and q too; otherwise they stay as they are.
+    Sample weights are the weights of their cells in all means and mean squares. Sums are float64. A
+    line without observations keeps its effects. A line with a residual of rounding only has
+    s_i = 1.
     Cost: about 16 flops per observed cell.
     Source: Hastie, Mazumder, Lee and Zadeh 2015, JMLR 16, section 6 ("centering and scaling").
     """
@@ -47,7 +47,7 @@ class TwoWayStep(Accumulator):
         self.table: Any = None  # (7, m): sums of w, w t, w t^2, z, t z, z^2, t = 1 / s_i; and cells
         self.squares = 0.0  # sum of z^2
         self.largest = 0.0  # |z|
-        self.reach = 0.0  # largest |a_i|
+        self.reach = 0.0  # largest |a_i| so far
 
     def update(self, block: Any) -> None:
         self._check(block)
@@ -103,7 +103,7 @@ class TwoWayStep(Accumulator):
     # -- results ----------------------------------------------------------------------------
 
     def across(self, center: Array, scale: Array, eps: float) -> Across:
-        """What lies across after this turn, from what it was before.
+        """The effects across after this turn, from those before it.
 
         eps : of the working dtype.
         """
@@ -125,9 +125,9 @@ class TwoWayStep(Accumulator):
 
 @dataclass(frozen=True)
 class Across:
-    """center, scale : (m,).  still : (m,) True where nothing is left to be scaled.
+    """Effects across the lines.  center, scale : (m,).  still : (m,) True where nothing varies.
 
-    change : how far they moved, relative to what the effects leave of the data.
+    change : how far they moved, relative to the residual of the data.
     """
 
     center: Array
@@ -137,9 +137,9 @@ class Across:
 
 
 def lay_row_effects(block: Any, scaled: bool) -> None:
-    """Lay beside a block of samples the effects of its rows, given those of the columns.
+    """Add to a block of samples the effects of its rows, given those of the columns.
 
-    Two rounds: the second one starts from the first, and mends what float32 left.
+    Two rounds: the second starts from the first and removes the float32 error.
     """
     for _ in range(2):
         lines = _Lines(block, scaled)
@@ -149,7 +149,7 @@ def lay_row_effects(block: Any, scaled: bool) -> None:
 
 
 class _Entries:
-    """Where the observed entries of a sparse block lie: its line and the place across, of each."""
+    """The line and the position across of each observed entry of a sparse block."""
 
     def __init__(self, lines: Array, across: Array) -> None:
         self.lines, self.across = lines, across
@@ -165,18 +165,18 @@ class _Lines:
         length, m = block.length, block.shape[1 - block.axis]
         names = (("row_center", "row_scale"), ("center", "scale"))[block.axis]
         center, scale = (block.arrays.get(name) for name in names)
-        if block.axis:
+        if block.axis == 1:
             center, scale = center[block.columns], scale[block.columns]
         self.center = np.zeros(length) if center is None else np.array(center, np.float64)
         self.scale = np.ones(length) if scale is None else np.array(scale, np.float64)
-        other = block.arrays.get("row_scale" if block.axis else "scale")
+        other = block.arrays.get("row_scale" if block.axis == 1 else "scale")
         self.over = np.ones(m) if other is None else reciprocal(np.asarray(other, np.float64))
-        shift = block.arrays.get("row_center" if block.axis else "center")
+        shift = block.arrays.get("row_center" if block.axis == 1 else "center")
         self.reach = 0.0 if shift is None else float(np.abs(shift).max(initial=0.0))
         self.eps = float(np.finfo(block.work_dtype).eps)
-        self.weighted = weights is not None and not block.axis
-        self.weights = np.ones(length) if weights is None or block.axis else weights
-        self.across = np.ones(m) if weights is None or not block.axis else weights
+        self.weighted = weights is not None and block.axis == 0
+        self.weights = np.ones(length) if weights is None or block.axis == 1 else weights
+        self.across = np.ones(m) if weights is None or block.axis == 0 else weights
         self.count = np.zeros(length)
 
     @property
@@ -202,7 +202,7 @@ class _Lines:
             z -= step.astype(z.dtype)[:, None] * over
             if w is not None:
                 z *= w
-            weighted = z * each if self.block.axis and (self.across != 1.0).any() else z
+            weighted = z * each if self.block.axis == 1 and (self.across != 1.0).any() else z
             squares = np.einsum("ij,ij->i", weighted, z).astype(np.float64)
             factor = self._scaled(part, count, squares, mass)
             if factor is not None:
@@ -227,19 +227,19 @@ class _Lines:
 
     def _summed(self, z: Array) -> Array:
         """(lines,) float64 weighted sums along the lines of a tile."""
-        if self.block.axis and (self.across != 1.0).any():
+        if self.block.axis == 1 and (self.across != 1.0).any():
             return z @ self.across
         return np.asarray(z.sum(axis=1, dtype=np.float64))
 
     def _centred(self, part: slice, count: Array, sums: Array, weight: Array) -> Array:
-        """Take the mean of these lines into their effects; what is taken off z, over q."""
+        """Add the mean of these lines to their effects; return what z loses, over q."""
         step = np.divide(sums, weight, out=np.zeros_like(sums), where=weight > 0)
         self.count[part] = count
         self.center[part] += self.scale[part] * step
         return step
 
     def _scaled(self, part: slice, count: Array, squares: Array, mass: Array) -> Array | None:
-        """Take the root mean square of these lines into their effects; the factors of z."""
+        """Add the root mean square of these lines to their effects; return the factors of z."""
         if not self.scaled:
             return None
         root = np.sqrt(squares / np.where(mass > 0, mass, 1.0))

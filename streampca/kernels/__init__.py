@@ -1,4 +1,4 @@
-"""The array calls of the inner loops: all that a GPU lane would have to replace."""
+"""The array operations of the inner loops: all that a GPU implementation would have to replace."""
 
 from streampca.kernels.blas import (
     Array,

@@ -1,8 +1,8 @@
-"""BLAS and LAPACK for the inner loops. Nothing else touches them per block.
+"""BLAS and LAPACK for the inner loops. No other module calls them per block.
 
-scipy's public BLAS wrappers hold the GIL, so two lanes would gain nothing. The same
-routines are taken here from ``scipy.linalg.cython_blas`` and called through ctypes, which
-releases it. Symmetric matrices are kept in C order with the lower triangle valid
+SciPy's public BLAS wrappers hold the GIL, so a second thread would gain nothing. Here the same
+routines come from ``scipy.linalg.cython_blas`` and are called through ctypes, which
+releases the GIL. Symmetric matrices are kept in C order with the lower triangle valid
 (Fortran's upper); :func:`symmetrize` mirrors it when a result is read.
 """
 
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def _routine(module: Any, name: str, n_arguments: int) -> Any | None:
-    """A GIL-free BLAS/LAPACK routine with 32-bit integers, or None where scipy has no such."""
+    """A GIL-free BLAS/LAPACK routine with 32-bit integers, or None where SciPy has none."""
     capsule = getattr(module, "__pyx_capi__", {}).get(name)
     if capsule is None:
         return None
@@ -192,15 +192,18 @@ def mirror_lower(c: Array) -> None:
         corner[...] = np.tril(corner) + np.tril(corner, -1).T
 
 
-def lower_product(c: Array, v: Array, step: int = 256) -> Array:
+BLOCK_ROWS = 256  # of a triangle that are expanded at a time
+
+
+def lower_product(c: Array, v: Array) -> Array:
     """(m, k) float64 c v for a symmetric c (m, m) given by its lower triangle, float32 or float64.
 
     Sums are float64.
     """
     out = np.zeros((len(c), v.shape[1]))
     v = np.asarray(v, dtype=np.float64)
-    for i in range(0, len(c), step):
-        j = min(i + step, len(c))
+    for i in range(0, len(c), BLOCK_ROWS):
+        j = min(i + BLOCK_ROWS, len(c))
         left = c[i:j, :i].astype(np.float64, copy=False)
         corner = np.tril(c[i:j, i:j]).astype(np.float64, copy=False)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -210,33 +213,32 @@ def lower_product(c: Array, v: Array, step: int = 256) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------
-# Memory that goes back to the system as soon as it is let go.
+# Memory that is returned to the system as soon as it is freed.
 #
-# What ``malloc`` has given to threads it may keep: blocks and partial accumulators of tens of MiB
-# lay unused beside those in use, more with every span.
+# ``malloc`` may keep freed memory per thread: unused blocks and partial accumulators of tens of MiB
+# accumulated with every span.
 
-LARGE_NBYTES = 1 << 20  # smaller arrays are left to malloc
+LARGE_NBYTES = 1 << 20  # smaller arrays are allocated by malloc
 
 
 def pages(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """So many bytes of pages of their own, zero."""
+    """``nbytes`` zero bytes in separate pages."""
     return np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8)
 
 
 def give_back() -> None:
-    """Give the system what malloc keeps of arrays that are gone; glibc keeps it for each thread.
+    """Return freed memory to the system, which glibc's malloc keeps for each thread.
 
-    Cost: about a millisecond. Where there is no such function, nothing happens.
+    Cost: about a millisecond. Without glibc this does nothing.
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def zeros(shape: tuple[int, ...], dtype: Any = float, spare: Array | None = None) -> Array:
-    """``np.zeros``; where large, in pages of its own.
+    """``np.zeros``; a large array gets its own pages.
 
-    spare : an array that nobody needs any more, taken where it fits: new pages cost more to come
-    by than to be filled.
+    spare : an array to overwrite, if it fits: allocating new pages costs more than clearing.
     """
     if spare is not None and (spare.shape, spare.dtype) == (shape, np.dtype(dtype)):
         spare.fill(0)

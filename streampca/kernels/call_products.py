@@ -8,21 +8,16 @@ from streampca.kernels.blas import Array
 from streampca.kernels.calls import _code, _compile
 from streampca.kernels.registers import VECTOR, add_lines, lay_calls
 
-# --------------------------------------------------------------------------------------------------
-# Products of blocks of small integer calls (genotypes) with a few columns, panel by panel.
-#
 # A panel of calls is standardised into a buffer that stays in the second-level cache, and
-# multiplied there: no standardised value is written to main memory, and the columns are read once
-# for a panel's width of features and not once for a tile. It is made again for the second
-# product,
-# which costs less than to keep it. (20,000 x 1024 calls and 32 columns, one thread: 50 ms for
-# both
+# multiplied there. No standardised value is written to main memory, and the columns are read once
+# per panel of features, not once per tile. The panel is recomputed for the second product, which is
+# cheaper than keeping it. (20,000 x 1024 calls and 32 columns, one thread: 50 ms for both
 # products in either layout, where tiles and BLAS took 75 to 80.) See ``calls`` for the rest.
 
 # Samples and features of a panel: what is contiguous in memory is long
 BY_SAMPLE = (48, 1024)
 BY_FEATURE = (480, 96)
-DEEP = 96  # of either summed at a time, so that both factors stay in the first-level cache
+DEEP = 96  # terms summed at a time, so that both factors stay in the first-level cache
 
 
 @_compile
@@ -49,7 +44,7 @@ def _lay_panel(x, row, column, m, n, stride, code, center, factor, by_feature, o
 
 @_compile
 def _add_lines(z, place, across, along, deep, table, first, y, line, column, m):  # type: ignore[no-untyped-def]
-    """``add_lines`` for m lines: six at a time, and what is left one by one."""
+    """``add_lines`` for m lines: six at a time, and the remaining ones singly."""
     a = 0
     while a + 6 <= m:
         add_lines(z, place + a * across, across, along, deep, table, first, y, line + a, column, 6)
@@ -79,7 +74,7 @@ def _two_products(x, by_feature, samples, features, code, center, factor, q, inn
     room = np.empty((samples + VECTOR) * (features + VECTOR), np.float32)
     for sweep in range(2):
         for number in range(down * right):
-            # along what is contiguous last: the processor reads ahead there
+            # the contiguous dimension innermost, where the processor prefetches
             i = number % down if by_feature else number // right
             j = number // down if by_feature else number % right
             i, j = i * samples, j * features
@@ -92,7 +87,7 @@ def _two_products(x, by_feature, samples, features, code, center, factor, q, inn
                 x, row, column, down_row, down_column, stride, code, center, factor, by_feature,
                 room,
             )  # fmt: skip
-            # one call for both products: the compiler takes it in wherever it stands
+            # one call for both products, because the compiler inlines every call
             across, along, count, deep, place, line = (
                 (feature, sample, wide, tall, i, j) if sweep == 0
                 else (sample, feature, tall, wide, j, i)
@@ -102,7 +97,7 @@ def _two_products(x, by_feature, samples, features, code, center, factor, q, inn
 
 
 def whole_vectors(columns: int) -> int:
-    """The least multiple of VECTOR that is not less."""
+    """The least multiple of VECTOR that is not less than ``columns``."""
     return -(-columns // VECTOR) * VECTOR
 
 
@@ -152,20 +147,18 @@ def add_image(
 
 
 # --------------------------------------------------------------------------------------------------
-# Gram matrix and turn of a few stacked rows, both panel by panel in registers.
+# Gram matrix and rotation of a few stacked rows, both panel by panel in registers.
 #
-# The rows are those of a factor F, and new rows R below them. Both are held with the entries of
-# all
-# rows at one place side by side: ``factor`` (m, whole_vectors(width)) and ``rows`` (m, b),
-# float32
-# in C order. BLAS, for which such matrices are too thin, takes more than twice as long.
+# The rows are those of a factor F, and new rows R below them. Both are stored transposed:
+# ``factor`` (m, whole_vectors(width)) and ``rows`` (m, b), float32 in C order. Such matrices are
+# too thin for BLAS, which takes more than twice as long.
 
-PLACES = 96  # of a panel
+PLACES = 96  # positions of a panel
 
 
 @_compile
 def _fill(factor, rows, first, last, place, count, room):  # type: ignore[no-untyped-def]
-    """room[i] = the factor's entries at place + i, those of the rows, and zeros."""
+    """room[i] = the entries of the factor and of the rows at place + i, padded with zeros."""
     width, wide = factor.shape[1], room.shape[1]
     for i in range(count):
         for c in range(width):
@@ -178,13 +171,13 @@ def _fill(factor, rows, first, last, place, count, room):  # type: ignore[no-unt
 
 @_compile
 def _add_gram(factor, rows, first, last, room, gram):  # type: ignore[no-untyped-def]
-    """Add to the lower triangle of ``gram``, and to what else lies in its tiles."""
+    """Add to the lower triangle of ``gram``, and to the rest of the tiles that cover it."""
     wide, flat = room.shape[1], room.reshape(-1)
     for place in range(0, len(factor), PLACES):
         count = min(PLACES, len(factor) - place)
         _fill(factor, rows, first, last, place, count, room)
         for c in range(0, wide, VECTOR):
-            a = max(c - (c - wide) % 6, 0)  # some lines above the diagonal, that sixes come out
+            a = max(c - (c - wide) % 6, 0)  # start above the diagonal, for whole groups of six
             _add_lines(flat, a, 1, wide, count, room, 0, gram, a, c, wide - a)
 
 
@@ -200,9 +193,9 @@ def _turn(factor, rows, first, last, room, turn):  # type: ignore[no-untyped-def
 
 
 def stacked_gram(factor: Array, rows: Array, part: slice) -> Array:
-    """(width + b, width + b) float64 Gram matrix of F and R; its lower triangle.
+    """(width + b, width + b) float64 Gram matrix of F and R, its lower triangle valid.
 
-    part : of the columns of ``rows``, those that count.
+    part : the columns of ``rows`` to use.
     """
     room = _room(factor, part)
     gram = np.zeros((room.shape[1], room.shape[1]), np.float32)
@@ -212,7 +205,7 @@ def stacked_gram(factor: Array, rows: Array, part: slice) -> Array:
 
 
 def turn_stacked(factor: Array, rows: Array, part: slice, turn: Array) -> None:
-    """Put the rows turn @ [F; R] in the place of F. turn : (at most width, width + b)."""
+    """Overwrite F with turn @ [F; R].  turn : (at most width, width + b)."""
     room = _room(factor, part)
     into = np.zeros((room.shape[1], factor.shape[1]), np.float32)
     into[: turn.shape[1], : len(turn)] = turn.T

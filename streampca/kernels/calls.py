@@ -1,9 +1,8 @@
 """Compiled kernels for blocks of small integer calls (genotypes): unpack, count, standardise.
 
 Compiled by Numba on first use, cached on disk, and run without the GIL. This module is imported
-where it is needed, not at start-up: Numba takes 50 MB. A block of features comes in either
-layout: "by feature", (features, samples), as variant-major files hold it, or "by sample",
-(samples, features).
+on demand, not at start-up: Numba takes 50 MB. A block of features has either of two layouts: "by
+feature", (features, samples), as in variant-major files, or "by sample", (samples, features).
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from streampca.kernels.blas import Array
 from streampca.kernels.columns import ColumnStats
 
 BEYOND = 1 << 15  # larger than any int8 or uint8
-LINES = 64  # rows brought together
-PIECE = 32768  # the squares of so many of them fit an int32 sum: 32768 x 255^2 < 2^31
+LINES = 64  # rows gathered at a time
+PIECE = 32768  # entries whose squares fit an int32 sum: 32768 x 255^2 < 2^31
 
 
 _compile: Any = njit(nogil=True, cache=True)
@@ -54,9 +53,9 @@ def unpack_bed(packed: Array, table: Array, out: Array) -> None:
 def _sum_pairs(pairs: Array, out: Array) -> Any:
     """Two int8 alleles in each int16 of ``pairs`` (m, n) -> out (m, n) int8.
 
-    Returns the highest allele, and whether any is -2. Everything in the loop is int16, so that it
-    compiles to vector instructions (15 times faster than loading the alleles one by one). Which
-    of the two is the low byte makes no difference.
+    Returns the highest allele, and whether any is -2. The loop uses int16 only, so that it compiles
+    to vector instructions (15 times faster than loading single alleles). The byte order does not
+    matter.
     """
     m, n = pairs.shape
     highest: Any = np.int16(-1)
@@ -75,7 +74,7 @@ def _sum_pairs(pairs: Array, out: Array) -> Any:
 
 @_compile
 def _sum_one_by_one(calls: Array, masked: Array, out: Array) -> Any:
-    """The same for any ploidy, integer type and mask: out (m, n) and the highest allele."""
+    """As ``_sum_pairs`` for any ploidy, integer type and mask: fills out, returns the highest."""
     m, n, ploidy = calls.shape
     highest: Any = np.int32(-1)
     for j in range(m):
@@ -96,7 +95,7 @@ def _sum_one_by_one(calls: Array, masked: Array, out: Array) -> Any:
 
 @_compile
 def _hides_more(calls: Array, masked: Array) -> bool:
-    """Whether a mask (any shape, flat) hides an allele that is not negative already."""
+    """Whether a mask (flattened) hides an allele that is not already negative."""
     more = np.int8(0)
     for i in range(len(calls)):
         more = np.int8(more | np.int8((masked[i] != 0) & (calls[i] >= 0)))
@@ -106,13 +105,13 @@ def _hides_more(calls: Array, masked: Array) -> bool:
 def sum_alleles(calls: Array, masked: Array | None, out: Array) -> int:
     """Copies of allele 1 in every call: calls (m, n, ploidy) integers -> out (m, n) int8.
 
-    -1 in ``calls`` is a missing allele, and makes the call missing (-1); -2 is no allele at all
-    (mixed ploidy). A haploid call among diploid ones counts twice, as PLINK stores it in a .bed.
+    -1 in ``calls`` is a missing allele, and makes the call missing (-1); -2 means no allele (mixed
+    ploidy). A haploid call among diploid ones counts twice, as in a .bed of PLINK.
     masked : (m, n, ploidy) uint8, not 0 = missing; or None.  calls and masked in C order.
-    Returns the highest allele number seen: more than 1 where ``out`` does not say everything.
+    Returns the highest allele number: above 1, ``out`` does not hold all the information.
     """
     if masked is not None and not _hides_more(calls.reshape(-1), masked.reshape(-1)):
-        masked = None  # writers derive the mask from the calls: it says nothing new
+        masked = None  # writers derive the mask from the calls: it adds nothing
     if masked is None and calls.shape[2] == 2 and calls.dtype == np.int8:
         highest, mixed = _sum_pairs(calls.view(np.int16)[:, :, 0], out)
         if not mixed:
@@ -125,7 +124,7 @@ def sum_alleles(calls: Array, masked: Array | None, out: Array) -> int:
 def _count_by_feature(x: Array, code: int, sums: Array, lows: Array, highs: Array) -> None:
     """sums (3, m) int64: observed, total, squares of each row of x; lows, highs (m,).
 
-    Everything in the loops over i is int32, so that they compile to vector instructions.
+    The loops over i use int32 only, so that they compile to vector instructions.
     """
     m, n = x.shape
     for j in range(m):
@@ -178,7 +177,7 @@ def _count_by_sample(x: Array, code: int, sums: Array, lows: Array, highs: Array
 
 
 def _code(missing: float | None) -> Any:
-    """The missing code as the kernels take it; one that nothing equals where there is none."""
+    """The missing code for the kernels; without one, a number that no value equals."""
     if missing is None or abs(missing) > BEYOND or not float(missing).is_integer():
         return np.int32(BEYOND)
     return np.int32(missing)
@@ -223,7 +222,7 @@ def _standardize_by_feature(x: Array, code: int, center: Array, factor: Array, o
 def _standardize_by_sample(
     x: Array, first: int, code: int, center: Array, factor: Array, out: Array
 ) -> None:
-    """A few rows are first brought together, from far apart: one by one each is waited for."""
+    """Gathers a few distant rows first, so that their cache misses overlap."""
     n, m = out.shape
     near = np.empty((LINES, m), x.dtype)
     for start in range(0, n, LINES):

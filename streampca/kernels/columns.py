@@ -1,4 +1,4 @@
-"""Elementwise and per-column work on blocks, and numbers that look random made from an index."""
+"""Elementwise and per-column operations on blocks, and pseudo-random numbers by index."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from streampca.kernels.blas import Array
 
 # --------------------------------------------------------------------------------------------------
-# splitmix64: numbers that look random, made anywhere from an index alone.
+# splitmix64: pseudo-random numbers computed from an index alone.
 #
 # Source: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
 
@@ -21,7 +21,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the odd number nearest to 2^64 / golde
 
 
 def mixed(x: Array) -> Array:
-    """The finishing hash of states x, uint64. States that a generator passes are GOLDEN apart."""
+    """The finalizer of splitmix64 for states x, uint64. Successive states are GOLDEN apart."""
     with np.errstate(over="ignore"):
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -29,12 +29,12 @@ def mixed(x: Array) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------
-# Elementwise and per-column work on blocks, in pieces that stay in cache.
+# Elementwise and per-column operations on blocks, in pieces that stay in cache.
 
-CACHE_NBYTES = 256 * 1024  # elementwise work is done in pieces that stay in a core's L2 cache
-VARIES = 1e-300  # sum of squares of a column that varies by less than squares can say
+CACHE_NBYTES = 256 * 1024  # of a piece that stays in a core's L2 cache
+VARIES = 1e-300  # sum of squares of a column that varies, but whose squares underflow
 SUM_LENGTH = 8  # rows of a tile whose column sums are added in its dtype
-PIECE_ROWS = 8  # of an array with long rows
+PIECE_ROWS = 8  # least rows of a piece of an array with long rows
 
 
 def row_pieces(n_rows: int, row_nbytes: int, nbytes: int = CACHE_NBYTES) -> list[slice]:
@@ -46,7 +46,7 @@ def row_pieces(n_rows: int, row_nbytes: int, nbytes: int = CACHE_NBYTES) -> list
 def pieces(
     n_rows: int, n_columns: int, itemsize: int, nbytes: int = CACHE_NBYTES
 ) -> list[tuple[slice, slice]]:
-    """(rows, columns) of pieces of about ``nbytes``, PIECE_ROWS rows or more of a wide array."""
+    """(rows, columns) slices of pieces of about ``nbytes``, with at least PIECE_ROWS rows."""
     widest = max(1, nbytes // (PIECE_ROWS * itemsize))
     return [
         (rows, columns)
@@ -56,12 +56,12 @@ def pieces(
 
 
 def sums_at(places: Array, values: Array, length: int) -> Array:
-    """(length,) float64 sums of the values at each place. (``bincount`` of nothing is integers.)"""
+    """(length,) float64 sums of the values at each place. (An empty ``bincount`` is integer.)"""
     return np.bincount(places, values, minlength=length).astype(np.float64, copy=False)
 
 
 def side_by_side(lengths: Sequence[int]) -> list[slice]:
-    """Where pieces of these lengths lie, one after the other."""
+    """The slices of consecutive pieces of these lengths."""
     ends = np.cumsum(lengths)
     return [slice(int(e) - n, int(e)) for e, n in zip(ends, lengths, strict=True)]
 
@@ -69,9 +69,8 @@ def side_by_side(lengths: Sequence[int]) -> list[slice]:
 def probe(start: int, stop: int) -> Array:
     """Entries start..stop of the fixed pseudo-random vector h that orients components.
 
-    h is uniform on (0, 2), from splitmix64 of the index: it can be made anywhere, for any
-    slice, without the rest. Its mean is positive, so components that are one-sided come out
-    positive.
+    h is uniform on (0, 2), from splitmix64 of the index, so that any slice can be computed alone.
+    Its mean is positive, so one-sided components become positive.
     """
     with np.errstate(over="ignore"):
         x = np.arange(start, stop, dtype=np.uint64) + np.uint64(1)
@@ -90,7 +89,7 @@ class ColumnStats:
     m2: Array  # sum of w (x - mean)^2
     minimum: Array  # +inf where nothing was observed
     maximum: Array  # -inf where nothing was observed
-    mean_low: Array | float = 0.0  # what rounding took off the mean
+    mean_low: Array | float = 0.0  # rounding error of the mean, to be added to it
 
 
 def column_stats(values: Array, mask: Array | None, weights: Array | None) -> ColumnStats:
@@ -140,14 +139,14 @@ def column_stats(values: Array, mask: Array | None, weights: Array | None) -> Co
 
 
 def reciprocal(scale: Array) -> Array:
-    """1 / scale, 0 where the scale is 0 (a column that is left out)."""
+    """1 / scale, 0 where the scale is 0 (an excluded column)."""
     return np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
 
 
 def add_exactly(a: Array, b: Array) -> tuple[Array, Array]:
-    """a + b as the rounded sum and what rounding took off (Knuth's two-sum).
+    """a + b as the rounded sum and its rounding error (Knuth's two-sum).
 
-    A mean is kept as such a pair: of a mean of 1e6, float64 keeps 1e-10, and the scatter of two
+    A mean is kept as such a pair: float64 resolves a mean of 1e6 to 1e-10, and the scatter of two
     parts needs the difference of their means to all digits.
     """
     total = a + b
@@ -158,7 +157,7 @@ def add_exactly(a: Array, b: Array) -> tuple[Array, Array]:
 def provisional_mean(values: Array, mask: Array | None, weights: Array | None = None) -> Array:
     """A shift near each column's mean: the mean of the observed cells among a few rows.
 
-    Rows of weight 0 do not enter: a column that is constant in all others is shifted to 0.
+    Rows of weight 0 are ignored, so a column that is constant in all others is shifted to 0.
     """
     head = leading_rows(len(values), weights)
     part = values[head]
@@ -170,12 +169,12 @@ def provisional_mean(values: Array, mask: Array | None, weights: Array | None = 
 
 
 def leading_rows(n: int, weights: Array | None) -> slice | Array:
-    """The first rows that count, at most 64."""
+    """The first rows of positive weight, at most 64."""
     return slice(0, min(n, 64)) if weights is None else np.flatnonzero(weights)[:64]
 
 
 # --------------------------------------------------------------------------------------------------
-# Cells that are held out: chosen by a hash of their place, so that no mask is ever stored.
+# Held-out cells, selected by a hash of their position, so that no mask is stored.
 
 
 def line_keys(numbers: Array, seed: int, axis: int) -> Array:
@@ -187,9 +186,9 @@ def line_keys(numbers: Array, seed: int, axis: int) -> Array:
 
 
 def chosen(row_keys: Array, column_keys: Array, share: float) -> Array:
-    """Whether each cell is held out: ``share`` of all cells, the same whatever is read with them.
+    """Whether each cell is held out: ``share`` of all cells, independent of the blocks.
 
-    row_keys, column_keys : broadcast against each other: (rows, 1) and (columns,) give a tile,
+    row_keys, column_keys : broadcast against each other. (rows, 1) and (columns,) give a tile,
         (entries,) and (entries,) single cells.
     Cost: five operations on 32 bits per cell.
     Source: the finalizer of Appleby's MurmurHash3 over the sum of the keys.
@@ -205,27 +204,25 @@ def chosen(row_keys: Array, column_keys: Array, share: float) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------
-# Products with a few random vectors, in short sums: they measure what rounding does to a long
-# sum.
+# Products with a few random vectors, in short sums, which measure the rounding of a long sum.
 #
-# A symmetric update adds many terms one after the other. Terms that are equal, or small beside
-# one
-# that came before, are rounded the same way, so the error can be a hundred times that of a random
-# walk, and how large it is depends on the BLAS kernel. No model of it is both honest and useful.
-# So the sum S is multiplied, while its rows pass by, with the columns of a fixed random matrix H,
-# and those products are added up in float64. The error E of S then shows in
-# S H - sum z (z'H) = E H: for any vector v that was found without H, (E v)'h is normal with the
-# variance |E v|^2, which is what a bound of an eigenpair needs.
-# Source: Hutchinson 1990, "A stochastic estimator of the trace of the influence matrix", section
-# 2;
+# A symmetric update adds many terms one after the other. Terms that are equal, or small relative to
+# an earlier one, are rounded in the same direction. So the error can be a hundred times that of a
+# random walk, and it depends on the BLAS kernel. No a priori bound is both valid and tight.
+#
+# So while the rows z pass, z (z'H) is summed in float64 for a fixed random matrix H. The error E of
+# the sum S then shows in S H - sum z (z'H) = E H. For any v that was found without H, (E v)'h is
+# normal with variance |E v|^2, which a bound of an eigenpair needs.
+#
+# Source: Hutchinson 1990, "A stochastic estimator of the trace of the influence matrix", section 2;
 # Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 4.2, on sums in runs.
 
 PROBES = 8  # columns of H
-CONFIDENCE = 6.0  # |E v| exceeds so many root mean squares of PROBES values in 6 of a million cases
+CONFIDENCE = 6.0  # |E v| exceeds 6 root mean squares of PROBES values in 6 of a million cases
 SHORT = 32  # terms that are added one after the other
-CACHED_NBYTES = 512 * 1024  # of a panel that is multiplied twice, or one run where runs are larger
-CHAIN = 512  # those that a BLAS kernel adds one after the other, at most
-PANEL = 128  # terms between two roundings of its result to memory, at least
+CACHED_NBYTES = 512 * 1024  # of a panel that is multiplied twice; at least one run
+CHAIN = 512  # most terms that a BLAS kernel adds one after the other
+PANEL = 128  # least terms between two roundings of its result to memory
 
 
 @lru_cache(maxsize=4)
@@ -241,7 +238,9 @@ def probe_vectors(m: int) -> Array:
 
 def norm_estimate(probed: Array) -> Array:
     """(k,) upper estimates of |x_i| from x_i'H, (k, PROBES)."""
-    unit = float(np.abs(probed).max(initial=0.0))  # squares of what is huge or tiny would be lost
+    unit = float(
+        np.abs(probed).max(initial=0.0)
+    )  # squares of huge or tiny numbers overflow or underflow
     if unit == 0.0 or not np.isfinite(unit):
         return np.full(len(probed), unit)
     return np.asarray(CONFIDENCE * unit * np.sqrt(np.mean((probed / unit) ** 2, axis=1)))
@@ -250,7 +249,7 @@ def norm_estimate(probed: Array) -> Array:
 def probed_product(z: Array, h: Array, *, rows: bool, beside: Array | None = None) -> Array:
     """z'(z h) for z (r, m) (``rows=True``), or z (z'h) for z (m, r): (m, PROBES) float64.
 
-    beside : (r, c) more columns that z' (or z) is multiplied with: c more columns of the result.
+    beside : (r, c) further columns to multiply z' (or z) with, for c more columns of the result.
     No sum over r in the dtype of z is longer than SHORT. The two products with a panel of z follow
     each other while it is in the cache.
     Cost: 4 r m PROBES flops; 4 r m PROBES / SHORT bytes.
@@ -262,7 +261,7 @@ def probed_product(z: Array, h: Array, *, rows: bool, beside: Array | None = Non
     h = h.astype(z.dtype, copy=False)
     out = np.zeros((m, PROBES + beside.shape[1]))
     step = SHORT * max(1, CACHED_NBYTES // max(1, SHORT * m * z.itemsize))
-    with np.errstate(over="ignore", invalid="ignore"):  # who solves looks at what overflowed
+    with np.errstate(over="ignore", invalid="ignore"):  # the solver checks for overflow
         for first in range(0, r, step):
             panel = z[first : first + step] if rows else z[:, first : first + step].T
             inner = np.empty((len(panel), out.shape[1]), z.dtype)
@@ -286,7 +285,7 @@ def _of_runs(panel: Array, inner: Array, run: int) -> Array:
 
 
 def sum_error(dtype: np.dtype[Any], terms: int) -> float:
-    """Most that a BLAS sum of so many terms can be off, as a share of the sum of their sizes.
+    """Bound of the error of a BLAS sum of ``terms`` terms, relative to the sum of their sizes.
 
     Source: Higham 2002, section 4.2: a sum of n terms in runs of b has an error of (b + n / b) u.
     """

@@ -1,4 +1,4 @@
-"""Compiled kernels for matrices of which a few cells are observed: normal equations by entries.
+"""Compiled kernels for matrices with few observed cells: normal equations from the entries.
 
 Compiled by Numba on first use (see ``sparse``). A block is given as data, indices, indptr of its
 compressed form. Equations are packed as in ``least_squares``.
@@ -83,7 +83,7 @@ def cholesky_solve(a, b, floor):  # type: ignore[no-untyped-def]
                 if j < i:
                     row[j] = s * other[j]
                 elif s > floor * diagonal:
-                    row[i] = 1.0 / np.sqrt(s)  # of the diagonal the reciprocal is kept
+                    row[i] = 1.0 / np.sqrt(s)  # the reciprocal of the diagonal is stored
                 else:
                     bad[line], row[i] = True, 1.0
         for i in range(r):
@@ -155,7 +155,7 @@ def add_cross_equations(
 ) -> None:
     """Add to the equations across the lines, left (r (r + 1) / 2, m) and right (r, m) float64.
 
-    x : (r, lines) the factors of the lines.  Cost: r (r + 1) flops per entry, and turning them.
+    x : (r, lines) the factors of the lines.  Cost: r (r + 1) flops per entry, and a transposition.
     """
     turned = _turn(z, indices, indptr, right.shape[1])
     _add_equations(*turned, np.ascontiguousarray(x.T, np.float64), left, right)

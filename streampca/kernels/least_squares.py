@@ -9,26 +9,24 @@ from streampca.kernels.blas import Array
 # --------------------------------------------------------------------------------------------------
 # Many small least squares problems at once: the rows, and the columns, of a matrix with holes.
 #
-# Line i of a tile observes the cells where w_i is 1, and wants x_i = argmin |w_i (z_i - V x)|^2 +
+# Line i of a tile observes the cells where w_i is 1, and needs x_i = argmin |w_i (z_i - V x)|^2 +
 # ridge |x|^2: r normal equations, (V' diag(w_i) V + ridge I) x = V'z_i, with z 0 in the holes.
-# Their
-# left sides are linear in w, so those of all lines are one matrix product with the products of
-# columns of V, at the speed of BLAS. They are kept as (r (r + 1) / 2, lines), lower triangle by
-# rows:
-# entry i (i + 1) / 2 + j is (i, j); every step of the factorisation is a vector operation over
-# lines.
+# Their left sides are linear in w, so those of all lines are one matrix product with the products
+# of columns of V, at the speed of BLAS. They are kept as (r (r + 1) / 2, lines), lower triangle by
+# rows: entry i (i + 1) / 2 + j is (i, j); every step of the factorisation is a vector operation
+# over lines.
 
 DEFICIENT = 1e-5  # a pivot below this share of its diagonal, in float32 data: see resolution
-LINES = 1024  # whose factors lie in cache together
+LINES = 1024  # lines whose factors fit in cache together
 
 
 def packed_length(r: int) -> int:
-    """Entries of one triangle."""
+    """Number of entries of the triangle of an r x r matrix."""
     return r * (r + 1) // 2
 
 
 def packed_products(v: Array) -> Array:
-    """(r (r + 1) / 2, m) products of any two columns of v (m, r), in its dtype."""
+    """(r (r + 1) / 2, m) products of all pairs of columns of v (m, r), in its dtype."""
     columns = np.ascontiguousarray(v.T)
     r, m = columns.shape
     out = np.empty((packed_length(r), m), v.dtype)
@@ -63,14 +61,14 @@ def solve_packed(
     floor: float = 1e-11,
     compiled: bool = False,
 ) -> tuple[Array, Array]:
-    """(x (r, lines), numbers of the lines whose equations are singular), float64.
+    """(x (r, lines) float64, numbers of the lines whose equations are singular).
 
     left : (r (r + 1) / 2, lines).  right : (r, lines).  ridge : of all unknowns, or (r,) of each.
     floor : pivots below this share of their diagonal count as 0; see :func:`resolution`.
-    compiled : factorise by a kernel of Numba, where that is loaded anyhow.
+    compiled : factorise with a Numba kernel, where Numba is loaded anyway.
 
-    A singular line (fewer observations than r, or dependent ones) has its solution of minimum norm,
-    the limit for ridge -> 0; a line that observes nothing has 0.
+    A singular line (fewer observations than r, or dependent ones) gets the solution of minimum
+    norm, the limit for ridge -> 0; a line without observations gets 0.
     Cost: lines (r^3 / 6 + r^2) multiplications; singular lines cost an eigenproblem each.
     Source: Golub and Van Loan 2013, "Matrix Computations", sections 4.2.5 and 5.5.1.
     """
@@ -124,7 +122,7 @@ def _cholesky_solve(a: Array, b: Array, floor: float) -> Array:
 
 
 def _minimum_norm(left: Array, right: Array, floor: float) -> Array:
-    """(r, lines) by the eigenvectors of each left side whose values are above rounding."""
+    """(r, lines) from the eigenvectors of each left side with eigenvalues above rounding."""
     values, vectors = np.linalg.eigh(unpacked(left))
     kept = values > floor * np.maximum(values[:, -1:], 0.0)
     inverse = np.divide(1.0, values, out=np.zeros_like(values), where=kept)
@@ -133,7 +131,7 @@ def _minimum_norm(left: Array, right: Array, floor: float) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------
-# Small Gaussian systems, one for every row: the posterior of a few latent variables.
+# Small Gaussian systems, one per row: the posterior of a few latent variables.
 
 
 def pair_columns(w: Array) -> Array:
@@ -163,8 +161,8 @@ def posterior(information: Array, b: Array) -> tuple[Array, Array, Array]:
 
     information : (rows, k, k) symmetric positive definite, the precisions.  b : (rows, k).
 
-    The means of an explicit inverse are refined once: where a row hardly tells two factors apart,
-    and the noise is small, its likelihood would be wrong by tenths else.
+    The means from an explicit inverse are refined once. Without that, a likelihood would be off by
+    tenths where a row hardly distinguishes two factors and the noise is small.
 
     Cost: about 2 k^3 flops a row.  Source: any text on linear Gaussian models.
     """

@@ -1,4 +1,4 @@
-"""Dense products, conversions and sums in vector registers: what Numba's loops do not reach."""
+"""LLVM intrinsics for products, conversions and sums in registers, which Numba cannot generate."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from numba.core.errors import RequireLiteralValue
 from numba.extending import intrinsic
 
 # --------------------------------------------------------------------------------------------------
-# Dense products and conversions in vector registers: what Numba's loops do not reach.
+# Dense products and conversions in vector registers.
 #
 # ``add_lines`` is the inner kernel of a product of two small panels: its sums stay in registers,
-# so
-# that a number of the left panel costs one load and as many fused multiply-adds as there are
+# so that a number of the left panel costs one load and as many fused multiply-adds as there are
 # registers of columns. ``lay_calls`` makes sixteen small integers into floats at once. Both are
 # called from compiled kernels. Numba's cache on disk does not see that this file has changed:
-# delete
-# ``kernels/__pycache__/*.nb*`` then.
+# delete ``kernels/__pycache__/*.nb*`` then.
 
 VECTOR = 16  # float32 columns, or calls, at once: the compiler splits where registers are shorter
-_FUSED = ("contract",)  # no "reassoc": sums are to begin at 0
+_FUSED = ("contract",)  # no "reassoc": sums must begin at 0
 _WHOLE, _HALF = ir.IntType(64), ir.IntType(32)
 _FIRST = ir.Constant(ir.VectorType(_HALF, VECTOR), [0] * VECTOR)
 
@@ -59,7 +57,7 @@ def add_lines(  # type: ignore[no-untyped-def]
         outs = [at(into.data, builder.add(args[8], a), wide) for a in numbers]
         starts = [builder.gep(flat.data, [builder.add(args[1], builder.mul(args[2], a))])
                   for a in numbers]  # fmt: skip
-        # sums begin at 0, and not at y: one float32 sum over all that y gets would lose a digit
+        # sums begin at 0, not at y: one float32 sum over all terms of y would lose a digit
         sums = [cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * VECTOR))
                 for _ in outs]  # fmt: skip
         with cgutils.for_range(builder, args[4], intp=_WHOLE) as loop:
@@ -84,7 +82,7 @@ def lay_calls(  # type: ignore[no-untyped-def]
     """out[place + a] = (x[i, j + a] - center[k + a]) factor[k + a], 0 where x is the code.
 
     For a < VECTOR; rounded once from float64. x : int8 or uint8, its rows contiguous.
-    single : a literal; 1 takes center[k] and factor[k] for all.
+    single : a literal; 1 uses center[k] and factor[k] for all.
     """
     one = _literal(single, "single")
     whole = types.int64
@@ -149,18 +147,14 @@ def _everywhere(builder: Any, value: Any, vector: Any) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------
-# Sums of a sparse line's rows in vector registers: what Numba's loops do not reach.
+# Sums of the rows of a sparse line in vector registers.
 #
 # ``add_gathered`` and ``add_scattered`` are called from compiled kernels. The sum over a line's
-# entries, or the row that is added to each, stays in ``COUNT`` registers of ``VECTOR_NBYTES``
-# (the
-# compiler splits them where the machine's are shorter), so that an entry costs one load, or a
-# load
+# entries, or the row that is added to each, stays in ``COUNT`` registers of ``VECTOR_NBYTES`` (the
+# compiler splits them where the machine's are shorter), so that an entry costs one load, or a load
 # and a store, of its row. Numba's own loop over columns of unknown number checks overlaps, loads
-# and
-# stores the sum, and ends in a scalar remainder, all once per entry: half as fast in float64 at
-# 64
-# columns, a third in float32.
+# and stores the sum, and ends in a scalar remainder, all once per entry: half as fast in float64
+# at 64 columns, a third in float32.
 
 VECTOR_NBYTES = 64
 _FAST = ("contract", "reassoc", "nsz")

@@ -17,23 +17,19 @@ from streampca.kernels.registers import (
     columns_per_vector,
 )
 
-# --------------------------------------------------------------------------------------------------
-# Compiled kernels for sparse blocks: products with a few dense columns, column statistics.
-#
 # Compiled by Numba on first use, cached on disk, run without the GIL, and imported where needed
 # (see ``calls``). A block is given as the arrays of a compressed matrix with r lines of length m:
 # data, indices, indptr of a CSR block (lines are its rows), or of a CSC block (lines are its
 # columns, so that everything here holds of its transpose). Indices increase within a line.
 #
-# A line of 1000 entries touches 1000 rows of the dense operand all over memory. So lines are
-# taken
-# GROUP at a time and the operands in tiles that stay in the second-level cache; a cursor per line
-# remembers how far it is. (5 % of 20,000 columns, 64 of them dense, one thread: 2.8 s for 1e8
+# A line of 1000 entries accesses 1000 scattered rows of the dense operand. So GROUP lines are
+# processed together, and the operands in tiles that stay in the second-level cache; a cursor per
+# line holds its position. (5 % of 20,000 columns, 64 dense columns, one thread: 2.8 s for 1e8
 # entries and both products, 1.5 s in float32.)
 
-GROUP = 512  # lines that are walked together
-TILE_NBYTES = 256 * 1024  # of a dense operand; as much is taken by the lines' own rows
-ENTRIES = 16  # fewer entries of one line in a tile cost more in loops than the cache saves
+GROUP = 512  # lines that are processed together
+TILE_NBYTES = 256 * 1024  # of a dense operand; the rows of the lines take as much again
+ENTRIES = 16  # least mean entries of a line in a tile: fewer cost more in loops than they save
 
 _compile: Any = njit(nogil=True, cache=True, error_model="numpy",
                      fastmath={"contract", "reassoc", "nsz"})  # fmt: skip
@@ -41,7 +37,7 @@ _compile: Any = njit(nogil=True, cache=True, error_model="numpy",
 
 @_compile
 def _tile_end(indices, first, stop, end):  # type: ignore[no-untyped-def]
-    """Where the indices of a line reach ``end``."""
+    """The position at which the indices of a line reach ``end``."""
     while first < stop and indices[first] < end:
         first += 1
     return first
@@ -128,19 +124,19 @@ def _two(data, indices, indptr, q, shift, lines, width, y, into, sums):  # type:
 
 
 def _width(m: int, entries: int, lines: int, row_nbytes: int) -> int:
-    """Columns of a tile: what the cache holds, but a few entries of every line at least."""
+    """Columns of a tile: as the cache allows, but with at least ENTRIES entries of a line."""
     fits = TILE_NBYTES // max(row_nbytes, 1)
     return int(max(1, min(m, max(fits, ENTRIES * m * lines // max(entries, 1)))))
 
 
 def whole_vectors(columns: int, itemsize: int) -> int:
-    """Columns of a table that has so many: the rest is 0."""
+    """Padded columns of a table in whole vectors."""
     vector = columns_per_vector(itemsize)
     return -(-columns // vector) * vector
 
 
 def _padded(table: Array, dtype: Any) -> Array:
-    """The table in C order with rows of whole vectors; a copy where it is not so already."""
+    """The table in C order with rows of whole vectors, padded with 0; a copy if needed."""
     columns = table.shape[1]
     whole = whole_vectors(columns, np.dtype(dtype).itemsize)
     if whole == columns:
@@ -176,8 +172,8 @@ def two_products(
     """y = factor (X q - offset shift'), into += X' (weight y), sums += offset' (weight y).
 
     q : (m, l) float32 or float64, and so is the arithmetic.  shift : (l,).
-    offset, factor, weight : one per line.  into : (m, l), in the dtype of q and of whole vectors
-    added to in place, else by way of a table that is.  sums : (l,) float64.
+    offset, factor, weight : one per line.  into : (m, l); in the dtype of q with rows of whole
+    vectors it is updated directly, otherwise through a padded table.  sums : (l,) float64.
     Returns y (r, l) in the dtype of q.
     """
     columns = q.shape[1]
@@ -219,7 +215,7 @@ def add_row_norms(
 
 
 # --------------------------------------------------------------------------------------------------
-# Compiled column statistics of sparse blocks, implicit zeros counted and never made.
+# Compiled column statistics of sparse blocks, including implicit zeros.
 #
 # Compiled and imported as ``calls``.
 
@@ -231,7 +227,7 @@ SEEN, HOLES, WEIGHT, LOST, TOTAL, LOW, HIGH, PAD = range(8)  # of a column: one 
 
 @_compile_statistics
 def _first(data, indices, by_feature, indptr, code, weights, sums):  # type: ignore[no-untyped-def]
-    """sums (columns, 8): all that is said of a column lies together."""
+    """Fill sums (columns, 8): the statistics of a column are contiguous."""
     for line in range(len(indptr) - 1):
         for j in range(indptr[line], indptr[line + 1]):
             v, other = np.float64(data[j]), indices[j]
@@ -268,9 +264,9 @@ def sparse_stats(
 ) -> ColumnStats:  # fmt: skip
     """Statistics of the columns of a compressed block (rows, columns) of that shape.
 
-    by_feature : the lines are columns (CSC).  weights : (rows,) or None.  Missing are NaN and the
-    code; a code of 0 makes all implicit zeros missing. Two sweeps over the stored entries: sums,
-    then squares about the mean.
+    by_feature : the lines are columns (CSC).  weights : (rows,) or None.
+    NaN and the code are missing; a code of 0 makes all implicit zeros missing. Two sweeps over the
+    stored entries: sums, then squares about the mean.
     """
     rows, p = shape
     code = np.nan if missing is None else float(missing)

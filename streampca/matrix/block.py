@@ -1,4 +1,4 @@
-"""What a pass hands to accumulators: a slice of the matrix, and cache-sized pieces of it."""
+"""A block: the slice of the matrix that a pass hands to its accumulators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streampca.matrix.kinds import inexact, refuse_inexact
 from streampca.matrix.labels import Labels
 from streampca.matrix.tiles import Tile, compiled_tiles, plain_tiles, tile_length
 
-THIN_ROWS = 512  # rows of a block whose mean serves as a shift
+THIN_ROWS = 512  # rows of a block from which a shift is computed
 
 
 def work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -32,7 +32,7 @@ def work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def stored_eps(dtype: np.dtype[Any]) -> float:
-    """Relative resolution of stored values (integers are exact: that of float64)."""
+    """Relative resolution of stored values; integers are exact and count as float64."""
     return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
 
 
@@ -52,16 +52,16 @@ class Block:
     index: int = 0
     labels: Labels | None = None
     missing_value: float | None = None
-    hidden: Array | None = None  # extra missing cells (a held-out mask), True = missing
+    hidden: Array | None = None  # mask of further missing cells (held out), True = missing
     weights: Array | None = None
     halo: Array | None = None
     arrays: Mapping[str, Any] = field(default_factory=dict)
-    buffer: Any = None  # what the values lie in, used again when the block is done
-    scratch: dict[Any, Any] | None = None  # arrays that the blocks of one lane share
-    absent: bool = False  # of a sparse block: what is not stored is missing, and not 0
+    buffer: Any = None  # memory that holds the values, reused after the block
+    scratch: dict[Any, Any] | None = None  # arrays shared by the blocks of one thread
+    absent: bool = False  # of a sparse block: cells that are not stored are missing, not 0
 
     def __post_init__(self) -> None:
-        """The mask of a masked array joins the hidden cells; integers are exact in float64."""
+        """Move a mask to ``hidden``; refuse integers that float64 cannot hold."""
         if isinstance(self.values, np.ma.MaskedArray):
             mask = np.ma.getmaskarray(self.values)
             self.hidden = mask if self.hidden is None else self.hidden | mask
@@ -85,7 +85,7 @@ class Block:
 
     @property
     def work_dtype(self) -> np.dtype[Any]:
-        """The dtype in which this block is worked on."""
+        """The dtype of the arithmetic on this block."""
         return work_dtype(self.values.dtype)
 
     @property
@@ -95,13 +95,13 @@ class Block:
 
     @property
     def total_weight(self) -> float:
-        """Sum of the weights of this block's rows; their number where there are none."""
+        """Sum of the weights of this block's rows, or their number without weights."""
         return float(self.shape[0]) if self.weights is None else float(np.sum(self.weights))
 
     @property
     def columns(self) -> slice:
-        """Which features of the whole matrix this block holds."""
-        return slice(self.start, self.stop) if self.axis else slice(0, self.shape[1])
+        """The features of the whole matrix that this block holds."""
+        return slice(self.start, self.stop) if self.axis == 1 else slice(0, self.shape[1])
 
     def __getitem__(self, name: str) -> Any:
         return self.arrays[name]
@@ -118,15 +118,15 @@ class Block:
 
     @property
     def calls(self) -> bool:
-        """Whether they serve its tiles; those of a sparse block are expanded first."""
+        """Whether these kernels serve its tiles; tiles of a sparse block are expanded first."""
         small = self.values.dtype in (np.int8, np.uint8)
         plain = self.hidden is None and self.weights is None and not self.absent
-        return bool(self.axis and small) and plain
+        return self.axis == 1 and small and plain
 
     @property
     def sparse(self) -> bool:
-        """Whether ``entries`` serves this block. (Not where zeros or hidden cells are missing:
-        what is not stored would be holes.)"""
+        """Whether ``entries`` serves this block: not where zeros or hidden cells are missing,
+        because cells that are not stored would then be holes."""
         expanded = isinstance(self.values, np.ndarray) or self.absent
         return not expanded and self.hidden is None and self.missing_value != 0
 
@@ -137,7 +137,7 @@ class Block:
 
     @cached_property
     def observed(self) -> Observed:
-        """The observed cells of a block in which what is not stored is missing."""
+        """The observed cells of a block whose unstored cells are missing."""
         found = Observed.of(self.values, self.axis, self.missing_value)
         if np.isinf(found.data).any():
             self._refuse_infinity(np.unique(found.columns[np.isinf(found.data)]))
@@ -158,15 +158,15 @@ class Block:
 
     @cached_property
     def mask(self) -> Array | None:
-        """(rows, columns) True = missing, or None where nothing is. Infinity is refused."""
+        """(rows, columns) True = missing, or None if there is none. Refuses infinity."""
         return self.holes_in(self.dense(), slice(None))
 
     def dense(self) -> Array:
-        """The raw values as one dense array (a CSR block is expanded: small blocks only)."""
+        """The raw values as one dense array (expands a sparse block: use for small blocks)."""
         return self.expanded(self.values)
 
     def expanded(self, values: Any) -> Array:
-        """A part of the values as an array; NaN where a cell is missing for not being stored."""
+        """A part of the values as an array; NaN where unstored cells are missing."""
         if not self.absent or isinstance(values, np.ndarray):
             return _expanded(values)
         dense = np.full(values.shape, np.nan, work_dtype(values.dtype))
@@ -176,7 +176,7 @@ class Block:
 
     @cached_property
     def stats(self) -> ColumnStats:
-        """Column statistics of this block, computed once however many accumulators ask."""
+        """Column statistics of this block, computed once for all accumulators."""
         if self.absent and self.hidden is None:
             seen = self.observed
             return seen.stats if self.weights is None else seen.weighted_stats(self.weights)
@@ -202,9 +202,9 @@ class Block:
         return stats
 
     def thinned(self) -> Block:
-        """About THIN_ROWS of this block's rows, evenly spread: enough for a shift near the mean.
+        """About THIN_ROWS evenly spread rows of this block: enough for a shift near the mean.
 
-        Rows of weight 0 are left out, and all others count once.
+        Rows of weight 0 are omitted; all others count once.
         """
         if self.weights is not None:
             counted = np.flatnonzero(self.weights)
@@ -215,7 +215,7 @@ class Block:
         return replace(self, values=self.values[::step], hidden=hidden, scratch=None)
 
     def take_rows(self, rows: Array) -> Block:
-        """The block of some of its samples (features streamed), in the same layout."""
+        """A block of some of the samples (features streamed), in the same layout."""
         by_feature = isinstance(self.values, np.ndarray) and not self.values.flags.c_contiguous
         values = np.take(self.values.T, rows, axis=1).T if by_feature else self.values[rows]
         hidden = None if self.hidden is None else self.hidden[rows]
@@ -248,7 +248,7 @@ class Block:
         return find(self, dtype, length, center, scale)
 
     def borrow(self, name: str, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Array:
-        """An uninitialised array that later blocks of the same lane use again."""
+        """An uninitialised array that later blocks of the same thread reuse."""
         key = (name, shape, str(dtype))
         if self.scratch is None:
             return np.empty(shape, dtype, order)
@@ -259,7 +259,7 @@ class Block:
         return np.asarray(self.scratch[key])
 
     def holes_in(self, x: Array, where: Any) -> Array | None:
-        """Missing cells of a dense piece of this block; where = its place in the block."""
+        """Missing cells of a dense piece of this block, or None.  where : its place in it."""
         hole: Array | None = None
         if x.dtype.kind == "f":
             bad = ~np.isfinite(x)
@@ -291,17 +291,17 @@ class Block:
         return NonFiniteError(
             f"Input X contains NaN: {self.describe()}, {self.name_columns(columns)}; so far "
             f"{missing} missing and {observed} observed cells in those columns. The policy is "
-            "missing='raise'; use missing='mean' to put each feature's mean in their place."
+            "missing='raise'; use missing='mean' to replace them with each feature's mean."
         )
 
     def describe(self) -> str:
-        """Where this block lies, in words."""
-        kind = "features" if self.axis else "samples"
+        """The position of this block, for messages."""
+        kind = "features" if self.axis == 1 else "samples"
         return f"block {self.index} ({kind} {self.start} to {self.stop - 1})"
 
     def name_columns(self, columns: Array) -> str:
         """Names of some of this block's columns, for messages."""
-        offset = self.start if self.axis else 0
+        offset = self.start if self.axis == 1 else 0
         few = [int(c) + offset for c in columns[:4]]
         named = [str(c) if self.labels is None else self.labels.features.name(c) for c in few]
         return "columns " + shorten(named, len(columns))

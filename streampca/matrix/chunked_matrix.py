@@ -1,4 +1,4 @@
-"""The one view of data that every method works on: a 2-D matrix read in slices of one axis."""
+"""The interface of all data: a 2-D matrix that is read in slices of one axis."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from streampca.matrix.preprocessing import Preprocessing
 
 @dataclass
 class ReadCount:
-    """What has been read: stored chunks, their decoded bytes, and their bytes at rest.
+    """Counts of what has been read: stored chunks, their decoded bytes, their stored bytes.
 
     ``stored`` stays 0 for sources that do not know it. ``moved`` : bytes of chunks on a cluster
-    that were brought to where they were read.
+    that were transferred to the worker that read them.
     """
 
     chunks: int = 0
@@ -47,9 +47,9 @@ class ReadCount:
 class ChunkedMatrix(ABC):
     """A matrix of samples x features that is never held whole.
 
-    A source implements the abstract part. ``streamed(axis, edges)`` then says along which
-    axis and in which blocks a pass reads it; ``read_block(i)`` is what the pass calls.
-    Instances must pickle small: they travel to worker processes, and open their store there.
+    A source implements the abstract methods. ``streamed(axis, edges)`` sets the axis and the
+    blocks in which a pass reads it; the pass calls ``read_block(i)``. Instances must have small
+    pickles: they are sent to worker processes, and open their store there.
     """
 
     shape: tuple[int, int]
@@ -57,17 +57,17 @@ class ChunkedMatrix(ABC):
     labels: Labels
     missing_value: float | None = None
     into_buffer: bool = False
-    loads: tuple[str, ...] = ()  # heavy libraries that reading it brings into memory
-    design: np.ndarray[Any, Any] | None = None  # projected out of the samples by every pass
-    removed: np.ndarray[Any, Any] | None = None  # what that takes away, where it is known
+    loads: tuple[str, ...] = ()  # heavy libraries that a read imports
+    design: np.ndarray[Any, Any] | None = None  # every pass projects it out of the samples
+    removed: np.ndarray[Any, Any] | None = None  # mean and coefficients of that, if known
     sparse: bool = False  # whether blocks come as scipy.sparse
-    absent: bool = False  # then: whether what is not stored is missing (ratings), and not 0
-    resident_nbytes: int = 0  # of what the source itself holds while it is read (indptr)
-    given_nbytes: int = 0  # of X, where whoever passed it holds it in memory
-    carried_nbytes: int = 0  # of values that lie in this process and travel with tasks
-    computes: bool = False  # whether reading a chunk may be work that its bytes do not tell
-    beside: Any = None  # columns by name in its source: has ``column`` and ``names``, both by axis
-    note: str = ""  # what a plan should say of the source
+    absent: bool = False  # whether unstored cells are missing (ratings) instead of 0
+    resident_nbytes: int = 0  # of arrays that the source holds while it is read (indptr)
+    given_nbytes: int = 0  # of X, where the caller holds it in memory
+    carried_nbytes: int = 0  # of values in this process that are sent with tasks
+    computes: bool = False  # whether reading a chunk may cost more than its size suggests
+    beside: Any = None  # annotations in the source: has ``column`` and ``names``, by axis
+    note: str = ""  # a remark about the source, for the plan
     streamed_axis: int = 0
     edges: np.ndarray[Any, Any]
 
@@ -75,15 +75,15 @@ class ChunkedMatrix(ABC):
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
         """Raw values of [start, stop) along axis, all of the other: ndarray or scipy.sparse.
 
-        buffer : a uint8 array that may hold the result, where ``into_buffer`` is True. The
-        caller uses it again for another block once it is done with this one.
+        buffer : a uint8 array that may hold the result, where ``into_buffer`` is True. The caller
+        reuses it for another block afterwards.
         """
 
     @abstractmethod
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
-        """Where slices along axis may begin and end so that no stored chunk is read twice.
+        """Positions at which slices along axis may be cut so that no stored chunk is read twice.
 
-        Increasing, from 0 to ``shape[axis]``; None where any place will do.
+        Increasing int64, from 0 to ``shape[axis]``; None where any position will do.
         """
 
     @abstractmethod
@@ -91,34 +91,34 @@ class ChunkedMatrix(ABC):
         """How many stored chunks ``read(axis, start, stop)`` reads."""
 
     def count_span(self, axis: int, edges: np.ndarray[Any, Any]) -> int:
-        """How many chunks are read where the blocks between edges are read in order.
+        """How many chunks are read when the blocks between edges are read in order.
 
-        Less than the sum of ``count_chunks`` where blocks that follow each other share chunks.
+        Less than the sum of ``count_chunks`` where consecutive blocks share chunks.
         """
         return sum(self.count_chunks(axis, int(a), int(b)) for a, b in pairwise(edges))
 
     def count_shared(self, axis: int, stop: int, start: int) -> int:
-        """How many chunks are needed both before ``stop`` and from ``start`` on, after it.
+        """How many chunks are needed both before ``stop`` and from ``start`` on, start >= stop.
 
-        So many are read once where blocks before the one and after the other follow each other.
+        These are read once where a block that ends at ``stop`` precedes one from ``start`` on.
         """
         return 0
 
     def reach(self, axis: int) -> int:
-        """Streamed rows between the first and the last block that need one chunk.
+        """Most streamed rows between the first and the last block that need the same chunk.
 
-        A span that is longer reads no chunk that both its neighbours read.
+        A longer span reads no chunk that both its neighbours read.
         """
         return 0
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """A digest of what is read and how: cheap, for every plan. No stored value is looked at."""
+        """A digest of what is read and how: cheap, for every plan, without reading any value."""
 
     def content_stamp(self) -> str:
-        """A digest that also changes when values were changed in place, as far as can be known.
+        """A digest that also changes when values change in place, as far as the source can tell.
 
-        May look at every file of the source: asked for by checkpoints, not by plans.
+        May stat every file of the source: for checkpoints, not for plans.
         """
         return self.fingerprint()
 
@@ -127,23 +127,23 @@ class ChunkedMatrix(ABC):
         return ()
 
     def futures(self) -> tuple[Any, ...]:
-        """Those of the values on a cluster that reading needs."""
+        """Futures of the values on a cluster that a read needs."""
         return ()
 
     def locations(self) -> tuple[Location, ...]:
-        """Where the stored values lie; workers must find there what this process does."""
+        """Locations of the stored values; workers must find the same there as this process."""
         return ()
 
     @abstractmethod
     def reads(self) -> ReadCount:
-        """What this object has read since it was made, all threads together."""
+        """What this object has read so far, in all threads."""
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
-        """Most bytes that a read of ``length`` needs beside the block that it returns."""
+        """Most bytes that a read of ``length`` needs in addition to the block it returns."""
         return 0
 
     def row_nbytes(self, axis: int) -> float:
-        """Mean decoded bytes of one streamed row; of a dense one in the working dtype."""
+        """Mean decoded bytes of one streamed row; of a dense row in the working dtype."""
         return float(self.shape[1 - axis] * work_dtype(self.dtype).itemsize)
 
     def spans_nbytes(self, axis: int, edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -152,31 +152,31 @@ class ChunkedMatrix(ABC):
         return dense * (self.shape[1 - axis] * self.dtype.itemsize)
 
     def advice(self, axis: int) -> str:
-        """What to do where streaming along axis takes too much memory; "" where nothing helps."""
+        """A remedy where streaming along axis needs too much memory; "" if there is none."""
         return ""
 
     def prepare_reads(self, axis: int) -> ReadCount:
-        """What must be read once before the first block along axis (shared subgraphs)."""
+        """Reads needed once before the first block along axis (shared subgraphs)."""
         return ReadCount()
 
     def prepared(self) -> ReadCount:
-        """What was read so far for that purpose; ``reads`` does not count it."""
+        """Such reads so far; ``reads`` does not count them."""
         return ReadCount()
 
     def part(self, axis: int, start: int, stop: int) -> ChunkedMatrix:
-        """A matrix that can read [start, stop) along axis (absolute) and pickles no more."""
+        """A matrix for reading [start, stop) along axis (absolute), with a smaller pickle."""
         return self
 
     @abstractmethod
     def restart_counts(self) -> None:
-        """Forget what was counted (a copy on a worker counts for itself)."""
+        """Reset the counts (a copy on a worker counts for itself)."""
 
     def checksums(self) -> dict[str, int]:
-        """crc32c of the stored chunks that were read, where a ledger is kept of them."""
+        """crc32c of the stored chunks that were read, where a ledger of them is kept."""
         return {}
 
     def add_checksums(self, found: Mapping[str, int]) -> None:  # noqa: B027
-        """Take in those of a worker. Raises SourceError where one differs from what was read."""
+        """Add those of a worker. Raises SourceError where one differs from an earlier read."""
 
     # -- provided ---------------------------------------------------------------------------
 
@@ -187,10 +187,10 @@ class ChunkedMatrix(ABC):
         return laid
 
     def without(self, design: Any, removed: Any = None) -> ChunkedMatrix:
-        """The same matrix, from whose blocks every pass takes what the design explains.
+        """The same matrix, with the design projected out of every block by a pass.
 
-        design : (samples, r) and removed : (1 + r, features), as ``residual_block`` takes them;
-        streamed samples need both. The mean goes too. ``read`` itself gives the values as stored.
+        design : (samples, r) and removed : (1 + r, features), as for ``residual_block``; streamed
+        samples need both. The mean is removed too. ``read`` still returns the values as stored.
         """
         laid = copy.copy(self) if design is None else self.expanded()
         laid.design, laid.removed = design, removed
@@ -203,13 +203,13 @@ class ChunkedMatrix(ABC):
         return laid
 
     def expanded(self) -> ChunkedMatrix:
-        """The same matrix, planned as if its blocks came dense: where they are made so."""
+        """The same matrix, planned with dense blocks, for methods that expand them."""
         laid = copy.copy(self)
         laid.sparse = False
         return laid
 
     def column(self, axis: int, name: str) -> Any:
-        """What is called so along an axis: a coordinate, or a column that lies in the source.
+        """A named coordinate of an axis, or an annotation column in the source.
 
         (length of the axis,) values, or a DataArray over some of its dimensions; None where there
         is none. Workers have no access to columns of the source.
@@ -224,15 +224,15 @@ class ChunkedMatrix(ABC):
         return own + ([] if self.beside is None else self.beside.names(axis))
 
     def arranged(self, features: AxisLabels) -> ChunkedMatrix:
-        """The same matrix, its features stacked in the order that these dimensions have.
+        """The same matrix, its features stacked in the order of these dimensions.
 
-        Itself where its dimensions have other names, no names, or that order already.
+        Returns itself where its dimensions have other names, no names, or already that order.
         """
         return self
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """What made the values from raw ones: none for what a source holds."""
+        """The steps from raw values to these; none for the values of a source."""
         return self.labels.preprocessing
 
     @property
@@ -251,7 +251,7 @@ class ChunkedMatrix(ABC):
         return int(self.spans_nbytes(self.streamed_axis, self.edges).max(initial=0))
 
     def read_block(self, i: int, buffer: Any = None) -> Block:
-        """Read block i of the streamed axis, into the buffer if the source can."""
+        """Read block i of the streamed axis, into the buffer if the source supports that."""
         start, stop = int(self.edges[i]), int(self.edges[i + 1])
         return Block(
             self.read(self.streamed_axis, start, stop, buffer),
@@ -275,17 +275,17 @@ def regular_edges(length: int, step: int) -> np.ndarray[Any, Any]:
 
 
 def cut_lengths(lengths: Sequence[int], most: int) -> tuple[int, ...]:
-    """The same chunks, those longer than ``most`` cut into several."""
+    """The same chunk lengths, with those longer than ``most`` split."""
     cut = ([most] * (n // most) + [n % most] * (n % most > 0) for n in lengths)
     return tuple(itertools.chain.from_iterable(cut))
 
 
 # --------------------------------------------------------------------------------------------------
-# A matrix that reads another one: what is asked about the source is asked there.
+# A matrix that reads another one, and delegates questions about the source to it.
 
 
 class MatrixView(ChunkedMatrix):
-    """Base of what selects from, or derives from, the matrix ``base``."""
+    """Base class of selections and derivations of the matrix ``base``."""
 
     base: ChunkedMatrix
 

@@ -1,4 +1,4 @@
-"""Long arrays of short text (ids, chromosomes, alleles), worked on in pieces.
+"""Long arrays of short text (ids, chromosomes, alleles), processed in pieces.
 
 They are NumPy ``StringDType`` arrays: 16 bytes an entry where fixed-width ones would take 4 bytes
 a character of the longest. Sorting them without ``kind="stable"`` crashes NumPy 2.4 on some input,
@@ -15,12 +15,12 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 Text = np.ndarray[Any, Any]
-TEXT_PIECE = 65536  # entries that are Python strings at the same time
-WIDE = 64 << 20  # bytes that labels may take when each is as wide as the longest
+TEXT_PIECE = 65536  # entries converted to Python strings at a time
+WIDE = 64 << 20  # most bytes of labels of fixed width
 
 
 def label_array(names: Any) -> Text:
-    """``np.asarray`` of labels, but for one long one among many: that would widen all of them."""
+    """``np.asarray`` of labels, or text where one long label would widen all of them too much."""
     text = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
     if text and 4 * len(names) * max(map(len, names), default=0) > WIDE:
         return as_text(names)
@@ -35,13 +35,13 @@ def as_text(names: Any) -> Text:
 
 
 def compact(names: list[str]) -> Text:
-    """As text; names of one or two characters (chromosomes, bases) in 8 bytes each."""
+    """An array of text; names of one or two characters (chromosomes, bases) take 8 bytes each."""
     short = all(len(name) <= 2 for name in names)
     return np.array(names, dtype="U2" if short else np.dtypes.StringDType())
 
 
 def joined(parts: Sequence[Text]) -> Text:
-    """One array after another; text where any of them is."""
+    """The arrays concatenated; text where any of them is."""
     if any(part.dtype.kind == "T" for part in parts):
         parts = [as_text(part) for part in parts]
     return np.concatenate(parts)
@@ -54,9 +54,9 @@ def pieces(values: Text) -> Iterator[list[str]]:
 
 
 def is_among(values: Text, wanted: Iterable[str]) -> Text:
-    """(n,) True where an entry is one of the wanted ones."""
-    known = frozenset(wanted)
-    return np.fromiter((v in known for piece in pieces(values) for v in piece), bool, len(values))
+    """(n,) bool: whether each entry is in ``wanted``."""
+    among = frozenset(wanted)
+    return np.fromiter((v in among for piece in pieces(values) for v in piece), bool, len(values))
 
 
 def numbered(values: Text) -> tuple[list[str], Text]:
@@ -73,7 +73,7 @@ def numbered(values: Text) -> tuple[list[str], Text]:
 def repeated(values: Text, hashes: Text | None = None) -> list[str]:
     """Entries that occur more than once. Costs 8 bytes an entry: hashes are compared first.
 
-    hashes : (n,) int64 of the entries' UTF-8 bytes, where they are known: sorted in place.
+    hashes : (n,) int64 of the entries' UTF-8 bytes, if known; sorted in place.
     """
     known = hashes is not None
     if hashes is None:
@@ -93,27 +93,26 @@ def repeated(values: Text, hashes: Text | None = None) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Columns beside an axis that are read when they are asked for: labels of millions of variants.
+# Annotation columns of an axis that are read on demand: labels of millions of variants.
 #
-# A :class:`Column` behaves as the one-dimensional array that it stands for: slices, numbers and
-# ``np.asarray`` read what is asked and hold nothing. Whoever takes it by :meth:`Column.pieces`
-# needs
-# the memory of one piece.
+# A :class:`Column` behaves as a one-dimensional array. Slices, numbers and ``np.asarray`` read the
+# requested entries and keep nothing. Iterating over :meth:`Column.pieces` needs the memory of one
+# piece.
 
 Array = np.ndarray[Any, Any]
 PIECE = 8192  # entries that are read at once
 
 
 class Column(NDArrayOperatorsMixin, ABC):
-    """(n,) values that lie elsewhere. A subclass says ``dtype``, its length, and how to read.
+    """(n,) values that are read on demand. A subclass defines ``dtype``, length and ``read``.
 
     Operators, NumPy functions and array methods read all of it into memory first.
     """
 
     dtype: np.dtype[Any]
     ndim = 1
-    nbytes = 0  # what it holds in memory
-    piece = PIECE  # entries that are well read at once
+    nbytes = 0  # of its arrays in memory
+    piece = PIECE  # entries to read at a time
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -139,7 +138,7 @@ class Column(NDArrayOperatorsMixin, ABC):
             yield self.read(start, min(start + length, len(self)))
 
     def pick(self, numbers: Array) -> Column:
-        """The entries of these increasing numbers, still unread."""
+        """The entries of these increasing numbers, still not read."""
         return Picked(self, numbers)
 
     def gather(self, numbers: Array) -> Array:
@@ -159,7 +158,7 @@ class Column(NDArrayOperatorsMixin, ABC):
         return found
 
     def sum(self) -> Any:
-        """Of all entries; of integers, piece by piece."""
+        """The sum of all entries; of integers, piece by piece."""
         if self.dtype.kind not in "iub":
             return np.asarray(self).sum()
         return sum((int(piece.sum()) for piece in self.pieces()), 0)
@@ -200,7 +199,7 @@ class Column(NDArrayOperatorsMixin, ABC):
         return getattr(ufunc, method)(*values, **more)
 
     def __getattr__(self, name: str) -> Any:
-        """Methods and attributes of the array that it stands for."""
+        """Methods and attributes of the array."""
         if name.startswith("_") or name not in dir(np.ndarray):
             raise AttributeError(f"{type(self).__name__} has no {name}")
         return getattr(np.asarray(self), name)
@@ -224,7 +223,7 @@ class Picked(Column):
 
 
 class Joined(Column):
-    """Columns one after another."""
+    """Columns concatenated."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = list(parts)
@@ -248,7 +247,7 @@ class Joined(Column):
 
 
 class Runs(Column):
-    """Few distinct values in long runs, such as the chromosomes of a sorted table: in memory.
+    """Few distinct values in long runs, held in memory: the chromosomes of a sorted table.
 
     values : (r,) of each run.  starts : (r,) increasing, from 0.  length : n.
     """
@@ -289,12 +288,12 @@ class Runs(Column):
             np.empty(0, self.dtype))  # fmt: skip
 
     def mapped(self, function: Callable[[Array], Array]) -> Runs:
-        """With other values: a function of the array of distinct runs."""
+        """The runs with function(values) in place of the values."""
         return Runs(function(self.values), self.starts, self.length)
 
 
 class Mapped(Column):
-    """A function of columns of one length, applied to what is read."""
+    """A function of columns of one length, applied when they are read."""
 
     def __init__(self, function: Callable[..., Array], dtype: Any, *columns: Any) -> None:
         self.function, self.columns, self.dtype = function, columns, np.dtype(dtype)
@@ -312,7 +311,7 @@ class Mapped(Column):
 
 
 def join(parts: Sequence[Any]) -> Any:
-    """Arrays or columns one after another; text where any of them is."""
+    """Arrays or columns concatenated; text where any of them is."""
     if len(parts) == 1:
         return parts[0]
     if all(isinstance(part, Runs) for part in parts):
@@ -326,8 +325,8 @@ def join(parts: Sequence[Any]) -> Any:
 
 
 def by_pieces(function: Callable[..., Array], *columns: Any) -> Array:
-    """A function of equally long arrays or columns, applied piece by piece and put together."""
-    if not any(isinstance(one, Column) for one in columns):
+    """A function of equally long arrays or columns, applied piece by piece."""
+    if not any(isinstance(column, Column) for column in columns):
         return np.asarray(function(*columns))
     n = len(columns[0])
     parts = [function(*(c[i : i + PIECE] for c in columns)) for i in range(0, n, PIECE)]

@@ -19,27 +19,27 @@ from streampca.matrix.preprocessing import RowSums, Step
 
 
 class Derivation(ABC):
-    """What is done to every cell. 0 must stay 0, so that what is not stored stays so."""
+    """A function of every cell that maps 0 to 0, so that sparse matrices stay sparse."""
 
     @abstractmethod
     def dense(self, values: Array, rows: slice, columns: slice) -> Array:
-        """New values of a dense part of the matrix; may change its argument."""
+        """New values of a dense part of the matrix; may overwrite its argument."""
 
     @abstractmethod
     def stored(self, data: Array, rows: Array, columns: Array) -> Array:
-        """New values of stored entries at these places; may change its argument."""
+        """New values of stored entries at these positions; may overwrite its argument."""
 
     @property
     def nbytes(self) -> int:
-        """Of the arrays that it holds."""
-        values = (getattr(self, one.name) for one in fields(self))  # type: ignore[arg-type]
+        """Bytes of its arrays."""
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
         return sum(int(v.nbytes) for v in values if isinstance(v, np.ndarray))
 
     def digest(self) -> bytes:
-        """Of its kind and its parameters."""
+        """SHA-256 of its kind and its parameters."""
         found = hashlib.sha256(type(self).__name__.encode())
-        for one in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, one.name)
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
             held = isinstance(value, np.ndarray)
             found.update(np.ascontiguousarray(value).tobytes() if held else repr(value).encode())
         return found.digest()
@@ -90,11 +90,13 @@ class Scale(Derivation):
     axis: int
 
     def dense(self, values: Array, rows: slice, columns: slice) -> Array:
-        mine = self.factors[columns if self.axis else rows].astype(values.dtype)
-        return np.asarray(np.multiply(values, mine if self.axis else mine[:, None], out=values))
+        mine = self.factors[columns if self.axis == 1 else rows].astype(values.dtype)
+        return np.asarray(
+            np.multiply(values, mine if self.axis == 1 else mine[:, None], out=values)
+        )
 
     def stored(self, data: Array, rows: Array, columns: Array) -> Array:
-        mine = self.factors.astype(data.dtype)[columns if self.axis else rows]
+        mine = self.factors.astype(data.dtype)[columns if self.axis == 1 else rows]
         return np.asarray(np.multiply(data, mine, out=data))
 
 
@@ -107,7 +109,7 @@ class DerivedMatrix(MatrixView):
 
     def __init__(self, base: ChunkedMatrix, derivation: Derivation) -> None:
         if base.missing_value == 0 and base.sparse:
-            raise InvalidInputError("zeros that mean missing cannot be derived from: store NaN")
+            raise InvalidInputError("cannot transform a matrix whose missing code is 0: store NaN")
         self.base, self.derivation = base, derivation
         self.shape, self.labels = base.shape, base.labels
         self.dtype = work_dtype(base.dtype)
@@ -119,18 +121,18 @@ class DerivedMatrix(MatrixView):
         values = self.base.read(axis, start, stop)
         refuse_inexact(values, self.base.missing_value)
         part = slice(start, stop)
-        every = (slice(0, self.shape[0]), part) if axis else (part, slice(0, self.shape[1]))
+        every = (slice(0, self.shape[0]), part) if axis == 1 else (part, slice(0, self.shape[1]))
         if isinstance(values, np.ndarray):
             fresh = values.astype(self.dtype, order="C")
             if self.base.missing_value is not None:
                 fresh[values == self.base.missing_value] = np.nan
             return self.derivation.dense(fresh, *every)
-        values = values.asformat("csc" if axis else "csr")
+        values = values.asformat("csc" if axis == 1 else "csr")
         data = values.data.astype(self.dtype)
         if self.base.missing_value is not None:
             data[values.data == self.base.missing_value] = np.nan
         lines = np.repeat(np.arange(start, stop), np.diff(values.indptr))
-        places = (values.indices, lines) if axis else (lines, values.indices)
+        places = (values.indices, lines) if axis == 1 else (lines, values.indices)
         data = self.derivation.stored(data, *places)
         return type(values)((data, values.indices, values.indptr), shape=values.shape)
 
@@ -158,11 +160,11 @@ class DerivedMatrix(MatrixView):
         return np.ceil(spans * self._grown()).astype(np.int64)
 
     def _grown(self) -> float:
-        """Bytes of an entry here for one of the base, with an index of 4 bytes, at most."""
+        """Upper bound of the bytes of an entry here over those in the base (4-byte indices)."""
         return max(1.0, (self.dtype.itemsize + 4) / (self.base.dtype.itemsize + 4))
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
-        """The base's block, and places of the entries or a mask of the cells."""
+        """The base's block, and positions of the entries or a mask of the cells."""
         edges = regular_edges(self.shape[axis], length)
         below = int(self.base.spans_nbytes(axis, edges).max(initial=0))
         return self.base.read_scratch_nbytes(axis, length) + below + 2 * below * self.sparse
@@ -189,7 +191,7 @@ class DerivedMatrix(MatrixView):
 
 @dataclass(frozen=True)
 class Logarithm(Step, kind="log1p"):
-    """log(1 + x) times ``factor`` (1 / log(base) for another base than e)."""
+    """log(1 + x) times ``factor`` (1 / log(base) for a base other than e)."""
 
     factor: float = 1.0
 
@@ -201,7 +203,7 @@ class Logarithm(Step, kind="log1p"):
 class FeatureWeights(Step, kind="feature weights"):
     """Every feature times its weight.
 
-    weights : (p,) found in the rows of the fit.  name : of the method.
+    weights : (p,) estimated from the rows of the fit.  name : of the method.
     """
 
     weights: Array
@@ -254,7 +256,7 @@ class RowLengths(Step, kind="rows of length 1"):
 
 
 def _after(step: Step, matrix: ChunkedMatrix, derivation: Derivation) -> ChunkedMatrix:
-    """The matrix after a step, which its labels remember."""
-    made = DerivedMatrix(matrix, derivation)
-    made.labels = replace(made.labels, preprocessing=made.preprocessing.then(step))
-    return made
+    """The matrix after a step, which its labels record."""
+    derived = DerivedMatrix(matrix, derivation)
+    derived.labels = replace(derived.labels, preprocessing=derived.preprocessing.then(step))
+    return derived

@@ -1,4 +1,4 @@
-"""The entries of a sparse block: implicitly standardised, or all that was observed."""
+"""The entries of a sparse block: implicitly standardised, or the only observed cells."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Entries:
 
     data, indices, indptr : of the block's CSR (samples streamed) or CSC (features streamed) form;
         indices increase within each line, none twice.
-    missing_value : a stored value that means missing, beside NaN.
+    missing_value : a stored value that means missing, in addition to NaN.
     weights : (rows,) or None.
     center, scale of the methods : (columns,) or None. A scale of 0 makes the column 0.
 
@@ -42,7 +42,7 @@ class Entries:
         values = canonical(values, axis)
         rows, columns = values.shape
         return cls(values.data, values.indices, values.indptr, (int(rows), int(columns)),
-                   bool(axis), missing_value, weights)  # fmt: skip
+                   axis == 1, missing_value, weights)  # fmt: skip
 
     @cached_property
     def stats(self) -> ColumnStats:
@@ -54,7 +54,7 @@ class Entries:
 
     @cached_property
     def holes(self) -> Array | None:
-        """(entries,) True = missing; None where nothing is."""
+        """(entries,) True = missing; None if there is none."""
         hole = np.isnan(self.data) if self.data.dtype.kind == "f" else None
         if self.missing_value is not None:
             coded = self.data == self.missing_value
@@ -77,12 +77,12 @@ class Entries:
         rows = self.indices[self.holes] if self.by_feature else lines
         return np.bincount(rows, minlength=self.shape[0])
 
-    def columns_of(self, chosen: Array) -> Array:
-        """The columns of the chosen entries (boolean)."""
-        return self._lines_of(chosen) if self.by_feature else np.asarray(self.indices[chosen])
+    def columns_of(self, selected: Array) -> Array:
+        """The columns of the selected entries (boolean)."""
+        return self._lines_of(selected) if self.by_feature else np.asarray(self.indices[selected])
 
-    def _lines_of(self, chosen: Array) -> Array:
-        places = np.flatnonzero(chosen)
+    def _lines_of(self, selected: Array) -> Array:
+        places = np.flatnonzero(selected)
         return np.asarray(np.searchsorted(self.indptr, places, side="right") - 1)
 
     # -- products ---------------------------------------------------------------------------
@@ -118,9 +118,9 @@ class Entries:
         self, q: Array, into: Array, sums: Array,
         center: Array | None = None, scale: Array | None = None, shift: Array | None = None,
     ) -> Array:  # fmt: skip
-        """Both products of a Krylov step in one walk over the entries; adds to into and sums.
+        """Both products of a Krylov step in one loop over the entries; adds to into and sums.
 
-        Samples streamed: q (columns, l) is ALREADY divided by scale, and scale is not given.
+        Samples streamed: q (columns, l) is ALREADY divided by scale, and scale must be None.
             Returns y = X q - center'q (rows, l); into (columns, l) += X'W y; sums (l,) += 1'W y.
             Over all blocks Z'W Z q0 = (into - center sums') / scale, with q = q0 / scale.
         Features streamed: q is (rows, l), its rows times the root of their weights. Returns
@@ -128,12 +128,12 @@ class Entries:
             Over all blocks Z Z'q = into - 1 sums', each row times the root of its weight.
         into, sums : float64.  q : float64, or float32: then so is the arithmetic within a few
             thousand lines, and y.
-        shift : center'q (samples) or 1'q (features), where the caller has it already.
+        shift : center'q (samples) or 1'q (features), if the caller has computed it.
         """
         from streampca.kernels.sparse import two_products
 
         if not self.by_feature and scale is not None:
-            raise InvalidInputError("two_products of samples takes q divided by scale, not scale")
+            raise InvalidInputError("two_products of samples expects q divided by scale, no scale")
         lines = self.shape[1] if self.by_feature else self.shape[0]
         ones, l = np.ones(lines), q.shape[1]  # noqa: E741
         if shift is None:
@@ -150,7 +150,7 @@ class Entries:
                             factor, weight, into, sums)  # fmt: skip
 
     def row_norms(self, center: Array | None = None, scale: Array | None = None) -> Array:
-        """(rows,) float64 sum of z^2: that of the row of zeros, and what the entries change."""
+        """(rows,) float64 sum of z^2: that of a row of zeros, corrected by the entries."""
         from streampca.kernels.sparse import add_row_norms
 
         p = self.shape[1]
@@ -162,7 +162,7 @@ class Entries:
         return np.asarray(np.maximum(norms, 0.0))
 
     def _filled(self, center: Array | None) -> Array:
-        """The values with the center of their column in place of holes, so that z is 0 there."""
+        """The values with holes replaced by the center of their column, so that z is 0 there."""
         infinite = self.data.dtype.kind == "f" and not np.isfinite(self.data).all()
         if infinite and np.isinf(self.data).any():
             raise NonFiniteError("infinity in sparse values; expected finite ones, or NaN")
@@ -181,8 +181,8 @@ def _factors(scale: Array, columns: int) -> Array:
 
 
 def canonical(values: Any, axis: int) -> Any:
-    """A scipy.sparse block as CSR (axis 0) or CSC, indices increasing, none twice in a line."""
-    wanted = "csc" if axis else "csr"
+    """A scipy.sparse block as CSR (axis 0) or CSC, with increasing unique indices in each line."""
+    wanted = "csc" if axis == 1 else "csr"
     values = values if values.format == wanted else values.asformat(wanted)
     check_compressed(values.indices, values.indptr, values.shape[1 - axis], "the block")
     if not values.has_canonical_format:
@@ -192,9 +192,9 @@ def canonical(values: Any, axis: int) -> Any:
 
 
 def check_compressed(indices: Array, indptr: Array, size: int, what: str) -> None:
-    """Refuse index arrays that would read beside the data; ``size`` is that of a line.
+    """Refuse index arrays that would read out of bounds; ``size`` is the length of a line.
 
-    Raises InvalidInputError saying which of the two arrays is wrong and how.
+    Raises InvalidInputError, which names the wrong array and the fault.
     """
     if len(indptr) == 0 or np.any(np.diff(indptr) < 0):
         raise InvalidInputError(f"{what}: indptr is not increasing; the file or matrix is damaged")
@@ -227,12 +227,12 @@ def sparse_nbytes(values: Any) -> int:
 
 
 # --------------------------------------------------------------------------------------------------
-# The observed cells of a sparse block in which what is not stored is missing: ratings.
+# The observed cells of a sparse block whose unstored cells are missing: ratings.
 
 
 @dataclass
 class Observed:
-    """Stored cells alone, line by line: a stored zero is data.
+    """The stored cells, line by line; a stored zero is data.
 
     data : (entries,) the values.  indices, indptr : of the block's CSR form (samples streamed, a
         line is a row) or CSC form (features streamed), increasing within each line.
@@ -247,20 +247,20 @@ class Observed:
 
     @classmethod
     def of(cls, values: Any, axis: int, missing_value: float | None) -> Observed:
-        """Those of a scipy.sparse block; NaN and the missing code are left out."""
+        """The cells of a scipy.sparse block, without NaN and the missing code."""
         values = canonical(values, axis)
         rows, columns = values.shape
         found = cls(values.data, values.indices, values.indptr, (int(rows), int(columns)),
-                    bool(axis))  # fmt: skip
+                    axis == 1)  # fmt: skip
         hole = np.isnan(values.data) if values.data.dtype.kind == "f" else None
         if missing_value is not None:
             coded = values.data == missing_value
             hole = coded if hole is None else hole | coded
         return found if hole is None or not hole.any() else found.without(hole)
 
-    def without(self, gone: Array) -> Observed:
-        """The same but for some entries (boolean)."""
-        kept = ~gone
+    def without(self, removed: Array) -> Observed:
+        """The cells without some entries (boolean)."""
+        kept = ~removed
         before = np.concatenate([[0], np.cumsum(kept)])
         indptr = before[self.indptr]
         return replace(self, data=self.data[kept], indices=self.indices[kept], indptr=indptr)
@@ -272,23 +272,23 @@ class Observed:
 
     @property
     def columns(self) -> Array:
-        """(entries,) the column of the block of each entry."""
+        """(entries,) the column of each entry in the block."""
         return self.lines if self.by_feature else self.indices
 
     @property
     def rows(self) -> Array:
-        """(entries,) the row of the block of each entry."""
+        """(entries,) the row of each entry in the block."""
         return self.indices if self.by_feature else self.lines
 
     def standardized(self, center: Array | None, scale: Array | None) -> Array:
-        """(entries,) float64 (x - center) / scale of the entries' columns; scale 0 gives 0."""
+        """(entries,) float64 (x - center) / scale by column; a scale of 0 gives 0."""
         z, columns = self.data.astype(np.float64), self.columns
         if center is not None:
             z -= center[columns]
         return z if scale is None else z * reciprocal(np.asarray(scale, np.float64))[columns]
 
     def entries(self, z: Array) -> Entries:
-        """Products with a matrix that holds z in these cells and 0 in all others."""
+        """The sparse matrix that holds z in these cells and 0 in all others, for products."""
         return Entries(z, self.indices, self.indptr, self.shape, self.by_feature)
 
     @cached_property

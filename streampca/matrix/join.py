@@ -1,4 +1,4 @@
-"""Matrices side by side or one under another, joined lazily."""
+"""Lazy concatenation of matrices along samples or features."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from streampca.matrix.select import select
 class JoinedMatrix(ChunkedMatrix):
     """Several matrices as one, along ``joined`` (0 = more samples, 1 = more features).
 
-    Parts of one integer dtype and one missing code keep both. Else integers with a code become
-    floats with NaN, since codes may differ, or stand for a value in another part.
+    Parts of one integer dtype and one missing code keep both. Otherwise integers with a code become
+    floats with NaN, because codes may differ, or be a value in another part.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class JoinedMatrix(ChunkedMatrix):
             return pieces[0].astype(self.dtype, copy=False)  # wherever a block is cut
         if any(scipy.sparse.issparse(piece) for piece in pieces):
             stack = scipy.sparse.hstack if self.joined else scipy.sparse.vstack
-            return stack(pieces, format="csc" if axis else "csr", dtype=self.dtype)
+            return stack(pieces, format="csc" if axis == 1 else "csr", dtype=self.dtype)
         return np.concatenate(pieces, axis=self.joined, dtype=self.dtype)
 
     def arranged(self, features: AxisLabels) -> ChunkedMatrix:
@@ -101,27 +101,27 @@ class JoinedMatrix(ChunkedMatrix):
         if self.joined and (not names or names != list(features.parts)):
             return self
         wanted = [features.parts[name] for name in names] or [features] * len(self.parts)
-        parts = [part.arranged(one) for part, one in zip(self.parts, wanted, strict=True)]
+        parts = [part.arranged(order) for part, order in zip(self.parts, wanted, strict=True)]
         if all(new is old for new, old in zip(parts, self.parts, strict=True)):
             return self
-        turned = JoinedMatrix(parts, self.joined, names)
-        turned.beside = self.beside
-        return turned
+        arranged = JoinedMatrix(parts, self.joined, names)
+        arranged.beside = self.beside
+        return arranged
 
     def column(self, axis: int, name: str) -> Any:
         if (found := super().column(axis, name)) is not None:
             return found
-        every = [part.column(axis, name) for part in self.parts]
+        columns = [part.column(axis, name) for part in self.parts]
         if axis != self.joined:
-            return next((one for one in every if one is not None), None)
-        together = all(isinstance(one, np.ndarray) for one in every)
-        return np.concatenate(every) if together else None
+            return next((column for column in columns if column is not None), None)
+        held = all(isinstance(column, np.ndarray) for column in columns)
+        return np.concatenate(columns) if held else None
 
     def column_names(self, axis: int) -> list[str]:
         own, parts = super().column_names(axis), [part.column_names(axis) for part in self.parts]
         if axis == self.joined:
-            parts = [[name for name in parts[0] if all(name in one for one in parts)]]
-        return list(dict.fromkeys([*own, *(name for one in parts for name in one)]))
+            parts = [[name for name in parts[0] if all(name in names for names in parts)]]
+        return list(dict.fromkeys([*own, *(name for names in parts for name in names)]))
 
     def _in_place(self, part: ChunkedMatrix) -> bool:
         """Whether a part's values need no decoding and can be put into a caller's buffer."""
@@ -254,9 +254,9 @@ class JoinedMatrix(ChunkedMatrix):
 
 @dataclass(frozen=True)
 class PartsBeside(Step, kind="parts side by side"):
-    """Steps of their own for the features of each of several parts.
+    """Separate steps for the features of each of several parts.
 
-    parts : what is done to each.  ends : where the raw features of each end.
+    parts : the steps of each.  ends : where the raw features of each end.
     """
 
     parts: tuple[Preprocessing, ...]
@@ -292,7 +292,7 @@ def _one_kind(parts: Sequence[ChunkedMatrix]) -> Labels:
 
 
 def _joint_preprocessing(parts: Sequence[ChunkedMatrix], joined: int) -> Preprocessing:
-    """That of the whole. Raises InvalidInputError where samples were not prepared alike."""
+    """The steps of the whole. Raises InvalidInputError where samples had different steps."""
     every = [part.preprocessing for part in parts]
     if joined == 0:
         for one in every[1:]:
@@ -300,7 +300,7 @@ def _joint_preprocessing(parts: Sequence[ChunkedMatrix], joined: int) -> Preproc
                 raise InvalidInputError(
                     f"samples that were not preprocessed alike cannot be joined ({every[0]}; "
                     f"{one}): join the raw matrices and preprocess the result, or fit once and "
-                    "apply that to each: weighting = LogEntropy().fit(X); weighting.transform(Y)"
+                    "apply it to each: weighting = LogEntropy().fit(X); weighting.transform(Y)"
                 )
         return every[0]
     if not any(every):
@@ -318,19 +318,19 @@ def _shared_code(parts: Sequence[ChunkedMatrix]) -> float | None:
 
 
 def concat_features(*parts: ChunkedMatrix, variables: Sequence[str] = ()) -> ChunkedMatrix:
-    """[X, Y, ...]: the same samples, the features of all. Read lazily; no cost of its own.
+    """[X, Y, ...]: the same samples, the features of all. Lazy, without cost of its own.
 
     parts : matrices as ``streampca.open`` returns them.
 
-    variables : a name for each part. Labelled results then have one variable for each, with the
-        dimensions that it had alone; else the features become one axis.
+    variables : a name for each part. Labelled results then have one variable for each, with its
+        own dimensions; otherwise the features become one axis.
     Raises InvalidInputError, InvalidTypeError.
     """
     return JoinedMatrix(parts, joined=1, variables=variables)
 
 
 def concat_samples(*parts: ChunkedMatrix) -> ChunkedMatrix:
-    """X on top of Y ...: the same features, the samples of all. Read lazily.
+    """X on top of Y ...: the same features, the samples of all. Lazy.
 
     parts : matrices as ``streampca.open`` returns them.
     Raises InvalidInputError, InvalidTypeError.

@@ -1,4 +1,4 @@
-"""Kinds of arrays and dtypes: which are read, and the line that repairs each of the others."""
+"""Supported kinds of arrays and dtypes, and the conversion to suggest for each of the others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REPAIRS = {
 
 
 def check_dtype(dtype: np.dtype[Any], what: str = "") -> None:
-    """Refuse what is not a real number, with the repairing line.  what : has this dtype."""
+    """Raise InvalidTypeError for anything but real numbers.  what : has this dtype."""
     if dtype.kind in "buif" and dtype.itemsize <= 8:
         return
     repair = REPAIRS.get(dtype.kind, "convert with X.astype('float64') or encode categories as "
@@ -38,7 +38,7 @@ def check_dtype(dtype: np.dtype[Any], what: str = "") -> None:
 
 
 def refuse_gpu(values: Any, what: str = ITSELF) -> None:
-    """Raise InvalidTypeError for arrays that lie on a GPU.  what : they are."""
+    """Raise InvalidTypeError for arrays on a GPU.  what : begins the message."""
     kind = type(values)
     if str(kind.__module__).split(".")[0] not in GPU:
         return
@@ -52,16 +52,15 @@ def refuse_gpu(values: Any, what: str = ITSELF) -> None:
 
 
 def is_sparse(values: Any) -> bool:
-    """Whether these are sparse: of scipy.sparse, or of ``sparse`` (pydata)."""
+    """Whether this is an array of scipy.sparse or of ``sparse`` (pydata)."""
     return scipy.sparse.issparse(values) or (hasattr(values, "todense") and hasattr(values, "nnz"))
 
 
 def as_scipy(values: Any, what: str = ITSELF) -> Any:
-    """A 2-D sparse array as scipy.sparse; those of scipy as they are.
+    """A 2-D sparse array as scipy.sparse; arrays of scipy are returned unchanged.
 
-    what : it is, for the message. Cost: a copy of the indices.
-    Raises InvalidTypeError where it has other dimensions, or stands for anything but 0 in the
-    cells that it does not store.
+    what : begins the message. Cost: a copy of the indices.
+    Raises InvalidTypeError where it is not 2-D, or its fill value is not 0.
     """
     if scipy.sparse.issparse(values):
         return values
@@ -84,7 +83,7 @@ def as_scipy(values: Any, what: str = ITSELF) -> Any:
 
 
 def plain_rows(values: Any) -> Any:
-    """One chunk of a Dask array as what a block may hold: NumPy, masked, or scipy.sparse."""
+    """One chunk of a Dask array as NumPy, masked or scipy.sparse: what a block may hold."""
     refuse_gpu(values, CHUNKS)
     return as_scipy(values, CHUNKS) if is_sparse(values) else values
 
@@ -96,10 +95,10 @@ LARGEST = 2**53  # up to here float64 holds every integer
 
 
 def inexact(values: Any, missing_value: float | None = None) -> Array | None:
-    """Which of these values float64 would round: boolean, of the stored entries of sparse ones.
+    """Boolean mask of the values that float64 would round (of the stored entries if sparse).
 
-    None where it holds all of them. The missing code may be any number.
-    Cost: nothing but for 64-bit integers, whose largest and smallest value are found.
+    None where float64 holds all of them. The missing code may be any number.
+    Cost: none, except for 64-bit integers, whose largest and smallest value are computed.
     """
     if values.dtype.kind not in "iu" or values.dtype.itemsize < 8:
         return None

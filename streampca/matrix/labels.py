@@ -1,4 +1,4 @@
-"""Names of the rows or columns of a matrix, kept small: one coordinate per original dimension."""
+"""Names of rows and columns of a matrix, stored as one coordinate per original dimension."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streampca.matrix.preprocessing import RAW, Preprocessing
 
 @dataclass(frozen=True)
 class AxisLabels:
-    """What one axis of the matrix is called.
+    """The labels of one axis of a matrix.
 
     An axis may be several dimensions stacked in C order (lat x lon -> features).
 
@@ -23,12 +23,11 @@ class AxisLabels:
     attrs : dimension name -> attributes of that coordinate (units, ...).
     extra : further columns along an axis of one dimension: name -> (len,) array
         (chromosome, position and alleles of a variant).
-    grids : coordinates along some of several dimensions, or along none: name -> (their
-        dimensions, array), such as latitudes of a curvilinear grid.
-    parts : the axes of several variables one after another: name of the variable -> its labels.
+    grids : coordinates along several dimensions, or along none: name -> (their dimensions,
+        array), such as latitudes of a curvilinear grid.
+    parts : the axes of several variables, concatenated: name of the variable -> its labels.
 
-    Columns along long axes may be :class:`streampca.matrix.columns.Column`: they take the place of
-    arrays, and are read when they are asked for.
+    Arrays of long axes may be :class:`streampca.matrix.columns.Column`, which are read on demand.
     """
 
     dims: tuple[str, ...]
@@ -47,7 +46,7 @@ class AxisLabels:
 
     @classmethod
     def of_variables(cls, parts: Mapping[str, AxisLabels]) -> AxisLabels:
-        """The features of several variables, each with the labels that it had alone."""
+        """The features of several variables, each with its own labels."""
         return cls(("feature",), (sum(map(len, parts.values())),), parts=dict(parts))
 
     def __len__(self) -> int:
@@ -55,7 +54,7 @@ class AxisLabels:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the names and further columns take; those that lie elsewhere, none."""
+        """Memory of names and further columns; columns read on demand count little."""
         columns = [*self.coords.values(), *self.extra.values()]
         columns += [values for _, values in self.grids.values()]
         own = sum(int(column.nbytes) for column in columns)
@@ -63,13 +62,13 @@ class AxisLabels:
 
     @property
     def slices(self) -> dict[str, slice]:
-        """Where the entries of every variable lie."""
+        """The slice of the entries of each variable."""
         ends = np.cumsum([0, *map(len, self.parts.values())]).tolist()
         return {name: slice(*ends[i : i + 2]) for i, name in enumerate(self.parts)}
 
     @property
     def named(self) -> bool:
-        """Whether any coordinate gives the entries a name of their own."""
+        """Whether any coordinate names the entries."""
         return bool(self.coords) or bool(self.parts)
 
     def name(self, i: int) -> str:
@@ -93,7 +92,7 @@ class AxisLabels:
         return [self.name(int(i)) for i in (range(len(self)) if entries is None else entries)]
 
     def coordinate(self, name: str) -> np.ndarray[Any, Any] | None:
-        """(len,) a coordinate at every entry: along one stacked dimension, several, or none."""
+        """(len,) a coordinate at every entry, along one or several dimensions, or along none."""
         if name in self.extra:
             return np.asarray(self.extra[name])
         if name in self.grids:
@@ -104,7 +103,7 @@ class AxisLabels:
         return self.spread(np.asarray(self.coords[name]), (name,))
 
     def spread(self, values: np.ndarray[Any, Any], dims: Sequence[str]) -> np.ndarray[Any, Any]:
-        """(len,) values over these of the stacked dimensions, repeated along the others."""
+        """(len,) values over some of the stacked dimensions, repeated along the others."""
         numbers = [self.dims.index(dim) for dim in dims]
         shape = [1] * len(self.dims)
         for d in numbers:
@@ -113,9 +112,9 @@ class AxisLabels:
         return np.broadcast_to(ordered, self.sizes).reshape(-1)
 
     def columns(self, dim: str) -> dict[str, np.ndarray[Any, Any]]:
-        """All that is known about the entries, by the name of the array that holds it.
+        """All labels of the entries, by the name of the array that holds them.
 
-        dim : the name that the axis has there; its own array are the entries' names, if any.
+        dim : name of the axis there; the array of this name holds the names of the entries, if any.
         """
         if len(self.dims) > 1 or self.parts:
             return {dim: label_array(self.names())}
@@ -143,7 +142,7 @@ class AxisLabels:
 
     @staticmethod
     def concat(parts: Sequence[AxisLabels]) -> AxisLabels:
-        """One axis after another. Extra columns are kept where all parts have them."""
+        """The axes concatenated. Extra columns are kept where all parts have them."""
         total = sum(len(part) for part in parts)
         shared = set.intersection(*(set(part.extra) for part in parts))
         extra = {
@@ -165,7 +164,7 @@ class AxisLabels:
 
 
 def _picked(values: Any, entries: slice | np.ndarray[Any, Any]) -> Any:
-    """Some entries; those of a column by numbers stay unread."""
+    """Some entries; entries of a Column by number are still not read."""
     if not isinstance(values, Column) or isinstance(entries, slice):
         return values[entries]
     numbers = np.flatnonzero(entries) if entries.dtype == bool else entries
@@ -174,10 +173,10 @@ def _picked(values: Any, entries: slice | np.ndarray[Any, Any]) -> Any:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of both axes, and what the values are.
+    """The labels of both axes, and a description of the values.
 
-    name : of what was measured.  attrs : its units and others; of several variables, by variable.
-    preprocessing : what made the values from raw ones.
+    name : of the quantity.  attrs : units and other attributes; of several variables, by variable.
+    preprocessing : the steps from raw values to these.
     """
 
     samples: AxisLabels
@@ -193,37 +192,37 @@ class Labels:
         features: Sequence[Any] | None = None,
         samples: Sequence[Any] | None = None,
     ) -> Labels:
-        """Unnamed axes, or named by plain sequences."""
+        """Labels from plain sequences of names, or without names."""
         return cls(
             AxisLabels.plain("sample", shape[0], samples),
             AxisLabels.plain("feature", shape[1], features),
         )
 
     def with_axes(self, samples: AxisLabels, features: AxisLabels) -> Labels:
-        """Other rows and columns of the same values. Attributes of several variables stay only
-        where the columns are those variables still."""
+        """The same quantity on other axes. Attributes of several variables are kept only where the
+        features are still these variables."""
         if self.features.parts and not features.parts:
             return Labels(samples, features, preprocessing=self.preprocessing)
         return replace(self, samples=samples, features=features)
 
     def attrs_of(self, variable: str) -> Mapping[str, Any]:
-        """Attributes of what was measured, or of one of several variables."""
+        """Attributes of the quantity, or of one of several variables."""
         return self.attrs.get(variable, {}) if self.features.parts else self.attrs
 
     @property
     def dims_named(self) -> bool:
-        """Whether the data came with names for their dimensions."""
+        """Whether the dimensions of the data had names."""
         plain = (("sample",), ("feature",))
         return bool(self.features.parts) or (self.samples.dims, self.features.dims) != plain
 
     def axis(self, axis: int) -> AxisLabels:
         """The labels of axis 0 (samples) or 1 (features)."""
-        return self.features if axis else self.samples
+        return self.features if axis == 1 else self.samples
 
 
 def component_axis(k: int, *beside: AxisLabels) -> AxisLabels:
-    """The axis of k components, counted from 1: "component", or "mode" where the data have a
-    dimension of that name."""
+    """The axis of k components, numbered from 1, called "component", or "mode" where the data have
+    a dimension of that name."""
     taken = {dim for axis in beside for part in [axis, *axis.parts.values()] for dim in part.dims}
     for axis in beside:
         taken |= {*axis.extra, *axis.grids}

@@ -1,4 +1,4 @@
-"""Where a matrix is read from, what its source keeps between blocks, and values on a cluster."""
+"""Locations of sources, caches that last for a span, and values on a cluster."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 
 # --------------------------------------------------------------------------------------------------
-# Where a matrix is read from, and whether another process finds the same there.
+# Locations from which a matrix is read, and checks that another process finds the same there.
 
-AT_ONCE = 8  # locations that are looked at together: object stores have latency
+AT_ONCE = 8  # locations that are checked concurrently: object stores have latency
 
 
 class Location(ABC):
     """One place that a matrix is read from: a directory, a file, a prefix of a bucket.
 
     name : for messages, without credentials.
-    in_process : what holds it, where that is the memory of this process; "" where other processes
-    can read it.
+    in_process : kind of object in the memory of this process; "" where other processes can read it.
     """
 
     name: str
@@ -33,18 +32,18 @@ class Location(ABC):
 
     @abstractmethod
     def sample(self) -> Sequence[str]:
-        """Names of a few things that are stored there, its metadata among them."""
+        """Names of a few stored objects, including the metadata."""
 
     @abstractmethod
     def look(self, names: Sequence[str]) -> dict[str, str]:
-        """What this process finds under each name now, as text."""
+        """The current state of each object as this process sees it, as text."""
 
 
 @dataclass(frozen=True)
 class SpotCheck:
-    """What the process that made it found at a location. It travels, and is repeated elsewhere.
+    """The state of a location as one process saw it, to be compared by another process.
 
-    seen : name -> what was found.  token : which check this is.
+    seen : name -> state.  token : identifies the check.
     """
 
     location: Location
@@ -53,11 +52,11 @@ class SpotCheck:
 
     @classmethod
     def of(cls, location: Location) -> SpotCheck:
-        """Look now. Cost: about ten small reads."""
+        """Record the current state. Cost: about ten small reads."""
         return cls(location, location.look(location.sample()))
 
     def difference(self) -> str:
-        """The first thing that is not what it was, in words; "" where all is the same."""
+        """A message about the first difference; "" if there is none."""
         now = self.location.look(list(self.seen))
         for name, seen in self.seen.items():
             if now[name] != seen:
@@ -75,13 +74,13 @@ def spot_checks(locations: Sequence[Location]) -> dict[str, SpotCheck]:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a source keeps from one block to the next while a span is read.
+# Data that a source keeps from one block to the next while a span is read.
 
 
 class SpanCache:
-    """Things by owner. Every span has a new one, so that what is read depends on the plan alone.
+    """Cached objects by owner. Each span has a new cache, so that reads depend only on the plan.
 
-    Threads may share it. It pickles empty.
+    Thread-safe. A pickled cache is empty.
     """
 
     def __init__(self) -> None:
@@ -93,7 +92,7 @@ class SpanCache:
         return SpanCache, ()
 
     def of(self, owner: Hashable, make: Callable[[], Any]) -> Any:
-        """What this owner keeps; made at first."""
+        """The object of this owner, created by ``make`` on first use."""
         with self._lock:
             if self._ended:
                 return make()
@@ -102,7 +101,7 @@ class SpanCache:
             return self._things[owner]
 
     def end(self) -> None:
-        """Let go of everything, and keep nothing more: a read may still be under way."""
+        """Drop everything, and cache nothing more: a read may still be in progress."""
         with self._lock:
             self._things.clear()
             self._ended = True
@@ -112,13 +111,13 @@ _current: ContextVar[SpanCache | None] = ContextVar("streampca_span_cache", defa
 
 
 def current_cache() -> SpanCache | None:
-    """The cache of the span that this thread reads a block of; None outside of a pass."""
+    """The cache of the span that this thread is reading; None outside of a pass."""
     return _current.get()
 
 
 @contextmanager
 def reading_with(cache: SpanCache) -> Iterator[None]:
-    """Reads of this thread find the cache."""
+    """Make the cache current for the reads of this thread."""
     token = _current.set(cache)
     try:
         yield
@@ -127,33 +126,33 @@ def reading_with(cache: SpanCache) -> Iterator[None]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Values that lie on a cluster: fetched by their future, or brought along by the task.
+# Values on a cluster: fetched through their future, or passed in with the task.
 
 
 class Held:
-    """A value on a cluster, known by its future. Calling it fetches the value.
+    """A value on a cluster, represented by its future. Calling it fetches the value.
 
-    A pass on that cluster does not call it: what a span needs becomes a dependency of its task,
-    which then runs where most of it lies, and :class:`Brought` stands in its place.
+    A pass on that cluster does not call it. The values that a span needs become dependencies of its
+    task, which then runs where most of them are, and :class:`Brought` takes the place of this.
     """
 
     def __init__(self, future: Any, in_task: bool = False) -> None:
-        """in_task : the future belongs to the client of a worker, in whose task this is."""
+        """in_task : the future belongs to the client of the worker that runs this task."""
         self.future, self.in_task = future, in_task
 
     def __call__(self) -> Any:
         return laid_out(self.future.result())
 
     def bind(self) -> None:
-        """Find the client of the future, where it has none yet."""
+        """Bind the future to a client if it has none yet."""
 
     def moved(self, nbytes: int) -> int:
-        """Bytes that crossed a wire for a call that gave so many."""
+        """Bytes transferred over the network by a call that returned ``nbytes``."""
         return nbytes
 
 
 class Brought(Held):
-    """A value that came with the task.  away : it lay on other workers alone before."""
+    """A value that was passed in with the task.  away : it was only on other workers before."""
 
     def __init__(self, value: Any, away: bool) -> None:
         super().__init__(None, in_task=True)
@@ -163,16 +162,16 @@ class Brought(Held):
         return laid_out(self._value)
 
     def moved(self, nbytes: int) -> int:
-        """It came once, however often it is used."""
+        """The value is transferred once, however often it is used."""
         away, self._away = self._away, False
         return nbytes if away else 0
 
 
 def laid_out(value: Any) -> Any:
-    """The value as NumPy lays out new arrays: what travelled may begin at an odd address.
+    """The value with the layout of new NumPy arrays; after a transfer it may be unaligned.
 
-    NumPy sums unaligned arrays, and arrays with gaps, in another order: bits would depend on where
-    a value came from.
+    NumPy sums unaligned arrays, and arrays with gaps, in another order. Without the copy, bits
+    would depend on the origin of a value.
     """
     if type(value) is not np.ndarray or (value.flags.aligned and value.flags.forc):
         return value

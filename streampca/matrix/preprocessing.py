@@ -1,4 +1,4 @@
-"""What made the values of a matrix from raw ones: fitted steps that new rows get too."""
+"""Preprocessing: the fitted steps from raw values to those of a matrix, applied to new rows too."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
 
-ROUNDING = 1e-6  # relative to the largest: numbers of the same rows, summed in another order
+ROUNDING = 1e-6  # relative tolerance for sums over the same rows in another order
 
 RowSums = Callable[[Any, bool], Array]  # of a matrix: (n,) sums, or sums of squares
-Matrix = TypeVar("Matrix")  # a ChunkedMatrix: its labels hold what is defined here
+Matrix = TypeVar("Matrix")  # a ChunkedMatrix, whose module imports this one
 
 
 class Step(ABC):
-    """One step, with the numbers that it found in the rows of the fit. A frozen dataclass.
+    """One step, with the numbers that it estimated from the rows of the fit. A frozen dataclass.
 
-    Fields are numbers, words and arrays, or steps of parts: they are what is saved.
+    Fields are numbers, strings, arrays, or steps of parts; they are saved with a model.
     """
 
     kinds: ClassVar[dict[str, type[Step]]] = {}
@@ -33,12 +33,12 @@ class Step(ABC):
 
     @property
     def width(self) -> int | None:
-        """Features of the rows that it takes; None: any number."""
+        """Number of features of its input rows; None: any number."""
         return None
 
     @property
     def fitted(self) -> bool:
-        """Whether the values that it gives depend on the rows of the fit."""
+        """Whether its output depends on the rows of the fit."""
         return False
 
     @abstractmethod
@@ -49,7 +49,7 @@ class Step(ABC):
         return self.kind
 
     def same(self, other: Step) -> bool:
-        """Whether both do the same to every row, but for rounding."""
+        """Whether both have the same effect on every row, up to rounding."""
         return type(self) is type(other) and all(
             _alike(getattr(self, one.name), getattr(other, one.name))
             for one in fields(self)  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ class Step(ABC):
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Fitted steps, in the order in which they were taken; none for raw values."""
+    """Fitted steps, in order; no steps for raw values."""
 
     steps: tuple[Step, ...] = ()
 
@@ -70,20 +70,20 @@ class Preprocessing:
 
     @property
     def width(self) -> int | None:
-        """Features of the raw rows; None: any number."""
+        """Number of features of the raw rows; None: any number."""
         return next((one.width for one in self.steps if one.width is not None), None)
 
     @property
     def fitted(self) -> bool:
-        """Whether the values that come out depend on the rows of the fit."""
+        """Whether the output depends on the rows of the fit."""
         return any(one.fitted for one in self.steps)
 
     def then(self, *steps: Step) -> Preprocessing:
-        """These steps and those after them."""
+        """These steps followed by further ones."""
         return Preprocessing((*self.steps, *steps))
 
     def after(self, done: Preprocessing) -> Preprocessing | None:
-        """What remains when ``done`` has been done; None where that is not how this begins."""
+        """The steps that remain after ``done``; None where these do not begin with ``done``."""
         begun = self.steps[: len(done.steps)]
         alike = len(begun) == len(done.steps) and all(
             one.same(other) for one, other in zip(begun, done.steps, strict=True)
@@ -91,7 +91,7 @@ class Preprocessing:
         return Preprocessing(self.steps[len(begun) :]) if alike else None
 
     def apply(self, matrix: Matrix, row_sums: RowSums) -> Matrix:
-        """The ChunkedMatrix after all steps, lazily; its labels remember them.
+        """The ChunkedMatrix after all steps, lazily; its labels record them.
 
         Raises InvalidInputError where a step was fitted to another number of features.
         """
@@ -110,22 +110,22 @@ class Preprocessing:
     def to_saved(self, stem: str = "preprocessing") -> tuple[dict[str, Array], list[Any]]:
         """(arrays, JSON-ready description), for a bundle."""
         arrays: dict[str, Array] = {}
-        described = []
+        records = []
         for i, step in enumerate(self.steps):
-            told: dict[str, Any] = {"kind": step.kind}
-            for one in fields(step):  # type: ignore[arg-type]
-                value, name = getattr(step, one.name), f"{stem}-{i}-{one.name}"
+            record: dict[str, Any] = {"kind": step.kind}
+            for field in fields(step):  # type: ignore[arg-type]
+                value, name = getattr(step, field.name), f"{stem}-{i}-{field.name}"
                 if isinstance(value, np.ndarray):
                     arrays[name] = value
-                elif one.name == "parts":
+                elif field.name == "parts":
                     saved = [part.to_saved(f"{name}.{j}") for j, part in enumerate(value)]
-                    told["parts"] = [inner for _, inner in saved]
+                    record["parts"] = [inner for _, inner in saved]
                     for columns, _ in saved:
                         arrays |= columns
                 else:
-                    told[one.name] = value
-            described.append(told)
-        return arrays, described
+                    record[field.name] = value
+            records.append(record)
+        return arrays, records
 
     @classmethod
     def from_saved(
@@ -134,28 +134,28 @@ class Preprocessing:
     ) -> Self:  # fmt: skip
         """The inverse of ``to_saved``; takes its arrays out of ``arrays``. Raises SourceError."""
         steps = []
-        for i, told in enumerate(saved):
-            found = Step.kinds.get(str(told.get("kind")))
-            if found is None:
+        for i, record in enumerate(saved):
+            kind = Step.kinds.get(str(record.get("kind")))
+            if kind is None:
                 raise SourceError(
-                    f"the model takes a step {told.get('kind')!r} that this version of streampca "
+                    f"the model takes a step {record.get('kind')!r} that this version of streampca "
                     f"does not know; it knows {sorted(Step.kinds)}"
                 )
-            known: dict[str, Any] = {}
-            for one in fields(found):  # type: ignore[arg-type]
-                name = f"{stem}-{i}-{one.name}"
+            values: dict[str, Any] = {}
+            for field in fields(kind):  # type: ignore[arg-type]
+                name = f"{stem}-{i}-{field.name}"
                 if name in arrays:
-                    known[one.name] = arrays.pop(name)
-                elif one.name == "parts":
-                    parts = enumerate(told.get("parts", ()))
-                    known["parts"] = tuple(
+                    values[field.name] = arrays.pop(name)
+                elif field.name == "parts":
+                    parts = enumerate(record.get("parts", ()))
+                    values["parts"] = tuple(
                         cls.from_saved(part, arrays, f"{name}.{j}") for j, part in parts
                     )
                 else:
-                    known[one.name] = told.get(one.name)
-            if odd := [name for name, value in known.items() if value is None]:
-                raise SourceError(f"the saved step {found.kind!r} has no {odd[0]}; it is damaged")
-            steps.append(found(**known))
+                    values[field.name] = record.get(field.name)
+            if odd := [name for name, value in values.items() if value is None]:
+                raise SourceError(f"the saved step {kind.kind!r} has no {odd[0]}; it is damaged")
+            steps.append(kind(**values))
         return cls(tuple(steps))
 
 

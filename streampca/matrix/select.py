@@ -1,4 +1,4 @@
-"""Some rows and columns of a matrix, read lazily: sample lists, chromosomes, pruned variants."""
+"""Lazy selection of rows and columns: sample lists, chromosomes, pruned variants."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from streampca.kernels import Array
 from streampca.matrix.chunked_matrix import ChunkedMatrix, MatrixView, regular_edges
 from streampca.matrix.preprocessing import RowSums, Step
 
-PIECE = 1024  # entries of a source without chunks that are read at once
-DIGESTED = 65536  # numbers whose digest is taken at once
+PIECE = 1024  # entries that are read at a time from a source without chunks
+DIGESTED = 65536  # numbers that are hashed at a time
 
 
 class SelectedMatrix(MatrixView):
-    """The given samples and features of another matrix, in its order.
+    """Some samples and features of another matrix, in its order.
 
     samples, features : increasing numbers, or None for all.  Chunks without a selected entry
     are not read.
-    chosen_by : what chose the features. The choice then is a step of preprocessing, as it always
-        is where the base has been preprocessed: a model of this matrix makes it in raw rows too.
+    chosen_by : the method that chose the features. The selection is then a preprocessing step,
+        which a model of this matrix also applies to raw rows. (It always is where the base has been
+        preprocessed.)
     """
 
     def __init__(
@@ -79,9 +80,9 @@ class SelectedMatrix(MatrixView):
         if not isinstance(pieces[0], np.ndarray):
             import scipy.sparse
 
-            stack = scipy.sparse.hstack if axis else scipy.sparse.vstack
-            return stack(pieces, format="csc" if axis else "csr")
-        if axis and pieces[0].flags.f_contiguous:
+            stack = scipy.sparse.hstack if axis == 1 else scipy.sparse.vstack
+            return stack(pieces, format="csc" if axis == 1 else "csr")
+        if axis == 1 and pieces[0].flags.f_contiguous:
             return np.concatenate([piece.T for piece in pieces]).T
         return np.concatenate(pieces, axis=axis)
 
@@ -93,7 +94,7 @@ class SelectedMatrix(MatrixView):
         return found[chosen] if flat else self.labels.axis(axis).coordinate(name)
 
     def _runs(self, axis: int, start: int, stop: int) -> list[tuple[int, int, Array | None]]:
-        """(first, last, which of them or None for all) of the base that hold [start, stop)."""
+        """(first, last, entries among them or None for all) of the base, for [start, stop)."""
         chosen = self.chosen[axis]
         if start >= stop:
             return []
@@ -140,12 +141,12 @@ class SelectedMatrix(MatrixView):
             return super().spans_nbytes(axis, edges)
         chosen = self.chosen[axis]
         places = np.asarray(edges)
-        if chosen is not None:  # all that lies between the first and the last of a block
+        if chosen is not None:  # everything between the first and the last entry of a block
             places = np.append(chosen, self.base.shape[axis])[places]
         return self.base.spans_nbytes(axis, places)
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
-        """The largest piece as it is read, and all of them before they are joined."""
+        """The largest piece as it is read, and all pieces before they are joined."""
         spread = length
         if self.chosen[axis] is not None:
             gap = int(np.diff(self._base_edges(axis)).max(initial=1))
@@ -183,14 +184,14 @@ def _take(values: Any, numbers: Array, axis: int) -> Any:
         return np.take(values.T, numbers, axis=1 - axis).T
     if isinstance(values, np.ndarray):
         return np.take(values, numbers, axis=axis)
-    return values[:, numbers] if axis else values[numbers]
+    return values[:, numbers] if axis == 1 else values[numbers]
 
 
 @dataclass(frozen=True)
 class ChosenFeatures(Step, kind="chosen features"):
     """Some of the features.
 
-    numbers : (k,) increasing, of ``n_features``.  by : what chose them.
+    numbers : (k,) increasing, of ``n_features``.  by : the method that chose them.
     """
 
     numbers: Array
@@ -225,7 +226,7 @@ def select(
     """Some samples and features, by boolean mask or increasing numbers. Read lazily.
 
     chosen_by : as :class:`SelectedMatrix`.
-    Raises InvalidInputError where nothing is left, or numbers lie outside or out of order.
+    Raises InvalidInputError where nothing is left, or numbers are out of range or out of order.
     """
     chosen = []
     for axis, one in enumerate((samples, features)):

@@ -1,4 +1,4 @@
-"""How columns are centred and scaled, and blocks without what a design explains."""
+"""Centring and scaling of columns, and projection of a design out of blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streampca.kernels import Array, ColumnStats, add_product, provisional_mean
 from streampca.matrix.block import Block
 
 # --------------------------------------------------------------------------------------------------
-# How columns are centred and scaled: one record, resolved where the column statistics are.
+# Centring and scaling of columns: one record, resolved with the column statistics.
 
 SCALES = (None, "std", "hwe", "eigensoft")
 ALLELE_SCALES = ("hwe", "eigensoft")
@@ -21,12 +21,12 @@ SLACK = 2.0**-40  # relative; a share such as 0.29 of 100 is the integer 29, not
 
 @dataclass(frozen=True)
 class Scaling:
-    """What was decided about a set of columns, each (columns,).
+    """The scaling of a set of columns; all arrays are (columns,).
 
-    center : subtracted.  scale : divisors, 0 = "this column is 0"; None where nothing is divided.
-    constant : True where a column does not vary.  filtered : True where it varies and was left
-    out because it is too rare, too often missing, or has a weight of 0.
-    deviation : the divisors before weights entered them; None where there are no others.
+    center : subtracted.  scale : divisors, 0 sets the column to 0; None for no scaling.
+    constant : True where a column does not vary.  filtered : True where it varies but is excluded
+        because it is too rare, too often missing, or has a weight of 0.
+    deviation : the divisors without weights; None where ``scale`` has no weights.
     """
 
     center: Array
@@ -51,8 +51,8 @@ class Standardize:
         under Hardy-Weinberg equilibrium; "eigensoft": sqrt(f (1 - f)) with the frequency
         f = (1 + sum) / (2 + ploidy n) (Patterson, Price and Reich 2006, "Population structure
         and eigenanalysis", eq. 3, and smartpca).
-    maf : columns whose rarer allele is less frequent than this are left out.
-    max_missing : columns with a larger share of missing cells are left out.
+    maf : columns whose rarer allele is less frequent than this are excluded.
+    max_missing : columns with a larger share of missing cells are excluded.
     """
 
     center: bool = True
@@ -76,15 +76,16 @@ class Standardize:
 
     @property
     def filters(self) -> bool:
-        """Whether columns may be left out for what they hold."""
+        """Whether columns may be excluded because of their values."""
         return self.maf > 0.0 or self.max_missing < 1.0
 
     def resolve(self, stats: ColumnStats, eps: float, weights: Array | None = None) -> Scaling:
         """The scaling of columns with these statistics.
 
         eps : resolution of the stored values.  weights : (columns,) finite, not negative; they
-        multiply the centred and scaled columns, 0 leaves a column out.
-        Raises InvalidInputError where "hwe" or "eigensoft" meets values that are no allele counts.
+        multiply the centred and scaled columns, and 0 excludes a column.
+        Raises InvalidInputError where "hwe" or "eigensoft" is used on values other than allele
+        counts.
         """
         constant = self._constant(stats, eps)
         center = stats.mean if self.center else np.zeros_like(stats.mean)
@@ -98,22 +99,22 @@ class Standardize:
             scale = np.where(filtered, 0.0, np.ones_like(center) if scale is None else scale)
         deviation = scale
         if scale is None and self.center and np.any(rounded := constant & (stats.m2 > 0.0)):
-            scale = np.where(rounded, 0.0, 1.0)  # values of rounding alone
+            scale = np.where(rounded, 0.0, 1.0)  # columns of rounding only
         if weights is not None:
             filtered |= (weights == 0.0) & ~constant & (stats.count > 0)
             scale = weighted_divisors(scale, weights)
         return Scaling(center, scale, constant, filtered, deviation)
 
     def _rare(self, stats: ColumnStats) -> Array:
-        """Columns whose rarer allele has less copies than maf asks, the same for both alleles."""
+        """Columns whose rarer allele has fewer copies than maf requires, for either allele."""
         copies, most = stats.mean * stats.weight, self.ploidy * stats.weight
-        whole = np.rint(copies)  # counts, but for the rounding of the mean; dosages stay
+        whole = np.rint(copies)  # counts, up to the rounding of the mean; dosages are not rounded
         copies = np.where(np.abs(copies - whole) <= SLACK * most, whole, copies)
         return np.asarray(np.minimum(copies, most - copies) < self.maf * most * (1.0 - SLACK))
 
     def _constant(self, stats: ColumnStats, eps: float) -> Array:
-        """Columns that do not vary; under the allele scalings those of one allele alone, since a
-        column of heterozygotes counts among the variants (and adds nothing)."""
+        """Columns that do not vary; under the allele scalings, columns with a single allele, since
+        a column of heterozygotes counts as a variant (and contributes nothing)."""
         if self.scale not in ALLELE_SCALES:
             return constant_columns(stats, eps)
         return (stats.mean <= 0.0) | (stats.mean >= self.ploidy)
@@ -156,27 +157,27 @@ def weighted_divisors(scale: Array | None, weights: Array) -> Array:
 
 
 def exceeds(missing: Array, limit: float, cells: Array | int) -> Array:
-    """Whether more than that share of the cells is missing; exactly that share is not more."""
+    """Whether more than ``limit``, a share of the cells, is missing (strictly)."""
     return np.asarray(missing > limit * cells * (1.0 + SLACK))
 
 
 def constant_columns(stats: ColumnStats, eps: float) -> Array:
     """(columns,) True where the variance is within rounding of zero.
 
-    Values that are all equal but for a few that were rounded the other way have a root mean
-    square deviation below half a unit in the last place, eps |mean| / 2. (Float32 pressures near
-    101325 Pa have a resolution of 0.008 Pa: a deviation of 0.04 Pa is real.)
+    Equal values, a few of which were rounded the other way, have a root mean square deviation
+    below half a unit in the last place, eps |mean| / 2. (Float32 pressures near 101325 Pa have a
+    resolution of 0.008 Pa: a deviation of 0.04 Pa is real.)
     """
     spread = np.sqrt(stats.m2 / np.where(stats.weight > 0, stats.weight, 1.0))
     return spread <= 0.5 * eps * np.abs(stats.mean)
 
 
 # --------------------------------------------------------------------------------------------------
-# A block without what a design explains: the rows of the design projected out of its samples.
+# Projection of a design out of the samples of a block.
 
-PIECE_NBYTES = 1 << 20  # of float64 values that are worked on at a time: they stay in cache
+PIECE_NBYTES = 1 << 20  # float64 values that are processed at a time: they stay in cache
 PIECE_COLUMNS = 1024
-EXPLAINED = 64 * float(np.finfo(np.float64).eps)  # of a sum of squares: less is rounding
+EXPLAINED = 64 * float(np.finfo(np.float64).eps)  # of a sum of squares: a smaller rest is rounding
 
 
 def residual_block(block: Block, design: Array, removed: Array | None) -> Block:
@@ -184,11 +185,11 @@ def residual_block(block: Block, design: Array, removed: Array | None) -> Block:
 
     design : (rows of this block, r) with weighted columns that sum to 0 and are orthonormal over
         all samples.
-    removed : (1 + r, columns of this block), the mean and C; None where features are streamed:
-        every column is then regressed on the design here, over its observed samples, and
-        ``block["removed"]`` of the result says what was found.
+    removed : (1 + r, columns of this block), the mean and C; None where features are streamed.
+        Every column is then regressed on the design here, over its observed samples, and
+        ``block["removed"]`` of the result has the mean and C.
 
-    A column that the design explains to rounding becomes 0. The arithmetic is float64.
+    A column that the design explains up to rounding becomes 0. The arithmetic is float64.
     Cost: 4 r flops for each cell; a column with holes has normal equations of its own, 2 r^2.
     Source: Frisch and Waugh 1933, "Partial time regressions ...", Econometrica 1, 387-401.
     """
@@ -216,7 +217,7 @@ def residual_block(block: Block, design: Array, removed: Array | None) -> Block:
 
 
 def found(block: Block) -> Array:
-    """(features of this block, 1 + r) what was removed from them: a map."""
+    """(features of this block, 1 + r) the removed mean and coefficients: a map."""
     return np.asarray(block["removed"].T)
 
 
@@ -246,9 +247,9 @@ def _piece(block: Block, part: tuple[slice, slice]) -> tuple[Array, Array | None
 def _regress(
     block: Block, basis: Array, weighted: Array, part: tuple[slice, slice]
 ) -> tuple[Array, Array]:
-    """(residuals, (1 + r, columns) mean and coefficients) of some columns, whole ones.
+    """(residuals, (1 + r, columns) mean and coefficients) of some whole columns.
 
-    basis : (rows, 1 + r), orthonormal, the constant first.  weighted : its transpose, times the
+    basis : (rows, 1 + r), orthonormal, the constant first.  weighted : its transpose times the
         sample weights.
     """
     raw = _dense(block, part)
@@ -268,7 +269,7 @@ def _regress(
         shift = np.sum(raw * ~hole, axis=0) / np.maximum(np.sum(~hole, axis=0), 1)
         w = np.ones(len(raw)) if block.weights is None else block.weights
         x, coefficients, before, after = _regress_observed(raw - shift, ~hole, basis, w)
-    root = float(basis[0, 0])  # of 1 / the sum of the weights
+    root = float(basis[0, 0])  # 1 / sqrt(sum of the weights)
     coefficients[0] = coefficients[0] * root + shift
     stored = (0.5 * block.eps) ** 2 * (before + (coefficients[0] / root) ** 2)
     x[:, after <= np.maximum(stored, EXPLAINED * before)] = 0.0
@@ -280,10 +281,10 @@ def _regress(
 def _regress_observed(
     x: Array, seen: Array, basis: Array, w: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """(residuals, coefficients, squares before and after) of columns some of which have holes.
+    """(residuals, coefficients, squares before and after) of columns with missing cells.
 
-    Least squares over their observed samples; coefficients that those do not determine are the
-    smallest ones.
+    Least squares over the observed samples of each column, of minimum norm where these do not
+    determine the coefficients.
     """
     size = basis.shape[1]
     cells = seen * w[:, None]

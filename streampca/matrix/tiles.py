@@ -11,17 +11,18 @@ import numpy as np
 
 from streampca.kernels import SUM_LENGTH, Array, ColumnStats, pieces, reciprocal
 
-TILE_NBYTES = 4 * 1024 * 1024  # one tile: large enough for BLAS, small enough to count little
-TILE_LENGTH = 512  # never fewer streamed rows than this in a tile, or the update of a large
-# symmetric accumulator costs more memory traffic than arithmetic
-THIN_LENGTH = 64  # the same for products with a few columns, which are read again for every tile
+TILE_NBYTES = 4 * 1024 * 1024  # of a tile: large enough for BLAS, small in the memory plan
+# least streamed rows of a tile: with fewer, updating a large symmetric accumulator costs more in
+# memory traffic than in arithmetic
+TILE_LENGTH = 512
+THIN_LENGTH = 64  # the same for products with a few columns, which are read once per tile
 
 
 def tile_length(streamed: int, across: int, itemsize: int, thin: bool = False) -> int:
     """How many streamed rows one tile holds.
 
-    thin : products with a few columns alone are taken: a tile may be as thin as it must be to
-    stay in cache, while the columns do not weigh more than it.
+    thin : only products with a few columns are computed. A tile may then be thin enough to stay in
+    cache, as long as the columns are not larger than it.
     """
     stride = max(1, across * itemsize)
     least = THIN_LENGTH if thin else TILE_LENGTH
@@ -30,7 +31,7 @@ def tile_length(streamed: int, across: int, itemsize: int, thin: bool = False) -
 
 
 class Raw(Protocol):
-    """What tiles are made of: a block, as this file sees it."""
+    """The attributes of a block from which tiles are computed."""
 
     axis: int
     start: int
@@ -48,7 +49,7 @@ class Raw(Protocol):
 
     @property
     def coded(self) -> bool:
-        """Whether a number stands for a missing cell."""
+        """Whether cells that hold a number may be missing."""
 
     @property
     def stats(self) -> ColumnStats:
@@ -61,16 +62,16 @@ class Raw(Protocol):
         """A part of the values, dense."""
 
     def holes_in(self, x: Array, where: tuple[slice, slice]) -> Array | None:
-        """(rows, columns) True = missing in a part of the values; None: nothing is."""
+        """(rows, columns) True = missing in a part of the values; None if there is none."""
 
 
 @dataclass(slots=True)
 class Tile:
     """A dense piece of a block, centred and scaled, missing cells 0. Valid until the next one.
 
-    values : (rows, columns) in the working dtype; rows already times sqrt(weight). C order, or
+    values : (rows, columns) in the working dtype; rows are multiplied by sqrt(weight). C order, or
         F order where the block holds its features one after another.
-    start, stop : where it lies along the streamed axis (absolute).
+    start, stop : its position along the streamed axis (absolute).
     find_sums : gives (columns,) float64, weighted column sums of the centred values.
     root_weights : (rows,) square roots of the weights, or None.
     """
@@ -89,29 +90,29 @@ class Tile:
 
     @property
     def mask(self) -> Array | None:
-        """(rows, columns) True = missing; None where nothing is missing."""
+        """(rows, columns) True = missing; None if there is none."""
         return self.find_mask()
 
 
 def plain_tiles(
     block: Raw, dtype: np.dtype[Any], length: int, center: Array | None, scale: Array | None
 ) -> Iterator[Tile]:
-    """The tiles of any block, ``length`` streamed rows in each."""
+    """Tiles of any block, with ``length`` streamed rows in each."""
     rows, cols = block.shape
-    buffer = block.borrow("tile", (length * (rows if block.axis else cols),), dtype)
+    buffer = block.borrow("tile", (length * (rows if block.axis == 1 else cols),), dtype)
     standard = _Standard.of(center, scale, dtype)
     for begin in range(0, block.length, length):
         lines = slice(begin, min(begin + length, block.length))
-        part = (slice(0, rows), lines) if block.axis else (lines, slice(0, cols))
+        part = (slice(0, rows), lines) if block.axis == 1 else (lines, slice(0, cols))
         yield _tile(block, part, buffer, standard)
 
 
 @dataclass(frozen=True)
 class _Standard:
-    """What centres and scales columns, in the working dtype.
+    """Shift and factor of columns, in the working dtype.
 
-    rest : what rounding took off the shift, or None. A float32 center of 1e4 is off by 1e-3, and
-    then no column would sum to zero.
+    rest : rounding error of the shift, or None. A float32 center of 1e4 is off by 1e-3, and without
+    the rest no column would sum to zero.
     """
 
     shift: Array | None
@@ -120,7 +121,7 @@ class _Standard:
 
     @classmethod
     def of(cls, center: Array | None, scale: Array | None, dtype: np.dtype[Any]) -> _Standard:
-        """Of the statistics of a block. A scale of 0 gives 0."""
+        """From center and scale of the columns. A scale of 0 gives 0."""
         factor = None if scale is None else reciprocal(scale).astype(dtype)
         if center is None:
             return cls(None, None, factor)
@@ -209,10 +210,9 @@ def _holes_of_calls(block: Raw, part: slice) -> Array | None:
 
 
 def _column_sums(z: Array, weights: Array | None) -> Array:
-    """Column sums of a piece. No float32 sum is longer than SUM_LENGTH rows: the rest is float64,
-    and NumPy adds neighbours pairwise.
+    """Column sums of a piece, in float32 over at most SUM_LENGTH rows, then pairwise in float64.
 
-    (A narrow piece has up to 65,536 rows; one float32 sum over them was wrong by 1e-4.)
+    (A narrow piece has up to 65,536 rows; one float32 sum over them was off by 1e-4.)
     """
     if weights is not None:
         return weights @ z

@@ -11,29 +11,28 @@ import numpy as np
 from streampca.kernels import CONFIDENCE, Array, lower_product, sum_error
 from streampca.solvers.spectrum import Spectrum
 
-SAFETY = 3.0  # bounds of Ritz pairs, and the floor, come out about equal to the error: tripled
-FIRST_ORDER = 0.5  # the largest sine that is stated: beyond it second orders are not small
-ALIKE = 18.0  # eps: about what sums of equal terms are off
-MARGIN = 2.0  # residuals by which the largest value of the rest may exceed what is seen of it
+SAFETY = 3.0  # Ritz bounds and the floor are about equal to the true error: tripled
+FIRST_ORDER = 0.5  # largest sine that is reported; beyond it second-order terms are not small
+ALIKE = 18.0  # relative error of a sum of equal terms, in eps
+MARGIN = 2.0  # residuals by which the largest remaining eigenvalue may exceed its Ritz value
 
 
 @dataclass(frozen=True)
 class Certificate:
     """Bounds for every component, in units of explained variance and radians.
 
-    residual : (k,) ||C v - value v|| for the accumulated covariance C; where C v was taken for
-        its vector, which is nearer, still that of v.
-    floor : what the arithmetic of the pass and of the solver leaves uncertain in C: about its
-        spectral norm.
-    variance_bound : (k,) on the error of explained_variance: the residual, or its square over
-        the gap where that is smaller, and what rounding can add to it.
-    gap : (k,) distance to the nearest other eigenvalue that is known.
-    angle_bound : (k,) on the angle between the component and the true one; pi/2 where nothing
-        can be said (a cluster of equal values).
+    residual : (k,) ||C v - value v|| for the accumulated covariance C. Where the component is
+        C v instead of v, which is more accurate, this is still the residual of v.
+    floor : approximate spectral norm of the rounding error in C, from the pass and the solver.
+    variance_bound : (k,) bound on the error of explained_variance: the residual, or its square
+        over the gap where that is smaller, plus the effect of rounding.
+    gap : (k,) distance to the nearest other known eigenvalue.
+    angle_bound : (k,) bound on the angle between the component and the true one; pi/2 where
+        nothing can be said (a cluster of equal values).
 
-    An exact solver sees all directions, so nothing can be missed. What rounding of the sums does
-    to each component is measured while they are made (:mod:`streampca.kernels.columns`), or
-    bounded by the longest sum (:func:`sum_floor`): neither depends on how a BLAS adds.
+    An exact solver sees all directions, so none can be missed. The effect of rounding on each
+    component is measured while the sums are formed (:mod:`streampca.kernels.columns`), or bounded
+    by the longest sum (:func:`sum_floor`). Neither depends on the order in which a BLAS adds.
     Source: Parlett 1998, "The Symmetric Eigenvalue Problem", theorems 11.7.1 and 11.7.2.
     """
 
@@ -72,9 +71,9 @@ class Certificate:
 
 
 def of_products(certificate: Certificate, spectrum: Spectrum, work: np.dtype[Any]) -> Certificate:
-    """The certificate of components Z'u / s, products that are rounded in ``work``.
+    """The certificate of components Z'u / s that were computed in the dtype ``work``.
 
-    Each of their entries is a sum whose terms may round alike (:data:`ALIKE`).
+    Each entry is a sum whose terms may all round in the same direction (:data:`ALIKE`).
     """
     values = np.maximum(spectrum.values[: len(certificate.angle_bound)], 1e-300)
     share = ALIKE * float(np.finfo(work).eps) * np.sqrt(spectrum.total / values)
@@ -97,19 +96,19 @@ def certify(
     rank: int,
     rounding: Array | None = None,
 ) -> Certificate:
-    """A certificate from residual norms and what rounding leaves, all in units of the spectrum.
+    """A certificate from residual norms and rounding bounds, all in units of the spectrum.
 
-    floor : of the solver, the same for all.  rounding : (k,) bounds of |E v| for the error E of
-    the matrix that was solved; None where it is exact.
-    divisor : n - ddof, which turns them into units of variance.
-    rank : components after it are rounding, or filler: nothing is said about their direction.
+    residual : (k,).  floor : error of the solver, the same for all components.
+    rounding : (k,) bounds of |E v| for the error E of the matrix; None where it is exact.
+    divisor : n - ddof, which converts the spectrum to units of variance.
+    rank : components after it are rounding or filler, so their direction is undetermined.
     """
     values = spectrum.values
     rounding = np.zeros(len(values)) if rounding is None else np.array(rounding)
     rounding[rank:] = rounding.max(initial=0.0)  # there the order of the values is rounding too
     own = residual + floor + rounding
-    beside = np.maximum(np.append(own[1:], own[-1:]), np.append(own[:1], own[:-1]))
-    error = np.maximum(own, beside)  # the neighbours move too
+    neighbours = np.maximum(np.append(own[1:], own[-1:]), np.append(own[:1], own[:-1]))
+    error = np.maximum(own, neighbours)  # the neighbours move too
     below = np.append(values[1:], spectrum.next_value)
     above = np.concatenate([[np.inf], values[:-1]])
     gap = np.minimum(above - values, values - below)
@@ -138,21 +137,24 @@ def certify_ritz(
 ) -> Certificate:
     """A certificate for the k leading of d Ritz pairs (d,), from their residual norms.
 
-    For every s the space is parted into the s leading Ritz vectors and all the rest, whose
-    largest eigenvalue tau is at most the trace that is left, and is taken to be at most the
-    largest value + residual of the Ritz pairs after s (that is the condition: no missed
-    direction; start blocks have random columns for it). An eigenvector then leaves Ritz vector i
-    by r_i / (value_i - tau) into the rest, and by the second-order coupling
-    r_i |r| / (value_i - tau), over the gap, into the other leading ones. The best s counts.
+    For every s the space is split into the s leading Ritz vectors and the rest. The largest
+    eigenvalue tau of the rest is at most the remaining trace. It is assumed to be at most the
+    largest value + residual of the Ritz pairs after s. This is the one condition: no direction was
+    missed, for which start blocks have random columns. An eigenvector then deviates from Ritz
+    vector i by r_i / (value_i - tau) towards the rest, and by the second-order coupling
+    r_i |r| / (value_i - tau), over the gap, towards the other leading vectors. The best s counts.
 
-    Of what x leaves into the rest, C, S x / value has all but 1 / (value - C) - 1 / value, the
-    share |C r| / value |r|: C takes r, which no Ritz vector has a part in, to those after s by
-    their residuals, and else by the least tau. To make such vectors orthogonal changes them by no
-    more than the second-order coupling.
+    S x / value corrects most of the deviation of x towards the rest. With C the restriction of S
+    to the rest, 1 / (value - C) - 1 / value remains of it, the share |C r| / (value |r|). C maps
+    r, which is orthogonal to all Ritz vectors, to the Ritz vectors after s by their residuals, and
+    is bounded by the least tau elsewhere. Orthogonalising such vectors changes them by no more
+    than the second-order coupling.
 
-    total : trace of the whole matrix.  floor, divisor, passes, relative : as for :func:`certify`.
-    multiplied : (k,) True where not Ritz vector x but S x / value is what the angle is of.
-    rounding : (d,) bounds of the error of S x, which turns x towards its neighbours too.
+    values, residual : (d,).  total : trace of the whole matrix.
+    floor, divisor, passes : as for :func:`certify`.
+    relative : further error of every value, relative to it.
+    multiplied : (k,) True where the component is S x / value and not the Ritz vector x.
+    rounding : (d,) bounds of the error of S x, which also turns x towards its neighbours.
     Source: Parlett 1998, "The Symmetric Eigenvalue Problem", theorems 11.7.1 and 11.8.1;
     Stewart and Sun 1990, "Matrix Perturbation Theory", theorem V.2.7.
     """
@@ -164,7 +166,7 @@ def certify_ritz(
     angle, bound, gap = np.full(k, np.pi / 2), np.full(k, left), np.zeros(k)
     rests = [_rest(values, residual, s, total) for s in range(1, len(values) + 1)]
     for s, tau in enumerate(rests, 1):
-        if values[s - 1] <= tau:  # no gap here: what was found of a cluster may not be all of it
+        if values[s - 1] <= tau:  # no gap here: part of a cluster may have been missed
             continue
         coupling = float(np.linalg.norm(residual[:s]))
         for i in range(min(s, k)):
@@ -202,9 +204,9 @@ def certify_ritz(
 
 
 def _rest(values: Array, residual: Array, s: int, total: float) -> float:
-    """The largest eigenvalue that what is not among the s leading Ritz vectors may have.
+    """Bound on the largest eigenvalue outside the span of the s leading Ritz vectors.
 
-    The last Ritz values stand for whatever the space happens to hold, and are no guide.
+    The last Ritz values have not converged and are not used: there the bound is the trace.
     """
     trace = max(total - float(np.sum(values[:s])), 0.0)
     if s > len(values) - max(4, len(values) // 4):
@@ -219,7 +221,7 @@ def _nearest(values: Array, i: int) -> float:
 
 
 def _shares(values: Array, residual: Array, i: int, less: float) -> float:
-    """Norm of residuals over distances, which are ``less``, to values[i] of the other values."""
+    """Norm of the other residuals over their distances to values[i], each reduced by ``less``."""
     distance = np.abs(np.delete(values, i) - values[i]) - less
     return float(np.linalg.norm(np.delete(residual[: len(values)], i) / distance))
 
@@ -231,16 +233,16 @@ def residual_norms(lower: Array, spectrum: Spectrum) -> Array:
 
 
 def solver_floor(values: Array, m: int) -> float:
-    """What small dense algebra in float64 leaves uncertain in values of vectors of length m."""
+    """Rounding error of eigenvalues from dense float64 algebra on vectors of length m."""
     return float(
         4.0 * float(np.finfo(np.float64).eps) * np.sqrt(m) * float(values[:1].max(initial=0.0))
     )
 
 
 def sum_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float:
-    """A bound of |E v| where no sum was measured: errors of entries are as large as sums of so
-    many equal terms can make them, and independent of each other.
+    """A bound of |E v| where no sum was measured.
 
+    Errors of entries are assumed independent, and as large as in a sum of ``terms`` equal terms.
     terms : outer products added in ``work`` before they are folded into float64.
     """
     largest = float(spectrum.values[:1].max(initial=0.0))
@@ -249,39 +251,40 @@ def sum_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float:
 
 
 def rank_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int, rounding: Array) -> float:
-    """About the norm of what rounding of the sums left: values near it are rounding themselves.
+    """Approximate norm of the rounding error of the sums: values near it are rounding themselves.
 
-    rounding : (k,) bounds of |E v|. What sums of larger rows left, that were removed again, is not
-    counted: it is in the bounds.
+    rounding : (k,) bounds of |E v|. Rows that were added and removed again count in these bounds,
+    but not in the result.
     """
     level = float(rounding.max(initial=0.0)) / CONFIDENCE
     return min(level, sum_floor(work, spectrum, terms))
 
 
 def coherent_rounding(work: np.dtype[Any]) -> float:
-    """Relative rounding of a value whose sums have terms that agree (columns that repeat each
-    other, rank one).
+    """Relative rounding of a value whose sums have equal terms (repeated columns, rank one).
 
-    BLAS adds some 256 terms one after the other; where the sum only grows, each addition rounds
-    by its size so far, and the walk of roundings reaches about 18 eps.
+    BLAS adds about 256 terms one after the other. Where the sum only grows, each addition rounds
+    in proportion to the partial sum, and the random walk of roundings reaches about 18 eps.
     """
     return ALIKE * float(np.finfo(work).eps)
 
 
 def entry_rounding(work: np.dtype[Any]) -> float:
-    """Relative rounding of a value by that of the entries, centred, scaled and weighted in
-    ``work``: no measure of the sums sees it, and it is larger where they are short."""
+    """Relative error of a value because entries are centred, scaled and weighted in ``work``.
+
+    The measured error of the sums does not include it. It dominates where sums are short.
+    """
     return 2.0 * float(np.finfo(work).eps)
 
 
 def product_floor(
     work: np.dtype[Any], values: Array, total: float, shape: tuple[int, int], terms: int
 ) -> float:
-    """Norm of the rounding in S v, for one vector v whose products are taken in ``work``.
+    """Norm of the rounding error of S v, for one vector v whose products are formed in ``work``.
 
-    The errors of single entries are independent: they reach v's image as eps times the largest
-    value where v is concentrated in a few entries, and as eps sqrt(trace value / size) where it
-    is spread.  terms : of the streamed axis that are added in ``work``.
+    Errors of single entries are independent. Their effect on S v is eps times the largest value
+    where v is concentrated in a few entries, and eps sqrt(trace value / size) where v is spread.
+    terms : entries of the streamed axis that are added in ``work``.
     """
     eps = float(np.finfo(work).eps)
     growth = 1.0 + np.sqrt(max(terms, 1) / 256.0) / 4.0
@@ -292,12 +295,12 @@ def product_floor(
 
 
 def rounding_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float:
-    """Spectral norm of the rounding that summing outer products in ``work`` leaves.
+    """Spectral norm of the rounding error of a sum of outer products in ``work``.
 
     terms : outer products added in ``work`` before they are folded into float64 (one span).
-    Each entry carries about eps sqrt(terms / 256) of its column norms (BLAS sums 256 terms in
-    registers before it rounds to memory); the errors are independent, so their matrix has a
-    norm that grows with the square root of trace times the largest value.
+    The error of an entry is about eps sqrt(terms / 256) times its column norms (BLAS sums 256
+    terms in registers before it rounds to memory). The errors are independent, so the norm of
+    their matrix grows with the square root of trace times the largest value.
     """
     eps = float(np.finfo(work).eps)
     growth = 1.0 + np.sqrt(max(terms, 1) / 256.0) / 4.0
@@ -307,6 +310,8 @@ def rounding_floor(work: np.dtype[Any], spectrum: Spectrum, terms: int) -> float
 
 
 def _underflow(work: np.dtype[Any], terms: int, size: int) -> float:
-    """Spectral norm of what products lose that are too small for ``work``: each half the smallest
-    number. (Float32 squares of values below 1e-19.)"""
+    """Spectral norm of the underflow of products in ``work``: each loses half the smallest number.
+
+    (In float32, squares of values below 1e-19 underflow.)
+    """
     return 0.5 * float(np.finfo(work).smallest_subnormal) * max(terms, 1) * size

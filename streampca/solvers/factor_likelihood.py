@@ -20,9 +20,9 @@ class FactorSolution:
 
     loadings : (p, k); columns of zeros where the data hold fewer factors.
     uniquenesses : (p,) between the lower bound and 1.
-    discrepancy : log|Sigma| + tr(S / Sigma), Sigma the model: -2 / n of the log-likelihood, but
-        for p log(2 pi). What S has for itself, log|S| + p, is not taken off.
-    steps : Newton steps.  gradient : largest entry of the gradient that no bound holds back.
+    discrepancy : log|Sigma| + tr(S / Sigma) for the model Sigma: -2 / n times the log-likelihood,
+        without p log(2 pi). The constant of S itself, log|S| + p, is not subtracted.
+    steps : Newton steps.  gradient : largest entry of the gradient among variables off the bounds.
     converged : whether that is under the tolerance.
     """
 
@@ -36,7 +36,7 @@ class FactorSolution:
 
 @dataclass(frozen=True)
 class _Point:
-    """The likelihood as a function of the uniquenesses alone, the best loadings put in."""
+    """The likelihood as a function of the uniquenesses alone, maximised over the loadings."""
 
     log: Array  # (p,) logarithms of the uniquenesses
     values: Array  # (p,) eigenvalues of S, rows and columns over the roots of uniquenesses
@@ -83,8 +83,8 @@ def maximum_likelihood(
     start : (p,) uniquenesses to begin at; None takes those of Joereskog, (1 - k / 2p) / diag(S^-1).
 
     Newton steps in the logarithms of the uniquenesses, with the exact second derivatives where
-    they are positive definite, halved until the likelihood does not fall; those that the bounds
-    hold are left out.
+    they are positive definite. A step is halved until the likelihood does not fall. Variables at
+    an active bound are left out.
     Cost: per step an eigenproblem of order p and 2 (k + 2) p^3 flops; 5 to 10 steps are usual.
     7 p x p float64.
     Source: Lawley and Maxwell 1971, "Factor Analysis as a Statistical Method", sections 4.4 and
@@ -129,7 +129,7 @@ def _start(correlation: Array, k: int, low: float) -> Array:
 
 
 def _direction(here: _Point, gradient: Array, free: Array) -> Array:
-    """(p,) a Newton step of the free logarithms, with the first Hessian that is definite."""
+    """(p,) Newton step of the free logarithms, with the first Hessian that is definite."""
     direction = np.zeros(len(gradient))
     for hessian in here.hessians():
         inner = hessian[np.ix_(free, free)]
@@ -147,7 +147,7 @@ def _direction(here: _Point, gradient: Array, free: Array) -> Array:
 def _search(
     correlation: Array, k: int, here: _Point, gradient: Array, direction: Array, low: float
 ) -> _Point | None:
-    """The point of the longest halved step that does not make the discrepancy larger."""
+    """The point of the longest halved step that does not increase the discrepancy."""
     rounding = 1e-14 * (abs(here.discrepancy) + len(gradient))
     length = 1.0
     while length > 1e-8:

@@ -1,4 +1,4 @@
-"""Acceleration of an iteration x -> g(x) towards its fixed point, from the steps it has made."""
+"""Maximum likelihood factors from few passes: Anderson acceleration and a surrogate."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ REGULAR = 1e-12  # of the largest eigenvalue of the differences' Gram matrix
 
 
 class Anderson:
-    """The next point of a fixed-point iteration: where the last few residuals g(x) - x cancel.
+    """Anderson acceleration of a fixed-point iteration x -> g(x).
 
-    Of the affine combinations of the last ``depth`` + 1 points that with the smallest residual, to
-    first order, is taken, and its image. Near the fixed point of a smooth iteration that converges
-    slowly, as EM does, this is what GMRES is to a linear iteration: 5 to 10 times fewer steps are
-    usual. It knows nothing of an objective: whoever calls it looks whether the point is any good,
-    and else takes the image and calls ``forget``.
+    The next point is the image of the affine combination of the last ``depth`` + 1 points that has
+    the smallest residual g(x) - x, to first order. Near the fixed point of a smooth iteration that
+    converges slowly, such as EM, it acts as GMRES does on a linear iteration: 5 to 10 times fewer
+    steps are usual. It does not know the objective. The caller checks that the point improves it,
+    and otherwise takes the image and calls ``forget``.
 
     Cost: 2 (depth + 1) vectors, 2 depth (depth + 2) flops for each entry.
     Source: Walker and Ni 2011, "Anderson acceleration for fixed-point iterations", SIAM J. Numer.
@@ -32,12 +32,12 @@ class Anderson:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Drop the history."""
         self._images: list[Array] = []
         self._residuals: list[Array] = []
 
     def following(self, point: Array, image: Array) -> Array:
-        """Where to go from a point (any shape) with this image."""
+        """The next point after ``point`` (any shape), whose image is ``image``."""
         self._images = [*self._images[-self.depth :], image]
         self._residuals = [*self._residuals[-self.depth :], image - point]
         if len(self._images) == 1:
@@ -50,28 +50,28 @@ class Anderson:
             return image
         right = -np.array([np.vdot(a, self._residuals[-1]) for a in moved])
         share = vectors[:, used] @ ((vectors[:, used].T @ right) / values[used])
-        made = image.copy()
-        for one, before in zip(share, self._images[:-1], strict=True):
-            made += one * (before - image)
-        return made
+        combined = image.copy()
+        for weight, earlier in zip(share, self._images[:-1], strict=True):
+            combined += weight * (earlier - image)
+        return combined
 
 
 # --------------------------------------------------------------------------------------------------
-# Factor analysis of correlations that are known only by their products with a few vectors.
+# Factor analysis of correlations that are known only through products with a few vectors.
 
-INNER = 2000  # steps of EM on the surrogate between two passes
-WINDOW = 5  # steps of it
-ENOUGH = 1e-3  # of the tolerance: what so many steps gain at the end
-LARGEST = 5.0  # logarithm of a uniqueness
-DIAGONAL = 20  # corrections of what lies beside the basis
+INNER = 2000  # most EM steps on the surrogate between two passes
+WINDOW = 5  # EM steps over which the gain is judged
+ENOUGH = 1e-3  # of the tolerance: stop when WINDOW steps gain less
+LARGEST = 5.0  # upper bound of the logarithm of a uniqueness
+DIAGONAL = 20  # corrections of the diagonal outside the basis
 
 
 @dataclass(frozen=True)
 class FactorPoint:
-    """Loadings (p, k) and uniquenesses (p,) on the scale of correlations, and how likely they are.
+    """Loadings (p, k) and uniquenesses (p,) on the scale of correlations, and their likelihood.
 
     image : (p, k) S times the loadings over the uniquenesses.
-    log_determinant, trace : log|Sigma| and tr(S / Sigma), their sum the discrepancy.
+    log_determinant, trace : log|Sigma| and tr(S / Sigma); the discrepancy is their sum.
     gradient : (p,) of the discrepancy by the logarithms of the uniquenesses.
     """
 
@@ -84,18 +84,19 @@ class FactorPoint:
 
     @property
     def discrepancy(self) -> float:
-        """-2 / n of the log-likelihood, but for p log(2 pi)."""
+        """-2 / n times the log-likelihood, without p log(2 pi)."""
         return self.log_determinant + self.trace
 
 
 class FactorSurrogate:
     """A matrix that agrees with the correlations S on a basis and on the diagonal.
 
-    With Q orthonormal and Y = S Q it is Y (Q'Y)^-1 Y' + P D P, P = I - QQ', D the diagonal that
-    makes its own diagonal 1. The likelihood of loadings W and uniquenesses N, and a step of EM
-    from there, need S only on the columns of W / N and on the diagonal: where those lie in the
-    span of Q, both are exact. So its optimum is found without reading; another pass adds W / N of
-    that optimum to Q, and what is left to gain falls by two or three orders of magnitude.
+    With Q orthonormal, Y = S Q and P = I - QQ' it is Y (Q'Y)^-1 Y' + P D P, where the diagonal D
+    makes its own diagonal 1. The likelihood of loadings W and uniquenesses N, and an EM step from
+    there, need S only on the columns of W / N and on the diagonal. Both are exact where these
+    columns are in the span of Q. So the optimum of the surrogate is found without a pass. Another
+    pass adds W / N of that optimum to Q, and the remaining gain falls by two or three orders of
+    magnitude.
 
     lower : least uniqueness.
     Cost of a step on it: 12 p m k flops for m vectors; 5 p m float64.
@@ -109,9 +110,9 @@ class FactorSurrogate:
         self.basis, self.products = np.zeros((p, 0)), np.zeros((p, 0))
 
     def add(self, block: Array, product: Array, uniquenesses: Array | None = None) -> None:
-        """Take in orthonormal vectors, orthogonal to the basis, and S times them.
+        """Add orthonormal vectors (p, w), orthogonal to the basis, and S times them.
 
-        uniquenesses : (p,) near those of the optimum; None takes all to be the same.
+        uniquenesses : (p,) near the optimum; None assumes that all are equal.
         """
         self.basis = np.hstack([self.basis, block])
         self.products = np.hstack([self.products, product])
@@ -121,13 +122,13 @@ class FactorSurrogate:
         self._factor = self.products @ (vectors[:, used] / np.sqrt(values[used]))
         wanted = 1.0 - np.einsum("ij,ij->i", self._factor, self._factor)
         weight = np.ones(self.p) if uniquenesses is None else 1.0 / uniquenesses
-        self._beside = self._diagonal(np.maximum(wanted, 1e-12), weight)
+        self._rest = self._diagonal(np.maximum(wanted, 1e-12), weight)
 
     def keep(self, count: int, best: FactorPoint) -> None:
-        """Forget all but so many dimensions of the basis: the next ``add`` works without them.
+        """Reduce the basis to ``count`` dimensions; the next ``add`` continues from these.
 
-        The surrogate stays exact at the best point known; beside it stay the directions with the
-        largest variance over its uniquenesses, which is where factors lie.
+        The surrogate stays exact at the best known point. The other dimensions kept are those
+        with the largest variance relative to its uniquenesses, where factors are found.
         """
         if self.basis.shape[1] <= count:
             return
@@ -139,34 +140,34 @@ class FactorSurrogate:
         self.basis, self.products = self.basis @ turn, self.products @ turn
 
     def _diagonal(self, wanted: Array, weight: Array) -> Array:
-        """(p,) D, not negative, with diag(P D P) near what is wanted.
+        """(p,) D, not negative, with diag(P D P) near ``wanted``.
 
-        What is too much counts by its weight, at last: a feature with a uniqueness of .005 whose
-        diagonal is .01 too large would promise a factor of its own, which is not there. What is too
-        little is taken to be unique.
+        The second loop reduces an excess by its weight: a feature with a uniqueness of .005 whose
+        diagonal is .01 too large would suggest a factor of its own that does not exist. A deficit
+        counts as uniqueness.
         """
         q = self.basis
         height = np.einsum("ij,ij->i", q, q)
-        free = np.maximum(1.0 - height, 0.0)  # of each feature beside the basis
+        free = np.maximum(1.0 - height, 0.0)  # share of each feature outside the basis
         most = np.divide(wanted, free**2, out=np.zeros_like(wanted), where=free > 1e-4)
 
-        def made(beside: Array) -> Array:
-            across = q @ (q.T @ (beside[:, None] * q))
-            return np.asarray((1.0 - 2.0 * height) * beside + np.einsum("ij,ij->i", across, q))
+        def projected(d: Array) -> Array:
+            across = q @ (q.T @ (d[:, None] * q))
+            return np.asarray((1.0 - 2.0 * height) * d + np.einsum("ij,ij->i", across, q))
 
-        beside = np.minimum(wanted, most)
+        d = np.minimum(wanted, most)
         for _ in range(DIAGONAL):
-            beside = np.minimum(beside * wanted / np.maximum(made(beside), 1e-3 * wanted), most)
-        full = np.maximum(made(weight), 1e-300)
+            d = np.minimum(d * wanted / np.maximum(projected(d), 1e-3 * wanted), most)
+        full = np.maximum(projected(weight), 1e-300)
         for _ in range(DIAGONAL):
-            share = np.minimum(wanted / np.maximum(made(beside), 1e-300), 1.0)
-            beside = beside * np.maximum(made(weight * share), 0.0) / full
-        return np.asarray(beside)
+            share = np.minimum(wanted / np.maximum(projected(d), 1e-300), 1.0)
+            d = d * np.maximum(projected(weight * share), 0.0) / full
+        return np.asarray(d)
 
     def times(self, x: Array) -> Array:
         """The surrogate times x (p, k)."""
         q = self.basis
-        left = self._beside[:, None] * (x - q @ (q.T @ x))
+        left = self._rest[:, None] * (x - q @ (q.T @ x))
         return np.asarray(self._factor @ (self._factor.T @ x) + left - q @ (q.T @ left))
 
     def exact_times(self, x: Array) -> Array:
@@ -174,7 +175,7 @@ class FactorSurrogate:
         return np.asarray(self.products @ (self.basis.T @ x))
 
     def residual(self, x: Array) -> Array:
-        """(p, at most k) orthonormal: what the columns of x have beside the basis."""
+        """(p, at most k) orthonormal columns: the part of x outside the basis."""
         rest = x / np.maximum(np.linalg.norm(x, axis=0), 1e-300)
         for _ in range(2):
             rest -= self.basis @ (self.basis.T @ rest)
@@ -197,7 +198,7 @@ class FactorSurrogate:
         return loadings, np.maximum(unique, self.lower)
 
     def point(self, loadings: Array, uniquenesses: Array, exact: bool) -> FactorPoint:
-        """How likely parameters are.  exact : under S itself, where W / N lies in the basis."""
+        """Likelihood of parameters.  exact : under S itself; W / N must be in the basis."""
         weighted = loadings / uniquenesses[:, None]
         image = self.exact_times(weighted) if exact else self.times(weighted)
         inverse, logdet = _inner(loadings, weighted)
@@ -213,21 +214,21 @@ class FactorSurrogate:
         return FactorPoint(loadings, uniquenesses, image, logdet, trace, slope)
 
     def climb(self, here: FactorPoint, tol: float) -> tuple[FactorPoint, float]:
-        """(the optimum of the surrogate from here, what it gains in discrepancy).
+        """(the optimum of the surrogate from here, its gain in discrepancy).
 
-        EM in expanded parameters, accelerated; where that makes the discrepancy larger, a plain
-        step. It ends when WINDOW steps gained less than a share ENOUGH of the tolerance.
+        Accelerated EM in expanded parameters, with a plain step where acceleration increases the
+        discrepancy. It stops when WINDOW steps gain less than ENOUGH times the tolerance.
         """
         at = self.point(here.loadings, here.uniquenesses, exact=False)
         values, ahead, k = [at.discrepancy], Anderson(), at.loadings.shape[1]
         while len(values) < INNER:
             loadings, unique = self._step(at)
-            made = ahead.following(
+            proposed = ahead.following(
                 np.column_stack([at.loadings, np.log(at.uniquenesses)]),
                 np.column_stack([loadings, np.log(unique)]),
             )
-            far = np.exp(np.clip(made[:, k], np.log(self.lower), LARGEST))
-            there = self.point(made[:, :k], far, exact=False)
+            clipped = np.exp(np.clip(proposed[:, k], np.log(self.lower), LARGEST))
+            there = self.point(proposed[:, :k], clipped, exact=False)
             if not there.discrepancy <= at.discrepancy:
                 ahead.forget()
                 there = self.point(loadings, unique, exact=False)
@@ -239,21 +240,21 @@ class FactorSurrogate:
 
     @property
     def complete(self) -> bool:
-        """Whether the basis is all there is: the matrix is S, then."""
+        """Whether the basis spans all p dimensions, so that the surrogate is S itself."""
         return self.basis.shape[1] >= self.p
 
     def maximum(self, near: FactorPoint) -> tuple[FactorPoint, bool]:
-        """(the largest likelihood under S itself, whether it is found to rounding).
+        """(the point of the largest likelihood under S itself, whether it converged to rounding).
 
-        Of a complete basis alone: Newton steps on the p x p matrix, from near a point and from
-        their own start, for there may be several maxima.
+        Needs a complete basis. Newton steps on the p x p matrix start from ``near`` and from their
+        own start, because there may be several maxima.
         """
         half = np.linalg.solve(self.basis.T, self.products.T)
         correlation, k = (half + half.T) / 2, near.loadings.shape[1]
         np.fill_diagonal(correlation, 1.0)
         starts = (near.uniquenesses, None)
-        found = [maximum_likelihood(correlation, k, self.lower, start=one) for one in starts]
-        best = min(found, key=lambda one: one.discrepancy)
+        solutions = [maximum_likelihood(correlation, k, self.lower, start=s) for s in starts]
+        best = min(solutions, key=lambda solution: solution.discrepancy)
         return self.point(best.loadings, best.uniquenesses, exact=True), best.converged
 
     def _step(self, at: FactorPoint) -> tuple[Array, Array]:
@@ -275,7 +276,7 @@ def _inner(loadings: Array, weighted: Array) -> tuple[Array, float]:
 
 
 def solution_of(point: FactorPoint, lower: float, steps: int, converged: bool) -> FactorSolution:
-    """The record of a point, its factors in the canonical order: W'W / N diagonal, descending."""
+    """The solution at a point, with factors in canonical order: W'W / N diagonal, descending."""
     root = np.sqrt(point.uniquenesses)[:, None]
     u, singular, _ = np.linalg.svd(point.loadings / root, full_matrices=False)
     held = (point.uniquenesses <= lower * (1.0 + 1e-9)) & (point.gradient > 0)

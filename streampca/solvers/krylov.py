@@ -1,4 +1,4 @@
-"""The searched space of a block Krylov iteration: a basis, its products, and what they tell."""
+"""The search space of a block Krylov iteration: a basis, its products and its Ritz pairs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import scipy.linalg
 
 from streampca.kernels import PROBES, Array, norm_estimate, probe_vectors, row_pieces
 
-PIECE_NBYTES = 8 << 20  # of float64 rows that are worked on at a time
-INDEPENDENT = 1e-10  # share of the largest eigenvalue of a Gram matrix that Cholesky's needs
+PIECE_NBYTES = 8 << 20  # float64 rows that are processed at a time
+INDEPENDENT = 1e-10  # least eigenvalue of a Gram matrix, relative to the largest, for Cholesky
 
 
 @dataclass(frozen=True)
 class Ritz:
-    """The best that a searched space of d dimensions holds.
+    """Ritz pairs of a search space of d dimensions.
 
     values : (d,) descending.  rotation : (d, d), Ritz vectors are basis @ rotation.
-    residual : (d,) ||S x - value x||, from the stored products: no data are read for it.
+    residual : (d,) ||S x - value x||, from the stored products, without a pass.
     rounding : (d,) bounds of the error of S x, where it was measured.
     """
 
@@ -30,12 +30,12 @@ class Ritz:
 
 
 class KrylovSpace:
-    """A basis B of the searched space, and S B, for a symmetric S that is known by its products.
+    """A basis B of the search space, and S B, for a symmetric S that is known by its products.
 
-    Everything long, (m, capacity), is held in ``dtype``, that of the products' arithmetic; sums
-    over m are float64. B need not be orthonormal beyond ``dtype``: its Gram matrix is taken into
-    account. With every product the Ritz vectors and their residuals are known without reading.
-    live : (m,) False where S has zeros alone and nothing is searched; None: everywhere.
+    The long arrays, (m, capacity), are held in ``dtype``, that of the products' arithmetic; sums
+    over m are float64. B need only be orthonormal to ``dtype``: its Gram matrix is taken into
+    account. After every product the Ritz vectors and their residuals are known without a pass.
+    live : (m,) False where rows of S are zero and are not searched; None: search everywhere.
     Source: Parlett 1998, "The Symmetric Eigenvalue Problem", sections 11.3 and 13.10; Musco and
     Musco 2015, "Randomized block Krylov methods for stronger and faster approximate singular
     value decomposition", algorithm 2.
@@ -64,7 +64,7 @@ class KrylovSpace:
         return int(self._basis.shape[1])
 
     def add(self, block: Array, product: Array, image: Array | None = None) -> None:
-        """Take in a block (m, w) of the basis and S times it.  image : Z times it, if kept."""
+        """Add a block (m, w) of the basis and S times it.  image : Z times it, if kept."""
         first, last = self.size, self.size + block.shape[1]
         self._basis[first:last] = block.T
         self._products[first:last] = product.T
@@ -113,8 +113,8 @@ class KrylovSpace:
         return Ritz(np.maximum(values, 0.0), rotation, residual, rounding)
 
     def _residual(self, rotation: Array, values: Array, piece: slice) -> Array:
-        """(piece, columns) of S x - value x, in units of the largest value: squares of small
-        numbers would vanish."""
+        """(piece, columns) S x - value x, in units of the largest value: squares of small numbers
+        would underflow."""
         d = self.size
         image = self._products[:d, piece].T.astype(np.float64) @ rotation
         image -= (self._basis[:d, piece].T.astype(np.float64) @ rotation) * values
@@ -125,10 +125,11 @@ class KrylovSpace:
         return self._combined(self._basis, ritz.rotation[:, :k])
 
     def multiplied(self, ritz: Ritz, k: int, which: Array) -> Array:
-        """(m, k) float64: the leading Ritz vectors, those of ``which`` (k,) multiplied by S.
+        """(m, k) float64 leading Ritz vectors, with S x / value for those of ``which`` (k,).
 
-        S x / value, from the products, is nearer to an eigenvector than x by the largest value of
-        what was not searched over its own (:func:`certify_ritz`). Made orthogonal in order.
+        S x / value, from the products, is nearer to an eigenvector than x: by the ratio of the
+        largest value outside the space to its own (:func:`certify_ritz`). The columns are
+        orthogonalised in order.
         """
         found = self.vectors(ritz, k)
         some = np.flatnonzero(which)
@@ -155,7 +156,7 @@ class KrylovSpace:
     def next_block(self, ritz: Ritz, width: int, rng: np.random.Generator) -> Array:
         """(m, width) new directions: the residuals of the leading Ritz vectors, orthonormalised.
 
-        Residuals of converged vectors are rounding, hence random directions: they do no harm.
+        Residuals of converged vectors are rounding, hence harmless random directions.
         """
         leading = np.arange(min(width, self.size))
         out = np.empty((self.m, width))
@@ -183,16 +184,16 @@ class KrylovSpace:
         return block.astype(self.dtype)
 
     def restart(self, ritz: Ritz, keep: int) -> None:
-        """Keep the leading Ritz vectors, their products and images alone: nothing is read."""
+        """Keep only the leading Ritz vectors, their products and images, without a pass."""
         self._take(self, np.ascontiguousarray(ritz.rotation[:, :keep]))
 
     def adopt(self, other: KrylovSpace, ritz: Ritz, most: int) -> None:
-        """Take over what another space has searched; of more than ``most`` vectors the leading."""
+        """Take over the vectors of another space, or its ``most`` leading ones if it has more."""
         whole = other.size <= most
         self._take(other, np.eye(other.size) if whole else ritz.rotation[:, :most])
 
     def _take(self, source: KrylovSpace, rotation: Array) -> None:
-        """Hold combinations of the vectors of a space (this one too) and of all that is theirs."""
+        """Hold combinations of the vectors of a space (even of this one), products and images."""
         d, self.size = source.size, rotation.shape[1]
         for mine, theirs in ((self._basis, source._basis), (self._products, source._products)):
             for piece in self._pieces(d):
@@ -217,11 +218,11 @@ def _unit(values: Array) -> float:
 
 
 def orthonormalised(block: Array, live: Array | None = None) -> Array:
-    """(m, w) orthonormal columns with the span of ``block``, which is worked on in place.
+    """(m, w) orthonormal columns with the span of ``block``, which is overwritten.
 
-    Twice by the Cholesky factor of its Gram matrix; where its columns are too near to each other
-    for that, by reflections, and dependent ones are replaced by random ones.
-    live : (m,) False where those are to be 0; at least w are True.
+    Two rounds of Cholesky QR. Where columns are too nearly dependent for it, Householder QR, with
+    random columns in place of dependent ones.
+    live : (m,) False where random columns must be 0; at least w are True.
     Source: Yamamoto, Nakatsukasa, Yanagisawa and Fukaya 2015, "Roundoff error analysis of the
     CholeskyQR2 algorithm", section 3.
     """
@@ -256,7 +257,7 @@ def _by_reflections(block: Array, live: Array | None) -> Array:
 
 
 def start_block(directions: Array, width: int, live: Array, rng: np.random.Generator) -> Array:
-    """(m, width) orthonormal float64: known directions, and random ones for what they miss.
+    """(m, width) orthonormal float64: known directions, completed by random ones.
 
     live : (m,) False where every vector is exactly 0 (a constant feature).
     """

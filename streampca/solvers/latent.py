@@ -22,7 +22,7 @@ LOG_2_PI = float(np.log(2.0 * np.pi))
 class FactorModel:
     """Rows z ~ N(0, W C W' + diag(noise)) with factors f ~ N(0, C).
 
-    loadings : W (p, k).  noise : (p,) variances; 0 leaves a feature out of the model.
+    loadings : W (p, k).  noise : (p,) variances; 0 excludes a feature from the model.
     correlations : C (k, k) of the factors, None for the identity.
 
     Given the features o that a row observes, f has precision A = C^-1 + W_o'N_o^-1 W_o and mean
@@ -73,26 +73,26 @@ class FactorModel:
 
     @cached_property
     def regression(self) -> Array:
-        """(k, p) that makes the mean of the factors of a row that observes every feature."""
+        """(k, p) matrix from a fully observed row to the mean of its factors."""
         return np.asarray(self.covariance_given_all @ self.weighted.T)
 
     @cached_property
     def least_squares(self) -> Array:
-        """(k, p) that makes Bartlett's factor scores: no prior, weighted least squares."""
+        """(k, p) matrix of Bartlett's factor scores: weighted least squares without a prior."""
         plain = self.loadings.T @ self.weighted
         return np.asarray(np.linalg.pinv(plain, hermitian=True) @ self.weighted.T)
 
     @cached_property
     def log_determinant(self) -> float:
-        """Of the covariance of the features that are in the model."""
+        """Log-determinant of the covariance of the features that are in the model."""
         inner = float(np.linalg.slogdet(self.information)[1] - np.linalg.slogdet(self.prior)[1])
         return inner + float(np.sum(self.log_noise))
 
     def constants(self, logdet: Array, noise: Array, seen: Array) -> Array:
-        """(rows,) of the log-likelihood what does not depend on the values.
+        """(rows,) the part of the log-likelihood that does not depend on the values.
 
-        logdet : (rows,) of the information.  noise : (rows,) summed logarithms of the noise of
-        what a row observes.  seen : (rows,) how many features that are.
+        logdet : (rows,) of the information.  noise : (rows,) sum of the log noise of the features
+        that a row observes.  seen : (rows,) number of these features.
         """
         prior = float(np.linalg.slogdet(self.prior)[1])
         return np.asarray(-0.5 * (seen * LOG_2_PI + noise + logdet - prior))
@@ -113,15 +113,15 @@ class FactorModel:
         used = self.noise[self.noise > 0]
         if not used.size or used.min() <= np.finfo(np.float64).eps * len(self.noise) * largest:
             raise InvalidInputError(
-                "the covariance of this model has no inverse: nothing is left for the noise. Fit "
+                "the covariance of this model has no inverse: its noise variance is 0. Fit "
                 "fewer components than the rank of the data"
             )
-        made = -self.weighted @ self.covariance_given_all @ self.weighted.T
-        made[np.diag_indices_from(made)] += self.inverse_noise
-        return np.asarray(0.5 * (made + made.T))
+        inverse = -self.weighted @ self.covariance_given_all @ self.weighted.T
+        inverse[np.diag_indices_from(inverse)] += self.inverse_noise
+        return np.asarray(0.5 * (inverse + inverse.T))
 
     def mean_log_likelihood(self, covariance: Array) -> float:
-        """Of rows about their mean whose mean square is this (p, p) matrix, per row."""
+        """Log-likelihood per row of centred rows with this (p, p) covariance."""
         weighted = self.weighted
         inside = np.sum((weighted.T @ covariance @ weighted) * self.covariance_given_all)
         distance = float(np.diagonal(covariance) @ self.inverse_noise - inside)
@@ -132,15 +132,15 @@ class FactorModel:
 # --------------------------------------------------------------------------------------------------
 # The M step of a linear Gaussian model, in parameters that expand the factors.
 
-COLUMNS = 4096  # whose equations are solved together
-HALVINGS = 100  # of the interval of a multiplier: more than float64 tells apart
-LEAST = 1e-300  # noise of a column that is in the model
+COLUMNS = 4096  # columns whose equations are solved together
+HALVINGS = 100  # bisections for a multiplier: more than float64 can resolve
+LEAST = 1e-300  # least noise of a column that is in the model
 
 
 @dataclass(frozen=True)
 class LatentState:
     """Parameters between two passes: loadings (p, k) and noise (p,) of standardised columns, and
-    their centre (p,) in the units of the data. A noise of 0 leaves a column out.
+    their centre (p,) in the units of the data. A noise of 0 excludes a column.
     """
 
     loadings: Array
@@ -151,17 +151,17 @@ class LatentState:
 def expanded_step(
     sums: Any, state: LatentState, scale: Array | None, shared: bool, lower: float
 ) -> LatentState:
-    """The parameters that an E step makes most likely.
+    """The M step: the most likely parameters given the sums of an E step.
 
     sums : a LatentEquations folded over all rows.  scale : (p,) divisors of the columns, or None.
     shared : one noise for all columns (PPCA), or one each (factor analysis).
     lower : least noise where it is shared; else the least share of a column's variance in the
     model, |w|^2 + noise, that is noise.
 
-    The factors, which had mean 0 and variance 1, get the mean and covariance that their posteriors
-    have; every column's loadings, centre and noise are then solved for exactly; and the loadings
-    and the centre take in what the factors got. The likelihood does not fall by either, and what
-    plain EM needs hundreds of passes for is done at once.
+    The factors, which had mean 0 and variance 1, first get the mean and covariance of their
+    posteriors. Then loadings, centre and noise of every column are solved for exactly. Finally the
+    mean and covariance of the factors are absorbed into the centre and the loadings. No step
+    lowers the likelihood, and one such step can replace hundreds of passes of plain EM.
     Cost: p k^3 flops; COLUMNS systems at a time.
     Source: Liu, Rubin and Wu 1998, "Parameter expansion to accelerate EM", Biometrika 85, section
     4.1 (PX-EM of factor analysis).
@@ -190,44 +190,46 @@ def expanded_step(
 def expansion(
     first: Array, second: Array, rows: float, state: LatentState, share: float
 ) -> tuple[Array, Array]:
-    """(mean (k,), Cholesky factor (k, k) of the covariance) that the factors get.
+    """(mean (k,), Cholesky factor (k, k) of the covariance) of the expanded factors.
 
-    first, second : sums over rows of E[f] (k,) and E[f f'] (k, k), of so many rows.
+    first, second : sums of E[f] (k,) and E[f f'] (k, k) over ``rows`` rows.
     state : parameters before the step.  share : least share of a column's variance that is noise.
 
-    The most likely covariance M, but for columns whose noise has reached the least share: these
-    cannot follow when the covariance grows along their loadings, and it stays the identity on the
-    span B of those, M + H (I - B'MB) H' with H = MB (B'MB)^-1: the most likely one that does.
+    Usually the most likely covariance M. The noise of columns that have reached the least share
+    cannot shrink when the covariance grows along their loadings. On the span B of these loadings
+    the covariance stays the identity: M + H (I - B'MB) H' with H = MB (B'MB)^-1, the most likely
+    one with that constraint.
     """
     mean = first / rows
     moment = second / rows - np.outer(mean, mean)
-    made = moment
+    covariance = moment
     if share > 0.0:
         w, room = state.loadings, state.noise * (1.0 - share) / share
         fixed = np.zeros(len(w), bool)
         beyond = (np.sum(w**2, axis=1) >= room * (1.0 - 1e-9)) & (room > 0)
-        while beyond.any():  # few columns, and once more where others are held up in turn
+        while beyond.any():  # few columns; fixing some can push others beyond the bound
             fixed |= beyond
             u, singular, _ = np.linalg.svd(w[fixed].T, full_matrices=False)
             basis = u[:, singular > 1e-9 * singular[0]]
             inner = basis.T @ moment @ basis
             h = moment @ basis @ np.linalg.inv(inner)
-            made = moment + h @ (np.eye(len(inner)) - inner) @ h.T
-            beyond = (np.einsum("ij,jk,ik->i", w, made, w) > room * (1.0 + 1e-12)) & ~fixed
+            covariance = moment + h @ (np.eye(len(inner)) - inner) @ h.T
+            variance = np.einsum("ij,jk,ik->i", w, covariance, w)
+            beyond = (variance > room * (1.0 + 1e-12)) & ~fixed
             beyond &= room > 0
-    return mean, np.linalg.cholesky((made + made.T) / 2.0)
+    return mean, np.linalg.cholesky((covariance + covariance.T) / 2.0)
 
 
 def solve_columns(
     left: Array, right: Array, squares: Array, turn: Array, share: float
 ) -> tuple[Array, Array, Array]:
-    """(loadings and centres (c, k + 1), noise (c,), sums of squares that are left (c,)).
+    """(loadings and centres (c, k + 1), noise (c,), residual sums of squares (c,)).
 
     left, right : (c, k + 1, k + 1) and (c, k + 1) normal equations, the centre last, of columns
     with observations.  squares : (c,) sums of their squares.
     turn : (k, k) Cholesky factor of the covariance of the factors.
-    share : least noise over |turn'w|^2 + noise; where the equations say less, the likelihood is
-    the largest at that share.
+    share : least noise over |turn'w|^2 + noise. Where the equations give less, the likelihood is
+    largest at that share.
     """
     solved = np.linalg.solve(left, right[:, :, None])[:, :, 0]
     rest = np.maximum(squares - np.einsum("ij,ij->i", solved, right), 0.0)
@@ -247,10 +249,10 @@ def _at_the_bound(
 ) -> tuple[Array, Array]:
     """Loadings, centres and noise of columns whose noise is that share of their variance.
 
-    With the centre eliminated and u = turn'w a column has seen log(noise) + (q - 2 u'd + u'A u) /
-    noise to make small, where noise >= a u'u, a = share / (1 - share). With a multiplier m the
-    loadings are (A + m I)^-1 d, and m = a (seen - rest / noise): the right side falls as m grows
-    from 0 to a seen, so that halving finds the one root.
+    With the centre eliminated and u = turn'w, each column minimises seen log(noise) +
+    (q - 2 u'd + u'A u) / noise subject to noise >= a u'u, where a = share / (1 - share).
+    With a multiplier m the loadings are (A + m I)^-1 d, and m = a (seen - rest / noise). The right
+    side falls as m grows from 0 to a seen, so bisection finds the one root.
     """
     a, k = share / (1.0 - share), len(turn)
     seen, first = left[:, k, k], left[:, :k, k]

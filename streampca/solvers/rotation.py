@@ -11,19 +11,19 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 
 METHODS = ("varimax", "promax")
-TOLERANCE = 1e-9  # radians: the last sweep turned no plane further
+TOLERANCE = 1e-9  # radians: converged when a sweep turns no plane further
 MAX_SWEEPS = 200
-FLAT = 64 * float(np.finfo(np.float64).eps)  # of the fourth powers: rounding alone
+FLAT = 64 * float(np.finfo(np.float64).eps)  # of the sum of fourth powers: rounding only
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """What a rotation found.
+    """The result of a rotation.
 
     matrix : (k, k), rotated loadings = loadings @ matrix; orthogonal for varimax.
     loadings : (p, k) rotated (for promax the pattern).
-    sweeps : over all pairs of columns.  converged : whether the last one turned none by more
-    than ``angle`` allows.  angle : its largest turn, radians.
+    sweeps : over all pairs of columns.  angle : largest turn of the last sweep, radians.
+    converged : whether that is within the tolerance.
     """
 
     matrix: Array
@@ -34,7 +34,7 @@ class Rotation:
 
     @property
     def correlations(self) -> Array:
-        """(k, k) of the rotated factors, the identity for varimax."""
+        """(k, k) correlations of the rotated factors, the identity for varimax."""
         inverse = np.linalg.inv(self.matrix)
         return np.asarray(inverse @ inverse.T)
 
@@ -49,7 +49,7 @@ def rotate_loadings(
 ) -> Rotation:
     """Rotate by a method of METHODS, starting from the loadings as they are.
 
-    growth : 0 finds the optimum; else R's iteration and where it stops, as :func:`varimax_of_r`.
+    growth : 0 finds the optimum; otherwise R's iteration and stopping rule (:func:`varimax_of_r`).
 
     Raises InvalidInputError.
     """
@@ -66,7 +66,6 @@ def varimax(
     loadings: Array,
     *,
     normalize: bool = True,
-    tolerance: float = TOLERANCE,
     max_sweeps: int = MAX_SWEEPS,
 ) -> Rotation:
     """Orthogonal rotation that makes the variance of the squared loadings largest.
@@ -75,8 +74,8 @@ def varimax(
     normalize : divide rows by the root of their communality before, and multiply after (Kaiser).
 
     Every pair of columns is turned to the optimum of its plane, in a fixed order, until a sweep
-    over all pairs turns none by more than ``tolerance``. A local optimum is found, the one of
-    the start; columns are neither ordered nor given a sign.
+    over all pairs turns none by more than TOLERANCE. The result is the local optimum reached
+    from the start. Columns are not reordered, and signs are not changed.
     Cost: k^2 / 2 times about 20 p flops a sweep, 5 to 20 sweeps; one copy of the loadings.
     Source: Kaiser 1958, "The varimax criterion for analytic rotation in factor analysis",
     Psychometrika 23, section 4.
@@ -87,24 +86,24 @@ def varimax(
     k = len(work)
     matrix = np.eye(k)
     sweeps, largest = 0, np.inf
-    while sweeps < max_sweeps and largest > tolerance:
+    while sweeps < max_sweeps and largest > TOLERANCE:
         sweeps, largest = sweeps + 1, 0.0
         for i, j in itertools.combinations(range(k), 2):
             angle = _plane_angle(work[i], work[j])
-            if abs(angle) > tolerance:
+            if abs(angle) > TOLERANCE:
                 turn = _turn(angle)
                 work[[i, j]] = turn @ work[[i, j]]
                 matrix[:, [i, j]] = matrix[:, [i, j]] @ turn.T
             largest = max(largest, abs(angle))
-    return Rotation(matrix, _times(loadings, matrix), sweeps, largest <= tolerance, largest)
+    return Rotation(matrix, _times(loadings, matrix), sweeps, largest <= TOLERANCE, largest)
 
 
 def varimax_of_r(loadings: Array, *, normalize: bool = True, growth: float = 1e-5) -> Rotation:
-    """Varimax of all planes at once, stopped early: what R prints.
+    """Varimax of all planes at once with R's stopping rule: reproduces what R prints.
 
-    growth : it ends when the sum of singular values, which the criterion follows, grows by less
-        than this share (R's ``eps``). The criterion is flat near its optimum: of loadings without
-        simple structure the factors can be 0.01 radians from it, which this reproduces.
+    growth : stop when the sum of singular values, which tracks the criterion, grows by less than
+        this share (R's ``eps``). The criterion is flat near its optimum: for loadings without
+        simple structure the result can be 0.01 radians away from it, as in R.
 
     Cost: 6 p k^2 flops a sweep, 5 to 1000 sweeps.
     Source: Lawley and Maxwell 1971, "Factor Analysis as a Statistical Method", section 6.5; R's
@@ -129,7 +128,7 @@ def varimax_of_r(loadings: Array, *, normalize: bool = True, growth: float = 1e-
 def promax(simple: Rotation, power: float = 4.0) -> Rotation:
     """Oblique rotation of a varimax solution towards its own powers; factors of variance 1.
 
-    power : of the target, sign kept; 1 leaves the varimax solution, 3 or 4 are usual.
+    power : exponent of the target, signs kept; 1 gives the varimax solution, 3 or 4 are usual.
 
     Cost: 4 p k^2 flops, one copy of the loadings.
     Source: Hendrickson and White 1964, "Promax: a quick method for rotation to oblique simple

@@ -1,4 +1,4 @@
-"""From what passes accumulated to a spectrum: eigenvalues, signs, how many components."""
+"""From accumulated sums to a spectrum: eigenvalues, signs, the number of components."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from streampca.kernels import Array, mirror_lower, probe
 # --------------------------------------------------------------------------------------------------
 # The one sign rule: a component v points so that v'h > 0, for a fixed pseudo-random h.
 #
-# Every path knows v'h after its first pass: directly where it has v, and as u'(Zh) / s where it
-# has only the other side (Z v = s u). So signs do not change when loadings arrive later.
+# Every route knows v'h after its first pass: directly where it has v, and as u'(Zh) / s where it
+# has only the left vectors (Z v = s u). So signs do not change when loadings are computed later.
 
 
 def signs_of_components(vectors: Array) -> Array:
@@ -33,11 +33,11 @@ def signs(projections: Array) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------
-# Eigenvalues and vectors of what a pass accumulated.
+# Eigenvalues and eigenvectors of accumulated matrices.
 
-LARGEST = 1e140  # entry of a symmetric matrix: sums of squares of such, too, are finite
+LARGEST = 1e140  # largest entry of a symmetric matrix: sums of its squares are still finite
 
-SMALLEST = 1e-146  # singular value whose square float64 holds to all digits
+SMALLEST = 1e-146  # smallest singular value whose square is a normal float64
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Spectrum:
 def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
     """Eigenpairs of a symmetric matrix given by its lower triangle (C order).
 
-    lower : writable for a subset: the triangle that is not valid is used for work, then zeroed.
+    lower : writable for a subset: the upper triangle serves as workspace, and is then zeroed.
     k : how many, or None for all.
     Cost: 4/3 m^3 flops, and no copy; for all vectors a copy and 16 m^2 bytes more.
     Source: LAPACK's dsyevr (subset) and dsyevd (all).
@@ -93,8 +93,11 @@ def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
 
 
 def _leading_in_place(lower: Array, count: int) -> tuple[Array, Array]:
-    """The last ``count`` eigenpairs, ascending. LAPACK destroys the triangle that it reads, and
-    the diagonal: it is given a mirror image of the valid one, in the place of the other."""
+    """The last ``count`` eigenpairs, ascending.
+
+    LAPACK destroys the triangle that it reads, and the diagonal. So it reads a mirror image of the
+    valid triangle, stored in the other one.
+    """
     m = len(lower)
     if not (lower.flags.c_contiguous and lower.flags.writeable and lower.dtype == np.float64):
         lower = np.array(lower, dtype=np.float64, order="C")
@@ -135,7 +138,7 @@ def svd_of_r(r: Array, k: int | None = None) -> Spectrum:
 
 
 def _sum_of_squares(lower: Array) -> float:
-    """Squared Frobenius norm of a symmetric matrix of which the lower triangle is valid."""
+    """Squared Frobenius norm of a symmetric matrix given by its lower triangle."""
     total = 0.0
     for i, row in enumerate(lower):
         total += 2.0 * float(row[:i] @ row[:i]) + float(row[i]) ** 2
@@ -145,9 +148,9 @@ def _sum_of_squares(lower: Array) -> float:
 def orthonormal_columns(v: Array, rank: int, dead: Array) -> None:
     """Make the columns of v orthonormal in their order, in place; complete those after ``rank``.
 
-    v : (p, k) float64 in Fortran order, p >= k. Used where columns are products of long sums
-    and carry their rounding.
-    dead : rows that are exactly 0 in every column (constant features, dropped ones).
+    v : (p, k) float64 in Fortran order, p >= k. Needed where columns carry the rounding of long
+    sums.
+    dead : rows that are exactly 0 in every column (constant or dropped features).
     Source: LAPACK's dgeqrf and dorgqr.
     """
     rng = np.random.default_rng(0)
@@ -156,21 +159,19 @@ def orthonormal_columns(v: Array, rank: int, dead: Array) -> None:
     v[dead] = 0.0
     room = 64 * v.shape[1]
     q, tau, _, _ = scipy.linalg.lapack.dgeqrf(v, lwork=room, overwrite_a=1)
-    turned = np.diagonal(q) < 0  # R gets a positive diagonal, so that no column turns round
+    turned = np.diagonal(q) < 0  # R gets a positive diagonal, so that no column changes sign
     q, _, _ = scipy.linalg.lapack.dorgqr(q, tau, lwork=room, overwrite_a=1)
     if not np.shares_memory(q, v):
         raise InvalidInputError(f"v is {v.dtype}, strides {v.strides}; expected Fortran order")
-    for j in np.flatnonzero(
-        turned
-    ).tolist():  # one by one: all of them at once would be a copy of half of v
+    for j in np.flatnonzero(turned).tolist():  # at once, this would copy half of v
         v[:, j] *= -1.0
     v[dead] = 0.0
 
 
 # --------------------------------------------------------------------------------------------------
-# An estimate U V' of low rank, known by U'U and V: its singular form, and how far it moved.
+# A low-rank estimate U V', known by U'U and V: its singular form, and the change of a step.
 
-LEAST = 1e-6  # of the first singular value: what a direction counts at least in balanced factors
+LEAST = 1e-6  # least weight of a direction in balanced factors, of the first singular value
 
 
 def singular_form(gram: Array, v: Array) -> tuple[Array, Array, Array]:
@@ -214,13 +215,13 @@ def change_of_both(old: tuple[Array, Array], new: tuple[Array, Array], cross: Ar
 
 
 # --------------------------------------------------------------------------------------------------
-# How many components: the most probable number, by Minka's approximation of the evidence.
+# The number of components: the most probable one, by Minka's approximation of the evidence.
 
 MLE = "mle"  # scikit-learn's name
 
 
 def check_mle(known: int, n: int | None, p: int) -> None:
-    """Refuse n samples of p features with so many known eigenvalues, where those are too few."""
+    """Raise InvalidInputError where n samples or ``known`` eigenvalues are too few for 'mle'."""
     if known < p or n is None or n < p:
         raise InvalidInputError(
             "n_components='mle' needs the whole spectrum and at least as many samples as features; "
@@ -233,7 +234,7 @@ def by_mle(values: Array, p: int, n: int | None, rank: int | None = None) -> int
     """The k, at least 1 and at most p - 1, for which ``log_evidence`` is largest.
 
     values : all p eigenvalues, decreasing.  n : samples.  rank : those after it are rounding of 0.
-    Raises InvalidInputError where it does not know all of them, or n < p.
+    Raises InvalidInputError where some eigenvalues are unknown, or n < p.
     """
     check_mle(len(values), n, p)
     assert n is not None
@@ -245,9 +246,9 @@ def by_mle(values: Array, p: int, n: int | None, rank: int | None = None) -> int
 def log_evidence(values: Array, n: int) -> Array:
     """(p - 1,) log p(data | k) for k = 1 ... p - 1, to Laplace's approximation, up to a constant.
 
-    values : (p,) eigenvalues of the covariance, decreasing, in any unit; -inf for a k that counts
-    rounding as a component. A k that leaves no noise is likely, and not impossible: its noise is
-    taken as rounding.
+    values : (p,) eigenvalues of the covariance, decreasing, in any unit.
+    The result is -inf for a k that counts rounding as a component. Where a k leaves no noise, the
+    noise is set to the level of rounding.
 
     Cost: p^2 flops, p memory: products over pairs are split into prefix sums.
     Source: Minka 2000, "Automatic choice of dimensionality for PCA", NIPS 13, eqs. 77 and 80.
@@ -256,12 +257,12 @@ def log_evidence(values: Array, n: int) -> Array:
     tiny = p * np.finfo(np.float64).eps * values[0]
     floored = np.maximum(values, tiny)
     among = np.zeros(p)  # j: sum over i < j of log(1/l_j - 1/l_i)
-    beside = np.zeros(p)  # j: sum over i > j of log(l_j - l_i)
+    later = np.zeros(p)  # j: sum over i > j of log(l_j - l_i)
     for j in range(p):
         drops = np.log(np.maximum(floored[:j] - floored[j], tiny))
         among[j] = np.sum(drops - np.log(floored[:j]) - np.log(floored[j]))
-        beside[j] = np.sum(np.log(np.maximum(floored[j] - floored[j + 1 :], tiny)))
-    among, beside = np.cumsum(among), np.cumsum(beside)
+        later[j] = np.sum(np.log(np.maximum(floored[j] - floored[j + 1 :], tiny)))
+    among, later = np.cumsum(among), np.cumsum(later)
     logs = np.cumsum(np.log(floored))
     freedom = p - np.arange(p)
     prior = np.cumsum(gammaln(freedom / 2) - math.log(math.pi) * freedom / 2 - math.log(2))
@@ -272,7 +273,7 @@ def log_evidence(values: Array, n: int) -> Array:
         noise = max(float(np.mean(values[k:])), tiny)
         m = p * k - k * (k + 1) / 2
         inverse = np.maximum(1 / noise - 1 / floored[:k], np.finfo(np.float64).eps / noise)
-        hessian = among[k - 1] + beside[k - 1] + (p - k) * np.sum(np.log(inverse))
+        hessian = among[k - 1] + later[k - 1] + (p - k) * np.sum(np.log(inverse))
         hessian += m * math.log(n)
         fit = -n / 2 * (logs[k - 1] + (p - k) * math.log(noise))
         volume = (m + k) / 2 * math.log(2 * math.pi) - hessian / 2 - k / 2 * math.log(n)
@@ -281,13 +282,13 @@ def log_evidence(values: Array, n: int) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------
-# How many components: a number, a share of the variance, the largest gap, or all.
+# The number of components: a number, a share of the variance, the largest gap, or all.
 
 TRACY_WIDOM = "tracy-widom"  # the components that are significant by that test
 
 
 def check_n_components(n_components: Any, n: int, p: int, least: int = 1) -> None:
-    """Refuse a setting that no data of this shape can meet, or a number under ``least``."""
+    """Raise where no data of this shape can satisfy the setting, or it is less than ``least``."""
     limit = min(n, p)
     if n_components is None or n_components in ("gap", TRACY_WIDOM):
         return
@@ -313,7 +314,7 @@ def check_n_components(n_components: Any, n: int, p: int, least: int = 1) -> Non
 
 
 def known_count(n_components: Any, n: int, p: int) -> int | None:
-    """How many components will be kept, or None where the spectrum decides."""
+    """The number of components to keep, or None where it depends on the spectrum."""
     if n_components is None:
         return min(n, p)
     return int(n_components) if isinstance(n_components, numbers.Integral) else None
@@ -331,8 +332,8 @@ def by_share(values: Array, total: float, share: float) -> int:
 def by_gap(values: Array, n: int | None) -> int | None:
     """The k before the largest drop between neighbouring values, or None where there is none.
 
-    A drop counts only when it exceeds four standard errors, value sqrt(2 / n) each (North, Bell,
-    Cahalan and Moeng 1982, eq. 24): equal values repel each other by two or three.
+    A drop counts only when it exceeds four standard errors of value sqrt(2 / n) (North, Bell,
+    Cahalan and Moeng 1982, eq. 24): sample values of equal eigenvalues differ by two or three.
     """
     if len(values) < 2:
         return None
@@ -343,11 +344,11 @@ def by_gap(values: Array, n: int | None) -> int | None:
 
 
 def numerical_rank(values: Array, size: int, floor: float | Array = 0.0) -> int:
-    """How many leading (eigen- or singular) values stand above rounding.
+    """The number of leading (eigen- or singular) values above rounding.
 
     size : of the decomposed matrix; float64 decompositions leave up to size eps value[0].
-    floor : rounding of the matrix itself (:func:`rank_floor`), for all or for each: an
-        estimate, ten times it counts as rounding.
+    floor : estimated rounding of the matrix itself (:func:`rank_floor`), for all values or for
+        each. Ten times this estimate counts as rounding.
     """
     if not len(values) or values[0] <= 0:
         return 0

@@ -13,20 +13,20 @@ from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array
 from streampca.solvers.spectrum import numerical_rank
 
-_FEWEST = 10  # eigenvalues that must remain; twstats prints NA below it (its option -m)
+_FEWEST = 10  # eigenvalues that must remain; twstats prints NA below this number (option -m)
 _LEFT, _RIGHT = -10.0, 16.0  # 1 - sf < 1e-18 on the left; sf < 1e-20 on the right
-_NODES = 40  # 32 would do
-_AT_ONCE = 256  # points whose quadrature matrices are held together, 3 MiB
+_NODES = 40  # 32 would suffice
+_AT_ONCE = 256  # points whose quadrature matrices (3 MiB) are held at a time
 
 
 @dataclass(frozen=True)
 class TracyWidom:
-    """The test of each leading component after those before it are taken away.
+    """The test of each leading component after removing those before it.
 
     statistic : (k,) normalised leading eigenvalue of what remains (twstats' ``twstat``).
     p_value : (k,) its right tail under noise alone.
     effective_features : (k,) independent features that would spread the remaining eigenvalues
-        as far (twstats' ``effect. n``: linkage makes it smaller than the number of markers).
+        as widely (twstats' ``effect. n``; linkage makes it smaller than the number of markers).
 
     NaN in all three where fewer than 10 non-zero eigenvalues remain, or all of them are equal.
     """
@@ -98,7 +98,7 @@ def tracy_widom_test(
             f"{count} eigenvalues are not zero; the Tracy-Widom test needs {_FEWEST} or more"
         )
     tested = leading[:count]
-    # from the smallest upwards: what remains behind large components keeps its digits
+    # from the smallest upwards, so that the remainder after large components keeps its digits
     sums = rest + np.cumsum(tested[::-1])[::-1]
     sums_of_squares = rest_squares + np.cumsum(tested[::-1] ** 2)[::-1]
     m = (count - np.arange(len(tested))).astype(np.float64)
@@ -111,10 +111,10 @@ def tracy_widom_test(
 def count_significant(test: TracyWidom, level: float = 0.05) -> int:
     """How many leading components come before the first whose p-value is not below ``level``.
 
-    All k where none stops it (there may be more); a NaN does. Several strong components of like
-    size can hide each other: those behind count as noise, lower the effective number of features
-    and make the first one less significant than the second. Look at all p-values where the count
-    surprises.
+    All k where every one is significant (there may be more); a NaN ends the count. Strong
+    components of similar size can mask each other: the later ones count as noise, lower the
+    effective number of features and can make the first one less significant than the second.
+    Inspect all p-values where the count is surprising.
     """
     if not 0.0 < level < 1.0:
         raise InvalidInputError(f"level={level!r}; a significance level lies between 0 and 1")
@@ -128,7 +128,7 @@ def _normalised(values: Array, sums: Array, squares: Array, m: Array) -> tuple[A
     usable = (m >= _FEWEST) & (spread > 8.0 * np.finfo(np.float64).eps * m * squares)
     with np.errstate(divide="ignore", invalid="ignore"):
         effective = np.where(usable, (m + 2.0) * sums**2 / spread, np.nan)
-        # twstats takes 1 from the larger of the two, whichever it is
+        # twstats subtracts 1 from the larger of the two
         a = np.sqrt(np.maximum(effective, m) - 1.0)
         b = np.sqrt(np.minimum(effective, m))
         scaled = effective * m * values / sums

@@ -1,7 +1,7 @@
 """AnnData at rest (Zarr groups and ``.h5ad``) and in memory, and 10x Genomics ``.h5``.
 
-Read without the package anndata, whose import takes 94 MB (:mod:`streampca.store.anndata`):
-elements are read block by block, and links into other files are refused first.
+Read without the package anndata, whose import takes 94 MB (:mod:`streampca.store.anndata`).
+Elements are read block by block, after links into other files have been refused.
 Sparse elements are groups of data, indices and indptr.
 Source: anndata 0.12, "On-disk format": csr_matrix, csc_matrix, dataframe, string-array.
 """
@@ -30,7 +30,7 @@ INDEX_COLUMNS = ("index", "_index")  # of data frames written as one table (befo
 
 
 def is_anndata(node: Any) -> bool:
-    """Whether a group is an AnnData: it says so, or holds X, obs and var."""
+    """Whether a group is an AnnData: by its attributes, or because it holds X, obs and var."""
     if not is_group(node):
         return False
     return node.attrs.get("encoding-type") == "anndata" or all(
@@ -46,7 +46,7 @@ def is_sparse_group(node: Any) -> bool:
 def open_h5ad(path: str, variable: str | None, external_links: bool = False) -> ChunkedMatrix:
     """A matrix of an ``.h5ad`` or of a 10x Genomics ``.h5`` file.
 
-    external_links : take one whose data lie in other files too.
+    external_links : also accept data in other files.
     """
     with open_hdf5(path) as file:
         if not external_links:
@@ -86,7 +86,7 @@ def open_anndata(
 
 
 def var_of(variable: str | None) -> str:
-    """The data frame of the variables of an element: that of raw/X has its own."""
+    """The name of the data frame of the variables of an element; raw/X has its own."""
     name = variable or "X"
     return "var" if not name.startswith("raw") else "raw.var" if "." in name else "raw/var"
 
@@ -131,7 +131,7 @@ def axis_names(path: str) -> tuple[Any, Any]:
 
 
 def axis_names_in_memory(adata: Any) -> tuple[Any, Any]:
-    """The same of an AnnData object."""
+    """Names of the observations and variables of an AnnData object."""
     if not hasattr(adata, "obs_names"):
         raise InvalidInputError(
             f"expected an AnnData, or the path of one, got {type(adata).__name__}"
@@ -214,7 +214,7 @@ def _format(node: Any) -> str | None:
 
 
 def _names(frame: Any, what: str) -> Any:
-    """The index of a data frame as text; None where there is none to read."""
+    """The index of a data frame as text; None if there is none."""
     if frame is None:
         return None
     if is_group(frame):
@@ -240,13 +240,13 @@ def _labels(shape: tuple[int, int], names: Sequence[Any] | None, source: str) ->
 
 
 # --------------------------------------------------------------------------------------------------
-# Which variables of an AnnData a column of var marks: ``var["highly_variable"]``.
+# Boolean columns of var as a mask of variables: ``var["highly_variable"]``.
 
 
 def variable_mask(target: Any, name: str) -> Any:
     """(variables,) bool column ``name`` of var of an AnnData, by its path or in memory, or None.
 
-    Raises InvalidInputError where the column holds something else than booleans.
+    Raises InvalidInputError where the column is not boolean.
     """
     if not isinstance(target, (str, os.PathLike)):
         return _as_mask(target.var[name], name) if name in target.var else None
@@ -258,7 +258,7 @@ def variable_mask(target: Any, name: str) -> Any:
 
 
 def _column(frame: Any, name: str) -> Any:
-    """Of a group of columns, or of one table, as before version 0.7."""
+    """A column of a group, or of one table, as before version 0.7."""
     if hasattr(frame, "dtype"):
         return _as_mask(frame[...][name], name) if name in (frame.dtype.names or ()) else None
     if name not in frame:

@@ -19,12 +19,12 @@ from streampca.sources.stacked import Index, Reader, room_for
 # --------------------------------------------------------------------------------------------------
 # ``.npy`` files, read by position.
 
-GROUP_NBYTES = 1 << 20  # of a file that are read at once where pieces lie near each other
-GAP_NBYTES = 1 << 14  # between pieces that do
+GROUP_NBYTES = 1 << 20  # of a file that are read at once where pieces are close together
+GAP_NBYTES = 1 << 14  # largest gap between such pieces
 
 
 class NpyReader(ArrayReader):
-    """A ``.npy`` file, read by position: nothing is mapped, so resident memory stays flat."""
+    """A ``.npy`` file, read by position and not mapped, so that resident memory stays constant."""
 
     into_buffer = True
 
@@ -40,7 +40,7 @@ class NpyReader(ArrayReader):
         self._fortran = mapped.flags.f_contiguous and not mapped.flags.c_contiguous
 
     def _lay(self, path: str, shape: tuple[int, ...], dtype: Any, start: int) -> None:
-        """An array in C order that begins at this byte of a file."""
+        """Describe an array in C order that begins at byte ``start`` of a file."""
         self.path = os.path.realpath(path)
         self.shape, self._stored, self._start = shape, np.dtype(dtype), start
         self.dtype, self._fortran = self._stored.newbyteorder("="), False
@@ -60,7 +60,7 @@ class NpyReader(ArrayReader):
         return self._fortran or self._stored != self.dtype
 
     def _read_turned(self, handle: int, into: np.ndarray[Any, Any], index: Index) -> None:
-        """Read what lies in the file in another order, of axes or of bytes, piece by piece."""
+        """Read values with another order of axes or bytes in the file, piece by piece."""
         axes = self._axes()
         shape, into = tuple(self.shape[d] for d in axes), into.transpose(axes)
         first, *others = (index[d] for d in axes)
@@ -77,7 +77,7 @@ class NpyReader(ArrayReader):
         return range(n - 1, -1, -1) if self._fortran else range(n)
 
     def _row_nbytes(self, index: Index) -> int:
-        """Of what lies at one place along the first axis of the file."""
+        """Bytes per position along the first axis of the file."""
         others = [index[d] for d in self._axes()][1:]
         return int(max(1, math.prod(s.stop - s.start for s in others) * self._stored.itemsize))
 
@@ -108,15 +108,15 @@ def _read_part(
     start: int,
     path: str,
 ) -> None:
-    """Read one hyperrectangle of an array of this shape that lies in C order from ``start`` on.
+    """Read one hyperrectangle of an array of this shape, in C order from byte ``start`` on.
 
-    Pieces that lie near each other in the file are read together with what is between them.
+    Pieces that are close together in the file are read together with the gaps between them.
     """
     if not into.size:
         return
     cut = max((d for d in range(len(shape)) if into.shape[d] < shape[d]), default=0)
     strides = [math.prod(shape[d + 1 :]) * into.itemsize for d in range(len(shape))]
-    run = into.shape[cut] * strides[cut]  # bytes that lie together
+    run = into.shape[cut] * strides[cut]  # contiguous bytes
     begin = start + sum(s.start * stride for s, stride in zip(part, strides, strict=True))
     near = max(0, cut - 1)  # the dimension along which pieces are grouped
     pieces = into.view(np.uint8).reshape(*into.shape[:cut], run)
@@ -153,7 +153,7 @@ def _read_fully(handle: int, into: np.ndarray[Any, Any], offset: int, path: str)
 
 
 def open_hdf5(path: str) -> Any:
-    """The file, open for reading. Raises SourceError where it is none or is cut off."""
+    """The file, open for reading. Raises SourceError where it is not HDF5 or is truncated."""
     try:
         import h5py
     except ImportError:
@@ -167,9 +167,9 @@ def open_hdf5(path: str) -> Any:
 
 
 def refuse_external(file: Any, path: str) -> None:
-    """Raises DamagedSourceError where part of an open file lies in another one.
+    """Raises DamagedSourceError where part of an open file is in another file.
 
-    That is said by external links, by external storage, and by virtual datasets.
+    Such parts are external links, external storage and virtual datasets.
     """
     import h5py
 
@@ -184,7 +184,7 @@ def refuse_external(file: Any, path: str) -> None:
             if isinstance(link, h5py.ExternalLink):
                 raise _external(path, f"{group.name}/{name}", link.filename)
             if isinstance(link, h5py.SoftLink):
-                continue  # to what is looked at anyway, or behind an external link
+                continue  # to an object that is visited anyway, or behind an external link
             node = group[name]
             if isinstance(node, h5py.Group):
                 waiting.append(node)
@@ -201,7 +201,7 @@ def _external(path: str, name: str, other: str) -> DamagedSourceError:
 
 
 class HDF5Reader(Reader):
-    """One dataset. The file is open during a read only, so that results can be written into it."""
+    """One dataset. The file is open only during a read, so that results can be written into it."""
 
     loads = ("h5py",)
     into_buffer = True

@@ -46,7 +46,7 @@ class ArrayReader(Reader):
         return values if values.dtype == self.dtype else values.astype(self.dtype)
 
     def _inside(self, index: Index) -> Index:
-        """Where a hyperrectangle lies in the array of a part."""
+        """A hyperrectangle relative to the array of a part."""
         if self.offset is None:
             return index
         dim, start = self.offset
@@ -84,7 +84,7 @@ class ArrayReader(Reader):
 
 
 def resident_part(array: np.ndarray[Any, Any]) -> int:
-    """Bytes of an array that are in memory: none of one that is mapped from a file."""
+    """Bytes of an array that are in memory; 0 for one that is mapped from a file."""
     base: Any = array
     while isinstance(base, np.ndarray):
         if isinstance(base, np.memmap):
@@ -94,19 +94,19 @@ def resident_part(array: np.ndarray[Any, Any]) -> int:
 
 
 # --------------------------------------------------------------------------------------------------
-# NumPy masked arrays: what lies under the mask is missing.
+# NumPy masked arrays: masked cells are missing.
 
 Array = np.ndarray[Any, Any]
-PIECE_NBYTES = 1 << 20  # of an array that is looked through
+PIECE_NBYTES = 1 << 20  # of an array that are scanned at a time
 WIDER = {1: np.int16, 2: np.int32, 4: np.int64}
 
 
 class MaskedReader(ArrayReader):
     """An array in memory with a mask.
 
-    Masked cells of floats are read as NaN, those of integers as ``code``, a number that no observed
-    cell holds. Integers keep their dtype; booleans are read as uint8. Blocks are copies, the whole
-    array is never copied.
+    Masked floats are read as NaN, masked integers as ``code``, a number that no observed cell
+    holds. Integers keep their dtype; booleans are read as uint8. Blocks are copies; the whole array
+    is never copied.
     """
 
     def __init__(self, array: Array, mask: Array, missing_value: float | None = None) -> None:
@@ -123,7 +123,7 @@ class MaskedReader(ArrayReader):
 
     @property
     def _fill(self) -> Any:
-        """What masked cells are read as, in the dtype of the others."""
+        """The value of masked cells, in the dtype of the others."""
         return self.dtype.type(np.nan if self.code is None else self.code)
 
     def scratch_nbytes(self, index: Index) -> int:
@@ -146,11 +146,11 @@ class MaskedReader(ArrayReader):
 def free_code(
     array: Array, mask: Array, missing_value: float | None = None
 ) -> tuple[np.dtype[Any], int]:
-    """(dtype, a number of that dtype that no observed cell holds): for integers.
+    """(dtype, a number of that dtype that no observed cell holds), for integer arrays.
 
-    The dtype is that of the array, or a wider one where both of its ends are in use.
-    missing_value : taken where the dtype has it: those cells are missing too.
-    Cost: one look through the array. Raises InvalidTypeError for 64-bit integers beyond 2**53.
+    The dtype is that of the array, or a wider one where both of its limits are in use.
+    missing_value : preferred where the dtype can hold it: those cells are missing too.
+    Cost: one scan of the array. Raises InvalidTypeError for 64-bit integers beyond 2**53.
     """
     dtype: np.dtype[Any] = array.dtype.newbyteorder("=")
     ends = np.iinfo(dtype)
@@ -174,7 +174,7 @@ def free_code(
 
 
 def _observed_ends(array: Array, mask: Array) -> tuple[int, int]:
-    """(smallest, largest) of the observed cells; (0, 0) where there is none."""
+    """(smallest, largest) of the observed cells; (0, 0) if there are none."""
     step = max(1, PIECE_NBYTES // max(1, array[:1].nbytes))
     low, high = None, None
     for start in range(0, len(array), step):
@@ -194,14 +194,14 @@ def unmasked(values: Any) -> tuple[Array, Array | None]:
 
 
 def joined(rows: Any) -> Any:
-    """A list of masked arrays, or with the masked constant in it, as one masked array."""
+    """A list with masked arrays or the masked constant as one masked array."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning: converting a masked element to nan")
         return np.ma.array(rows)
 
 
 def holds_masked(values: Any) -> bool:
-    """Whether a list or tuple has a masked array, or the masked constant, somewhere within."""
+    """Whether a list or tuple contains a masked array or the masked constant at any depth."""
     if isinstance(values, (list, tuple)):
         return any(map(holds_masked, values))
     return isinstance(values, np.ma.MaskedArray)
@@ -216,8 +216,8 @@ LOADS = {"pandas": ("pandas",), "pyarrow": ("pandas",), "polars": ("polars",)}  
 def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
     """NumPy, a masked array, a list of lists, or a data frame.
 
-    missing_value : a number that means missing, beside what a mask hides.
-    Cost: nothing is read; of a data frame a copy, of masked integers a look for a free code.
+    missing_value : a number that means missing, in addition to masked cells.
+    Cost: none; for a data frame a copy, for masked integers a scan for a free code.
     """
     refuse_gpu(array)
     names, samples, mask, given = None, None, None, 0
@@ -247,7 +247,7 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
 
 
 def _refuse_query(source: Any) -> None:
-    """Refuse what is no table yet: a lazy frame of polars, a data set of pyarrow on disk."""
+    """Refuse a lazy frame of polars or a data set of pyarrow on disk, which hold no values."""
     kind = type(source)
     line = {"LazyFrame": "X.collect()", "FileSystemDataset": "X.to_table()"}.get(kind.__name__)
     if line is not None and kind.__module__.split(".")[0] in ("polars", "pyarrow"):

@@ -1,4 +1,4 @@
-"""Columns that lie beside a matrix in its source, by name: annotations of samples and features."""
+"""Annotations of samples and features in the source of a matrix: columns by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streampca.sources.zarr.labels import decoded, dims_of
 
 
 class AnnDataColumns:
-    """The columns of obs and var, of an ``.h5ad`` by its path, a group, or data frames by name."""
+    """The columns of obs and var of an ``.h5ad`` (by path), a group, or a dict of data frames."""
 
     def __init__(self, source: Any, variables: str = "var") -> None:
         self.source, self.frames = source, ("obs", variables)
@@ -51,7 +51,7 @@ class AnnDataColumns:
 
 
 class GroupColumns:
-    """The arrays of a Zarr group, with names for their dimensions where they have any."""
+    """The arrays of a Zarr group, with the names of their dimensions if they have any."""
 
     def __init__(self, group: Any) -> None:
         self.group = group
@@ -111,7 +111,7 @@ class DatasetColumns:
 
 
 def _nothing() -> None:
-    """What travels to workers: names are resolved before a pass."""
+    """The pickled form on workers: None, because names are resolved before a pass."""
 
 
 def annotation(group: Any, dim: str, name: str) -> tuple[Any, list[str]]:

@@ -25,7 +25,7 @@ def column_names(frame: Any) -> list[Any]:
 
 
 def row_names(frame: Any) -> Any:
-    """What the index of a pandas frame calls its rows: text or dates; None for mere numbers."""
+    """Row names from the index of a pandas frame: text or dates; None for plain numbers."""
     index = getattr(frame, "index", None)
     kind = getattr(getattr(index, "dtype", None), "kind", "")
     if getattr(index, "nlevels", 1) > 1 or kind not in ("O", "M", "U"):
@@ -45,7 +45,7 @@ def held_nbytes(frame: Any) -> int:
 
 
 def framed_like(frame: Any, rows: Array) -> Any:
-    """Rows (n, p) as the kind of frame that came in, with its names; an array for anything else."""
+    """Rows (n, p) as a frame of the same kind and names; an array where ``frame`` is no frame."""
     if not is_frame(frame):
         return rows
     if hasattr(frame, "column_names"):
@@ -58,10 +58,10 @@ def framed_like(frame: Any, rows: Array) -> Any:
 def frame_values(frame: Any) -> Array:
     """(n, p) numbers of a data frame; NaN where a cell of a nullable column is missing.
 
-    Columns of one NumPy dtype are taken as they are. Nullable columns (Int64, boolean, Float32,
-    those of polars and pyarrow) keep their dtype where nothing is missing; else they become float32
-    where it holds their values exactly, and float64 where not.
-    Raises InvalidTypeError, which names the columns that are no numbers, or hold integers that
+    Columns of one NumPy dtype are not converted. Nullable columns (Int64, boolean, Float32, those
+    of polars and pyarrow) keep their dtype where nothing is missing. Otherwise they become float32
+    if it holds their values exactly, and float64 if not.
+    Raises InvalidTypeError, which names the columns that are not numeric, or hold integers that
     float64 rounds.
     """
     if not hasattr(frame, "dtypes") or not hasattr(frame, "iloc"):
@@ -74,7 +74,7 @@ def frame_values(frame: Any) -> Array:
 
 
 def numbers_of(frame: Any, dtype: np.dtype[Any] | None = None) -> Array:
-    """The columns of a pandas frame one by one, in this dtype, or in one that holds all of them."""
+    """The columns of a pandas frame as one array of this dtype, or of their common dtype."""
     dtypes = [dtype_of(frame.iloc[:, j]) for j in range(frame.shape[1])]
     if dtype is None:
         dtype = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
@@ -89,7 +89,7 @@ def numbers_of(frame: Any, dtype: np.dtype[Any] | None = None) -> Array:
 
 
 def dtype_of(column: Any) -> np.dtype[Any]:
-    """The NumPy dtype of a column: a float where cells of a nullable one are missing."""
+    """The NumPy dtype of a column: a float where a nullable column has missing cells."""
     dtype = column.dtype
     if isinstance(dtype, np.dtype):
         return np.dtype(np.float64) if dtype.kind == "O" else dtype
@@ -100,7 +100,7 @@ def dtype_of(column: Any) -> np.dtype[Any]:
 
 
 def _refuse_rounding(column: Any, name: str) -> None:
-    """Raise where an integer of a column would be rounded on its way to a float."""
+    """Raise where an integer of a column would be rounded by the conversion to float."""
     if column.dtype.kind in "iu":
         known = column[column.notna()]
         own = column.dtype if isinstance(column.dtype, np.dtype) else column.dtype.numpy_dtype
@@ -110,7 +110,7 @@ def _refuse_rounding(column: Any, name: str) -> None:
 
 
 def refuse_other_than_numbers(frame: Any) -> None:
-    """Raise for columns of text, categories, dates or objects that are no numbers."""
+    """Raise for columns of text, categories, dates or objects other than numbers."""
     bad = [
         f"{name!r} ({dtype})"
         for j, (name, dtype) in enumerate(zip(frame.columns, frame.dtypes, strict=True))
@@ -121,9 +121,9 @@ def refuse_other_than_numbers(frame: Any) -> None:
 
 
 def not_numeric(bad: list[str], drop: str, convert: str) -> InvalidTypeError:
-    """The error for columns that are no numbers.
+    """The error for columns that are not numeric.
 
-    bad : ``'name' (dtype)`` of each.  drop, convert : lines with a place for the first name.
+    bad : ``'name' (dtype)`` of each.  drop, convert : format strings for the first name.
     """
     first = bad[0].rpartition(" (")[0]
     return InvalidTypeError(
@@ -149,7 +149,7 @@ def _is_numbers(column: Any) -> bool:
 
 
 def refuse_rounded_objects(values: Array, where: str) -> None:
-    """Raise where a Python integer of an object array is none in float64."""
+    """Raise where float64 cannot hold a Python integer of an object array."""
     for value in values.ravel():
         if isinstance(value, int) and int(float(value)) != value:
             raise InvalidTypeError(

@@ -1,4 +1,4 @@
-"""xarray objects and NetCDF files: named dimensions in."""
+"""xarray objects and NetCDF files as matrices."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def from_xarray(
         Default: the only one, or, where ``dim`` is given, all of them.
     dim : the sample dimension(s), by name or number, slowest first; the others are stacked into
         features in the order of the array. Default: the first of two, or "time".
-    lazily : Dask arrays stay what they are: see :func:`streampca.sources.opening.lazy_matrix`.
+    lazily : Dask arrays stay lazy: see :func:`streampca.sources.opening.lazy_matrix`.
 
     Arrays in memory, lazily indexed files and Dask graphs are each read in their own way.
     Cost: metadata and coordinates.
@@ -79,7 +79,7 @@ def from_netcdf(path: str, variable: str | None = None, dim: Dim = None) -> Chun
     dim : as for :func:`from_xarray`.
 
     Cost: metadata and 1-D coordinates.
-    Raises SourceError (not there, unreadable, no engine) and what :func:`from_xarray` raises.
+    Raises SourceError (absent, unreadable, no engine) and the errors of :func:`from_xarray`.
     """
     dataset = open_netcdf(path)
     bounds = _bounds(dataset)
@@ -92,7 +92,7 @@ def from_netcdf(path: str, variable: str | None = None, dim: Dim = None) -> Chun
 
 
 def _stack(array: xarray.DataArray, dim: Dim, source: str, lazily: bool = False) -> ChunkedMatrix:
-    """The matrix of a DataArray, whatever holds its values."""
+    """The matrix of a DataArray over any kind of array."""
     samples = sample_dims(array.shape, dim, array.dims, repr(array.name))
     features = [d for d in range(array.ndim) if d not in samples]
     labels = Labels(
@@ -128,9 +128,9 @@ def _stack(array: xarray.DataArray, dim: Dim, source: str, lazily: bool = False)
 def _several_variables(
     dataset: xarray.Dataset, variable: str | Sequence[str] | None, dim: Dim
 ) -> list[str]:
-    """Names of the variables that become one matrix; none where one alone is meant.
+    """Names of the variables that become one matrix; empty where a single one is meant.
 
-    Cell bounds are no data. Refuses variables without the sample dimensions.
+    Cell bounds do not count as data. Refuses variables without the sample dimensions.
     """
     if isinstance(variable, str) or (variable is None and dim is None):
         return []
@@ -164,7 +164,7 @@ def _several_variables(
 def _axis_labels(
     array: xarray.DataArray, numbers: Sequence[int], loose: bool = False
 ) -> AxisLabels:
-    """Names, sizes and coordinates of these dimensions; ``loose``: also those of none."""
+    """Names, sizes and coordinates of these dimensions.  loose : with scalar coordinates."""
     names = [str(array.dims[d]) for d in numbers]
     coords, extra, grids, attrs = {}, {}, {}, {}
     for key, coordinate in array.coords.items():
@@ -199,7 +199,7 @@ def pick_variable(
     where: str,
     argument: str,
 ) -> xarray.DataArray:
-    """The named variable, or the only candidate; says which there are."""
+    """The named variable, or the only candidate. Raises InvalidInputError, which lists them."""
     if variable is not None and variable in dataset.variables:
         return dataset[variable]
     if variable is None and len(candidates) == 1:

@@ -1,4 +1,4 @@
-"""Labelled results out: arrays with their dimensions, coordinates and attributes again."""
+"""Labelled results: arrays with the dimensions, coordinates and attributes of the data."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def to_dataarray(
     name: str | None = None,
     attrs: Attributes | None = None,
 ) -> xarray.DataArray | xarray.Dataset:
-    """A result with its labels back: stacked dimensions are unstacked again.
+    """A result with labels, its stacked dimensions unstacked.
 
     values : one dimension per entry of ``axes``; NumPy or Dask.
-    axes : AxisLabels give their dimensions, coordinates and attributes; a pair (name, coord)
-        gives one dimension, with the coordinate where that is not None. An axis of several
-        variables gives a Dataset of them.
-    attrs : of the array, or a function that has those of each of several variables by its name
-        (None: there is but one).
+    axes : AxisLabels give their dimensions, coordinates and attributes; a pair (name, coord) gives
+        one dimension, with the coordinate unless that is None. An axis of several variables gives
+        a Dataset of them.
+    attrs : of the array, or a function from the name of a variable (None if there is only one) to
+        its attributes.
     """
     for number, axis in enumerate(axes):
         if isinstance(axis, AxisLabels) and axis.parts:
@@ -65,7 +65,7 @@ def to_dataset(
 
 
 def merged(arrays: Mapping[str, xarray.DataArray], attrs: Mapping[str, Any]) -> xarray.Dataset:
-    """Arrays as variables of one Dataset; a name that a coordinate of the data has gets a "_"."""
+    """Arrays as variables of one Dataset; a "_" is added to names that are coordinates."""
     taken = {str(name) for array in arrays.values() for name in (*array.dims, *array.coords)}
     named = {f"{name}_" if name in taken else name: array for name, array in arrays.items()}
     return xarray.Dataset(named, attrs=dict(attrs))
@@ -74,7 +74,7 @@ def merged(arrays: Mapping[str, xarray.DataArray], attrs: Mapping[str, Any]) -> 
 def _unstacked(
     values: Any, axes: Sequence[AxisLabels | tuple[str, Any]], name: str | None, attrs: Any
 ) -> xarray.DataArray:
-    """One array; none of its axes has several variables."""
+    """One array whose axes have no variables."""
     dims: list[str] = []
     sizes: list[int] = []
     coords: dict[str, Any] = {}

@@ -21,14 +21,14 @@ from streampca.sources.reading import Tally
 from streampca.sources.stacked import Index, Reader, StackedMatrix
 
 # --------------------------------------------------------------------------------------------------
-# Dask arrays that do not know how many rows they have.
+# Dask arrays with an unknown number of rows.
 
 
 def counted(X: Any) -> Any:
-    """X; where it is a Dask array without chunk sizes, one that has them. X is left as it was.
+    """X, or a Dask array with known chunk sizes in place of one without. X is not changed.
 
     Cost: all of such an array is computed once, by Dask, chunk by chunk, and dropped.
-    Warns (UncountedRowsWarning) of that.
+    Warns with UncountedRowsWarning in that case.
     """
     if not hasattr(X, "compute_chunk_sizes") or not any(math.isnan(n) for n in X.shape):
         return X
@@ -43,9 +43,9 @@ def counted(X: Any) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------
-# Row-wise functions of a Dask array, left lazy.
+# Lazy row-wise functions of a Dask array.
 
-CHUNK_NBYTES = 128 << 20  # of a chunk that is wider than what it is made of
+CHUNK_NBYTES = 128 << 20  # largest chunk of a result that is wider than its source
 
 
 def is_dask_array(X: Any) -> bool:
@@ -80,14 +80,14 @@ def map_rows(X: Any, function: Callable[..., Any], width: int, dtype: Any, side:
 
 
 def rows_like(X: Any, values: Any) -> Any:
-    """Values (n, k) in memory as a Dask array with the row chunks of the Dask array X."""
+    """Values (n, k) in memory as a Dask array with the row chunks of X."""
     import dask.array
 
     return dask.array.from_array(values, chunks=(X.chunks[0], -1))
 
 
 def in_chunks(values: Any, rows: int) -> Any:
-    """A (n, k) array as a Dask array of at most so many rows in a block."""
+    """A (n, k) array as a Dask array with at most ``rows`` rows in a block."""
     if is_dask_array(values):
         return values
     import dask.array
@@ -96,18 +96,18 @@ def in_chunks(values: Any, rows: int) -> Any:
 
 
 def _applied(values: Any, *sides: Any, function: Callable[..., Any], to: Any) -> Any:
-    """What one block becomes, in the dtype that was announced for it."""
+    """The function of one block, in the dtype declared for the result."""
     return np.asarray(function(plain_rows(values), *sides), dtype=to)
 
 
 # --------------------------------------------------------------------------------------------------
-# Dask arrays, alone or in xarray, as matrices that stay lazy: for results that stay lazy too.
+# Dask arrays, alone or in xarray, as lazy matrices, for lazy results.
 
-ROWS_NBYTES = 128 << 20  # of a chunk that is made of several
+ROWS_NBYTES = 128 << 20  # largest chunk that is merged from several
 
 
 class LazyReader(Reader):
-    """A Dask array whose graph nobody looks at. ``read`` computes a part of it."""
+    """A Dask array whose graph is not analysed. ``read`` computes a part of it."""
 
     loads = ("dask",)
 
@@ -135,7 +135,7 @@ def is_dask_frame(X: Any) -> bool:
 def is_lazy(X: Any) -> bool:
     """Whether X is a Dask array or data frame, or an xarray object that holds Dask arrays.
 
-    Nothing is loaded to find out.
+    Imports no library.
     """
     if "dask" not in sys.modules:
         return False
@@ -151,8 +151,8 @@ def is_lazy(X: Any) -> bool:
 def lazy_rows(matrix: ChunkedMatrix) -> Any:
     """The (n, p) Dask array of a lazy matrix, its columns in one chunk.
 
-    Chunks of rows are those of the source; where they are made of several chunks of columns, they
-    are cut so that one takes at most ROWS_NBYTES.
+    Row chunks are those of the source. Where several column chunks are merged, they are split so
+    that none exceeds ROWS_NBYTES.
     """
     import dask.array
 

@@ -1,4 +1,4 @@
-"""NetCDF files as xarray opens them, and arrays of files that it opened lazily, without Dask."""
+"""NetCDF files opened by xarray, and arrays that it opened lazily without Dask."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streampca.sources.zarr.location import ZarrLocation, zarr_array_in
 
 
 def open_netcdf(path: str) -> xarray.Dataset:
-    """The Dataset of a file, with times decoded where they can be."""
+    """The Dataset of a file, with times decoded where possible. Raises SourceError."""
     shown = hide_secrets(path)
     if "://" not in path and not os.path.isfile(path):
         raise SourceError(f"{path}: no such file")
@@ -55,10 +55,9 @@ def _first_line(error: BaseException) -> str:
 class BackendReader(Reader):
     """A lazily indexed array of a file that xarray opened without Dask.
 
-    Reads are slices through xarray's own file manager, which locks what is not thread-safe and
-    opens the file again by its path where the reader is unpickled. Nothing read is kept.
-    Chunk boundaries come from the encoding; a dimension that was sliced after opening has lost
-    them and has none.
+    Reads are slices through xarray's own file manager, which locks libraries that are not
+    thread-safe and reopens the file by its path after unpickling. Nothing is cached. Chunk
+    boundaries come from the encoding; a dimension that was sliced after opening has none.
     """
 
     loads: tuple[str, ...] = ("xarray",)
@@ -70,7 +69,7 @@ class BackendReader(Reader):
         self.steps = _chunk_steps(self.variable)
         self.source = source or str(self.variable.encoding.get("source", ""))
         self._is_file = os.path.isfile(self.source)
-        if self._is_file:  # a NetCDF, which is read by one HDF5 library or another
+        if self._is_file:  # a NetCDF file, which may be read by either HDF5 library
             self.loads = ("xarray", "h5py")
         self.name = str(array.name)
         self.tally = Tally()
@@ -118,7 +117,7 @@ class BackendReader(Reader):
 
 
 def _chunk_steps(variable: xarray.Variable) -> tuple[int | tuple[int, ...] | None, ...]:
-    """Stored chunk length(s) along each dimension; None where it is whole or not known."""
+    """Stored chunk length(s) along each dimension; None for one chunk or if not known."""
     encoding = variable.encoding
     preferred = dict(encoding.get("preferred_chunks") or {})
     order = list(preferred) or list(variable.dims)

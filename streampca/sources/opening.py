@@ -1,4 +1,4 @@
-"""``streampca.open``: anything as a ChunkedMatrix. The format is known by its name or content."""
+"""``streampca.open``: any source as a ChunkedMatrix, its format recognised by name or content."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from streampca.sources.zarr.opening import (
 from streampca.sources.zarr.reader import ZarrReader
 
 # --------------------------------------------------------------------------------------------------
-# What lies at a path or URL, or in a Zarr node: the format is known by its name or content.
+# The format of a path, a URL or a Zarr node.
 
 
 def open_path(
@@ -89,7 +89,7 @@ def open_path(
 
 
 def _oriented(path: str, dim: Dim, variable: str | None, external_links: bool) -> ChunkedMatrix:
-    """Files whose rows are samples by their format."""
+    """Open a file whose format defines its rows as samples."""
     if dim not in (None, 0):
         raise InvalidInputError(f"dim={dim!r}; the rows of {path} are its samples")
     if path.endswith(".npz"):
@@ -100,7 +100,7 @@ def _oriented(path: str, dim: Dim, variable: str | None, external_links: bool) -
 def from_zarr(
     node: Any, variable: str | None, dim: Dim, policy: tuple[str, str, float | None], source: str
 ) -> ChunkedMatrix:
-    """policy : for absent chunks, for multi-allelic variants, and the number that means missing."""
+    """policy : for absent chunks and multi-allelic variants, and the missing code."""
     missing_chunks, multiallelic, missing_value = policy
     if is_sparse_group(node) or (is_anndata(node) and dim in (None, 0)):
         if dim not in (None, 0):
@@ -119,8 +119,8 @@ def from_zarr(
     check_dtype(np.dtype(array.dtype))
     if array.attrs.get("streampca_complete") is False:
         raise SourceError(
-            f"{hide_secrets(source)} was not written to its end. Start what was writing it again "
-            "(streampca convert goes on where it stopped), or remove it."
+            f"{hide_secrets(source)} was not written to its end. Run its writer again "
+            "(streampca convert continues where it stopped), or remove it."
         )
     dim = array.attrs.get("streampca_samples") if dim is None else dim
     code = plain_code(dict(array.attrs), np.dtype(array.dtype))
@@ -139,7 +139,7 @@ def from_zarr(
 
 
 # --------------------------------------------------------------------------------------------------
-# ``streampca.open``: anything as a ChunkedMatrix.
+# ``streampca.open``: any source as a ChunkedMatrix.
 
 
 @weighing()
@@ -157,7 +157,7 @@ def open(
     storage_options: dict[str, Any] | None = None,
     external_links: bool = False,
 ) -> ChunkedMatrix:
-    """Open anything as a matrix of samples x features that is read in blocks.
+    """Open any source as a matrix of samples x features that is read in blocks.
 
     source : a path or URL of a Zarr array or group (one that is an AnnData, or a sparse matrix as
         AnnData writes it, too), a NetCDF or ``.npy`` file; ``.h5ad``, 10x ``.h5``, MatrixMarket
@@ -166,30 +166,30 @@ def open(
         the same samples, the features of all; a ``zarr.Array`` or ``zarr.Group`` (one with
         ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array (any
         graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
-        frame, or a list of them, one under another; NumPy, lists; data frames of pandas, polars
+        frame, or a list of them, stacked by rows; NumPy, lists; data frames of pandas, polars
         and pyarrow; scipy.sparse and ``sparse``; or a ChunkedMatrix.
-    variable : which array of a group or file ("layers/counts" or "raw/X" of an AnnData);
+    variable : the array of a group or file ("layers/counts" or "raw/X" of an AnnData);
         a list of them gives the features of all, side by side.
-    dim : the sample dimension(s), by name or number; the rest is stacked into features. Needed
-        for anything that is not 2-D. Default: the first of two, or "time" where a dimension is
-        called so.
-    missing_value : a number that means "missing" (-1, -9), beside NaN.
+    dim : the sample dimension(s), by name or number; the others are stacked into features.
+        Required for anything that is not 2-D. Default: the first of two, or "time" if there is a
+        dimension of that name.
+    missing_value : a number that means "missing" (-1, -9), in addition to NaN.
     missing_chunks : "error" refuses a Zarr chunk that is absent; "fill" reads its fill value;
         "mask" reads missing cells, which ``missing=`` of the model decides about (integers need a
         ``missing_value`` for that).
     multiallelic : variants of more than two alleles in a VCF Zarr: "error", or "drop".
-    branch, tag, snapshot : of an Icechunk repository, at most one: which snapshot is read, all the
-        time, whoever commits meanwhile. A local repository is known as one, and without them the
-        head of "main" is taken; at an ``s3://`` URL say which.
+    branch, tag, snapshot : of an Icechunk repository, at most one. The same snapshot is read
+        throughout, even if others commit meanwhile. For a local repository, which is recognised,
+        the default is the head of "main"; for an ``s3://`` URL one is required.
     storage_options : for remote stores; never kept in results.
-        A read without an answer for 300 s fails, or for what ``zarr.config`` has as
-        ``async.timeout`` (``ZARR_ASYNC__TIMEOUT``).
-    external_links : take an ``.h5ad`` or ``.h5`` whose data lie in other files. Such a file can
-        name any file of this machine, and is refused otherwise.
+        A read fails after 300 s without an answer, or after ``async.timeout`` of ``zarr.config``
+        (``ZARR_ASYNC__TIMEOUT``).
+    external_links : accept an ``.h5ad`` or ``.h5`` whose data are in other files. Such a file can
+        name any file of this machine, and is refused by default.
 
-    Cost: metadata only; nothing is read, but one column of a Dask data frame that does not know
-    its rows (Parquet does).
-    Raises InvalidInputError, InvalidTypeError (dtype) or SourceError (not there, unreadable).
+    Cost: metadata only, and one column of a Dask data frame that does not know its number of rows
+    (Parquet does).
+    Raises InvalidInputError, InvalidTypeError (dtype) or SourceError (absent, unreadable).
     """
     number = isinstance(missing_value, numbers.Real) and not isinstance(missing_value, bool)
     if missing_value is not None and not number:
@@ -255,7 +255,7 @@ def _from_dask(source: Any, dim: Dim) -> ChunkedMatrix:
 def _open_repository(
     path: str, which: Which, options: dict[str, Any], variable: str | None
 ) -> ChunkedMatrix:
-    """A snapshot of an Icechunk repository; which one it is does not change any more."""
+    """A fixed snapshot of an Icechunk repository."""
     check_readable(path)
     snapshots = Snapshots(path, options["storage_options"])
     rest = {name: value for name, value in options.items()
@@ -270,7 +270,7 @@ def _open_repository(
 def _opened_before(
     matrix: ChunkedMatrix, variable: str | None, dim: Dim, missing_value: float | None
 ) -> ChunkedMatrix:
-    """A matrix that was opened already, with a missing code if one is new. It is not changed."""
+    """An opened matrix, or a copy of it with a new missing code."""
     if variable is not None or dim is not None:
         raise InvalidInputError(
             "this matrix was opened already: say dim= and variable= to streampca.open"
@@ -288,23 +288,19 @@ def _opened_before(
 
 
 def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
-    """What ``fit`` and ``transform`` call: :func:`open` with the checks of an estimator."""
+    """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``."""
     matrix = open(source, dim=dim, missing_value=missing_value)
-    n, p = matrix.shape
-    if n == 0:
-        raise InvalidInputError(
-            f"Found array with 0 sample(s) (shape={matrix.shape}) while a minimum of 1 is required."
-        )
-    if p == 0:
-        raise InvalidInputError(
-            f"Found array with 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is "
-            "required."
-        )
+    for size, name in zip(matrix.shape, ("sample(s)", "feature(s)"), strict=True):
+        if size == 0:
+            raise InvalidInputError(
+                f"Found array with 0 {name} (shape={matrix.shape}) while a minimum of 1 is "
+                "required."
+            )
     return matrix
 
 
 def _futures(source: Any) -> list[Any]:
-    """The futures that X is, or lists."""
+    """The futures in X, which may be a future or a list of them."""
     from streampca.sources.dask.futures import futures_given
 
     return futures_given(source)
@@ -318,9 +314,9 @@ def _is(source: Any, package: str) -> bool:
 
 
 def lazy_matrix(X: Any, dim: Dim = None) -> ChunkedMatrix:
-    """The shape and labels of what is lazy. Its graph is not looked at, nothing is computed.
+    """The shape and labels of a lazy X, without traversing its graph or computing anything.
 
-    dim : as for ``streampca.open``. Raises what that raises.
+    dim : as for ``streampca.open``, which raises the same errors.
     """
     if not type(X).__module__.startswith("xarray."):
         if any(math.isnan(n) for n in X.shape):

@@ -30,14 +30,14 @@ from streampca.sources.variants import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# PLINK 1 .bed files: two bits a call, variant-major, read by position and never mapped.
+# PLINK 1 .bed files: two bits per call, variant-major, read by position and not mapped.
 
 MAGIC = b"\x6c\x1b"
-PROBED = 256  # variants whose padding is looked at, in all files together
+PROBED = 256  # variants whose padding is checked, in all files together
 
 
 class BedReader(Reader):
-    """Calls of variants x samples from one or more .bed files that follow one another."""
+    """Calls of variants x samples from one or more .bed files, concatenated."""
 
     loads = ("numba",)
     into_buffer = True
@@ -66,14 +66,14 @@ class BedReader(Reader):
         return calls[:, index[1]]
 
     def _runs(self, start: int, stop: int) -> Iterator[tuple[str, int, int, int]]:
-        """(file, first and last variant within it, place in the result) of a range."""
+        """(file, first and last variant within it, position in the result) of a range."""
         for path, (low, high) in zip(self.files, pairwise(self.offsets.tolist()), strict=True):
             first, last = max(start, low), min(stop, high)
             if first < last:
                 yield path, first - low, last - low, first - start
 
     def _packed(self, path: str, first: int, last: int) -> np.ndarray[Any, Any]:
-        """(variants, stride) packed bytes, in a buffer that this thread uses again."""
+        """(variants, stride) packed bytes, in a buffer that this thread reuses."""
         size = (last - first) * self.stride
         packed: Any = self.buffers.take("packed", size)
         view = memoryview(packed)
@@ -117,7 +117,7 @@ class BedReader(Reader):
 
 
 def _check_bed(path: str, variants: int, stride: int) -> None:
-    """Refuse what is not a whole variant-major .bed of this size."""
+    """Raise SourceError for anything but a complete variant-major .bed of this size."""
     with open(path, "rb") as file:
         head = file.read(3)
     if head[:2] != MAGIC:
@@ -142,9 +142,9 @@ def _check_bed(path: str, variants: int, stride: int) -> None:
 
 
 def _check_padding(path: str, variants: int, n_samples: int, probed: int) -> None:
-    """Refuse calls behind the last sample, which a .bed of up to 3 more samples than its .fam has.
+    """Refuse calls after the last sample: the .bed then has up to 3 more samples than its .fam.
 
-    Such a .bed is as long as it should be. The reverse cannot be seen: the padding of 60 samples
+    Such a .bed has the expected length. The reverse cannot be detected: the padding of 60 samples
     reads as calls of a 61st, all homozygous.
     """
     stride, used = -(-n_samples // 4), n_samples % 4
@@ -161,11 +161,8 @@ def _check_padding(path: str, variants: int, n_samples: int, probed: int) -> Non
                 )
 
 
-# --------------------------------------------------------------------------------------------------
-# PLINK 1 filesets: .bed (two bits a call, variant-major), .bim (variants), .fam (samples).
-#
-# One fileset or several, say one per chromosome, are one matrix of samples x variants; values are
-# copies of the first allele of the .bim (A1), -1 where a call is missing.
+# One or more filesets, for example one per chromosome, form a matrix of samples x variants. Values
+# are copies of the first allele of the .bim (A1), -1 where a call is missing.
 # Source: PLINK 1.9 reference, "File formats": .bed, .bim, .fam.
 
 
@@ -177,12 +174,12 @@ class Fileset:
 
     @classmethod
     def of(cls, path: str) -> Fileset:
-        """From the path of any of the three, or of what they have in common."""
+        """From the path of any of the three, or their common stem."""
         stem, suffix = os.path.splitext(path)
         return cls(stem if suffix in (".bed", ".bim", ".fam") else path)
 
     def file(self, suffix: str) -> str:
-        """Path of one of the three. Raises SourceError where it is not there."""
+        """Path of one of the three. Raises SourceError where it does not exist."""
         path = f"{self.stem}.{suffix}"
         if not os.path.isfile(path):
             raise SourceError(f"{path}: no such file; a PLINK fileset is .bed, .bim and .fam")
@@ -198,13 +195,12 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
 
     Raises SourceError for files that are absent, damaged or do not belong together, and
     InvalidInputError for duplicate samples or variants. A .fam with too few lines is refused, by
-    the length of the .bed or by its padding bits; one with up to 3 too many, in the same number
-    of bytes (61 for 60, not for 64), cannot be told.
-    Variants with a negative position are left out, as PLINK does, with an
-    IncompleteSourceWarning.
+    the length of the .bed or by its padding bits. One with up to 3 too many, in the same number
+    of bytes (61 for 60, not for 64), cannot be detected.
+    Variants with a negative position are excluded, as in PLINK, with an IncompleteSourceWarning.
 
-    Cost: one read of each .bim. Labels of more than 65,536 variants are not held: they are read
-    from the .bim again when they are asked for, which raises SourceError once it has changed.
+    Cost: one read of each .bim. Labels of more than 65,536 variants are not kept in memory: they
+    are read from the .bim on demand, which raises SourceError once it has changed.
     """
     filesets = [Fileset.of(path) for path in expand(sources)]
     samples = read_fam(filesets[0].file("fam"))
@@ -234,7 +230,7 @@ def open_plink(sources: str | Sequence[str]) -> ChunkedMatrix:
 
 
 def _warn_of_ignored(names: Text, position: np.ndarray[Any, Any], filesets: list[Fileset]) -> None:
-    """Name the variants that have a negative position; all of them cannot be."""
+    """Warn of variants with a negative position. Raises SourceError where all are."""
     ignored = np.flatnonzero(position < 0)
     where = f"{filesets[0].stem}.bim" + (" and others" if filesets[1:] else "")
     if len(ignored) == len(position):

@@ -1,4 +1,4 @@
-"""What readers share: how much was read, buffers of threads, checksums, the most chunks."""
+"""Shared by readers: counts of reads, buffers per thread, file digests, a limit of chunks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from streampca.errors import ChangingSourceError, InvalidInputError
 from streampca.matrix import ReadCount
 
 # --------------------------------------------------------------------------------------------------
-# How much a source has read, in any number of threads.
+# Counts of the reads of a source, in any number of threads.
 
 
 class Tally:
-    """What was read; all who read the same share one. It counts from zero where it was unpickled.
+    """The reads of a source, shared by its readers. An unpickled copy starts at zero.
 
     checksums : crc32c of every chunk that was read whole, by its key; None unless asked for.
     blank : what the rows of a chunk look like, where some are blank: see ``blank_rows.note_of``.
@@ -35,8 +35,8 @@ class Tally:
         return Tally, (self.checksums is not None,)
 
     def keep_checksums(self, found: Mapping[str, int]) -> None:
-        """Keep more. Raises ChangingSourceError where a chunk is not what it was when it was read
-        before: two passes over different data give no result."""
+        """Add checksums. Raises ChangingSourceError where a chunk differs from an earlier read,
+        because passes over different data give no result."""
         with self.lock:
             kept = self.checksums
             if kept is None:
@@ -48,28 +48,28 @@ class Tally:
                     )
 
     def keep_blank(self, found: Mapping[str, int]) -> None:
-        """Keep more of what was seen of rows."""
+        """Add notes about rows."""
         with self.lock:
             for key, note in found.items():
                 self.blank[key] = self.blank.get(key, 0) | note
 
     def add(self, count: ReadCount) -> None:
-        """Count more."""
+        """Add to the counts."""
         with self.lock:
             self.count = self.count + count
 
     def restart(self) -> None:
-        """Count from zero."""
+        """Reset the counts."""
         with self.lock:
             self.count = ReadCount()
 
 
 # --------------------------------------------------------------------------------------------------
-# Buffers that a thread uses again for every read: fresh pages are dear on many machines.
+# Buffers that a thread reuses for every read, because page faults are expensive.
 
 
 class ThreadBuffers:
-    """For each thread an array of bytes under every name. None of them is pickled."""
+    """Named byte arrays of each thread, which are not pickled."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -78,9 +78,9 @@ class ThreadBuffers:
         return ThreadBuffers, ()
 
     def take(self, name: str, size: int, spare: int = 0) -> np.ndarray[Any, Any]:
-        """(size,) uint8, holding anything. What this thread took under the name is overwritten.
+        """(size,) uint8, uninitialised; overwrites the previous buffer of this thread and name.
 
-        spare : bytes more, where a longer one must be made, for the next that is a little longer.
+        spare : extra bytes of a new allocation, for a later request that is slightly larger.
         """
         held = getattr(self._local, name, None)
         if held is None or len(held) < size:
@@ -94,7 +94,7 @@ class ThreadBuffers:
 
 
 def files_checksum(paths: Iterable[str]) -> tuple[str, int]:
-    """(SHA-256 over the names and the bytes of all files, how many bytes those are).
+    """(SHA-256 over the names and the bytes of all files, number of these bytes).
 
     paths : files and directories, as ``ChunkedMatrix.paths`` gives them. Cost: reads all of them.
     """
@@ -121,7 +121,7 @@ def _files(path: str) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# How many chunks an array may have: every one of them is an entry in tables of this process.
+# A limit of the number of chunks, since each is an entry in tables of this process.
 
 MOST_CHUNKS = 1 << 26  # chunks of one array, half a gigabyte as edges
 

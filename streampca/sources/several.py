@@ -1,4 +1,4 @@
-"""Several stores as one matrix: the chromosomes of one set of samples, side by side."""
+"""Several stores as one matrix, such as the chromosomes of one set of samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values beside a matrix, by file or by name: weights, covariates, batches, panels."""
+"""Side data of a matrix, from a file or by name: weights, covariates, batches, panels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streampca.sources.columns import AnnDataColumns, DatasetColumns, GroupColum
 from streampca.sources.zarr.opening import open_array
 
 # --------------------------------------------------------------------------------------------------
-# Values that stand beside a matrix, by file or by name: weights, covariates, batches.
+# Side data from a file or by name: weights, covariates, batches.
 
 Array = np.ndarray[Any, Any]
 TABLES = {".csv": ",", ".tsv": "\t"}
@@ -37,10 +37,10 @@ def read_side_data(text: str, source: str, axis: AxisLabels, option: str) -> lis
         without a name, or with that of the dimension, holds the names of its rows; without it rows
         go in order); a NetCDF file (``area.nc``, or ``area.nc:name``); or a variable of the
         source, which in an AnnData is a column of obs or var.
-    option : what asks for it, for messages.
+    option : the option that names it, for messages.
 
-    Arrays with names for their dimensions come as DataArrays. Cost: memory of the values.
-    Raises SourceError (not there, unreadable) and InvalidInputError (no such variable).
+    Arrays with named dimensions are DataArrays. Cost: memory of the values.
+    Raises SourceError (absent, unreadable) and InvalidInputError (no such variable).
     """
     path, name = _split(text)
     if path.endswith(NETCDF):
@@ -72,7 +72,7 @@ def _of_netcdf(path: str, name: str | None) -> Any:
 
 
 def _of_source(name: str, source: str, axis: AxisLabels, option: str) -> Any:
-    """A variable that lies beside the matrix."""
+    """A variable of the source."""
     columns = _columns_of(source)
     number = int(axis.dims[0] == "var")
     known: list[str] = []
@@ -87,7 +87,7 @@ def _of_source(name: str, source: str, axis: AxisLabels, option: str) -> Any:
 
 
 def _columns_of(source: str) -> AnnDataColumns | GroupColumns | DatasetColumns | None:
-    """What lies beside the matrix at a path; None where nothing has a name."""
+    """The annotations of the matrix at a path; None if it has none."""
     if source.endswith(NETCDF):
         return DatasetColumns(source)
     if source.endswith(".h5ad"):
@@ -165,7 +165,7 @@ def _number(cell: str) -> float | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Panel files: a table of samples and what they are (population, batch), to colour a picture.
+# Panel files: a table of samples and their groups (population, batch), to colour a plot.
 
 UNKNOWN = "not in the panel"
 

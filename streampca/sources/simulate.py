@@ -47,7 +47,7 @@ class GenotypeRecipe:
         return rng.permutation(np.arange(self.samples) % self.populations)
 
     def block(self, start: int, stop: int) -> np.ndarray[Any, Any]:
-        """(samples, stop - start) int8 genotypes; the same whatever else was made."""
+        """(samples, stop - start) int8 genotypes, independent of the other ranges."""
         rng = np.random.default_rng([self.seed, 2, start])
         m = stop - start
         ancestral = rng.uniform(0.05, 0.95, m)

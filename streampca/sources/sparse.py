@@ -1,4 +1,4 @@
-"""Sparse matrices: of scipy in memory, and compressed at rest, read by slices of their lines."""
+"""Sparse matrices: of SciPy in memory, and compressed in a store, read by slices of lines."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from streampca.sources.reading import Tally
 from streampca.sources.stacked import Reader
 
 # --------------------------------------------------------------------------------------------------
-# Compressed sparse matrices at rest: values, indices and indptr, read by slices of their lines.
+# Compressed sparse matrices in a store: values, indices and indptr, read by slices of lines.
 
-PIECE_NBYTES = 16 << 20  # of lines that are read at once where all are needed
-ALIGNED = 64  # bytes: where indices may begin behind the values in a buffer
+PIECE_NBYTES = 16 << 20  # of lines that are read at a time where all are needed
+ALIGNED = 64  # bytes: alignment of the indices after the values in a buffer
 WORDS = ("samples", "features")
 
 
@@ -29,11 +29,11 @@ class CompressedMatrix(ChunkedMatrix):
     """CSR (axis 0: its lines are samples) or CSC (axis 1) in a store.
 
     data, indices : readers of 1-D arrays.  indptr : (lines + 1,), in memory.
-    where : what the source is called in messages.
+    where : name of the source in messages.
 
-    Blocks along the stored axis take one read of each array; chunks of the arrays that lie
-    across the border of two blocks are read for both. The other axis is not streamable: a block
-    of it is the whole matrix, and the plan counts it as that.
+    Blocks along the stored axis take one read of each array. Array chunks that straddle two blocks
+    are read for both. The other axis cannot be streamed: a block of it needs the whole matrix, and
+    the plan counts it so.
     """
 
     sparse = True
@@ -51,11 +51,11 @@ class CompressedMatrix(ChunkedMatrix):
         self.resident_nbytes = self.indptr.nbytes
         self.loads = tuple(dict.fromkeys(("numba", *data.loads)))
         self.entries = int(self.indptr[-1])
-        self.first = 0  # the line at which indptr begins, in a part
+        self.first = 0  # the first line of indptr, in a part
         small = max(self.shape) < 2**31
         self.index_dtype = np.dtype(np.int32 if small else np.int64)
         self.made = Tally()
-        self.origin: Any = None  # what a scratch copy was made of; its folder lives as long as this
+        self.origin: Any = None  # source of a scratch copy; keeps its folder alive
         self.folder: Any = None
 
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
@@ -64,14 +64,14 @@ class CompressedMatrix(ChunkedMatrix):
             self.made.add(ReadCount(nbytes=sparse_nbytes(block)))
             return block
         pieces = [self._lines(int(a), int(b)) for a, b in pairwise(self._pieces())]
-        cut = [piece[:, start:stop] if axis else piece[start:stop] for piece in pieces]
-        stack = scipy.sparse.vstack if axis else scipy.sparse.hstack
-        block = stack(cut, format="csc" if axis else "csr", dtype=self.dtype)
+        cut = [piece[:, start:stop] if axis == 1 else piece[start:stop] for piece in pieces]
+        stack = scipy.sparse.vstack if axis == 1 else scipy.sparse.hstack
+        block = stack(cut, format="csc" if axis == 1 else "csr", dtype=self.dtype)
         self.made.add(ReadCount(nbytes=sparse_nbytes(block)))
         return block
 
     def _lines(self, start: int, stop: int, buffer: Any = None) -> Any:
-        """CSR or CSC of some lines, its indices checked; in the buffer as far as it goes."""
+        """CSR or CSC of some lines with checked indices, in the buffer as far as it fits."""
         pointers = self.indptr[start - self.first : stop - self.first + 1]
         low, high = int(pointers[0]), int(pointers[-1])
         length = self.shape[1 - self.stored]
@@ -93,7 +93,7 @@ class CompressedMatrix(ChunkedMatrix):
         return scipy.sparse.csr_array(arrays, shape=(stop - start, length))
 
     def _pieces(self) -> np.ndarray[Any, Any]:
-        """Edges of the lines that are read at once where all of them are."""
+        """Edges between the lines that are read at a time where all are needed."""
         ends = self.first + len(self.indptr) - 1
         step = max(1, int(PIECE_NBYTES // max(1.0, self.row_nbytes(self.stored))))
         return np.append(np.arange(self.first, ends, step), ends)
@@ -104,7 +104,7 @@ class CompressedMatrix(ChunkedMatrix):
         known = [e for e in (self.data.edges(0), self.indices.edges(0)) if e is not None]
         if not known:
             return None
-        # of the larger chunks: no block is smaller than one
+        # of the larger chunks, so that no block is smaller than one
         longest = max(known, key=lambda edges: int(np.diff(edges).max(initial=0)))
         lines = self.first + np.searchsorted(self.indptr, longest, side="left")
         return np.unique(
@@ -132,7 +132,7 @@ class CompressedMatrix(ChunkedMatrix):
         edges = np.asarray(edges, np.int64)
         sizes = (self.dtype.itemsize, self.index_dtype.itemsize)
         if axis == self.stored:
-            inside = np.clip(edges - self.first, 0, len(self.indptr) - 1)  # a part knows its own
+            inside = np.clip(edges - self.first, 0, len(self.indptr) - 1)  # a part has only its own
             pointers = self.indptr[inside]
             entries = np.diff(pointers) * sum(sizes)
             return np.asarray(entries + (np.diff(edges) + 1) * self.index_dtype.itemsize)
@@ -144,7 +144,9 @@ class CompressedMatrix(ChunkedMatrix):
         part = (slice(0, most),)
         scratch = self.data.scratch_nbytes(part) + self.indices.scratch_nbytes(part)
         wide = self.indices.dtype.itemsize * most * (self.indices.dtype != self.index_dtype)
-        whole = 0 if axis == self.stored else 2 * most * self._entry_nbytes  # before it is turned
+        whole = (
+            0 if axis == self.stored else 2 * most * self._entry_nbytes
+        )  # before it is converted
         return scratch + wide + whole
 
     def _most_entries(self, length: int) -> int:
@@ -225,7 +227,7 @@ def _crossed(reader: Reader, low: int, high: int) -> int:
 def _checked(
     indptr: Any, lines: int, data: Reader, indices: Reader, where: str
 ) -> np.ndarray[Any, Any]:
-    """indptr as int64, or SourceError where it does not belong to these arrays."""
+    """indptr as int64. Raises SourceError where it does not match these arrays."""
     pointers = np.asarray(indptr)
     if pointers.dtype.kind not in "iu" or pointers.ndim != 1 or len(pointers) != lines + 1:
         raise SourceError(
@@ -250,7 +252,7 @@ def _checked(
 
 
 # --------------------------------------------------------------------------------------------------
-# scipy.sparse matrices in memory.
+# Matrices of scipy.sparse in memory.
 
 SAMPLED_NBYTES = 1 << 16
 
@@ -271,12 +273,12 @@ class SparseMatrix(ChunkedMatrix):
         self.shape = matrix.shape
         self.dtype = matrix.dtype
         self.labels = labels or Labels.plain(self.shape)
-        self.first = (0, 0)  # where a part begins, by axis
+        self.first = (0, 0)  # start of a part, by axis
         self.tally = Tally()
 
     def _along(self, axis: int) -> Any:
-        """The matrix compressed along axis; converted once where it is stored the other way."""
-        wanted = "csc" if axis else "csr"
+        """The matrix compressed along axis; converted once if stored along the other."""
+        wanted = "csc" if axis == 1 else "csr"
         if self.matrix.format != wanted:
             if axis not in self.compressed:
                 self.compressed[axis] = self.matrix.asformat(wanted)
@@ -286,13 +288,13 @@ class SparseMatrix(ChunkedMatrix):
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Any:
         matrix = self._along(axis)
         start, stop = start - self.first[axis], stop - self.first[axis]
-        values = matrix[:, start:stop] if axis else matrix[start:stop]
+        values = matrix[:, start:stop] if axis == 1 else matrix[start:stop]
         self.tally.add(ReadCount(1, sparse_nbytes(values)))
         return values
 
     def _pointers(self, axis: int) -> np.ndarray[Any, Any]:
-        """indptr along either axis; the matrix is not converted for it."""
-        if self.matrix.format == ("csc" if axis else "csr"):
+        """indptr along either axis, without converting the matrix."""
+        if self.matrix.format == ("csc" if axis == 1 else "csr"):
             return np.asarray(self.matrix.indptr)
         if axis not in self.pointers:
             lines = self.matrix.shape[axis]
@@ -315,8 +317,8 @@ class SparseMatrix(ChunkedMatrix):
         return result
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
-        """Of the conversion, where the matrix is compressed along the other axis."""
-        converted = self.matrix.format != ("csc" if axis else "csr")
+        """Bytes of the conversion, where the matrix is compressed along the other axis."""
+        converted = self.matrix.format != ("csc" if axis == 1 else "csr")
         return sparse_nbytes(self.matrix) if converted else 0
 
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
@@ -329,8 +331,8 @@ class SparseMatrix(ChunkedMatrix):
         smaller = copy.copy(self)
         inside = slice(start - self.first[axis], stop - self.first[axis])
         whole = self._along(axis)
-        smaller.matrix = whole[:, inside] if axis else whole[inside]
-        smaller.first = (self.first[0], start) if axis else (start, self.first[1])
+        smaller.matrix = whole[:, inside] if axis == 1 else whole[inside]
+        smaller.first = (self.first[0], start) if axis == 1 else (start, self.first[1])
         smaller.compressed, smaller.pointers, smaller.tally = {}, {}, Tally()
         return smaller
 
@@ -354,7 +356,7 @@ class SparseMatrix(ChunkedMatrix):
 
 
 def from_sparse(matrix: Any, dim: Any = None) -> ChunkedMatrix:
-    """A matrix over any sparse array of scipy or of ``sparse``; dim=1: its columns are the samples.
+    """A matrix over a sparse array of SciPy or of ``sparse``.  dim : 1 where columns are samples.
 
     Raises InvalidInputError (dimensions) or InvalidTypeError (dtype, fill value).
     """

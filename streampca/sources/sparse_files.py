@@ -27,11 +27,11 @@ from streampca.sources.sparse import CompressedMatrix, SparseMatrix
 # --------------------------------------------------------------------------------------------------
 # MatrixMarket coordinate files (``.mtx``, ``.mtx.gz``), converted once into a scratch folder.
 #
-# Text cannot be read by slices. What is sorted by rows or by columns becomes a compressed matrix
-# on disk while it is parsed, in bounded memory; anything else is refused with what to do.
+# Text cannot be read by slices. A file sorted by rows or by columns becomes a compressed matrix on
+# disk while it is parsed, in bounded memory. Other files are refused, with a remedy.
 # Source: Boisvert, Pozo and Remington 1996, "The Matrix Market exchange formats", section 3.
 
-TEXT_NBYTES = 4 << 20  # of text that is parsed at once
+TEXT_NBYTES = 4 << 20  # of text that is parsed at a time
 LINE_NBYTES = 1 << 20
 DTYPES = {"integer": np.int32, "real": np.float64, "pattern": np.int8}
 NAMES = ("rows", "columns")
@@ -40,7 +40,7 @@ BESIDE = (("barcodes.tsv",), ("features.tsv", "genes.tsv"))  # of a 10x folder: 
 
 @dataclass(frozen=True)
 class Header:
-    """The first lines of a file: rows and columns, how many entries follow, of which kind."""
+    """The header of a file: rows and columns, number and kind of the entries."""
 
     shape: tuple[int, int]
     entries: int
@@ -48,7 +48,7 @@ class Header:
 
 
 class ScratchFolder:
-    """A folder that is removed with the last matrix that reads it; a copy elsewhere leaves it."""
+    """A folder that is removed with the last matrix that reads it, but not by unpickled copies."""
 
     def __init__(self) -> None:
         self.path = tempfile.mkdtemp(prefix="streampca-")
@@ -61,11 +61,11 @@ class ScratchFolder:
 def open_matrix_market(path: str, dim: Any = None) -> ChunkedMatrix:
     """A coordinate file as a matrix; dim : 0 where its rows are samples (the default), or 1.
 
-    A 10x folder has cells in its columns: dim=1. Names beside a ``matrix.mtx`` are taken.
+    A 10x folder has cells in its columns: dim=1. Names next to a ``matrix.mtx`` become labels.
 
-    Cost: the text is parsed once, now, into a scratch folder (of tempfile.gettempdir(); 8 to 12
-    bytes for each entry), which goes when the matrix does.
-    Raises InvalidInputError for what is unsorted, symmetric or complex, SourceError for damage.
+    Cost: the text is parsed once, on opening, into a scratch folder (in tempfile.gettempdir(), 8 to
+    12 bytes per entry), which is removed with the matrix.
+    Raises InvalidInputError for unsorted, symmetric or complex files, SourceError for damaged ones.
     """
     if dim not in (None, 0, 1) or isinstance(dim, bool):
         raise InvalidInputError(f"dim={dim!r}; expected 0 (rows are samples) or 1 (columns are)")
@@ -89,7 +89,7 @@ def open_matrix_market(path: str, dim: Any = None) -> ChunkedMatrix:
 
 
 def read_header(file: BinaryIO, path: str) -> Header:
-    """The header of a file. Raises InvalidInputError or SourceError for what cannot be used."""
+    """The header of a file. Raises InvalidInputError or SourceError where it cannot be read."""
     words = file.readline(LINE_NBYTES).decode("latin-1").lower().split()
     if len(words) != 5 or words[0] != "%%matrixmarket" or words[1] != "matrix":
         raise SourceError(
@@ -129,7 +129,7 @@ def _check_room(header: Header, folder: str, path: str) -> None:
 def _convert(file: BinaryIO, header: Header, folder: str, path: str) -> tuple[int, Any]:
     """Write data and indices; returns the axis of the lines (0 = rows) and indptr.
 
-    Both orders are followed until one is refuted.
+    Both orders are tracked until one is ruled out.
     """
     dtype = np.dtype(DTYPES[header.field])
     counts = [np.zeros(n + 1, np.int64) for n in header.shape]
@@ -223,7 +223,7 @@ def _numbers(text: bytes, path: str, done: int) -> Any:
 
 
 def _labels_beside(path: str, shape: tuple[int, ...], turned: bool) -> Labels | None:
-    """Barcodes and features that lie beside the matrix of a 10x folder."""
+    """Barcodes and features next to the matrix of a 10x folder."""
     folder, name = os.path.split(path)
     if not name.startswith("matrix.mtx"):
         return None
@@ -244,19 +244,19 @@ def _labels_beside(path: str, shape: tuple[int, ...], turned: bool) -> Labels | 
 
 
 # --------------------------------------------------------------------------------------------------
-# ``.npz`` files as ``scipy.sparse.save_npz`` writes them.
+# ``.npz`` files of ``scipy.sparse.save_npz``.
 
 FORMATS = {"csr": 0, "csc": 1}
-FREE = 64 << 20  # bytes that the members of a file may take however small it is
-RATIO = 100  # times its size, which they may take beyond that: no sparse matrix shrinks so far
+FREE = 64 << 20  # bytes that the members of any file may take, however small it is
+RATIO = 100  # times the file size that larger members may take: no sparse matrix compresses more
 LOCAL_HEADER = 30  # bytes before the name of a member of a zip archive
 
 
 def open_sparse_npz(path: str) -> ChunkedMatrix:
-    """A sparse ``.npz``. Written with ``compressed=False`` it is read by slices; compressed
-    members cannot be, and the matrix is held in memory, which the plan counts.
+    """A sparse ``.npz``, read by slices if written with ``compressed=False``.
 
-    Raises SourceError where the file is no sparse matrix, or damaged.
+    Compressed members cannot be sliced: the matrix is then held in memory, and the plan counts it.
+    Raises SourceError where the file is not a sparse matrix, or damaged.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -292,7 +292,7 @@ def open_sparse_npz(path: str) -> ChunkedMatrix:
 
 
 def _check_sizes(archive: zipfile.ZipFile, nbytes: int, path: str) -> None:
-    """Refuse members that would swell, before one is inflated. Raises DamagedSourceError."""
+    """Raise DamagedSourceError for members that would expand too much, before decompression."""
     need = sum(one.file_size for one in archive.infolist())
     if need > max(FREE, RATIO * nbytes):
         raise DamagedSourceError(

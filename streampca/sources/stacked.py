@@ -1,4 +1,4 @@
-"""N-dimensional arrays as samples x features: the one place that stacks dimensions."""
+"""N-dimensional arrays as samples x features: the only module that stacks dimensions."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from streampca.regular_file import BINARY
 from streampca.sources.reading import Tally
 
 # --------------------------------------------------------------------------------------------------
-# Files as locations: their length, and a digest of a few of their bytes.
+# Files as locations, compared by their length and a digest of a few of their bytes.
 
-HEAD_NBYTES = 4096  # that are looked at, at the beginning, in the middle and at the end
+HEAD_NBYTES = 4096  # bytes to hash at the beginning, in the middle and at the end
 
 
 class FileLocation(Location):
@@ -58,9 +58,9 @@ def _seen(path: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Which dimensions of an array are the samples.
+# The sample dimensions of an array.
 
-TIME = "time"  # the dimension of the samples where none is named
+TIME = "time"  # the default sample dimension
 Dim = Hashable | Sequence[Hashable] | None  # the sample dimension(s), by name or number
 
 
@@ -70,7 +70,7 @@ def sample_dims(
     """The numbers of the sample dimensions of an array.
 
     dim : by name or number; None: the first of two, or "time" of more.  names : of all dimensions.
-    Raises InvalidInputError where they are not there, or nothing says which.
+    Raises InvalidInputError where they do not exist, or there is no default.
     """
     if dim is not None:
         return _number_dims(len(shape), dim, names)
@@ -89,7 +89,7 @@ def sample_dims(
 def _number_dims(ndim: int, dim: Dim, names: Sequence[Hashable] | None) -> tuple[int, ...]:
     """The numbers of the sample dimensions, from names or numbers.
 
-    Raises InvalidInputError where one is not there, or none is left for the features.
+    Raises InvalidInputError where one does not exist, or none is left for the features.
     """
     wanted = [dim] if isinstance(dim, str) or not isinstance(dim, Sequence) else list(dim)
     known: list[Any] = list(range(ndim)) if names is None else list(names)
@@ -114,7 +114,7 @@ def _number_dims(ndim: int, dim: Dim, names: Sequence[Hashable] | None) -> tuple
 
 
 def check_rank(shape: Sequence[int], what: str = "X") -> None:
-    """Refuse an array that is not 2-D where nothing says how to stack it."""
+    """Raise InvalidInputError for an array that is not 2-D where no dimension is named."""
     if len(shape) == 2:
         return
     if len(shape) == 1:
@@ -128,9 +128,6 @@ def check_rank(shape: Sequence[int], what: str = "X") -> None:
     )
 
 
-# --------------------------------------------------------------------------------------------------
-# N-dimensional arrays as samples x features: the one place that stacks dimensions.
-#
 # A source is a :class:`Reader`: shape, dtype, chunk boundaries per dimension, and a read of one
 # hyperrectangle. :class:`StackedMatrix` does the rest, so that a new array format is one small
 # class.
@@ -139,36 +136,36 @@ Index = tuple[slice, ...]
 
 
 class Reader(ABC):
-    """Reads hyperrectangles of an N-dimensional array. Must pickle small and open lazily."""
+    """Reads hyperrectangles of an N-dimensional array. Needs a small pickle, and opens lazily."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]  # of what ``read`` returns
+    dtype: np.dtype[Any]  # of the result of ``read``
     tally: Tally
 
-    loads: tuple[str, ...] = ()  # heavy libraries that ``read`` brings into memory
-    given_nbytes: int = 0  # of an array in memory
-    carried_nbytes: int = 0  # of what travels with the reader
+    loads: tuple[str, ...] = ()  # heavy libraries that ``read`` imports
+    given_nbytes: int = 0  # of an array that the caller holds in memory
+    carried_nbytes: int = 0  # of data pickled with the reader
     computes: bool = False  # see ChunkedMatrix
 
-    into_buffer = False  # whether ``read`` takes a buffer to put its result into
+    into_buffer = False  # whether ``read`` accepts a buffer for its result
 
     @abstractmethod
     def read(self, index: Index) -> np.ndarray[Any, Any]:
         """The values of one hyperrectangle (a slice with bounds for each dimension).
 
-        With ``into_buffer``, ``read(index, buffer)`` may put them into a uint8 array.
+        With ``into_buffer``, ``read(index, buffer)`` may store them in a uint8 array.
         """
 
     @abstractmethod
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
-        """Chunk boundaries along a dimension, 0 and its size included; None where any will do."""
+        """Chunk boundaries along a dimension, including 0 and its size; None if there are none."""
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """A digest of what is read and how: cheap. No stored value is looked at."""
+        """A cheap digest of what is read and how, without reading any value."""
 
     def content_stamp(self) -> str:
-        """A digest that also changes when values were changed in place; may cost a file walk."""
+        """A digest that also changes when values change in place; may stat all files."""
         return self.fingerprint()
 
     def paths(self) -> tuple[str, ...]:
@@ -184,11 +181,11 @@ class Reader(ABC):
         return tuple(map(FileLocation, self.paths()))
 
     def reads(self) -> ReadCount:
-        """What was read so far."""
+        """The reads so far."""
         return self.tally.count
 
     def scratch_nbytes(self, index: Index) -> int:
-        """Most bytes that reading ``index`` needs beside its result."""
+        """Most bytes that reading ``index`` needs in addition to its result."""
         return 0
 
     def part(self, dim: int, start: int, stop: int) -> Reader:
@@ -196,7 +193,7 @@ class Reader(ABC):
         return self
 
     def restart_counts(self) -> None:
-        """Count from zero (a copy on a worker counts for itself)."""
+        """Reset the counts (a copy on a worker counts for itself)."""
         self.tally.restart()
 
     def checksums(self) -> dict[str, int]:
@@ -237,11 +234,11 @@ class StackedMatrix(ChunkedMatrix):
         check_dtype(self.dtype)
 
     def _inner(self, axis: int) -> int:
-        """How many rows (columns) one step of the axis' first dimension is."""
+        """Rows (columns) per step of the first dimension of the axis."""
         return math.prod(self.reader.shape[d] for d in self.dims[axis][1:])
 
     def _index(self, axis: int, start: int, stop: int) -> tuple[Index, int]:
-        """The hyperrectangle that holds [start, stop), and where start lies in it."""
+        """The hyperrectangle that contains [start, stop), and the position of start in it."""
         index = [slice(0, size) for size in self.reader.shape]
         inner = max(1, self._inner(axis))
         first = self.dims[axis][0] if self.dims[axis] else None
@@ -265,7 +262,7 @@ class StackedMatrix(ChunkedMatrix):
         )
         if values.shape[axis] != stop - start:
             keep = slice(skip, skip + stop - start)
-            values = values[:, keep] if axis else values[keep]
+            values = values[:, keep] if axis == 1 else values[keep]
         by_feature = axis == 1 and values.dtype.itemsize == 1 and values.flags.f_contiguous
         return values if by_feature else np.ascontiguousarray(values)
 
@@ -281,7 +278,7 @@ class StackedMatrix(ChunkedMatrix):
         return turned
 
     def _width(self, axis: int, start: int, stop: int) -> int:
-        return stop - start if axis else self.shape[1]
+        return stop - start if axis == 1 else self.shape[1]
 
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
         dims, inner = self.dims[axis], self._inner(axis)
@@ -368,7 +365,7 @@ def stack(reader: Reader, dim: Dim, names: tuple[Hashable, ...] | None = None) -
 
 
 def room_for(shape: Sequence[int], dtype: np.dtype[Any], buffer: Any) -> np.ndarray[Any, Any]:
-    """An array to read into: at the beginning of the uint8 buffer, where that is long enough."""
+    """An array to read into: the beginning of the uint8 buffer if that is long enough."""
     size = math.prod(shape) * dtype.itemsize
     raw = buffer[:size] if buffer is not None and len(buffer) >= size else np.empty(size, "u1")
     return np.asarray(raw.view(dtype).reshape(shape))

@@ -64,7 +64,7 @@ def variant_labels(
 ) -> AxisLabels:
     """One dimension "variant"; unnamed variants (".") are called chromosome:position:alleles.
 
-    All are arrays, or columns that are read when they are asked for.
+    All are arrays, or columns that are read on demand.
     counted : the allele whose copies the values are.  other : the other one.
     hashes : (p,) of the names, where they are known and none is ".": overwritten.
     Raises InvalidInputError where an id occurs twice.
@@ -100,7 +100,7 @@ def _named(names: Text, chromosome: Text, position: Any, counted: Text, other: T
 
 
 def plain_chromosome(names: Text) -> Text:
-    """Chromosomes as they are stored, without "chr": only who knows the species can say more."""
+    """Chromosomes as stored, without "chr": their codes depend on the species."""
     distinct, codes = numbered(as_text(names))
     return compact([_without_prefix(name) for name in distinct])[codes]
 
@@ -139,10 +139,10 @@ def refuse_duplicates(
 
 
 # --------------------------------------------------------------------------------------------------
-# The .bim of a PLINK 1 fileset: looked through once, then read again where it is asked for.
+# The .bim of a PLINK 1 fileset: scanned once, then read again on demand.
 #
-# A table of millions of variants is not held: of its lines only every 8192nd place is known, and
-# the runs of its chromosomes. One of up to HELD variants is.
+# A table of millions of variants is not held in memory: only the offset of every 8192nd line and
+# the runs of its chromosomes are. A table of up to HELD variants is held.
 
 HELD = 65536  # variants
 SHORTEST = 12  # bytes of a line
@@ -154,7 +154,7 @@ SHORT = np.dtype("U2")
 
 @dataclass(frozen=True)
 class Bim:
-    """Of one file: chromosome, id, position, A1 and A2 of every variant, as arrays or columns.
+    """Chromosome, id, position, A1 and A2 of every variant of a file, as arrays or columns.
 
     count : p.  unnamed : whether an id is ".".  n_ignored : negative positions.
     """
@@ -166,12 +166,12 @@ class Bim:
 
 
 def room_for_hashes(paths: Sequence[str]) -> np.ndarray[Any, Any]:
-    """(lines that there may be,) int64, uninitialised: memory is taken as it is written."""
+    """(upper bound of lines,) int64, uninitialised: memory is used only as it is written."""
     return np.empty(1 + sum(os.path.getsize(path) for path in paths) // SHORTEST, np.int64)
 
 
 def read_bim(path: str, hashes: np.ndarray[Any, Any]) -> Bim:
-    """Look through a .bim: one read of the file.
+    """Scan a .bim: one read of the file.
 
     hashes : takes those of the p ids, at its beginning.
     Raises SourceError where a line has not 6 fields, a position is no number, or a variant has
@@ -190,7 +190,7 @@ def _pieces_of(path: str) -> Iterator[list[bytes]]:
 
 
 class _Scan:
-    """What is known of the lines so far."""
+    """State of the scan."""
 
     def __init__(self, path: str, hashes: np.ndarray[Any, Any]) -> None:
         self.path, self.stamp, self.hashes = path, stamp_of(path), hashes
@@ -271,7 +271,7 @@ def _in_memory(columns: list[Any], count: int) -> list[Any]:
 
 
 class BimLines:
-    """The lines of a .bim, by pieces. The last piece that was asked for is remembered.
+    """The lines of a .bim, by pieces. The last requested piece is cached.
 
     offsets : bytes at which every PIECE-th line begins, and the end.
     """

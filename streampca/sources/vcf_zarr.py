@@ -37,7 +37,7 @@ class VcfZarrReader(Reader):
     """Allele counts of (variants, samples) from the alleles of (variants, samples, ploidy).
 
     dropped : numbers of the stored variants that are not presented, increasing.
-    Alleles are read and summed one row of chunks at a time: that row is all the scratch there is.
+    Alleles are read and summed one row of chunks at a time, which is all the scratch memory.
     """
 
     loads = ("numba",)
@@ -193,8 +193,8 @@ def open_vcf_zarr(
 ) -> StackedMatrix:
     """A VCF Zarr group as samples x variants, int8 copies of the first ALT, -1 = missing.
 
-    multiallelic : "error" refuses variants of more than two alleles, "drop" leaves them out:
-        copies of one alternate allele do not tell another from the reference.
+    multiallelic : "error" refuses variants of more than two alleles, "drop" excludes them: copies
+        of one alternate allele do not distinguish another from the reference.
     missing_chunks : as ``streampca.open``. Absent chunks of ``call_genotype_mask`` are its fill
         value all the same: a mask that hides nothing is often stored as nothing.
 

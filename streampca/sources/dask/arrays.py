@@ -1,4 +1,4 @@
-"""Any Dask array: a block is one strip of its graph, and nothing is read again for the next."""
+"""Dask arrays: a block is one strip of the graph, and strips share no reads."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class SparseDaskReader(DaskReader):
 class SparseDaskMatrix(DaskMatrix):
     """The strips of a 2-D Dask array of sparse chunks as a matrix.
 
-    How many entries a chunk stores is not known before it is computed: the plan counts every cell.
+    The number of entries of a chunk is not known before it is computed: the plan counts every cell.
     """
 
     sparse = True
@@ -151,7 +151,7 @@ class SparseDaskMatrix(DaskMatrix):
         index, _ = self._index(axis, start, stop)
         values: Any = self.reader.along(self._dim(axis)).read(index)
         values = values if self.dims[0] == (0,) else values.T
-        return values.asformat("csc" if axis else "csr")
+        return values.asformat("csc" if axis == 1 else "csr")
 
     def spans_nbytes(self, axis: int, edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         cells = np.diff(np.asarray(edges, np.int64)) * self.shape[1 - axis]
@@ -190,7 +190,7 @@ class Piece:
 
 
 def _stored(chunk: Any) -> Any:
-    """A chunk as CSR; a masked one with NaN where it is masked."""
+    """A chunk as CSR, with NaN in masked cells."""
     refuse_gpu(chunk, CHUNKS)
     if is_sparse(chunk):
         return scipy.sparse.csr_array(as_scipy(chunk, CHUNKS))
@@ -199,9 +199,6 @@ def _stored(chunk: Any) -> Any:
     values = np.asarray(chunk)
     return values if values.dtype.kind not in "buif" else scipy.sparse.csr_array(values)
 
-
-# --------------------------------------------------------------------------------------------------
-# Any Dask array: a block is one strip of its graph, and nothing is read again for the next.
 
 Dim = Hashable | Sequence[Hashable] | None
 
@@ -212,9 +209,9 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
     dim : the sample dimension number(s), slowest first; the others are stacked into features.
         Default: the first of two.
 
-    Cost: of a few layers where they say what strips share: elementwise operations, reads, operands
-    of all strips, ``map_overlap`` with boundary "none". Else the graph is materialised and analysed
-    (about 0.2 ms per task). Nothing is computed before the first block.
+    Cost: only a few layers are examined where these show what strips share: elementwise operations,
+    reads, operands of all strips, ``map_overlap`` with boundary "none". Otherwise the graph is
+    materialised and analysed (about 0.2 ms per task). Nothing is computed before the first block.
     Raises InvalidInputError (unknown chunk sizes, strips that cannot be separated) or
     InvalidTypeError (dtype, chunks of another kind than declared).
     """
@@ -240,7 +237,7 @@ def from_dask(array: Any, dim: Dim = None) -> ChunkedMatrix:
 
 
 def dask_matrix(array: Any, dims: Sequence[int], labels: Labels | None = None) -> ChunkedMatrix:
-    """The matrix for what the chunks of a Dask array are: sparse, masked or plain.
+    """The matrix for a Dask array of sparse, masked or plain chunks.
 
     dims : numbers of the sample dimensions.
     """

@@ -1,4 +1,4 @@
-"""What becomes of the chunks that a Dask graph computes: checked, placed, kept within bounds."""
+"""The computed chunks of a Dask graph: checks, placement in the result, and memory bounds."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from streampca.sources.stacked import FileLocation
 from streampca.sources.zarr.location import ZarrLocation
 
 # --------------------------------------------------------------------------------------------------
-# Whether a Dask graph computes, or reads stored chunks and cuts them.
+# Whether a Dask graph computes, or only reads and slices stored chunks.
 
 READS = (getter, getter_nofancy, getter_inline, *SLICES)
 
 
 def computes(graph: Graph) -> bool:
-    """Whether a task may cost more than its bytes tell: anything but plain reads and slices.
+    """Whether a task may cost more than its size suggests: anything but plain reads and slices.
 
-    Chunks on a cluster count as well: blocks of few of them are folded where they lie. The tasks of
-    a layer are alike, and one of each is looked at.
+    Chunks on a cluster count too: blocks of a few chunks are folded where they are. The tasks of a
+    layer are alike, so one of each is examined.
     """
     seen: set[Key] = set()
     for key in graph.needs:
@@ -44,7 +44,7 @@ def computes(graph: Graph) -> bool:
 
 
 def _reads(node: Any) -> bool:
-    """Whether a node is a plain read, a slice, another name, or several of them fused."""
+    """Whether a node is a plain read, a slice, an alias, or several of these fused."""
     if isinstance(node, Task):
         if node.func is _execute_subgraph:
             return all(map(_reads, node.args[0].values()))
@@ -55,13 +55,13 @@ def _reads(node: Any) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# What the nodes of a Dask graph read: Zarr arrays and files that lie in them.
+# The Zarr arrays and files that the nodes of a Dask graph read.
 
-DEPTH = 12  # of tasks in tasks, and of xarray's wrappers in wrappers
+DEPTH = 12  # of nested tasks, and of nested wrappers of xarray
 
 
 def locations_of(nodes: Iterable[Any]) -> tuple[Location, ...]:
-    """Zarr arrays, and local files that xarray opened, each once."""
+    """Distinct Zarr arrays, and local files that xarray opened."""
     found: dict[str, Location] = {}
     for one in leaves_of(nodes):
         if (location := _location(one)) is not None:
@@ -70,7 +70,7 @@ def locations_of(nodes: Iterable[Any]) -> tuple[Location, ...]:
 
 
 def leaves_of(nodes: Iterable[Any]) -> list[Any]:
-    """The objects in nodes, and in tasks in them, that may be read from, each once."""
+    """Distinct objects in nodes and nested tasks that may be read from."""
     known: dict[int, Any] = {}
     for node in nodes:
         for one in _leaves(node, DEPTH):
@@ -79,7 +79,7 @@ def leaves_of(nodes: Iterable[Any]) -> list[Any]:
 
 
 def _leaves(node: Any, depth: int) -> Iterator[Any]:
-    """Objects in a node that may be read from, without what plain values there are."""
+    """Objects in a node that may be read from, without plain values."""
     if not depth or node is None or isinstance(node, (str, int, float, slice)):
         return
     if isinstance(node, Task):
@@ -112,10 +112,7 @@ def _location(wrapper: Any) -> Location | None:
     return None
 
 
-# --------------------------------------------------------------------------------------------------
-# What becomes of the chunks that a Dask graph computes: checked, placed, kept within bounds.
-
-LATE = {  # what repairs a chunk of a kind that its array does not declare
+LATE = {  # remedies for a chunk of a kind that its array does not declare
     "O": "Use X.map_blocks(lambda block: block.astype('float64')).",
     "c": "Use X.map_blocks(numpy.real).",
 }
@@ -123,7 +120,7 @@ LATE = {  # what repairs a chunk of a kind that its array does not declare
 
 @dataclass(frozen=True)
 class Spot:
-    """One chunk along one dimension: its number, where it goes, which part of it, its length."""
+    """One chunk along one dimension: its number, target, source part and length."""
 
     block: int
     into: slice
@@ -132,7 +129,7 @@ class Spot:
 
 
 def ends_of(sizes: Sequence[int]) -> np.ndarray[Any, Any]:
-    """(chunks + 1,) where chunks of these sizes begin and end."""
+    """(chunks + 1,) boundaries of chunks of these sizes."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
 
 
@@ -143,7 +140,7 @@ def covering(ends: np.ndarray[Any, Any], start: int, stop: int) -> tuple[int, in
 
 @dataclass(frozen=True)
 class Place:
-    """Writes a chunk into the array that is being read, so that the graph can let go of it."""
+    """Writes a chunk into the result of a read, so that the graph can free it."""
 
     out: np.ndarray[Any, Any]
     into: tuple[slice, ...]
@@ -165,7 +162,7 @@ class Place:
 
 
 def check_chunk(chunk: Any) -> None:
-    """Refuse chunks that are sparse, though declared as arrays, or lie on a GPU."""
+    """Refuse chunks on a GPU, and sparse ones that are declared as arrays."""
     refuse_gpu(chunk, CHUNKS)
     if is_sparse(chunk) or hasattr(chunk, "todense"):
         raise InvalidTypeError(
@@ -177,7 +174,7 @@ def check_chunk(chunk: Any) -> None:
 
 
 def check_numbers(values: Any, declared: np.dtype[Any]) -> None:
-    """Refuse values that are no real numbers, or others in the dtype that was declared for them.
+    """Refuse values that are not real numbers, or do not fit the declared dtype.
 
     Floats are rounded to the declared float. Cost: extremes, where integers are narrowed.
     """
@@ -221,7 +218,7 @@ def _unmasked(chunk: Any, declared: np.dtype[Any]) -> Any:
 
 
 def floats_of_masked(array: Any) -> Any:
-    """A Dask array of masked integers as one of floats, lazily; any other as it is.
+    """A Dask array of masked integers as one of floats, lazily; others are unchanged.
 
     float32 where that holds every integer of the dtype, else float64.
     """

@@ -1,8 +1,7 @@
 """Data frames of Dask: partitions are strips, columns are features.
 
-How many rows a partition has must be known before a plan can be made. Parquet files, frames in
-memory and those made of a Dask array say it; of anything else the rows are counted first, by
-computing one narrow column.
+A plan needs the number of rows of each partition. Parquet files, frames in memory and those made of
+a Dask array know it. For anything else the rows are counted first, by computing one narrow column.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from streampca.sources.frames import (
 from streampca.sources.frames import refuse_other_than_numbers as refuse_text
 from streampca.sources.stacked import Dim, Index
 
-COUNTED = 64  # frames whose counted rows are remembered
+COUNTED = 64  # frames whose row counts are cached
 COUNT_THREADS = 2  # each holds a partition
 # of a partition's numbers, that computing it takes: 7.5 measured over Zarr, most of it what malloc
 # keeps for each thread that decodes; 8 to 9.6 where files are read, by Arrow with memory of its own
@@ -47,8 +46,8 @@ _counted: dict[str, tuple[int, ...]] = {}  # token of a frame -> rows of its par
 def from_dask_frame(frame: Any, dim: Dim = None) -> ChunkedMatrix:
     """A matrix over a Dask data frame: samples are rows, features are its columns.
 
-    Numbers come as floats, float32 where that holds all values of the columns' dtypes; nulls are
-    NaN. The index stays where it is: samples have no names.
+    Values are read as floats, float32 if that holds all values of the columns' dtypes; nulls are
+    NaN. The index is not read: samples have no names.
 
     Cost: the rows of partitions. Parquet files without filters, frames from memory and those made
     of a Dask array know them; of others the narrowest column is computed once, and the matrix says

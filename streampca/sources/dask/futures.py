@@ -24,14 +24,14 @@ PIECE_NBYTES = 16 * 1024 * 1024  # rows of one future that are read at once
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a worker says of a value."""
+class Description:
+    """The description of a value by its worker."""
 
     kind: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any] | None
     columns: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()  # of the columns of a frame, whatever they are
+    names: tuple[str, ...] = ()  # of the columns of a frame, of any type
 
 
 def futures_given(source: Any) -> list[Any]:
@@ -51,7 +51,7 @@ def from_futures(futures: list[Any], dim: Dim = None) -> ChunkedMatrix:
     client = futures[0].client
     tasks = [client.submit(_tell, one, pure=False) for one in futures]
     await_all(client, tasks, "futures given as X")
-    told: list[Told] = client.gather(tasks)
+    told: list[Description] = client.gather(tasks)
     for future, one in zip(futures, told, strict=True):
         if one.dtype is None:
             raise InvalidTypeError(
@@ -77,7 +77,7 @@ def from_futures(futures: list[Any], dim: Dim = None) -> ChunkedMatrix:
     return matrix
 
 
-def _joined(futures: list[Any], told: list[Told]) -> dask.array.Array:
+def _joined(futures: list[Any], told: list[Description]) -> dask.array.Array:
     """One Dask array, in pieces of rows."""
     rest = told[0].shape[1:]
     dtype = np.result_type(*(one.dtype for one in told if one.dtype is not None))
@@ -97,17 +97,17 @@ def _joined(futures: list[Any], told: list[Told]) -> dask.array.Array:
     return dask.array.Array(graph, name, chunks, dtype=dtype)
 
 
-def _tell(value: Any) -> Told:
+def _tell(value: Any) -> Description:
     """On the worker that has it."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if is_frame(value):
         values = frame_values(value)
         columns = tuple(value.columns) if all(isinstance(c, str) for c in value.columns) else ()
         names = tuple(map(repr, value.columns))
-        return Told(kind, values.shape, values.dtype, columns, names)
+        return Description(kind, values.shape, values.dtype, columns, names)
     if isinstance(value, np.ndarray):
-        return Told(kind, value.shape, value.dtype)
-    return Told(kind, (), None)
+        return Description(kind, value.shape, value.dtype)
+    return Description(kind, (), None)
 
 
 def _rows(value: Any, start: int, stop: int, dtype: str) -> Any:

@@ -1,1 +1,1 @@
-"""Zarr arrays as sources: opened, guarded, decoded, compared with what they were."""
+"""Zarr arrays as sources: opening, guarded reads, decoding, and detection of changes."""

@@ -1,4 +1,4 @@
-"""Rows appended to a Zarr array so that no reader ever sees one that is not written."""
+"""Appending of rows to a Zarr array such that readers never see rows that are not yet written."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def append(
 
     store : a path, a URL, or a ``zarr.Array``.  rows : an array of the store's dtype, with its
     shape but for ``dim``.  variable : which array of a group.  storage_options : of a URL.
-    Returns the number of rows that are there now.
+    Returns the new number of rows.
 
-    An append that dies did not happen: readers see the rows before it, and the next append takes
-    its place. ``streampca refresh`` takes the rows at once, whatever they hold: the attribute
-    ``streampca_rows`` of the array vouches for them. One writer at a time; another one that
-    makes the array longer meanwhile is noticed at the end. An array that is made shorter by
-    other means needs ``commit_rows`` with its new length. A ``zarr.Array`` that is given shows
-    its old length until it is opened again.
+    An interrupted append has no effect: readers see the earlier rows, and the next append replaces
+    it. ``streampca refresh`` accepts the rows at once, whatever their values, because the attribute
+    ``streampca_rows`` of the array certifies them. Only one writer at a time: a second one that
+    extends the array meanwhile is detected at the end. After an array has been shortened by other
+    means, call ``commit_rows`` with its new length. A ``zarr.Array`` passed as ``store`` shows its
+    old length until it is reopened.
 
-    Cost: each chunk that holds a new row is written once, the first is read before; the metadata
-    are read twice and written once (v2: twice), and so are consolidated ones.
+    Cost: each chunk with a new row is written once, and the first is read before. The metadata,
+    including consolidated metadata, are read twice and written once (v2: twice).
 
     Raises InvalidInputError for another shape or dtype, for a dimension that coordinates of the
     group share, and where ``streampca_rows_committed`` is behind the length;
@@ -73,12 +73,12 @@ def commit_rows(
     store: Place, rows: int, *, dim: int = 0, variable: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    """Say of a Zarr array that its first ``rows`` rows are written, whatever they hold.
+    """Declare that the first ``rows`` rows of a Zarr array are written, whatever their values.
 
-    For writers of another kind, after an append (``Dataset.to_zarr(append_dim=...)``), and where
-    a refresh cannot know: rows of nothing but the fill value. Other parameters are those of
-    ``append``. Rows behind them are judged by what they hold. A ``zarr.Array`` that was opened
-    before does not know of this, and drops it when it is made longer: open it again.
+    For other writers, after an append (``Dataset.to_zarr(append_dim=...)``), and for rows that hold
+    only the fill value, which a refresh cannot recognise as written. Other parameters are those of
+    ``append``. Later rows are judged by their values. A ``zarr.Array`` opened earlier does not see
+    this mark, and drops it when it is resized: reopen it.
     Cost: one write of the metadata.
 
     Raises InvalidInputError where the array has fewer rows.
@@ -127,7 +127,7 @@ def _writable(place: str, options: dict[str, Any]) -> Any:
 def _checked(
     array: zarr.Array[Any], values: np.ndarray[Any, Any], dim: int
 ) -> np.ndarray[Any, Any]:
-    """The rows, if the array can hold them as they are."""
+    """The rows as an array. Raises InvalidInputError where they do not fit the store."""
     _check_dim(array, dim)
     dtype = np.dtype(array.dtype)
     if values.dtype.newbyteorder("=") != dtype.newbyteorder("="):
@@ -150,7 +150,7 @@ def _check_dim(array: zarr.Array[Any], dim: int) -> None:
 
 
 def _check_neighbours(group: zarr.Group, array: zarr.Array[Any], dim: int) -> None:
-    """Refuse a dimension along which other arrays of the group would have to grow too."""
+    """Refuse a dimension shared with other arrays of the group, which would have to grow too."""
     names = _dimension_names(array)
     if names is None or names[dim] is None:
         return
@@ -171,7 +171,7 @@ def _dimension_names(array: zarr.Array[Any]) -> tuple[Any, ...] | None:
 
 
 def _ahead(array: zarr.Array[Any], metadata: Any) -> zarr.Array[Any]:
-    """The array with metadata that are not saved: its chunks can be written ahead of them."""
+    """The array with unsaved metadata, so that its chunks can be written first."""
     one = zarr.Array(zarr.AsyncArray(metadata, array.store_path, array.async_array.config))
     return one.with_config({"write_empty_chunks": True})
 

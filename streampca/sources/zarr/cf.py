@@ -16,11 +16,9 @@ from streampca.errors import InvalidInputError
 # CF conventions for packed data (scale_factor, add_offset, fill and missing values) and times.
 #
 # Decoded without xarray, which the fit of a Zarr store does not import: that takes 0.4 s and 46
-# MB,
-# and a small fit 91 MB in all. xarray decodes a block of 33 MB in twice the time with 2.3 times
-# the
-# peak, because it makes float64 of packed integers that have an offset
-# (``python -m tests.benchmarks.libraries``).
+# MB, and a small fit 91 MB in all. xarray decodes a block of 33 MB in twice the time with 2.3
+# times the peak, because it makes float64 of packed integers that have an offset (``python -m
+# tests.benchmarks.libraries``).
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from streampca.errors import DamagedSourceError, InvalidInputError
 # --------------------------------------------------------------------------------------------------
 # Decoding of Zarr chunks straight into place, for the codecs that nearly every store uses.
 #
-# Zarr's own read allocates an encoded, a decoded and an assembled copy of every chunk, anew each
-# time; on a machine where page faults are dear that costs more than decompression. Here a chunk
-# is decompressed into the block where it lies contiguously, else into one reused buffer. Any
-# other codec, sharding included, goes through Zarr: :func:`decoder_of` returns None.
+# Zarr's own read allocates an encoded, a decoded and an assembled copy of every chunk. Where page
+# faults are expensive, that costs more than decompression. Here a chunk is decompressed directly
+# into the block if it is contiguous there, otherwise into one reused buffer. Any other codec,
+# including sharding, goes through Zarr: :func:`decoder_of` then returns None.
 
 
 class ChunkDecoder:
@@ -60,7 +60,7 @@ class ChunkDecoder:
                 _inflate(view, into)
                 return
             declared = declared_size(self.compressor, view)
-            if declared is None:  # decoded apart: into a longer array it would fit without a word
+            if declared is None:  # decoded separately: a short chunk would otherwise go unnoticed
                 decoded = np.frombuffer(self.compressor.decode(view), np.uint8)
                 self._check_size(len(decoded))
                 into[:] = decoded
@@ -80,7 +80,7 @@ class ChunkDecoder:
 
 
 def declared_size(compressor: Any, view: memoryview) -> int | None:
-    """The decoded size that a chunk states in its first bytes, None where it does not.
+    """The decoded size stated in the first bytes of a chunk, or None.
 
     Sources: Blosc chunk format; RFC 8878, section 3.1.1.1 (zstd); numcodecs (LZ4).
     """
@@ -167,20 +167,18 @@ def is_known(codec: Any) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# Compressed chunks that would grow beyond all bounds when Zarr decodes them.
+# Protection from compressed chunks that expand without bound.
 #
-# Chunks of plain arrays are decoded here into buffers of the right size (``zarr_chunks``). Those
-# in
-# shards, and labels, go through Zarr, which decodes whatever is there: 30 kB of zstd can be 1 GB
-# of
-# zeros. Frames of zstd, Blosc, LZ4 and gzip say how long they are; that is looked at first.
+# Chunks of plain arrays are decoded above into buffers of the right size. Those in shards, and
+# labels, go through Zarr, which decodes without a limit: 30 kB of zstd can be 1 GB of zeros. Frames
+# of zstd, Blosc, LZ4 and gzip state their decoded size, which is checked first.
 
 TEXT = 4096  # bytes that a label may have
 SLACK = 1 << 20
 
 
 def carries_checksum(array: Any) -> bool:
-    """Whether altered bytes of a chunk are noticed by its codecs alone."""
+    """Whether the codecs of a chunk detect altered bytes."""
     metadata = array.metadata
     if metadata.zarr_format == 2:
         return _checks(metadata.compressor.get_config()) if metadata.compressor else False
@@ -229,7 +227,7 @@ class FrameLimit:
         return None
 
     def check(self, key: str, encoded: Any) -> None:
-        """Raises DamagedSourceError for a chunk that says it is longer."""
+        """Raises DamagedSourceError for a chunk that declares a larger size."""
         view = memoryview(encoded).cast("B")
         view = view[: len(view) - self.trailing]
         if isinstance(self.compressor, numcodecs.GZip | numcodecs.Zlib):

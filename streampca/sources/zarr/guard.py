@@ -1,4 +1,4 @@
-"""The one store through which chunks are read: it counts, checks, and does not wait for ever."""
+"""The store through which all chunks are read: it counts them, checks them, and times out."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ from streampca.shown import hide_secrets
 from streampca.sources.reading import Tally, ThreadBuffers
 from streampca.sources.zarr.chunks import FrameLimit, ShardIndex
 
-# --------------------------------------------------------------------------------------------------
-# The one store through which chunks are read: it counts, checks, and does not wait for ever.
-
 METADATA = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
 READ_TIMEOUT = 300.0  # seconds without an answer after which a read fails
 
@@ -43,11 +40,10 @@ def default_timeout() -> float:
 
 
 class GuardedStore(zarr.storage.WrapperStore[Any]):
-    """Counts every chunk read, refuses one that is absent or would swell, waits for none for ever.
+    """Counts every chunk read, refuses absent and oversized ones, and limits the wait for each.
 
-    Zarr reads an absent chunk, or one that was never written into its shard, as its fill value
-    without a word; here that is an error unless the caller said that absent chunks are fill
-    values on purpose.
+    Zarr silently reads an absent chunk, or one that was never written into its shard, as the fill
+    value. Here that is an error unless the caller declares that absent chunks are fill values.
     """
 
     def __init__(
@@ -134,7 +130,7 @@ def checksum(encoded: Any) -> int:
     """
     data = np.frombuffer(encoded, np.uint8)
     body = data[: max(len(data) - 4, 0)]
-    body.flags.writeable = False  # what can be written to is not taken
+    body.flags.writeable = False  # a writeable buffer is not accepted
     return int(google_crc32c.value(body)) << 31 ^ int.from_bytes(data[len(body) :].tobytes())
 
 

@@ -1,4 +1,4 @@
-"""The ledger of a Zarr array: what every stored chunk was when it was read, and what it is now."""
+"""The ledger of a Zarr array: the state of every chunk when it was read, and changes since."""
 
 from __future__ import annotations
 
@@ -21,17 +21,11 @@ from streampca.sources.zarr.guard import checksum
 from streampca.sources.zarr.location import listing, place_of, snapshot_of
 from streampca.sources.zarr.reader import ZarrReader
 
-# --------------------------------------------------------------------------------------------------
-# The ledger of a Zarr array: what every stored chunk was when it was read, and what it is now.
-#
 # For every chunk its length, what the store says of its last writing (time or ETag), and a
-# checksum
-# (see ``zarr_guard.checksum``), which is taken of the bytes that a pass reads anyway. Beside that
-# how many rows were there (the watermark: never ``shape[0]`` alone, which grows before the rows
-# are
-# written), a digest of how the array is stored, and the checksum of the decoded rows of a last
-# chunk
-# that was not full: appending writes that chunk anew.
+# checksum (see ``zarr_guard.checksum``), which is taken of the bytes that a pass reads anyway.
+# Beside that how many rows were there (the watermark: never ``shape[0]`` alone, which grows before
+# the rows are written), a digest of how the array is stored, and the checksum of the decoded rows
+# of a last chunk that was not full: appending writes that chunk anew.
 
 Array = np.ndarray[Any, Any]
 ABSENT = -1  # as a length: no such chunk
@@ -60,7 +54,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a fit read of one Zarr array. Arrays have the shape of the chunk grid.
+    """The state of a Zarr array that a fit read. Arrays have the shape of the chunk grid.
 
     rows : of the growing dimension ``dim`` that were counted.  layout : digest of all that must
     stay the same (other sizes, chunks, dtype, codecs, fill value, names of the features).
@@ -105,7 +99,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Change:
-    """What became of a source since its ledger was written.
+    """The change of a source since its ledger was written.
 
     kind : "nothing"; "appended": only rows behind the old ones; "changed": an old chunk is
     another; "removed": fewer rows; "vanished": an old chunk is gone; "relaid": stored otherwise,

@@ -1,4 +1,4 @@
-"""Where a Zarr array lies, and whether what is stored there has changed since."""
+"""The location of a Zarr array, and stamps that show whether its contents have changed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,6 @@ from streampca.matrix import Location
 from streampca.remote import plain_errors
 from streampca.shown import hide_secrets
 from streampca.sources.zarr.guard import METADATA, default_timeout
-
-# --------------------------------------------------------------------------------------------------
-# Where a Zarr array lies, and whether what is stored there has changed since.
 
 # Of a store that cannot be listed nothing is known but that this process has just read it.
 UNKNOWN = uuid.uuid4().hex

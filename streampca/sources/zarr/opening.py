@@ -104,11 +104,9 @@ def _line_for(path: str, names: list[str]) -> str:
 # Icechunk repositories as sources: a snapshot is pinned, and two of them can be compared.
 #
 # A commit to Icechunk is seen whole or not at all, and a snapshot never changes: what is read is
-# one
-# state of the data however many write meanwhile, and ``diff`` names the chunks that were written
-# between two snapshots. It names none that a shorter array has lost, and fails where a snapshot
-# has
-# expired; then all is looked at.
+# one state of the data however many write meanwhile, and ``diff`` names the chunks that were
+# written between two snapshots. It names none that a shorter array has lost, and fails where a
+# snapshot has expired; then all is looked at.
 
 Which = Mapping[str, str | None]  # at most one of branch, tag, snapshot
 

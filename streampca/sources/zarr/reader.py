@@ -24,24 +24,20 @@ from streampca.sources.zarr.guard import CONCURRENCY, EncodedChunks, GuardedStor
 from streampca.sources.zarr.location import ZarrLocation, absolute, local_paths, place_of, stamp
 from streampca.sources.zarr.opening import Snapshots
 
-# --------------------------------------------------------------------------------------------------
-# The reader of one Zarr array: v2 and v3, any chunk grid, sharded or not, CF-decoded.
-
 # What malloc keeps for Zarr's own threads: of arrays that it does not map one by one, which those
 # above 32 MiB are. 4 to 5 chunks measured with chunks of 10 MB, about half of one with 40.
 KEPT_CHUNKS, KEPT_NBYTES = 5, 64 << 20
-BLANK = "\0blank "  # before the key of a chunk: what was seen of its rows, beside checksums
+BLANK = "\0blank "  # prefix of a chunk's key for the note of its blank rows, among checksums
 
 
 class ZarrReader(Reader):
     """One Zarr array behind a guarded store.
 
-    Chunks of well-known codecs are decoded straight into the block (see ``zarr_chunks``);
-    others, and sharded arrays, are read by Zarr. Whole shards are then the unit of a read: a
-    shard read in parts has its index read again for each.
+    Chunks of common codecs are decoded directly into the block (see ``chunks``). Others, and
+    sharded arrays, are read by Zarr. Whole shards are then the unit of a read: if a shard is read
+    in parts, its index is read again for each.
 
-    hole : the number that means missing, where ``missing_chunks="mask"`` is to put one into
-    integers.
+    hole : the missing code for absent chunks of integers under ``missing_chunks="mask"``.
     """
 
     into_buffer = True
@@ -90,7 +86,7 @@ class ZarrReader(Reader):
         self.buffers = ThreadBuffers()
 
     def pin(self, history: Snapshots) -> None:
-        """Say which Icechunk repository the snapshot is from that is read here."""
+        """Set the Icechunk repository of the snapshot that is read."""
         self.history = history
         place = history.place if "://" in history.place else os.path.realpath(history.place)
         self.place = hide_secrets(f"{place}/{self.array.path}")
@@ -168,8 +164,8 @@ class ZarrReader(Reader):
     ) -> None:
         """Decode one chunk into its part of ``out``.
 
-        The last chunk along the first dimension is stored padded: where the buffer has room
-        behind ``out`` it is decoded in place all the same.
+        The last chunk along the first dimension is stored padded. It is still decoded in place if
+        the buffer has room after ``out``.
         """
         assert self.decoder is not None
         into, source, whole = [], [], True
@@ -269,7 +265,7 @@ class ZarrReader(Reader):
         self.tally.keep_checksums({k: n for k, n in found.items() if not k.startswith(BLANK)})
 
     def encoded(self, place: tuple[int, ...]) -> bytes | None:
-        """One chunk as it is stored now, counted nowhere; None where it is absent."""
+        """One chunk as it is stored now, not counted; None if it is absent."""
         return self.chunks.look(self.key(place))
 
     def key(self, place: tuple[int, ...]) -> str:
@@ -289,14 +285,14 @@ class ZarrReader(Reader):
 
 
 # --------------------------------------------------------------------------------------------------
-# Rows that hold nothing but the fill value: that is how rows look that were never written.
+# Rows that hold only the fill value, as rows do that were never written.
 #
-# A chunk is written as a whole, so one look at its content shows which of its rows a writer has
-# reached. The passes look at what they read anyway; nothing is read for it.
+# A chunk is written as a whole, so its content shows which of its rows a writer has reached. Passes
+# inspect the chunks that they read anyway, without further reads.
 
 Array = np.ndarray[Any, Any]
-UNSEEN = -1  # in place of a note: the chunk was not read in its full width
-PROBES = 16  # cells of a row that are looked at before all of them are
+UNSEEN = -1  # instead of a note: the chunk was not read in its full width
+PROBES = 16  # cells of a row that are inspected before all of them are
 PART = 1024  # rows that are searched for the fill value at a time
 
 
@@ -306,9 +302,9 @@ def note_of(values: Array, dim: int, first: int, fill: Any) -> int:
     values : the stored values.  dim : of the rows.  first : number of the first row in the chunk.
     fill : the fill value of the array.
 
-    Bit 0 is set where another row holds the fill value too, bit 1 + i where row i holds nothing
-    else. Notes of parts of a chunk are joined by ``|``. Cost: one cell of each row where no cell
-    is the fill value.
+    Bit 0 is set if a row that is not blank also holds the fill value, and bit 1 + i if row i holds
+    nothing else. Notes of parts of a chunk are joined by ``|``. Cost: one cell of each row if no
+    cell is the fill value.
     """
     rows = np.moveaxis(values, dim, 0)
     if not rows.size:

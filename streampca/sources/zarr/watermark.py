@@ -1,4 +1,4 @@
-"""Which rows of a Zarr array count: ``shape[0]`` is no mark of that."""
+"""The rows of a Zarr array that have been written, which may be fewer than ``shape[0]``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streampca.sources.zarr.ledger import ABSENT, Ledger, LedgerSource, Place, S
 from streampca.sources.zarr.reader import UNSEEN, doubtful
 
 # --------------------------------------------------------------------------------------------------
-# What a writer says of the rows that it has written: an attribute of the array.
+# The mark of a writer for the rows that it has written: an attribute of the array.
 
 COMMITTED = "streampca_rows_committed"  # of a writer of its own, set last: it decides
 MARK = "streampca_rows"  # of streampca.append: [first, end] of the rows it vouches for, or several
@@ -24,9 +24,9 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class RowMark:
-    """Rows that are written: ``first`` to ``end`` - 1 of each span.
+    """Rows that a writer certifies: ``first`` to ``end`` - 1 of each span.
 
-    spans : in their order, apart from each other.  decides : and no other row is written.
+    spans : ordered and disjoint.  decides : no other row is written.
     """
 
     spans: tuple[Span, ...] = ()
@@ -34,7 +34,7 @@ class RowMark:
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any]) -> Self:
-        """Of the attributes of an array; of none, or of others, an empty one."""
+        """The mark in the attributes of an array; an empty one if there is none."""
         told = attributes.get(COMMITTED)
         if isinstance(told, int) and not isinstance(told, bool):
             return cls(_joined([(0, told)]), True)
@@ -53,7 +53,7 @@ class RowMark:
     def extended(self, first: int, end: int) -> dict[str, Any]:
         """The attribute of an array to which rows ``first`` to ``end`` - 1 were appended.
 
-        What was said of rows from ``first`` on is forgotten: they were not there.
+        Earlier marks of rows from ``first`` on are dropped: these rows did not exist.
         """
         if self.decides:
             return {COMMITTED: end}
@@ -62,7 +62,7 @@ class RowMark:
         return {MARK: spans[0] if len(spans) == 1 else spans}
 
     def proves(self, known: int) -> int:
-        """The end of the rows that count without a look, where those before ``known`` do."""
+        """The end of the rows that count without inspection, if those before ``known`` do."""
         for first, end in self.spans:
             if first <= known:
                 known = max(known, end)
@@ -82,7 +82,7 @@ def _is_span(told: Any) -> bool:
 
 
 def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """In their order, without empty ones, and one span for those that touch."""
+    """The spans in order, without empty ones, adjacent ones merged."""
     joined: list[Span] = []
     for first, end in sorted(one for one in spans if one[0] < one[1]):
         if joined and first <= joined[-1][1]:
@@ -93,13 +93,13 @@ def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 # --------------------------------------------------------------------------------------------------
-# A look at rows of a Zarr array: which of them nothing shows to have been written.
+# Inspection of rows of a Zarr array, to find rows without evidence of having been written.
 
 
 def first_blank(source: LedgerSource, first: int, rows: int, again: bool = False) -> int | None:
-    """The first of the rows ``first`` to ``rows`` - 1 that nothing shows to be written, or None.
+    """The first of the rows ``first`` to ``rows`` - 1 without evidence of a write, or None.
 
-    again : look at all of them, whatever was seen. Cost: none for chunks that a pass has read
+    again : inspect all of them, whatever was seen. Cost: none for chunks that a pass has read
     since ``keep_checksums``, else a read of each.
     """
     if source.reader.rows_dim is None:
@@ -154,46 +154,39 @@ def _bits(low: int, high: int) -> int:
     return (1 << high) - (1 << low)
 
 
-# --------------------------------------------------------------------------------------------------
-# Which rows of a Zarr array count: ``shape[0]`` is no mark of that.
+# ``Array.append`` first extends the array and then writes the rows. In between, or for good if the
+# writer died, a reader sees rows of the fill value. The rule:
 #
-# ``Array.append`` first makes the array longer and then writes the rows, so that a reader sees
-# rows
-# of the fill value in between, or for ever where the writer died. The rule:
-#
-# 1. Rows that the served version holds count, and so do those that the writer vouches for: by
+# 1. Rows of the served version count, and so do those that the writer certifies: by
 #    ``streampca.append``, by ``streampca.commit_rows``, by the attribute
 #    ``streampca_rows_committed`` (which then decides alone), or by a commit of Icechunk.
-# 2. A row behind them counts if every chunk that holds it is there, and a chunk that is older
-# than
-#    the array's length counts once nothing has been written for ``settle`` seconds.
-# 3. A row of nothing but the fill value does not count, nor does one that is so in one of its
-#    chunks while no other row of that chunk has the fill value at all.
-# 4. The rows that are taken end before the first one that does not count, however many follow.
-# 5. Rows that are there and are not taken are told, with how many, since when, why, and the line
-#    that repairs it.
+# 2. A later row counts if all its chunks exist. A chunk that is older than the array's length
+#    counts once nothing has been written for ``settle`` seconds.
+# 3. A row that holds only the fill value does not count. Nor does one that is so in one of its
+#    chunks while no other row of that chunk holds the fill value at all.
+# 4. The accepted rows end before the first one that does not count, however many follow.
+# 5. Rows that exist but are not accepted are reported: how many, since when, why, and the remedy.
 #
-# That a chunk was written says nothing of its rows, so nothing is concluded from it. Of values in
-# which the fill value is common (3.) a writer that dies between two chunks of the same rows can
-# go
-# unseen; so can one that fills a chunk, or a shard, column by column; and where
-# ``missing_chunks="fill"`` declares it to be data, nothing but (1.) is known. An array that is
-# made
-# shorter keeps the rows that its last chunk still holds: longer again, it shows them as written.
+# That a chunk was written is no evidence for its rows, and is not used. Where the fill value is
+# common among the values (3.), a writer that dies between two chunks of the same rows can go
+# undetected. So can one that fills a chunk, or a shard, column by column. Where
+# ``missing_chunks="fill"`` declares the fill value to be data, only (1.) is known. A shortened
+# array keeps the rows that its last chunk still holds: extended again, it shows them as written.
 
 __all__ = ["COMMITTED", "SETTLE", "Rows", "rows_written"]
 
 UNMARKED = RowMark()
-SETTLE = 60.0  # seconds without a write after which an append is taken to be over
+SETTLE = 60.0  # seconds without a write after which an append is considered complete
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows that are taken.
+    """The accepted rows.
 
-    count : how many.  why : not all; "" where all.  there : what the array's length says.
-    mark : what the writer says.  known : rows before this one are not looked at again: the served
-    version has them.  waiting : whether others may count in less than ``settle`` seconds.
+    count : their number.  why : the reason where not all rows are accepted, else "".
+    there : the length of the array.  mark : of the writer.
+    known : rows before this one are in the served version, and are not inspected again.
+    waiting : whether more rows may count within ``settle`` seconds.
     """
 
     count: int
@@ -205,7 +198,7 @@ class Rows:
 
     @property
     def behind(self) -> int:
-        """How many are there and not taken."""
+        """The number of rows that exist but are not accepted."""
         return self.there - self.count
 
     def first_in_doubt(
@@ -233,8 +226,8 @@ def rows_written(
     old : the ledger of the served version, if there is one.  settle : seconds.  limit : a row
     that is known to be blank.
 
-    Cost: a look at the row of chunks behind the served rows, and at the last one that is older
-    than the array's length. What lies beyond is looked at when it is read: ``first_in_doubt``.
+    Cost: inspects the row of chunks after the served rows, and the last one that is older than the
+    array's length. Later ones are inspected when they are read: ``first_in_doubt``.
     """
     size = source.shape[source.dim]
     mark = RowMark.of(source.reader.array.attrs)
@@ -275,13 +268,13 @@ def _before_absent(source: LedgerSource, seen: Seen) -> tuple[int, str]:
 
 
 def _last_older(source: LedgerSource, seen: Seen, rows: int) -> int:
-    """The last row of chunks that was written before the array's length was, or -1."""
+    """The last row of chunks that was written before the array was extended, or -1."""
     times = seen.times.min(axis=_others(source, seen))[: -(-rows // source.step)]
     return max(np.flatnonzero(times <= seen.written).tolist(), default=-1)
 
 
 def _age(seen: Seen) -> float:
-    """Seconds since something was written; as the store's times have it."""
+    """Seconds since the last write, by the times of the store."""
     return time.time() - max(float(np.nanmax(seen.times)), seen.written)
 
 
