@@ -18,7 +18,7 @@ from streampca.models.anndata_results import check_target
 from streampca.models.genotype_numbers import eigenvalues
 from streampca.operations.history import History
 from streampca.passes import PassCost, Plan, size
-from streampca.passes.door import held_beside
+from streampca.passes.door import other_nbytes
 from streampca.store import is_bundle
 from streampca.store.labelled import SUFFIXES, write_dataset
 from streampca.store.places import refuse_inside
@@ -209,7 +209,7 @@ def report(model: Any) -> str:
     ]
     lines += [f"{name:<14}{planned:>12}{measured:>12}" for name, planned, measured in rows]
     held = model.result_.provenance.get("held_bytes")
-    if held is not None and peak - held_beside(plan, held) > plan.peak_nbytes:
+    if held is not None and peak - other_nbytes(plan, held) > plan.peak_nbytes:
         lines[-1] += "   (more than planned)"
     lines.append(
         f"{'pass seconds':<14}{'':>12}{seconds:>12.1f}   "

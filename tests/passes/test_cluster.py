@@ -571,7 +571,7 @@ def fake(monkeypatch: Any) -> FakeClient:
     monkeypatch.setattr(module, "client_for", lambda scheduler, matrix: client)
     monkeypatch.setattr(module, "refuse_strangers", lambda client: None)
     monkeypatch.setattr(cluster, "_stored", FakeClient.stored)
-    monkeypatch.setattr("streampca.passes.flight.strangers", lambda client, again=False: set())
+    monkeypatch.setattr("streampca.passes.flight.other_versions", lambda client, again=False: set())
     monkeypatch.setattr("streampca.passes.flight.finished", lambda future, seconds: True)
     return client
 

@@ -81,7 +81,7 @@ class Cluster:
 
 def flown(cluster: Cluster, monkeypatch: Any, **settings: float) -> Flight:
     monkeypatch.setattr(flight, "finished", cluster.finished)
-    monkeypatch.setattr(flight, "strangers", lambda client, again=False: cluster.strange)
+    monkeypatch.setattr(flight, "other_versions", lambda client, again=False: cluster.strange)
     monkeypatch.setattr(flight.time, "monotonic", lambda: cluster.now)
     named = {f"streampca.{name.replace('_', '-')}": value for name, value in settings.items()}
     one = Flight(cluster, cluster.send)
@@ -151,7 +151,7 @@ def test_a_cluster_that_lost_all_workers(monkeypatch: Any) -> None:
     cluster = Cluster()
     cluster.info.clear()
     with (
-        pytest.warns(NoWorkerWarning, match="waited for, up to 170 s") as said,
+        pytest.warns(NoWorkerWarning, match="waiting for one, up to 170 s") as said,
         pytest.raises(ClusterError, match="has had no worker for 170 s"),
     ):
         flown(cluster, monkeypatch, worker_timeout=170)
@@ -165,7 +165,7 @@ def test_a_scheduler_that_is_gone_is_a_cluster_error(monkeypatch: Any) -> None:
         cluster = Cluster()
         one = Flight(cluster, cluster.send)
         monkeypatch.setattr(flight, "finished", cluster.finished)
-        monkeypatch.setattr(flight, "strangers", lambda client, again=False: set())
+        monkeypatch.setattr(flight, "other_versions", lambda client, again=False: set())
 
         def gone(*asked: Any, question: str = question, **more: Any) -> None:
             raise ConnectionResetError(104, f"{question}: connection reset by peer")
@@ -344,7 +344,7 @@ def test_a_cluster_without_workers_is_waited_for() -> None:
             await_worker(client)
         with (
             dask.config.set({"streampca.worker-timeout": 0.2, "streampca.pause-timeout": 0.1}),
-            pytest.warns(NoWorkerWarning, match="waited for, up to 0.2 s"),
+            pytest.warns(NoWorkerWarning, match="waiting for one, up to 0.2 s"),
             pytest.raises(ClusterError, match=r"has had no worker for 0.2 s"),
         ):
             await_worker(client)
