@@ -13,6 +13,7 @@ from streampca.errors import InvalidInputError
 from streampca.models.copying import copy_axis, copy_matrix, copy_sparse, copy_step
 from streampca.sources import as_matrix
 from streampca.store import CHUNK_ENTRIES, CompressedGroupSink, GroupLayout, open_group_sink
+from streampca.store.places import refuse_inside
 
 CHUNK_NBYTES = 4 * 1024 * 1024
 SLICE_NBYTES = 64 * 1024 * 1024  # of a row of chunks across the array: a block holds at least one
@@ -76,7 +77,7 @@ def convert(
     path = os.fspath(path)
     begun = time.perf_counter()
     matrix = as_matrix(source)
-    _refuse_own_source(matrix, path)
+    refuse_inside(path, list(matrix.paths()), "the output")
     if matrix.sparse and _dims(matrix)[1] != "variant":
         if not samples_major:
             raise InvalidInputError(
@@ -167,13 +168,3 @@ def _dims(matrix: Any) -> tuple[str, str]:
     samples = "-".join(matrix.labels.samples.dims) or "sample"
     features = "-".join(matrix.labels.features.dims) or "feature"
     return samples, features if features != samples else f"{features}_"
-
-
-def _refuse_own_source(matrix: Any, path: str) -> None:
-    """Raise InvalidInputError if output or source would lie within the other."""
-    if "://" in path:
-        return
-    here = os.path.realpath(path)
-    for there in matrix.paths():
-        if os.path.commonpath([here, there]) in (here, there):
-            raise InvalidInputError(f"{path} holds the source itself; choose another output")

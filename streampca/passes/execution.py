@@ -17,7 +17,7 @@ import numpy as np
 
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError, SourceError
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import ChunkedMatrix, ReadCount
 from streampca.passes.clients import ambient_client, find_client, in_task
 from streampca.passes.door import MemoryUse, check_room, check_workers
 from streampca.passes.parcel import Scattered, in_memory
@@ -246,6 +246,12 @@ class PassCost:
     blocks: int = 0
     most_live_blocks: int = 0  # raw blocks in one lane
     resumed_blocks: int = 0  # taken from a checkpoint instead of read
+
+    def add(self, reads: ReadCount) -> None:
+        """Count reads of X."""
+        self.reads += reads.chunks
+        self.stored += reads.stored
+        self.moved += reads.moved
 
 
 @dataclass

@@ -69,9 +69,7 @@ class Fold:
                     self.total[name].merge(accumulator)
                 for name, start, values in ready.pieces:
                     self.work.sinks[name].write(start, values)
-                self.cost.reads += ready.reads.chunks
-                self.cost.stored += ready.reads.stored
-                self.cost.moved += ready.reads.moved
+                self.cost.add(ready.reads)
                 self.cost.nbytes += ready.nbytes
                 self.cost.blocks += ready.n_blocks
                 self.cost.most_live_blocks = max(self.cost.most_live_blocks, ready.live)
@@ -216,10 +214,7 @@ class _Lanes:
                 raise
         else:
             self._run_threads()
-        read = self.work.matrix.reads() - before
-        self.fold.cost.reads += read.chunks
-        self.fold.cost.stored += read.stored
-        self.fold.cost.moved += read.moved
+        self.fold.cost.add(self.work.matrix.reads() - before)
 
     def _run_threads(self) -> None:
         threads = [
