@@ -78,7 +78,7 @@ register_with_xarray()
 
 
 def __getattr__(name: str) -> object:
-    if name == "plots":  # Matplotlib loads with the first picture
+    if name == "plots":  # Matplotlib is loaded with the first picture
         from importlib import import_module
 
         return import_module("streampca.plots")

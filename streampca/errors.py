@@ -1,8 +1,7 @@
-"""Every error and warning that streampca raises on purpose: one base class, few children.
+"""All errors and warnings that streampca raises on purpose: one base class, few children.
 
-Each child is also the built-in exception that a caller would expect, so that
-``except ValueError`` keeps working. Messages say what came, what was expected, and
-the line that repairs it.
+Each child is also the built-in exception that a caller would expect, so that ``except ValueError``
+works. Messages say what came, what was expected, and the line that repairs it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from streampca.shown import printable, printable_name
 class StreamPCAError(Exception):
     """Base class of all errors raised by streampca.
 
-    Messages quote names that come from files: control characters in them are shown escaped.
+    Messages quote names from files; their control characters are escaped.
     """
 
     def __str__(self) -> str:
@@ -23,23 +22,23 @@ class StreamPCAError(Exception):
 
 
 class InvalidInputError(StreamPCAError, ValueError):
-    """A shape, value or setting that cannot be used."""
+    """An unusable shape, value or setting."""
 
 
 class InvalidTypeError(StreamPCAError, TypeError, ValueError):
-    """An object or dtype of a kind that cannot be used (scikit-learn expects a ValueError)."""
+    """An object or dtype of an unusable kind (scikit-learn expects a ValueError)."""
 
 
 class NonFiniteError(InvalidInputError):
-    """NaN or infinity where the missing-value policy does not allow it."""
+    """NaN or infinity that the missing-value policy does not allow."""
 
 
 class MemoryLimitError(StreamPCAError, MemoryError):
-    """The plan needs more memory than the limit, the machine or the worker gives."""
+    """The plan needs more memory than the limit, the machine or a worker has."""
 
 
 class SourceError(StreamPCAError, OSError):
-    """A source that is absent, unreadable or incomplete."""
+    """A source is absent, unreadable or incomplete."""
 
 
 class DamagedSourceError(SourceError):
@@ -47,27 +46,27 @@ class DamagedSourceError(SourceError):
 
 
 class AbsentChunkError(DamagedSourceError):
-    """A chunk is not there, and was not said to be left out on purpose."""
+    """A chunk is absent, and absent chunks were not declared to be intended."""
 
 
 class NewerFormatError(SourceError):
-    """A file that is whole, of a format that only a newer streampca reads."""
+    """An intact file has a format that only a newer streampca reads."""
 
 
 class ChangingSourceError(SourceError):
-    """A source was changed while it was read."""
+    """A source changed while it was read."""
 
 
 class NoAnswerError(SourceError):
-    """A source that does not answer in the time that it was given."""
+    """A source did not respond in time."""
 
 
 class BusyError(StreamPCAError, RuntimeError):
-    """Another process is at the same work, or was first; trying again later may do."""
+    """Another process is doing the same work, or was first. Trying again later may help."""
 
 
 class ClusterError(StreamPCAError, OSError):
-    """Workers that cannot be had, do not answer, or may not be used."""
+    """Workers are absent, do not respond, or cannot be used."""
 
 
 class MissingDependencyError(StreamPCAError, ImportError):
@@ -87,8 +86,7 @@ class DominantFeatureWarning(UserWarning):
 
 
 class AccuracyWarning(UserWarning):
-    """Some components lie below what the arithmetic can resolve, or some estimates far beyond what
-    the data determine."""
+    """Components are below the resolution of the arithmetic, or estimates are extrapolations."""
 
 
 class HeywoodWarning(UserWarning):
@@ -96,15 +94,15 @@ class HeywoodWarning(UserWarning):
 
 
 class ConvergenceWarning(UserWarning):
-    """An iteration stopped before what it computes had stopped changing."""
+    """An iteration stopped before its estimate converged."""
 
 
 class LocalComponentWarning(UserWarning):
-    """One short region of the genome makes most of a component."""
+    """One short region of the genome dominates a component."""
 
 
 class NonFounderWarning(UserWarning):
-    """Children of other samples count in the allele frequencies."""
+    """Allele frequencies include samples whose parents are in the data too."""
 
 
 class AbsentNamesWarning(UserWarning):
@@ -112,12 +110,11 @@ class AbsentNamesWarning(UserWarning):
 
 
 class IncompleteSourceWarning(UserWarning):
-    """Part of a source is not read: numbered files that a pattern does not find, variants that
-    their position says to ignore."""
+    """Part of a source is not read: gaps in numbered files, variants marked to be ignored."""
 
 
 class StuckWorkerWarning(UserWarning):
-    """Part of a pass was given to another worker, since one was paused, silent or stuck."""
+    """Part of a pass moved to another worker, because its worker was paused, silent or stuck."""
 
 
 class UncountedRowsWarning(UserWarning):
@@ -125,31 +122,31 @@ class UncountedRowsWarning(UserWarning):
 
 
 class NoWorkerWarning(UserWarning):
-    """A pass waits: the cluster has no worker."""
+    """A pass waits, because the cluster has no worker."""
 
 
 class LocalSourceWarning(UserWarning):
-    """A source that only this process can read was read here, and not on the workers."""
+    """A source that only this process can read was read here instead of on the workers."""
 
 
 class OtherVersionWarning(UserWarning):
-    """A worker that came to a cluster has another version of streampca, and gets no work."""
+    """A worker that joined the cluster has another version of streampca, and gets no work."""
 
 
 class MemoryPlanWarning(UserWarning):
-    """A fit that was given a ``memory_limit`` took more memory than its plan had announced."""
+    """A fit with a ``memory_limit`` took more memory than planned."""
 
 
 class PreprocessingWarning(UserWarning):
-    """New rows carry weights of their own, and those of the fit are not known."""
+    """New rows have weights of their own, and those of the fit are not known."""
 
 
 class NoGapWarning(UserWarning):
-    """``n_components="gap"`` found no gap that stands above sampling error."""
+    """``n_components="gap"`` found no gap larger than the sampling error."""
 
 
 def not_fitted(name: str) -> Exception:
-    """The error for an unfitted estimator, also scikit-learn's own where it is loaded."""
+    """The error for an unfitted estimator; also scikit-learn's own error, if that is loaded."""
     message = f"This {name} instance is not fitted yet. Call 'fit' before using this method."
     if "sklearn" in sys.modules:
         from sklearn.exceptions import NotFittedError as SklearnNotFittedError
@@ -161,7 +158,7 @@ def not_fitted(name: str) -> Exception:
 
 
 def shorten(names: list[str], total: int | None = None) -> str:
-    """``a; b; c and 12 more``: the first of ``total`` names, so that they fit into one message."""
+    """``a; b; c; d and 12 more``: the first of ``total`` names, for a message."""
     total = len(names) if total is None else total
     shown = "; ".join(map(printable_name, names[:4]))
     return shown if total <= 4 else f"{shown} and {total - 4} more"

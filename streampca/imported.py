@@ -1,7 +1,7 @@
-"""What libraries weigh in this process, measured as they are imported.
+"""The memory of libraries in this process, measured when they are imported.
 
-Libraries bring others with them, and which ones depends on what is installed: pandas brings
-pyarrow where it is there. A plan must not depend on that; a fit must not overlook it.
+Libraries load others if these are installed: pandas loads pyarrow. A plan must not depend on that;
+a fit must not overlook it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ HEAVY = (
     "sparse", "xarray",
 )  # fmt: skip
 
-_weights: dict[frozenset[str], int] = {}  # libraries that came together -> bytes
+_weights: dict[frozenset[str], int] = {}  # libraries imported together -> bytes
 _open = threading.local()
 
 
 def resident_nbytes(proc: Path = Path("/proc")) -> int:
-    """Resident memory of this process now; 0 where the system does not say."""
+    """Resident memory of this process now; 0 if the system does not tell."""
     try:
         pages = int((proc / "self" / "statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
@@ -33,9 +33,9 @@ def resident_nbytes(proc: Path = Path("/proc")) -> int:
 
 @contextmanager
 def weighing() -> Iterator[None]:
-    """Note what the heavy libraries that are imported meanwhile weigh, all together.
+    """A context that measures the memory of the heavy libraries imported inside it, in total.
 
-    Within another one nothing is noted: the outer one does.
+    Nested contexts measure nothing: the outer one does.
     """
     if getattr(_open, "depth", 0):
         yield
@@ -51,9 +51,9 @@ def weighing() -> Iterator[None]:
 
 
 def weight_of(projected: dict[str, int]) -> int:
-    """Bytes of these libraries and what they brought: as measured, else as projected.
+    """Bytes of these libraries and those that they loaded: measured if possible, else projected.
 
-    projected : library -> bytes. Those that somebody else imported were not measured.
+    projected : library -> bytes. Libraries that other code imported were not measured.
     """
     measured = {names: nbytes for names, nbytes in _weights.items() if names & projected.keys()}
     seen: Collection[str] = frozenset().union(*measured)

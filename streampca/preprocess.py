@@ -1,6 +1,6 @@
-"""Count matrices made ready, lazily and sparse: ``streampca.preprocess.log1p(...)``.
+"""Preprocessing of count matrices, lazy and sparse: ``streampca.preprocess.log1p(...)``.
 
-A class is fitted to some rows and applied to any; the function of that name does both at once.
+A class is fitted to some rows and applied to any; the function of the same name does both.
 """
 
 from streampca.models.highly_variable import HighlyVariable, highly_variable

@@ -1,6 +1,6 @@
-"""``da.streampca`` appears as soon as both streampca and xarray are imported, in any order.
+"""Register the accessor ``da.streampca`` once streampca and xarray are imported, in any order.
 
-``import streampca`` does not load xarray: a finder waits for somebody else to import it.
+``import streampca`` does not load xarray: an import hook waits until other code does.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def register_accessors() -> None:
 
 
 def register_with_xarray() -> None:
-    """Now, where xarray is loaded; else when it will be."""
+    """Register the accessors now if xarray is loaded, else as soon as it is."""
     if "xarray" in sys.modules:
         register_accessors()
     elif not any(isinstance(finder, _AfterXarray) for finder in sys.meta_path):

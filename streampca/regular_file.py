@@ -1,10 +1,10 @@
-"""Files that are read back: regular ones, of a bounded size, reached through no link.
+"""Safe reading of files: only regular files, of a bounded size, and not through links.
 
-A FIFO or a device in the place of a file would hang its reader or never end. A link would lead the
-reader out of the folder that it was given.
+A FIFO or a device in place of a file would hang its reader, or never end. A link would lead the
+reader out of its folder.
 
-Windows lacks some of the flags, and calls that take a folder's handle or a place in a file: what
-stands for them there is here too.
+Windows lacks some flags, and calls that take a folder's handle or a position in a file; the
+substitutes for them are here too.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import threading
 
 from streampca.errors import DamagedSourceError
 
-BINARY = getattr(os, "O_BINARY", 0)  # else Windows changes line ends
+BINARY = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
-AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # of a FIFO, open does not wait
+AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a FIFO does not wait
 FILE = os.O_RDONLY | AT_ONCE | getattr(os, "O_NOCTTY", 0) | BINARY
 BY_HANDLE = os.open in os.supports_dir_fd
-JUNCTION = 0xA0000003  # the reparse tag of a folder of Windows that is another folder
+JUNCTION = 0xA0000003  # the reparse tag of a Windows folder that links to another
 IN_THE_WAY = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ENODEV, errno.EISDIR)
 
 _seeking = threading.Lock()  # threads share the position of a handle
 
 
 def read_inside(folder: str | os.PathLike[str], name: str, most: int) -> bytes:
-    """The bytes of the regular file ``folder/name``, at most ``most`` of them.
+    """The bytes of the regular file ``folder/name``, which may have at most ``most`` bytes.
 
-    The folder itself may be a link; nothing below it may. ``name`` has "/" between its parts and
-    is not checked for "..": its caller does that.
-    Raises FileNotFoundError, and DamagedSourceError for a link, a special file, or a longer file.
+    The folder may be a link; nothing below it may. ``name`` has "/" between its parts; the caller
+    must check it for "..".
+    Raises FileNotFoundError; DamagedSourceError for a link, a special file, or a longer file.
     """
     handle = _open_inside(folder, name)
     try:
@@ -55,17 +55,17 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def open_at_once(path: str, flags: int = 0) -> int:
-    """A handle to read, at once where a FIFO lies there. An ``opener`` of Python's ``open``."""
+    """A handle for reading; does not wait for a FIFO. An ``opener`` for Python's ``open``."""
     try:
         return os.open(path, flags | FILE)
     except OSError as error:
-        if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket, or a device of no driver
+        if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket, or a device without driver
             raise no_file(path) from None
         raise
 
 
 def read_at(handle: int, into: memoryview, place: int) -> int:
-    """Fill a buffer of bytes from a place in an open file, as far as one call does.
+    """Fill a buffer from a position in an open file, as far as one system call does.
 
     Returns the number of bytes, 0 at the end of the file. Threads may share the handle.
     Raises OSError.
@@ -80,7 +80,7 @@ def read_at(handle: int, into: memoryview, place: int) -> int:
 
 
 def check_regular(handle: int, shown: str) -> int:
-    """The size of an open regular file. Raises DamagedSourceError for anything else."""
+    """The size of an open file. Raises DamagedSourceError if it is not a regular file."""
     about = os.fstat(handle)
     if not stat.S_ISREG(about.st_mode):
         raise no_file(shown)
@@ -88,17 +88,17 @@ def check_regular(handle: int, shown: str) -> int:
 
 
 def refuse_special(path: str | os.PathLike[str]) -> None:
-    """Raises DamagedSourceError where a FIFO, a device or a socket lies at this path."""
+    """Raise DamagedSourceError if a FIFO, a device or a socket is at this path."""
     try:
         mode = os.stat(path).st_mode
-    except (OSError, ValueError):  # whoever opens it finds out
+    except (OSError, ValueError):  # opening it will tell
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise no_file(os.fspath(path))
 
 
 def no_file(shown: str) -> DamagedSourceError:
-    """The refusal of what lies in the place of a file."""
+    """The error for something in place of a regular file."""
     return DamagedSourceError(
         f"{shown} is a link, a folder or a special file; expected a regular file. Restore it from "
         "a backup"
@@ -125,7 +125,7 @@ def _open_inside(folder: str | os.PathLike[str], name: str) -> int:
 
 
 def _open_by_name(folder: str, name: str) -> int:
-    """The same by looking at each part first: a link that is made in between is followed."""
+    """Without handles of folders: check each part first. A link made in between is followed."""
     *parents, last = name.split("/")
     path = folder
     for part, right in [*((one, stat.S_ISDIR) for one in parents), (last, stat.S_ISREG)]:
@@ -137,7 +137,7 @@ def _open_by_name(folder: str, name: str) -> int:
 
 
 def _read(handle: int, shown: str, most: int) -> bytes:
-    """The whole file. Its size is looked at first, and not believed."""
+    """The whole file. The size it reports is checked, but not relied on."""
     size, done = os.fstat(handle).st_size, 0
     parts: list[bytes] = []
     while size <= most and done <= most:

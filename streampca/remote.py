@@ -1,4 +1,4 @@
-"""URLs: which are taken, and object storage (S3, Google Cloud Storage, Azure) opened by obstore."""
+"""URLs: the supported schemes, and object storage (S3, Google Cloud, Azure) opened by obstore."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from urllib.parse import urlsplit
 
 from streampca.errors import InvalidInputError, MissingDependencyError
 
-OBJECTS = ("s3", "gs", "gcs", "az", "abfs", "abfss")  # by obstore
-READ = (*OBJECTS, "https", "http", "file", "memory")  # that may be read
+OBJECTS = ("s3", "gs", "gcs", "az", "abfs", "abfss")  # opened by obstore
+READ = (*OBJECTS, "https", "http", "file", "memory")  # supported for reading
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 OF_S3FS = {"key": "access_key_id", "secret": "secret_access_key", "anon": "skip_signature",
            "endpoint_url": "endpoint", "region_name": "region"}  # fmt: skip
 
 
 def scheme_of(url: str) -> str:
-    """``s3`` of ``s3://bucket/key``, "" of a path. Raises InvalidInputError for chained URLs."""
+    """ "s3" for ``s3://bucket/key``, "" for a path. Raises InvalidInputError for chained URLs."""
     scheme, found, _ = url.partition("://")
     if found and "::" in scheme:
         raise InvalidInputError(
@@ -30,7 +30,7 @@ def scheme_of(url: str) -> str:
 
 
 def check_readable(url: str) -> None:
-    """Raises InvalidInputError for a URL of a scheme that is not read."""
+    """Raise InvalidInputError for a URL whose scheme is not supported."""
     scheme = scheme_of(url)
     if scheme and scheme not in READ:
         raise InvalidInputError(
@@ -41,7 +41,7 @@ def check_readable(url: str) -> None:
 
 
 def has_obstore() -> bool:
-    """Whether obstore is there to be imported."""
+    """Whether obstore is installed."""
     try:
         import obstore  # noqa: F401
     except ImportError:
@@ -50,14 +50,14 @@ def has_obstore() -> bool:
 
 
 def open_objects(url: str, options: Mapping[str, Any] | None = None) -> Any:
-    """The ``obstore`` store of a bucket and the key prefix in a URL.
+    """The ``obstore`` store of a bucket and key prefix in a URL.
 
-    options : for ``obstore.store.from_url``; the names that s3fs has for keys and the endpoint are
-        understood too. What is not said comes from the environment (``AWS_ACCESS_KEY_ID``,
-        ``AWS_ENDPOINT_URL``, ...). A server on this machine may answer by plain HTTP; another one
-        only with ``client_options={"allow_http": True}``, or ``AWS_ALLOW_HTTP=true``.
+    options : for ``obstore.store.from_url``; s3fs's names for keys and the endpoint work too.
+        Defaults come from the environment (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ...). Plain
+        HTTP is allowed to a server on this machine; to others only with
+        ``client_options={"allow_http": True}``, or ``AWS_ALLOW_HTTP=true``.
 
-    Raises MissingDependencyError without obstore, InvalidInputError for options it does not know.
+    Raises MissingDependencyError without obstore, InvalidInputError for unknown options.
     """
     try:
         from obstore.exceptions import BaseError
@@ -66,22 +66,22 @@ def open_objects(url: str, options: Mapping[str, Any] | None = None) -> Any:
         raise MissingDependencyError(
             "object storage needs obstore: pip install 'streampca[obstore]'"
         ) from None
-    given = s3_options(options) if url.startswith("s3") else dict(options or {})
-    if not any_credentials(url, given):
-        given["skip_signature"] = True
-    if url.startswith("s3") and loopback_over_http(given):
-        given["client_options"] = {"allow_http": True, **given.get("client_options", {})}
+    settings = s3_options(options) if url.startswith("s3") else dict(options or {})
+    if not any_credentials(url, settings):
+        settings["skip_signature"] = True
+    if url.startswith("s3") and loopback_over_http(settings):
+        settings["client_options"] = {"allow_http": True, **settings.get("client_options", {})}
     try:
-        return from_url(f"gs{url[3:]}" if url.startswith("gcs://") else url, **given)
+        return from_url(f"gs{url[3:]}" if url.startswith("gcs://") else url, **settings)
     except (BaseError, TypeError) as error:
         raise InvalidInputError(
             f"{url.partition('?')[0].rpartition('@')[2]} cannot be opened: {first_line(error)}"
         ) from None
 
 
-GCLOUD = "~/.config/gcloud/application_default_credentials.json"  # where its user logged in
+GCLOUD = "~/.config/gcloud/application_default_credentials.json"  # made by its login
 
-# what chooses credentials, by the cloud: names in the environment, and of options
+# scheme prefix -> (environment variables, parts of option names) that choose credentials
 CHOSEN = {
     "s3": (
         ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE",
@@ -105,12 +105,12 @@ CHOSEN = {
 }  # fmt: skip
 
 
-def any_credentials(url: str, given: Mapping[str, Any]) -> bool:
-    """Whether the environment or the options choose credentials, or to have none.
+def any_credentials(url: str, settings: Mapping[str, Any]) -> bool:
+    """Whether the environment or the options choose credentials, or explicitly none.
 
-    Without that, libraries ask the metadata service of the machine (169.254.169.254), which is for
-    its user to choose: ``AWS_METADATA_ENDPOINT``, ``AWS_IMDSV1_FALLBACK`` or the options of that
-    name. Whoever chooses nothing reads public objects.
+    If they do not, libraries would ask the machine's metadata service (169.254.169.254). That must
+    be requested: by ``AWS_METADATA_ENDPOINT``, ``AWS_IMDSV1_FALLBACK`` or the options of these
+    names. By default only public objects are read.
     """
     scheme = url.partition("://")[0]
     known = next((one for start, one in CHOSEN.items() if scheme.startswith(start)), None)
@@ -120,29 +120,29 @@ def any_credentials(url: str, given: Mapping[str, Any]) -> bool:
     if scheme.startswith("g") and os.path.exists(os.path.expanduser(GCLOUD)):
         return True
     return any(name.startswith(variables) for name in os.environ) or any(
-        word in str(name).lower() for name in given for word in options
+        word in str(name).lower() for name in settings for word in options
     )
 
 
 def s3_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """By obstore's names, the endpoint of the environment among them."""
-    given = dict(options or {})
-    given |= given.pop("client_kwargs", {})  # of s3fs
-    given = {OF_S3FS.get(name, name): value for name, value in given.items()}
-    if "endpoint" not in given and (endpoint := os.environ.get("AWS_ENDPOINT_URL")):
-        given["endpoint"] = endpoint
-    return given
+    """The options by obstore's names, with the endpoint from the environment."""
+    settings = dict(options or {})
+    settings |= settings.pop("client_kwargs", {})  # of s3fs
+    settings = {OF_S3FS.get(name, name): value for name, value in settings.items()}
+    if "endpoint" not in settings and (endpoint := os.environ.get("AWS_ENDPOINT_URL")):
+        settings["endpoint"] = endpoint
+    return settings
 
 
-def loopback_over_http(given: Mapping[str, Any]) -> bool:
-    """Whether the endpoint is a server on this machine that is asked without TLS."""
-    endpoint = str(given.get("endpoint", ""))
+def loopback_over_http(settings: Mapping[str, Any]) -> bool:
+    """Whether the endpoint is a server on this machine without TLS."""
+    endpoint = str(settings.get("endpoint", ""))
     return endpoint.startswith("http://") and urlsplit(endpoint).hostname in LOOPBACK
 
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """What obstore and Icechunk raise is no OSError; here it becomes one."""
+    """A context in which errors of obstore and Icechunk, which are no OSError, become one."""
     try:
         yield
     except OSError:
@@ -154,5 +154,5 @@ def plain_errors() -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """Of a message, without what is for the developers of those libraries."""
+    """The first line of a message; the rest is for the developers of those libraries."""
     return str(error).strip().partition("\n")[0].strip()

@@ -1,16 +1,16 @@
-"""Text from outside as it is shown to people: no credentials, nothing that a terminal obeys."""
+"""Showing text from outside: without credentials, and without control characters."""
 
 from __future__ import annotations
 
 import re
 
-# scheme, user and password, host and path, query and fragment; wherever it stands in a text
+# scheme, user and password, host and path, query and fragment; anywhere in a text
 URL = re.compile(
     r"((?:[A-Za-z][\w+.-]*)?://)(?:[^\s/?#]*@|[^\s/?#:@]*:[^\s@'\"<>]*@)?([^\s?#<>'\"]*)(?:[?#][^\s<>'\")]*)?"
 )
 
-# control characters (tabs and ends of lines apart), separators of lines, turns of the direction
-# of writing, and halves of surrogate pairs, which cannot be encoded
+# control characters except tabs and line ends, line separators, marks of writing direction, and
+# lone surrogates, which cannot be encoded
 CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069"
 OBEYED = re.compile(f"[{CONTROL}\ud800-\udfff]")
 OBEYED_IN_NAMES = re.compile(f"[{CONTROL}\ud800-\udfff\t\n]")
@@ -22,12 +22,12 @@ def hide_secrets(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text of any number of lines, its control characters as ``\\x1b`` and the like."""
+    """A text of one or more lines with escaped control characters, such as ``\\x1b``."""
     return OBEYED.sub(_escaped, text)
 
 
 def printable_name(name: object) -> str:
-    """A name of the data in one line: its tabs and ends of lines are escaped too."""
+    """A name from the data on one line: tabs and line ends are escaped too."""
     return OBEYED_IN_NAMES.sub(_escaped, str(name))
 
 

@@ -54,11 +54,11 @@ class StreampcaAccessor:
     ) -> xarray.Dataset:
         """EOF analysis as one Dataset: eofs, pcs, eigenvalues, variance_fraction, north_errors.
 
-        scaling, pc_scaling : 0, 1 or 2, as ``EofViews.eofs`` and ``EofViews.pcs`` have them.
-        rotation : None, "varimax" or "promax" (then without north_errors).
+        scaling, pc_scaling : 0, 1 or 2, as in ``EofViews.eofs`` and ``EofViews.pcs``.
+        rotation : None, "varimax" or "promax"; a rotated result has no north_errors.
 
-        A Dataset in gives ``eofs_<variable>`` for each variable.
-        Cost: that of the fit, and one more pass for the PCs where it streamed the samples.
+        For a Dataset, the result has ``eofs_<variable>`` for each variable.
+        Cost: that of the fit, and one more pass for the PCs if it streamed the samples.
         """
         model: Any = self.pca(n_components, dim, sample_weight=sample_weight, **settings)
         if rotation is not None:
@@ -71,7 +71,7 @@ class StreampcaAccessor:
         return result
 
     def _dim(self, dim: Any) -> Any:
-        """For a Dataset the dimension must be said, or be "time"."""
+        """The sample dimension: for a Dataset of several variables "time", unless given."""
         several = isinstance(self._obj, xarray.Dataset) and len(self._obj.data_vars) > 1
         return "time" if dim is None and several else dim
 

@@ -13,7 +13,7 @@ from streampca.models.calibration import calibrate
 def add_commands(commands: Any) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
-        "calibrate", help="measure the speeds of this machine; plans made with --rates use them"
+        "calibrate", help="measure the speeds of this machine, for plans with --rates"
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="JSON file (default: print it)")
     parser.set_defaults(run=_calibrate)

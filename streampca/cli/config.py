@@ -1,4 +1,4 @@
-"""Options from a YAML file, under the names of the command line, and its ``cluster:`` section."""
+"""Options from a YAML file, by their names on the command line, and its ``cluster:`` section."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from streampca.operations.sections import ConfigError, Origin, nearest, read_yam
 from streampca.passes import started
 
 # --------------------------------------------------------------------------------------------------
-# The ``cluster:`` section of an options file: workers for as long as a command takes.
+# The ``cluster:`` section of an options file: workers for the duration of a command.
 
 Run = Callable[[argparse.Namespace], int]
 
 
 def cluster_options(parser: Any) -> None:
-    """A command that takes the section. It has no option on the command line but --scheduler,
-    which goes before it."""
+    """Let a command accept the section. On the command line, --scheduler takes precedence."""
     parser.set_defaults(cluster=None)
 
 
 def on_cluster(run: Run) -> Run:
-    """The command, with its cluster as the scheduler if a file named one."""
+    """The command, with the cluster of its options file, if any, as the scheduler."""
 
     def inside(arguments: argparse.Namespace) -> int:
         cluster = arguments.cluster if arguments.scheduler is None else None
@@ -36,14 +35,14 @@ def on_cluster(run: Run) -> Run:
 
 
 # --------------------------------------------------------------------------------------------------
-# Options from a YAML file: the same names as on the command line, which goes before them.
+# Options from a YAML file: the names of the command line, which takes precedence.
 
-REPEATED = ("variable", "remove")  # options that take one value each time they are said
+REPEATED = ("variable", "remove")  # repeatable options with one value each time
 NO_ENTRIES = ("run", "parser", "config", "kind")  # parsed arguments that are no options
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that can also refuse by an exception, for words that come from a file."""
+    """A parser that can also raise InvalidInputError, for options from a file."""
 
     raises = False
 
@@ -54,12 +53,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def apply_config(parser: Parser, path: str) -> None:
-    """Make the entries of a file the defaults of a command, so that its options go before them.
+    """Make the entries of a file the defaults of a command; options on the command line win.
 
-    Keys are the long option names without the dashes in front (``memory-limit`` or
-    ``memory_limit``), ``source``: a path or a list, and the section ``cluster``. Paths are
-    relative to the working directory, as on the command line. Raises SourceError,
-    InvalidInputError.
+    Keys are the long option names without leading dashes (``memory-limit`` or ``memory_limit``),
+    ``source`` (a path or a list), and the section ``cluster``. Paths are relative to the working
+    directory, as on the command line. Raises SourceError, InvalidInputError.
     """
     known = {
         name: value for name, value in vars(parser.parse_args([])).items() if name not in NO_ENTRIES
@@ -84,7 +82,7 @@ def apply_config(parser: Parser, path: str) -> None:
             raise InvalidInputError(f"{origin.at(key)}: {error}") from None
     if "cluster" in typed and "scheduler" in typed:
         raise InvalidInputError(
-            f"{origin.at('scheduler')}: the section cluster says it; leave one out"
+            f"{origin.at('scheduler')}: the section cluster sets it too; leave one out"
         )
     parser.set_defaults(**typed)
 
@@ -95,29 +93,29 @@ def load_config(path: str) -> tuple[dict[str, Any], Origin]:
         raise SourceError(f"{path}: no such file")
     try:
         return read_yaml(path, "option")
-    except ConfigError as error:  # of a job file it would be 78
+    except ConfigError as error:  # which has the exit code of job files, 78
         raise InvalidInputError(str(error)) from None
 
 
 def _typed(parser: Parser, name: str, default: Any, value: Any) -> Any:
-    """The value as the command line would have given it; for ``--model`` as a job file has it."""
-    if type(default) is object:  # not given: an option of ``kinds``, which takes None and lists
+    """The value as parsed from the command line; for options of ``--model`` as in a job file."""
+    if type(default) is object:  # ``kinds.UNSET``: these options take None and lists
         return value
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise InvalidInputError(f"expected true or false, not {value!r}")
         return value
-    words = value if isinstance(value, list) else [value]
-    if not words or any(one is None or isinstance(one, (bool, dict, list)) for one in words):
+    values = value if isinstance(value, list) else [value]
+    if not values or any(one is None or isinstance(one, (bool, dict, list)) for one in values):
         raise InvalidInputError(f"expected a value, not {value!r}; or leave the line out")
     if name == "source":
-        return [str(one) for one in words]
+        return [str(one) for one in values]
     option = "--" + name.replace("_", "-")
     alone = not isinstance(value, list) or name in REPEATED
-    given = [f"{option}={one}" for one in words] if alone else [option, *map(str, words)]
+    argv = [f"{option}={one}" for one in values] if alone else [option, *map(str, values)]
     parser.raises = True
     try:
-        parsed = vars(parser.parse_args(given))
+        parsed = vars(parser.parse_args(argv))
     finally:
         parser.raises = False
     if isinstance(value, list) and not isinstance(parsed[name], list):

@@ -32,8 +32,8 @@ from streampca.cli.outputs import (
     labelled_options,
     labelled_paths,
     left_out,
+    print_damage,
     report,
-    say_damage,
     summary,
     write_labelled,
     write_scores,
@@ -55,13 +55,13 @@ from streampca.store import is_bundle
 
 
 def add_commands(commands: Any, kind: str | None = None) -> None:
-    """Declare them.  kind : of the model, where one is named."""
+    """Add the commands to the parser.  kind : of the model, if --model names one."""
     fitting = "fit a PCA or another model, report it, save it"
-    for name, function, of_kind, words in (
+    for name, function, of_kind, text in (
         ("plan", run_plan, run_plan_of_kind, "what a fit would do; reads no data"),
         ("fit", on_cluster(run_fit), on_cluster(run_fit_of_kind), fitting),
     ):
-        one = commands.add_parser(name, help=words, description=words)
+        one = commands.add_parser(name, help=text, description=text)
         one.set_defaults(run=function, parser=one)
         one.add_argument(
             "source", nargs="*", help="Zarr, VCF Zarr, .bed (several are joined), .nc, .h5ad, .npy"
@@ -101,20 +101,20 @@ def add_commands(commands: Any, kind: str | None = None) -> None:
         "--remove",
         action="append",
         metavar="FILE|NAME|none",
-        help="covariates or batches of these rows, where the fit removed such (cycles and trends "
-        "follow from their dates); none: they are anomalies, nothing is removed",
+        help="covariates or batches of these rows, if the fit removed any (cycles and trends "
+        "follow from their dates); none: the rows are anomalies, nothing is removed",
     )
     running_options(one)
     source_options(one)
 
-    one = commands.add_parser("info", help="what a saved model or a source is")
+    one = commands.add_parser("info", help="describe a saved model or a source")
     one.set_defaults(run=run_info)
     one.add_argument("source", nargs="+", metavar="MODEL|SOURCE")
     source_options(one)
 
 
 def run_plan(arguments: argparse.Namespace) -> int:
-    """``streampca plan``: what a fit would do."""
+    """``streampca plan``: print what a fit would do."""
     matrix = open_source(arguments)
     if is_genotypes(arguments, matrix):
         chosen = choose(arguments, matrix)
@@ -160,7 +160,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     model.fit(matrix, **weight)
     if chosen is not None:
         chosen.record(model, arguments)
-    said = report(model)  # the peak of the fit, not of writing
+    text = report(model)  # now, for the memory peak of the fit without writing
     if arguments.output:
         model.save(arguments.output)
     if arguments.scores:
@@ -173,7 +173,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         whole = summary(model)
         print(json.dumps({**whole, "left_out": counts} if counts else whole, indent=1))
     elif not arguments.quiet:
-        print(said)
+        print(text)
         if counts:
             print(left_out(counts))
         if arguments.output:
@@ -184,11 +184,11 @@ def run_fit(arguments: argparse.Namespace) -> int:
 
 
 def _choose(arguments: argparse.Namespace, matrix: Any) -> Selection:
-    """What a genotype fit reads: pruned, if --ld-r2 says so, once the fit itself is sure to run."""
+    """The samples and variants of a genotype fit; pruned for --ld-r2, after checking the fit."""
     chosen = choose(arguments, matrix)
     if arguments.ld_r2 is None:
         return chosen
-    with contextlib.suppress(MemoryLimitError):  # the kept variants may fit
+    with contextlib.suppress(MemoryLimitError):  # the pruned variants may fit
         genotype_model(arguments, chosen, matrix).plan(chosen.matrix)
     chosen = prune_selection(arguments, chosen)
     if not (arguments.json or arguments.quiet):
@@ -225,7 +225,7 @@ def _info_of_model(arguments: argparse.Namespace) -> int:
         model, served = streampca.load(place), {}
     else:
         store = streampca.ModelStore(place)
-        say_damage(store.history())
+        print_damage(store.history())
         version: Any = store.latest()
         model, served = version.load(), {"version": version.number, "id": version.id}
     if arguments.json:
@@ -238,7 +238,7 @@ def _info_of_model(arguments: argparse.Namespace) -> int:
 
 
 def run_info(arguments: argparse.Namespace) -> int:
-    """``streampca info``: what a model or a source is."""
+    """``streampca info``: describe a model or a source."""
     if len(arguments.source) == 1 and is_model(arguments.source[0]):
         return _info_of_model(arguments)
     matrix = open_source(arguments)

@@ -1,4 +1,4 @@
-"""Genotypes on the command line: PLINK's words, ``prune``, ``project`` and ``convert``."""
+"""Genotypes on the command line: PLINK's options, ``prune``, ``project`` and ``convert``."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from streampca.genetics.tables import write_eigenvec
 from streampca.genetics.variant_matching import AMBIGUOUS, BY
 from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 
-# any of these says that the matrix holds genotypes
+# any of these options implies that the matrix holds genotypes
 SIGNS = ("bfile", "maf", "geno", "mind", "keep", "extract", "exclude", "chr",
          "fit_samples", "exclude_long_range_ld", "ld_r2", "out", "freq", "loadings", "relationship",
          "region", "exclude_region")  # fmt: skip
 
 
 def genotype_options(parser: argparse.ArgumentParser) -> None:
-    """What a genotype fit takes, in PLINK's words where they mean the same."""
-    group = parser.add_argument_group("genotypes (PLINK's words mean what they mean there)")
+    """Options of a genotype fit, with PLINK's names if they mean the same."""
+    group = parser.add_argument_group("genotypes (options named as in PLINK have its meaning)")
     filter_options(group)
     group.add_argument("--ploidy", type=int, default=2)
     group.add_argument(
         "--maf",
         type=float,
         default=0.0,
-        help="leave out rarer variants (by all samples that are fitted; PLINK asks founders only)",
+        help="leave out rarer variants (by all fitted samples; PLINK counts only founders)",
     )
     group.add_argument("--geno", type=float, default=1.0, help="most missing calls of a variant")
     group.add_argument("--mind", type=float, default=1.0, help="most missing calls of a sample")
@@ -53,20 +53,20 @@ def genotype_options(parser: argparse.ArgumentParser) -> None:
         "--ld-r2",
         type=float,
         metavar="R2",
-        help="prune for linkage first, after --mind, --geno and --maf: a pass more for each step",
+        help="first prune for linkage, after --mind, --geno and --maf; each step takes a pass",
     )
     pruning_options(group)
     group.add_argument(
         "--loadings",
         metavar="ZARR",
-        help="stream the components here, variant block by block, instead of holding them",
+        help="stream the components here, block by block, instead of holding them in memory",
     )
     group.add_argument("--relationship", metavar="ZARR", help="write the relationship matrix here")
     group.add_argument(
         "--out",
         metavar="PREFIX",
-        help="write PREFIX.eigenvec, .eigenval and .prune.in as PLINK; with --fit-samples a column "
-        "FITTED (1 or 0) stands before PC1",
+        help="write PREFIX.eigenvec, .eigenval and .prune.in as PLINK does; with --fit-samples, "
+        "with a column FITTED (1 or 0) before PC1",
     )
     group.add_argument(
         "--freq",
@@ -78,12 +78,12 @@ def genotype_options(parser: argparse.ArgumentParser) -> None:
         "--eigenvec-values",
         choices=("eigenvectors", "scores"),
         default="eigenvectors",
-        help="what .eigenvec holds: unit columns as PLINK's, or those times the singular values",
+        help="content of .eigenvec: unit columns as in PLINK, or those times the singular values",
     )
 
 
 def filter_options(group: Any) -> None:
-    """Which samples and variants."""
+    """Options that choose samples and variants."""
     group.add_argument("--bfile", metavar="PREFIX", help="PREFIX.bed, .bim and .fam")
     group.add_argument("--keep", metavar="FILE", help="samples to use")
     group.add_argument("--extract", metavar="FILE", help="variants to use")
@@ -91,8 +91,8 @@ def filter_options(group: Any) -> None:
     group.add_argument(
         "--chr",
         metavar="LIST",
-        help="such as 1-22,X; 'all'; default: the autosomes. Any chromosome counts as diploid in "
-        "everyone, X in males too",
+        help="e.g. 1-22,X, or 'all'; default: the autosomes. Every chromosome is treated as "
+        "diploid in everyone, also X in males",
     )
     group.add_argument("--chr-set", type=int, default=22, metavar="N", help="number of autosomes")
     group.add_argument("--region", nargs="+", default=[], metavar="CHR:FROM-TO")
@@ -103,18 +103,18 @@ def filter_options(group: Any) -> None:
 
 
 def pruning_options(group: Any) -> None:
-    """Windows of LD pruning."""
+    """Options for the windows of LD pruning."""
     group.add_argument(
         "--ld-window",
         default=str(WINDOW),
         metavar="N|KB",
-        help=f"variants, or such as 1000kb ({WINDOW})",
+        help=f"number of variants, or e.g. 1000kb ({WINDOW})",
     )
     group.add_argument("--ld-step", type=int, metavar="N", help="a tenth of the window, or 1 (kb)")
 
 
 def is_genotypes(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> bool:
-    """Whether to fit a GenotypePCA: an allele scaling, one of PLINK's words, or labelled calls."""
+    """Whether to fit a GenotypePCA: allele scaling, an option of PLINK, or labelled calls."""
     if getattr(arguments, "scale", None) in ALLELE_SCALES:
         return True
     defaults = {"maf": 0.0, "geno": 1.0, "mind": 1.0, "freq": False}
@@ -127,9 +127,10 @@ def is_genotypes(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> bool:
 def genotype_model(
     arguments: argparse.Namespace, chosen: Selection, matrix: ChunkedMatrix
 ) -> streampca.GenotypePCA:
-    """The fit that the arguments describe, of what was chosen.
+    """The unfitted GenotypePCA of the arguments, for the selected samples and variants.
 
-    Samples and variants that were judged before a pruning are not judged again.
+    Those that were filtered before a pruning are not filtered again.
+    Raises InvalidInputError for options that genotypes do not take.
     """
     if arguments.no_center or arguments.ddof != 1:
         raise InvalidInputError("genotypes are centred, with ddof=1: leave out --no-center, --ddof")
@@ -166,7 +167,7 @@ def genotype_model(
 
 
 def add_commands(commands: Any) -> None:
-    """Declare ``prune``, ``project`` and ``convert``."""
+    """Add ``prune``, ``project`` and ``convert`` to the parser."""
     one = commands.add_parser("prune", help="variants in approximate linkage equilibrium")
     one.set_defaults(run=run_prune)
     one.add_argument("source", nargs="*")
@@ -203,13 +204,13 @@ def add_commands(commands: Any) -> None:
     running_options(one)
     source_options(one)
 
-    one = commands.add_parser("convert", help="genotypes to the Zarr layout that is fastest here")
+    one = commands.add_parser("convert", help="copy genotypes to the Zarr layout read fastest")
     one.set_defaults(run=run_convert)
     one.add_argument("source", nargs="*")
     one.add_argument("--bfile", metavar="PREFIX")
     one.add_argument("-o", "--output", required=True, metavar="ZARR")
     one.add_argument("--overwrite", action="store_true")
-    one.add_argument("--memory-limit", metavar="SIZE", help="such as 512MiB: within, or refuse")
+    one.add_argument("--memory-limit", metavar="SIZE", help="e.g. 512MiB; refuse to exceed it")
     source_options(one)
 
 

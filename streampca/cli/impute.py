@@ -1,4 +1,4 @@
-"""``streampca impute``: complete a matrix with holes."""
+"""``streampca impute``: complete a matrix with missing cells."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import Any
 import streampca
 from streampca.cli.config import cluster_options, on_cluster
 from streampca.cli.options import open_source, progress_of, running_options, source_options
-from streampca.cli.outputs import check_outputs
+from streampca.cli.outputs import check_outputs, write_scores
 from streampca.errors import InvalidInputError
 from streampca.models.completion.request import SOLVERS
-from streampca.store import ZarrSink
 
 CENTERS = {"auto": "auto", "columns": True, "both": "both", "biases": "biases"}
-WORDS = "complete a matrix with holes by a low-rank model; NaN, a code, or what is not stored"
+HELP = "complete a matrix by a low-rank model; missing cells are NaN, a code, or not stored"
 
 
 def add_commands(commands: Any) -> None:
-    """Declare it."""
-    one = commands.add_parser("impute", help=WORDS, description=WORDS)
+    """Add the command to the parser."""
+    one = commands.add_parser("impute", help=HELP, description=HELP)
     one.set_defaults(run=on_cluster(run_impute), parser=one)
     cluster_options(one)
     one.add_argument("source", nargs="*", help="as for fit; sparse files are ratings")
@@ -32,8 +31,8 @@ def add_commands(commands: Any) -> None:
         nargs="+",
         default=[1],
         metavar="R",
-        help="of the model; several are fitted in the same passes, and held-out cells choose; "
-        "with --validation the model without components is always one of them",
+        help="of the model; several are fitted in the same passes, and held-out cells decide; "
+        "with --validation the model without components is always a candidate",
     )
     one.add_argument(
         "--ridge",
@@ -48,7 +47,7 @@ def add_commands(commands: Any) -> None:
         type=_penalty,
         nargs="+",
         metavar="X",
-        help="lower singular values by this instead, or auto: Soft-Impute",
+        help="lower the singular values by this instead, or auto (Soft-Impute)",
     )
     one.add_argument("--solver", default="auto", choices=SOLVERS)
     one.add_argument("--no-center", action="store_true", help="do not subtract column means")
@@ -56,27 +55,27 @@ def add_commands(commands: Any) -> None:
         "--center",
         choices=tuple(CENTERS),
         default="auto",
-        help="columns: their means; biases: of rows and columns, with the factors; both: means of "
-        "both, by turns; auto: biases with --validation, else columns",
+        help="columns: their means; biases: of rows and columns, fitted with the factors; both: "
+        "means of both, alternating; auto: biases with --validation, else columns",
     )
     one.add_argument(
         "--bounds",
         nargs="+",
         default=["observed"],
         metavar="X",
-        help="of what is filled in: observed (the least and the largest cell), none, or LOW HIGH",
+        help="of imputed values: observed (the least and the largest cell), none, or LOW HIGH",
     )
     one.add_argument("--scale", choices=("none", "std", "both"), default="none")
     one.add_argument(
         "--absent",
         choices=("missing", "zero"),
         default="missing",
-        help="what a cell is that a sparse source does not store",
+        help="meaning of cells that a sparse source does not store",
     )
     one.add_argument(
-        "--validation", type=float, metavar="SHARE", help="of the cells, held out to judge by"
+        "--validation", type=float, metavar="SHARE", help="of the cells, held out for validation"
     )
-    one.add_argument("--early-stop", action="store_true", help="when held-out cells say so")
+    one.add_argument("--early-stop", action="store_true", help="stop by the held-out error")
     one.add_argument("--tol", type=float, default=1e-5, help="relative change at which to stop")
     one.add_argument("--max-passes", type=int, default=100, metavar="N")
     one.add_argument("--random-state", type=int, default=0, metavar="SEED")
@@ -85,9 +84,9 @@ def add_commands(commands: Any) -> None:
     one.add_argument("--scores", metavar="ZARR", help="write the scores of all samples here")
     one.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
     one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
-    one.add_argument("--checkpoint", metavar="FOLDER", help="go on from here if interrupted")
-    one.add_argument("--scratch", metavar="FOLDER", help="for what does not fit into memory")
-    one.add_argument("--plan", action="store_true", help="say what would be done; reads no data")
+    one.add_argument("--checkpoint", metavar="FOLDER", help="resume from here if interrupted")
+    one.add_argument("--scratch", metavar="FOLDER", help="for arrays that do not fit into memory")
+    one.add_argument("--plan", action="store_true", help="print what would be done; reads no data")
     one.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     one.add_argument(
         "--config", metavar="YAML", help="options from a file; those of the command line win"
@@ -109,29 +108,29 @@ def run_impute(arguments: argparse.Namespace) -> int:
         plan = model.plan(matrix)
         print(plan.to_json() if arguments.json else plan)
         return 0
-    talk = not (arguments.json or arguments.quiet)
-    if talk:
+    verbose = not (arguments.json or arguments.quiet)
+    if verbose:
         print(model.plan(matrix), end="\n\n")
     model.fit(matrix)
     if arguments.output:
         model.save(arguments.output)
     if arguments.scores:
-        _write_scores(model, matrix, arguments)
+        write_scores(model, matrix, arguments.scores, arguments.overwrite)
     if arguments.completed:
         model.impute(matrix, out=arguments.completed, overwrite=arguments.overwrite)
     if arguments.json:
         print(json.dumps(summary(model), indent=1))
-    elif talk:
-        print(words(model))
-        for what in (arguments.output, arguments.scores, arguments.completed):
-            if what:
-                print(f"written    {what}")
+    elif verbose:
+        print(report(model))
+        for path in (arguments.output, arguments.scores, arguments.completed):
+            if path:
+                print(f"written    {path}")
     return 0
 
 
 def model_of(arguments: argparse.Namespace) -> streampca.HardImpute | streampca.SoftImpute:
-    """The completion that the arguments describe. Raises InvalidInputError."""
-    penalty = getattr(arguments, "lambda")  # a word of Python
+    """The unfitted completion of the arguments. Raises InvalidInputError."""
+    penalty = getattr(arguments, "lambda")  # a keyword of Python
     if arguments.ridge is not None and penalty is not None:
         raise InvalidInputError("--ridge and --lambda are two models; choose one")
     shared: dict[str, Any] = {
@@ -165,32 +164,22 @@ def _one_or_list(penalties: list[float | str]) -> Any:
     return "auto" if penalties == ["auto"] else penalties
 
 
-def _bounds(given: list[Any]) -> Any:
+def _bounds(bounds: list[Any]) -> Any:
     """The parameter: "observed", None, or (low, high). Raises InvalidInputError."""
-    if len(given) == 1 and str(given[0]).lower() in ("observed", "none"):
-        return None if str(given[0]).lower() == "none" else "observed"
+    if len(bounds) == 1 and str(bounds[0]).lower() in ("observed", "none"):
+        return None if str(bounds[0]).lower() == "none" else "observed"
     try:
-        low, high = map(float, given)
+        low, high = map(float, bounds)
     except ValueError:
         raise InvalidInputError(
-            f"--bounds {' '.join(map(str, given))}; expected observed, none, or two numbers such "
+            f"--bounds {' '.join(map(str, bounds))}; expected observed, none, or two numbers such "
             "as --bounds 1 5"
         ) from None
     return low, high
 
 
-def _write_scores(model: Any, matrix: Any, arguments: argparse.Namespace) -> None:
-    if (scores := model.result_.scores) is None:
-        model.transform(matrix, out=arguments.scores, overwrite=arguments.overwrite)
-        return
-    n, k = scores.shape
-    sink = ZarrSink(arguments.scores, n, k, overwrite=arguments.overwrite)
-    sink.write(0, scores)
-    sink.finish()
-
-
 def summary(model: Any) -> dict[str, Any]:
-    """What a completion found, for machines."""
+    """The result of a completion, JSON-ready."""
     last, result = model.trace_[-1], model.result_
     return {
         "method": result.method,
@@ -210,26 +199,26 @@ def summary(model: Any) -> dict[str, Any]:
     }
 
 
-def words(model: Any) -> str:
-    """The same, for people."""
-    told = summary(model)
-    low_high = "none" if told["bounds"] is None else "{:g} to {:g}".format(*told["bounds"])
+def report(model: Any) -> str:
+    """The result of a completion, as text."""
+    found = summary(model)
+    low_high = "none" if found["bounds"] is None else "{:g} to {:g}".format(*found["bounds"])
     lines = [f"{'rank':>5} {'penalty':>9} {'objective':>12} {'held-out RMSE':>14}"]
-    for one in told["candidates"]:
-        chosen = (one["rank"], one["penalty"]) == (told["rank"], told["penalty"])
+    for one in found["candidates"]:
+        best = (one["rank"], one["penalty"]) == (found["rank"], found["penalty"])
         held = "-" if one["held_out"] != one["held_out"] else f"{one['held_out']:.6g}"
         lines.append(
             f"{one['rank']:>5} {one['penalty']:>9.4g} {one['objective']:>12.6g} {held:>14}"
-            + ("  <" if chosen and len(told["candidates"]) > 1 else "")
+            + ("  <" if best and len(found["candidates"]) > 1 else "")
         )
     lines.append(f"predictions are kept within the bounds: {low_high}")
-    if told["turns"]:
+    if found["turns"]:
         lines.append(
-            f"{len(told['turns'])} turns for rows and columns; the last one moved their means and "
-            f"scales by {told['turns'][-1]:.1e} of what they leave"
+            f"{len(found['turns'])} turns for rows and columns; the last one moved their means and "
+            f"scales by {found['turns'][-1]:.1e} of what they leave"
         )
     lines.append(
-        f"{told['sweeps']} sweeps in {told['passes']} passes, {told['seconds']:.1f} s; the last "
-        f"one changed the estimate by {told['change']:.1e}"
+        f"{found['sweeps']} sweeps in {found['passes']} passes, {found['seconds']:.1f} s; the last "
+        f"one changed the estimate by {found['change']:.1e}"
     )
     return "\n".join(lines)

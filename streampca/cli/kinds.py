@@ -1,4 +1,4 @@
-"""``--model NAME``: the options of any registered kind of model, from its parameters."""
+"""``--model NAME``: options for any registered kind of model, made from its parameters."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from streampca.operations.config import build
 from streampca.operations.sections import nearest, scalar
 from streampca.passes import Plan
 
-UNSET = object()  # of an option that was not given: None is a value
+UNSET = object()  # the value of an absent option, since None is a value
 TEXT = {"str", "None", "os.PathLike[str]", "Names"}  # types of names and paths
 ELSEWHERE = ("missing_value", "memory_limit", "scheduler", "progress")  # options of all commands
 
 
 def option_name(kind: str) -> str:
-    """``kernel-pca`` of ``KernelPCA``."""
+    """``kernel-pca`` for ``KernelPCA``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind).lower()
 
 
@@ -42,9 +42,9 @@ def kind_wanted(text: str) -> str:
 
 
 def named_kind(argv: Sequence[str]) -> str | None:
-    """The kind that a command line, or its file of options, names; None: PCA or GenotypePCA."""
+    """The kind that a command line or its options file names; None for PCA or GenotypePCA."""
     if not argv or argv[0] not in ("fit", "plan"):
-        return None  # --model is a path elsewhere
+        return None  # in other commands --model is a path
     scan = argparse.ArgumentParser(
         f"streampca {argv[0]}", f"streampca {argv[0]} ...", add_help=False
     )
@@ -58,26 +58,26 @@ def named_kind(argv: Sequence[str]) -> str | None:
 
 
 def kind_options(parser: argparse.ArgumentParser, kind: str) -> None:
-    """One option for each parameter of a kind, after all others: see :func:`_add`."""
+    """Add an option for each parameter of a kind, after all other options: see :func:`_add`."""
     annotations = _annotations(KINDS[kind])
     for name, one in KINDS[kind].parameters.items():
         if name in ELSEWHERE:
             continue
         option = "--" + name.strip("_").replace("_", "-")
-        words = f"{plain(one.meaning)} (default {one.default})".replace("%", "%%")
+        text = f"{plain(one.meaning)} (default {one.default})".replace("%", "%%")
         if isinstance(one.default, bool):
             option = option.replace("--", "--no-", 1) if one.default else option
             action = "store_false" if one.default else "store_true"
-            _add(parser, [option], dest=name, action=action, help=words)
+            _add(parser, [option], dest=name, action=action, help=text)
             continue
         options = ["-k", option] if one.counts_components else [option]
         shown = name.strip("_").upper()
         read = _reader(one, as_text=set(annotations[name].split(" | ")) <= TEXT)
-        _add(parser, options, dest=name, type=read, metavar=shown, help=words, default=UNSET)
+        _add(parser, options, dest=name, type=read, metavar=shown, help=text, default=UNSET)
 
 
 def _add(parser: argparse.ArgumentParser, options: list[str], **more: Any) -> None:
-    """Add an option; ``--model-scores`` where ``--scores`` is one of the command already."""
+    """Add an option; if the command has ``--scores`` already, as ``--model-scores``."""
     try:
         parser.add_argument(*options, **more)
     except argparse.ArgumentError:
@@ -86,7 +86,7 @@ def _add(parser: argparse.ArgumentParser, options: list[str], **more: Any) -> No
 
 
 def _annotations(cls: type) -> dict[str, str]:
-    """The types of all fields of a class, as they are written."""
+    """The types of all fields of a class, as in its source text."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         found |= {name: str(one) for name, one in vars(base).get("__annotations__", {}).items()}
@@ -94,14 +94,14 @@ def _annotations(cls: type) -> dict[str, str]:
 
 
 def plain(text: str) -> str:
-    """A text of the documentation without its markup."""
+    """A text from the documentation without markup."""
     return re.sub(r":\w+:`([^`]*)`", r"\1", text).replace("``", "")
 
 
 def _reader(one: Parameter, as_text: bool) -> Any:
-    """What makes a value of the text of an option: as YAML reads it, checked where choices are.
+    """A function that parses the text of an option as YAML does, and checks it against choices.
 
-    as_text : it is a name or a path, whatever it looks like; "null" and "none" are None.
+    as_text : the value is a name or a path, whatever it looks like; "null" and "none" are None.
     """
 
     def read(text: str) -> Any:
@@ -118,11 +118,11 @@ def _reader(one: Parameter, as_text: bool) -> Any:
 
 
 def model_of_kind(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> tuple[Any, Plan]:
-    """The unfitted estimator that the options describe, and its plan for the matrix.
+    """The unfitted estimator of the options, and its plan for the matrix.
 
-    Raises InvalidInputError, also for values of another type.
+    Raises InvalidInputError, also for values of a wrong type.
     """
-    chosen: dict[str, Any] = {"progress": progress_of(arguments)}
+    settings: dict[str, Any] = {"progress": progress_of(arguments)}
     parameters = KINDS[arguments.kind].parameters
     for name, one in parameters.items():
         value = getattr(arguments, f"model_{name}", getattr(arguments, name, UNSET))
@@ -133,21 +133,21 @@ def model_of_kind(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> tuple
         elif name == "n_components" and value is UNSET and one.default is None:
             value = min(COMPONENTS, *matrix.shape)
         if name != "progress" and value is not UNSET:
-            chosen[name] = value
+            settings[name] = value
     try:
-        model = build(arguments.kind, {n: value for n, value in chosen.items() if n in parameters})
+        model = build(arguments.kind, {n: v for n, v in settings.items() if n in parameters})
         return model, model.plan(matrix)
     except StreamPCAError:
         raise
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise InvalidInputError(
-            f"an option of --model {option_name(arguments.kind)} has a value of another type: "
+            f"an option of --model {option_name(arguments.kind)} has a value of a wrong type: "
             f"{error}"
         ) from error
 
 
 def run_plan_of_kind(arguments: argparse.Namespace) -> int:
-    """``streampca plan --model NAME``: what a fit would do."""
+    """``streampca plan --model NAME``: print what a fit would do."""
     _, plan = model_of_kind(arguments, open_source(arguments))
     print(plan.to_json() if arguments.json else plan)
     return 0
@@ -166,7 +166,7 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
     if not (arguments.json or arguments.quiet):
         print(plan, end="\n\n")
     model.fit(matrix)
-    said = report(model)  # the peak of the fit, not of writing
+    text = report(model)  # now, for the memory peak of the fit without writing
     if arguments.output:
         model.save(arguments.output)
     if arguments.scores:
@@ -174,7 +174,7 @@ def run_fit_of_kind(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(summary(model), indent=1))
     elif not arguments.quiet:
-        print(said)
+        print(text)
         if arguments.output:
             print(f"model saved to {arguments.output}")
     return 0

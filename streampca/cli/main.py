@@ -1,4 +1,4 @@
-"""Entry point: the parser, exit codes, and how errors and warnings are said."""
+"""Entry point of the command line: parser, exit codes, and output of errors and warnings."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from streampca.operations.sections import ConfigError
 from streampca.shown import hide_secrets, printable
 
 # --------------------------------------------------------------------------------------------------
-# Standard output on which names of the data cannot do anything but be read.
+# Standard output with escaped control characters: names from the data cannot control a terminal.
 
 
 class Printable:
-    """A text stream whose control characters are escaped. Everything else is that of the stream."""
+    """A text stream that escapes control characters; otherwise it behaves as the inner stream."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write it; the length of what was given."""
+        """Write a text. Returns its length."""
         self._stream.write(printable(text))
         return len(text)
 
@@ -60,14 +60,14 @@ def printable_output() -> Iterator[None]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Entry point: the parser, exit codes, and how errors and warnings are said.
+# The entry point.
 
-# sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory, no such package
-# or no workers, 73 no such place to write to, 74 reading or writing failed, 75 another process was
-# first: try again later, 78 a job file that cannot be used, 79 a job that is behind, if asked;
-# 70 what should not be: a fault of ours
+# Exit codes as in sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory,
+# a missing package or no workers, 70 a bug of streampca, 73 an output cannot be written, 74 reading
+# or writing failed, 75 another process was first: try again later, 78 an unusable job file;
+# and 79 a job lags behind its source, with --fail-behind
 NO_MEMORY, FAULT, FAILED = 69, 70, 74
-TRACEBACK = "STREAMPCA_TRACEBACK"  # set, a fault of ours shows where it is
+TRACEBACK = "STREAMPCA_TRACEBACK"  # environment variable: if set, bugs show a traceback
 EXIT = (
     (OutputError, 73),
     (ConfigError, 78),
@@ -133,7 +133,7 @@ def _show_warning(message: Any, category: Any, *_: Any) -> None:
 
 
 def build_parser(kind: str | None = None) -> Parser:
-    """All commands and their options.  kind : of the model that is fitted, where one is named."""
+    """The parser of all commands.  kind : of the model to be fitted, if --model names one."""
     parser = Parser(prog="streampca", description="PCA of matrices that do not fit in memory.")
     parser.add_argument("--version", action="version", version=f"streampca {streampca.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -1,4 +1,4 @@
-"""``streampca models``: what a model store holds, and which of it is served."""
+"""``streampca models``: list, check, promote and remove the versions of a model store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import streampca
-from streampca.cli.outputs import check_outputs, describe, say_damage
+from streampca.cli.outputs import check_outputs, describe, print_damage
 from streampca.errors import InvalidInputError, SourceError
 from streampca.models.drift import compare
 from streampca.operations.history import History
@@ -23,17 +23,17 @@ Run = Callable[[argparse.Namespace], int]
 
 
 def add_commands(commands: Any) -> None:
-    """Declare them."""
+    """Add the commands to the parser."""
     models = commands.add_parser("models", help="list, check, promote and remove stored versions")
     inner = models.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, run: Run, words: str, version: str = "") -> argparse.ArgumentParser:
-        one: argparse.ArgumentParser = inner.add_parser(name, help=words, description=words)
+    def add(name: str, run: Run, text: str, version: str = "") -> argparse.ArgumentParser:
+        one: argparse.ArgumentParser = inner.add_parser(name, help=text, description=text)
         one.set_defaults(run=run)
         one.add_argument("store", help="the model store: a directory or s3://bucket/path")
         if version:
-            text = "its number, or the beginning of its id"
-            one.add_argument("version", nargs=None if version == "1" else "?", help=text)
+            which = "its number, or the beginning of its id"
+            one.add_argument("version", nargs=None if version == "1" else "?", help=which)
         one.add_argument("--json", action="store_true", help="machine-readable output")
         return one
 
@@ -47,19 +47,19 @@ def add_commands(commands: Any) -> None:
     verify = add("verify", run_verify, "read every byte of the log and of the versions", "?")
     verify.add_argument(
         "--mend", action="store_true",
-        help="make a damaged log anew, from what is left of it and from the versions",
+        help="repair a damaged log from what is left of it and from the versions",
     )  # fmt: skip
     promote = add("promote", run_promote, "serve this version from now on", "1")
     rollback = add("rollback", run_rollback, "serve the version promoted before, or this one", "?")
     for one in (promote, rollback):
         one.add_argument("--reason", default="", help="for the log")
-    gc = add("gc", run_gc, "remove old versions and what unfinished publications left")
+    gc = add("gc", run_gc, "remove old versions and unfinished publications")
     gc.add_argument("--keep", type=int, default=10, metavar="N", help="versions (default 10)")
     gc.add_argument(
         "--grace", type=float, default=24.0, metavar="HOURS",
-        help="for which unfinished publications are left alone (default 24)",
+        help="for which unfinished publications are not touched (default 24)",
     )  # fmt: skip
-    gc.add_argument("--dry-run", action="store_true", help="only say what would go")
+    gc.add_argument("--dry-run", action="store_true", help="only print what would be removed")
     export = add("export", run_export, "copy a model and its scores out of one version", "?")
     export.add_argument("--model", metavar="MODEL", help="save the model here")
     export.add_argument("--scores", metavar="ZARR", help="write the scores here")
@@ -78,8 +78,8 @@ def run_publish(arguments: argparse.Namespace) -> int:
     version = store.publish(result, promote=promote, reason=arguments.reason, scores=scores)
     if promote:
         return _served(arguments, version)
-    told = {"candidate": version.number, "id": version.id}
-    print(json.dumps(told) if arguments.json else f"version {version.number} is a candidate")
+    whole = {"candidate": version.number, "id": version.id}
+    print(json.dumps(whole) if arguments.json else f"version {version.number} is a candidate")
     return 0
 
 
@@ -94,7 +94,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     store = streampca.ModelStore(arguments.store)
     history = store.history()
     rows = [_row(version, history) for version in store.versions(history)]
-    say_damage(history)
+    print_damage(history)
     if arguments.json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -126,7 +126,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     """``streampca models show``."""
     store = streampca.ModelStore(arguments.store)
     history = store.history()
-    say_damage(history)
+    print_damage(history)
     version: Any = store.find(arguments.version, history)
     row = _row(version, history)
     if arguments.json:
@@ -147,7 +147,7 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """``streampca models verify``: exit code 65 where something is damaged."""
+    """``streampca models verify``: exit code 65 if something is damaged."""
     store = streampca.ModelStore(arguments.store)
     mended = store.mend() if arguments.mend else {}
     wrong: dict[int | str, str] = {}
@@ -162,26 +162,26 @@ def run_verify(arguments: argparse.Namespace) -> int:
     damaged = {one: why for one, why in wrong.items() if isinstance(one, int)}
     log = {one: why for one, why in wrong.items() if isinstance(one, str)}
     if arguments.json:
-        told = {"versions": number, "damaged": damaged, "log": log, "mended": sorted(mended)}
-        print(json.dumps(told, indent=1))
+        whole = {"versions": number, "damaged": damaged, "log": log, "mended": sorted(mended)}
+        print(json.dumps(whole, indent=1))
     else:
-        said = [f"mended: {name}" for name in sorted(mended)]
-        said += [*wrong.values(), f"{number - len(damaged)} of {number} versions are whole"]
-        print("\n".join(said))
+        lines = [f"mended: {name}" for name in sorted(mended)]
+        lines += [*wrong.values(), f"{number - len(damaged)} of {number} versions are whole"]
+        print("\n".join(lines))
     return 65 if wrong else 0
 
 
 def run_promote(arguments: argparse.Namespace) -> int:
     """``streampca models promote``."""
     store = streampca.ModelStore(arguments.store)
-    say_damage(store.history())
+    print_damage(store.history())
     return _served(arguments, store.promote(arguments.version, arguments.reason))
 
 
 def run_rollback(arguments: argparse.Namespace) -> int:
     """``streampca models rollback``."""
     store = streampca.ModelStore(arguments.store)
-    say_damage(store.history())
+    print_damage(store.history())
     return _served(arguments, store.rollback(arguments.version, arguments.reason))
 
 
@@ -199,8 +199,8 @@ def run_gc(arguments: argparse.Namespace) -> int:
     names = store.gc(arguments.keep, grace=3600 * arguments.grace, dry_run=arguments.dry_run)
     ids = sorted({name.split("/")[1] for name in names if name.startswith("versions/")})
     if arguments.json:
-        told = {"removed": ids, "files": len(names), "dry_run": arguments.dry_run}
-        print(json.dumps(told, indent=1))
+        whole = {"removed": ids, "files": len(names), "dry_run": arguments.dry_run}
+        print(json.dumps(whole, indent=1))
     else:
         would = "would be removed" if arguments.dry_run else "removed"
         print("\n".join([*ids, f"{len(ids)} versions, {len(names)} files {would}"]))
@@ -208,7 +208,7 @@ def run_gc(arguments: argparse.Namespace) -> int:
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    """``streampca models export``: both are of the same version."""
+    """``streampca models export``: copy a model, its scores, or both, of the same version."""
     if not (arguments.model or arguments.scores):
         raise InvalidInputError("nothing to copy; add --model MODEL, --scores ZARR, or both")
     check_outputs(
@@ -221,10 +221,10 @@ def run_export(arguments: argparse.Namespace) -> int:
         if arguments.version is None
         else copy(store.find(arguments.version))
     )
-    told = {"version": version.number, "id": version.id,
-            "model": arguments.model, "scores": arguments.scores}  # fmt: skip
+    whole = {"version": version.number, "id": version.id,
+             "model": arguments.model, "scores": arguments.scores}  # fmt: skip
     places = " and ".join(filter(None, (arguments.model, arguments.scores)))
-    print(json.dumps(told) if arguments.json else f"version {version.number} copied to {places}")
+    print(json.dumps(whole) if arguments.json else f"version {version.number} copied to {places}")
     return 0
 
 
@@ -234,8 +234,8 @@ def _copy(arguments: argparse.Namespace, version: Any) -> Any:
         version.result().save(arguments.model)
     if scores is not None:
         copy_rows(scores, arguments.scores, arguments.overwrite)
-        told = {"number": version.number, "id": version.id}
-        mark_written(arguments.scores, mark_of(version.result()), told)
+        source = {"number": version.number, "id": version.id}
+        mark_written(arguments.scores, mark_of(version.result()), source)
     return version
 
 
@@ -247,8 +247,8 @@ def run_diff(arguments: argparse.Namespace) -> int:
     drift = compare(old.result(), new.result())
     changed = _changed(old.record.get("settings", {}), new.record.get("settings", {}))
     if arguments.json:
-        told = {"old": old.number, "new": new.number, "settings": changed, **drift.to_dict()}
-        print(json.dumps(told, indent=1, default=np.ndarray.tolist))
+        whole = {"old": old.number, "new": new.number, "settings": changed, **drift.to_dict()}
+        print(json.dumps(whole, indent=1, default=np.ndarray.tolist))
         return 0
     print(f"from version {old.number} to version {new.number}")
     for name, (before, now) in changed.items():

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they make: a source, side data, progress."""
+"""Options shared by several commands: source, side data, model, limits, progress."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from streampca.passes.execution import TerminalProgress
 from streampca.sources.side_data import is_file_of_values, read_side_data
 
 # --------------------------------------------------------------------------------------------------
-# ``--weights``, ``--sample-weight`` and ``--remove``: what stands beside a matrix.
+# Side data of a matrix: ``--weights``, ``--sample-weight`` and ``--remove``.
 
-WORDS = ("month", "season", "trend")
-KEEP = "none"  # of --remove in transform: nothing is removed
+BY_DATE = ("month", "season", "trend")  # values of --remove that follow from dates
+KEEP = "none"  # value of --remove in transform: nothing is removed
 
 
 def side_data_options(parser: argparse.ArgumentParser) -> None:
-    """Weights and removals of a fit."""
+    """Options for the weights of a fit, and for what it removes."""
     parser.add_argument(
         "--weights",
         metavar="coslat|FILE|NAME",
@@ -42,72 +42,74 @@ def side_data_options(parser: argparse.ArgumentParser) -> None:
         metavar="month|season|trend|FILE|NAME",
         help="project this out of the samples: a cycle or trend in their dates, or covariates and "
         "batches in a file or variable (text makes a column for each level); may be repeated. "
-        "Of genotypes: a file of samples to leave out, as in PLINK",
+        "For genotypes: a file of samples to leave out, as in PLINK",
     )
 
 
 def weights_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
-    """What --weights says of the features of a matrix."""
+    """The value of --weights for a matrix: None, "coslat", or (features,) numbers."""
     if arguments.weights in (None, "coslat"):
         return arguments.weights
     return _one("--weights", arguments.weights, arguments, matrix.labels.features)
 
 
 def sample_weight_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
-    """What --sample-weight says."""
+    """The value of --sample-weight for a matrix: None, or (samples,) numbers."""
     if arguments.sample_weight is None:
         return None
     return _one("--sample-weight", arguments.sample_weight, arguments, matrix.labels.samples)
 
 
 def removal_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
-    """What --remove says, as the models take it; False for --remove none."""
-    said = arguments.remove or []
-    if said == [KEEP]:
+    """The value of --remove as models take it; False for --remove none."""
+    values = arguments.remove or []
+    if values == [KEEP]:
         return False
     samples = matrix.labels.samples
     found: list[Any] = []
-    for one in said:
-        found += [one] if one in WORDS else _read("--remove", one, arguments, samples)
+    for one in values:
+        found += [one] if one in BY_DATE else _read("--remove", one, arguments, samples)
     return found or None
 
 
 def names_samples(arguments: argparse.Namespace) -> bool:
-    """Whether --remove can only be PLINK's: one file that is no table of numbers."""
-    said = getattr(arguments, "remove", None)
-    if isinstance(said, str):
+    """Whether --remove can only have PLINK's meaning: one file that is no table of numbers."""
+    values = getattr(arguments, "remove", None)
+    if isinstance(values, str):
         return True
-    one = said[0] if said else ""
-    return bool(one) and os.path.isfile(one) and one not in WORDS and not is_file_of_values(one)
+    one = values[0] if values else ""
+    return bool(one) and os.path.isfile(one) and one not in BY_DATE and not is_file_of_values(one)
 
 
 def left_out_samples(arguments: argparse.Namespace) -> str | None:
-    """The file of samples that --remove leaves out of a genotype fit. Refuses what it does not
-    take."""
+    """The file of samples that --remove leaves out of a genotype fit.
+
+    Raises InvalidInputError for options that such a fit does not take.
+    """
     for option in ("weights", "sample_weight", "eofs", "anndata"):
         if getattr(arguments, option, None) is not None:
             name = option.replace("_", "-")
             raise InvalidInputError(f"a genotype fit takes no --{name}; leave it out")
-    said = arguments.remove
-    if said is None or isinstance(said, str):
-        return said
-    if len(said) > 1 or said[0] in WORDS:
+    values = arguments.remove
+    if values is None or isinstance(values, str):
+        return values
+    if len(values) > 1 or values[0] in BY_DATE:
         raise InvalidInputError(
-            f"--remove {' '.join(said)}: a genotype fit projects nothing out; expected one file of "
-            "samples to leave out"
+            f"--remove {' '.join(values)}: a genotype fit projects nothing out; expected one file "
+            "of samples to leave out"
         )
-    return str(said[0])
+    return str(values[0])
 
 
 def _one(option: str, text: str, arguments: argparse.Namespace, axis: AxisLabels) -> Any:
-    """One array; of a table the only column."""
+    """One array of numbers; the only column of a table. Raises InvalidInputError."""
     found = _read(option, text, arguments, axis)
     if len(found) == 1:
         if np.asarray(found[0]).dtype.kind not in "biuf":
             raise InvalidInputError(f"{option} {text} holds no numbers")
         return found[0]
     raise InvalidInputError(
-        f"{option} {text} has {len(found)} columns; expected one, beside one named "
+        f"{option} {text} has {len(found)} columns; expected one, and one named "
         f"{axis.dims[0]!r} with the names of the rows"
     )
 
@@ -118,13 +120,13 @@ def _read(option: str, text: str, arguments: argparse.Namespace, axis: AxisLabel
 
 
 # --------------------------------------------------------------------------------------------------
-# Options that several commands share, and what they make: a source, a model, progress.
+# The source, the model and its progress.
 
-COMPONENTS = 10  # unless the matrix has fewer
+COMPONENTS = 10  # by default, or fewer for a smaller matrix
 
 
 def source_options(parser: argparse.ArgumentParser) -> None:
-    """How a source is opened."""
+    """Options for opening a source."""
     parser.add_argument(
         "--variable",
         action="append",
@@ -148,10 +150,8 @@ def source_options(parser: argparse.ArgumentParser) -> None:
 
 
 def running_options(parser: argparse.ArgumentParser) -> None:
-    """Limits, and where the work is done."""
-    parser.add_argument(
-        "--memory-limit", metavar="SIZE", help="such as 512MiB: plan within, or refuse"
-    )
+    """Options for the memory limit and the scheduler."""
+    parser.add_argument("--memory-limit", metavar="SIZE", help="e.g. 512MiB; refuse to exceed it")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, tcp://host:port")
 
 
@@ -161,7 +161,8 @@ def model_options(parser: argparse.ArgumentParser) -> None:
         "-k",
         "--n-components",
         type=_n_components,
-        help="a number, a share such as 0.9, 'gap', 'tracy-widom' or 'all' (default 10)",
+        help="a number, a share of the variance such as 0.9, 'gap', 'tracy-widom' or 'all' "
+        "(default 10)",
     )
     parser.add_argument(
         "--scale", choices=[s or "none" for s in SCALES], help="divide columns; hwe and eigensoft "
@@ -173,8 +174,8 @@ def model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--missing",
         choices=("raise", "mean", "impute"),
-        help="what a hole does (default raise; in genotypes always the mean of its variant); "
-        "impute: it holds what the components say",
+        help="treatment of missing cells (default raise; genotypes: always the mean of the "
+        "variant); impute: predict them from the components",
     )
     parser.add_argument("--solver", default="auto", choices=SOLVERS)
     parser.add_argument(
@@ -182,13 +183,13 @@ def model_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="RADIANS",
         help="iterate until the angle of every component is certified to this (default 1e-4 "
-        "where iterating is the cheaper way)",
+        "if iterating is cheaper)",
     )
     parser.add_argument(
         "--max-passes",
         type=int,
         metavar="N",
-        help="reads of the data that an iteration may take (default 8), and iterate",
+        help="iterate, with at most this many reads of the data (default 8)",
     )
     parser.add_argument(
         "--rates", metavar="FILE", help="speeds of this machine, from 'streampca calibrate'"
@@ -205,7 +206,10 @@ def model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
-    """The matrix that the arguments name: one path or URL, or several filesets."""
+    """The matrix that the arguments name: one path or URL, or several filesets.
+
+    Raises InvalidInputError if they name none, and what ``streampca.open`` raises.
+    """
     paths = list(arguments.source or [])
     if getattr(arguments, "bfile", None):
         paths.append(f"{arguments.bfile}.bed")
@@ -224,7 +228,7 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
 
 
 def pca_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> streampca.PCA:
-    """The PCA that the arguments describe."""
+    """The unfitted PCA of the arguments."""
     return streampca.PCA(
         components_wanted(arguments, matrix),
         svd_solver=arguments.solver,
@@ -247,21 +251,21 @@ def pca_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> streampca
 
 
 def components_wanted(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
-    """What -k says; without it ten, or as many as there can be."""
+    """The value of -k; by default 10, or as many as the matrix allows."""
     if arguments.n_components is None:
         return min(COMPONENTS, *matrix.shape)
     return None if arguments.n_components == "all" else arguments.n_components
 
 
 def scale_wanted(arguments: argparse.Namespace, default: str | None) -> str | None:
-    """What --scale says."""
+    """The value of --scale."""
     if arguments.scale is None:
         return default
     return None if arguments.scale == "none" else str(arguments.scale)
 
 
 def progress_of(arguments: argparse.Namespace) -> Any:
-    """A bar in a terminal, else nothing."""
+    """A progress bar if stderr is a terminal, else False."""
     quiet = arguments.json or getattr(arguments, "quiet", False) or not sys.stderr.isatty()
     return False if quiet else TerminalProgress()
 

@@ -1,4 +1,4 @@
-"""Outputs: checked before anything is read, written where they are looked for, said in words."""
+"""Outputs of commands: checked before anything is read; files and reports of results."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from streampca.models.anndata_results import check_target
 from streampca.models.genotype_numbers import eigenvalues
 from streampca.operations.history import History
 from streampca.passes import PassCost, Plan, size
-from streampca.passes.door import held_beside
+from streampca.passes.door import other_nbytes
 from streampca.store import is_bundle
 from streampca.store.labelled import SUFFIXES, write_dataset
 from streampca.store.places import refuse_inside
 from streampca.store.sinks import ZarrSink, refuse_occupied
 
 # --------------------------------------------------------------------------------------------------
-# Outputs are looked at before anything is read: what is in the way, what cannot be written.
+# Checks of outputs before anything is read: existing files, and places that cannot be written.
 
 Paths = Iterable[str | None]
 
 
 class OutputError(StreamPCAError, OSError):
-    """A place where nothing can be written."""
+    """An output that cannot be written."""
 
 
 def check_outputs(
     *, models: Paths = (), arrays: Paths = (), tables: Paths = (), datasets: Paths = (),
     new: Paths = (), sources: Paths = (), overwrite: bool = False,
 ) -> None:  # fmt: skip
-    """Raise InvalidInputError for what is in the way, OutputError for what cannot be written.
+    """Raise InvalidInputError for outputs that exist, OutputError for those that cannot be written.
 
     models : folders of saved models.  arrays : Zarr arrays.  tables : text files.
-    sources : what is read: an output within one would become a part of it.
-    datasets : NetCDF files or Zarr groups, written beside and put in place.  new : what is
-    never replaced. None stands for an output that is not asked for.
+    datasets : NetCDF files or Zarr groups.  new : Zarr groups that are never replaced.
+    sources : the inputs: an output within one would become a part of it.
+    None stands for an output that is not wanted.
     """
     groups = [[one for one in paths if one] for paths in (models, arrays, tables, datasets, new)]
     models, arrays, tables, _, new = groups
@@ -72,7 +72,7 @@ def check_outputs(
 
 
 def check_writable(path: Path) -> None:
-    """Raise OutputError where a file or folder of this name could not be made."""
+    """Raise OutputError if a file or folder of this name could not be made."""
     folder = path.absolute().parent
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -88,7 +88,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_scores(model: Any, matrix: Any, path: str, overwrite: bool, remove: Any = None) -> None:
-    """The scores of the rows of a fit, as a Zarr array: those it has, or by another pass."""
+    """Write the scores of a fit's rows as a Zarr array: those it kept, or by another pass."""
     scores = model.result_.scores
     if scores is None or getattr(model, "whiten", False):
         model.transform(matrix, out=path, overwrite=overwrite, remove=remove)
@@ -100,11 +100,11 @@ def write_scores(model: Any, matrix: Any, path: str, overwrite: bool, remove: An
 
 
 # --------------------------------------------------------------------------------------------------
-# ``--eofs`` and ``--anndata``: results where climate scientists and biologists look for them.
+# ``--eofs`` and ``--anndata``: results in the formats of climate science and biology.
 
 
 def labelled_options(parser: argparse.ArgumentParser) -> None:
-    """Where to."""
+    """Options for labelled results."""
     parser.add_argument(
         "--eofs",
         metavar="NC|ZARR",
@@ -112,7 +112,7 @@ def labelled_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--eof-scaling", type=int, nargs=2, default=[0, 0], metavar=("EOFS", "PCS"),
-        help="of those: 0 as they are, 1 divided by the root of the eigenvalue, 2 times it",
+        help="of those: 0 none, 1 divided by the root of the eigenvalue, 2 multiplied by it",
     )  # fmt: skip
     parser.add_argument(
         "--anndata",
@@ -124,7 +124,7 @@ def labelled_options(parser: argparse.ArgumentParser) -> None:
 
 
 def labelled_paths(arguments: argparse.Namespace) -> list[str]:
-    """Files that are made anew. Refuses what cannot be written, before anything is read."""
+    """The dataset to be written, if any. Raises InvalidInputError if that is not possible."""
     if arguments.no_components and (arguments.eofs or arguments.anndata is not None):
         raise InvalidInputError("--eofs and --anndata need components: leave out --no-components")
     if not arguments.eofs:
@@ -139,7 +139,7 @@ def labelled_paths(arguments: argparse.Namespace) -> list[str]:
 
 
 def check_labelled(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> None:
-    """Refuse, before the fit, labels or an AnnData that do not fit."""
+    """Check before the fit that the labels, or the AnnData, suit the outputs."""
     if arguments.eofs and not matrix.labels.dims_named:
         raise InvalidInputError(
             "--eofs needs a source that names its dimensions (NetCDF, or Zarr as xarray writes it)"
@@ -151,7 +151,7 @@ def check_labelled(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> None
 def write_labelled(
     model: streampca.PCA, matrix: ChunkedMatrix, arguments: argparse.Namespace
 ) -> list[str]:
-    """Write what was asked for. Returns the paths."""
+    """Write the labelled results that the arguments ask for. Returns the paths."""
     if not arguments.eofs and arguments.anndata is None:
         return []
     scores: Any = model.result_.scores
@@ -173,12 +173,12 @@ def _target(arguments: argparse.Namespace) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# What the command line says about a fit, a model and a source.
+# Reports of a fit and of a model.
 
 LEGEND = (
     "+-: bound on the variance's error.  angle: bound on the angle to the true component, in\n"
-    "radians.  not determined: the bound says nothing; where neighbours are as large, only their\n"
-    "common plane is determined."
+    "radians.  not determined: there is no useful bound; of components with equal variances only\n"
+    "their common plane is determined."
 )
 
 CAUSES = {
@@ -193,7 +193,7 @@ CAUSES = {
 
 
 def report(model: Any) -> str:
-    """The spectrum, and what the fit cost against its plan."""
+    """The spectrum of a fit, and its cost compared with its plan, as text."""
     plan: Plan = model.plan_
     costs: list[PassCost] = model.cost_
     seconds = sum(c.seconds for c in costs)
@@ -210,7 +210,7 @@ def report(model: Any) -> str:
     ]
     lines += [f"{name:<14}{planned:>12}{measured:>12}" for name, planned, measured in rows]
     held = model.result_.provenance.get("held_bytes")
-    if held is not None and peak - held_beside(plan, held) > plan.peak_nbytes:
+    if held is not None and peak - other_nbytes(plan, held) > plan.peak_nbytes:
         lines[-1] += "   (more than planned)"
     lines.append(
         f"{'pass seconds':<14}{'':>12}{seconds:>12.1f}   "
@@ -220,7 +220,7 @@ def report(model: Any) -> str:
 
 
 def genotype_numbers(result: Any) -> dict[str, Any]:
-    """Eigenvalues and significance, and the pruning, for machines."""
+    """Eigenvalues, significance and pruning of a GenotypePCA, JSON-ready; {} for other models."""
     if result.method != "GenotypePCA":
         return {}
     numbers: dict[str, Any] = {"eigenvalues": eigenvalues(result).tolist()}
@@ -232,7 +232,7 @@ def genotype_numbers(result: Any) -> dict[str, Any]:
 
 
 def genotype_lines(result: Any) -> list[str]:
-    """Eigenvalues and significance as geneticists state them, and what was left out."""
+    """Eigenvalues and significance as usual in genetics, and the variants left out, as text."""
     if result.method != "GenotypePCA":
         return []
     values = eigenvalues(result)
@@ -257,7 +257,7 @@ def genotype_lines(result: Any) -> list[str]:
 
 
 def left_out(counts: dict[str, dict[str, int]]) -> str:
-    """What of the source was not used, cause by cause."""
+    """How much of the source was not used, by cause, as text."""
     lines = []
     for axis, causes in counts.items():
         gone = [f"{number} {CAUSES[name]}" for name, number in causes.items()
@@ -269,16 +269,17 @@ def left_out(counts: dict[str, dict[str, int]]) -> str:
     return "\n".join(lines)
 
 
-def say_damage(history: History) -> None:
-    """Name on stderr what of a model store is not intact."""
-    for words in [*history.damage.values(), *filter(None, [history.unsure])]:
-        print(f"streampca: {words}", file=sys.stderr)
+def print_damage(history: History) -> None:
+    """Name the damaged parts of a model store on stderr."""
+    for text in [*history.damage.values(), *filter(None, [history.unsure])]:
+        print(f"streampca: {text}", file=sys.stderr)
 
 
 def describe(result: Any) -> str:
+    """A saved result as text: spectrum, settings, source and cost."""
     provenance = result.provenance
     lines = [str(result), ""]
-    if result.plan.get("solver"):  # sums that took in rows have no plan of their own
+    if result.plan.get("solver"):  # a model updated by appended rows has no plan
         lines.append(f"solver     {result.plan['solver']}: {result.plan.get('reason', '-')}")
     lines.append(
         f"settings   {json.dumps({k: v for k, v in result.settings.items() if v is not None})}"
@@ -295,6 +296,6 @@ def describe(result: Any) -> str:
 
 
 def summary(model: Any) -> dict[str, Any]:
-    """The fitted result in numbers, JSON-ready."""
+    """The result of a fit, its plan and its cost, JSON-ready."""
     result = model.result_
     return {**result.summary(), **genotype_numbers(result)}

@@ -20,17 +20,17 @@ PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".ti
 
 
 def add_commands(commands: Any) -> None:
-    """Declare them."""
+    """Add the commands to the parser."""
     one = commands.add_parser("plot", help="a picture of a saved model")
     one.set_defaults(run=run_plot)
     one.add_argument("model")
     one.add_argument("--kind", choices=KINDS, default="scree")
     one.add_argument("-o", "--output", required=True, metavar="PNG|PDF|SVG")
     one.add_argument("--components", type=int, nargs="+", default=[1, 2], metavar="N")
-    one.add_argument("--labels", metavar="FILE", help="one label per sample, one a line")
+    one.add_argument("--labels", metavar="FILE", help="one label per sample, each on a line")
     one.add_argument("--panel", metavar="FILE", help="a table of sample ids and their labels")
-    one.add_argument("--panel-column", metavar="NAME", help="which column of it holds the labels")
-    one.add_argument("--scores", metavar="ZARR", help="scores to draw, where the model has none")
+    one.add_argument("--panel-column", metavar="NAME", help="its column with the labels")
+    one.add_argument("--scores", metavar="ZARR", help="scores to draw, if the model has none")
 
     one = commands.add_parser("demo", help="make data with known structure and analyse them")
     one.set_defaults(run=run_demo)
@@ -44,7 +44,7 @@ def add_commands(commands: Any) -> None:
 
 
 def run_plot(arguments: argparse.Namespace) -> int:
-    """``streampca plot``: a picture of a saved model."""
+    """``streampca plot``: draw a picture of a saved model."""
     output = Path(arguments.output)
     if output.suffix.lower() not in PICTURES:
         raise InvalidInputError(f"{output}: expected a name that ends in .png, .pdf or .svg")
@@ -80,7 +80,7 @@ def _read_labels(path: str) -> list[str]:
 
 
 def run_demo(arguments: argparse.Namespace) -> int:
-    """``streampca demo``: known data, analysed and checked."""
+    """``streampca demo``: analyse data with known structure, and check the result."""
     from streampca.operations import digits_demo, genotype_demo
     from streampca.sources.simulate import GenotypeRecipe
 

@@ -1,4 +1,4 @@
-"""``streampca refresh`` and ``streampca config``: jobs that a scheduler starts."""
+"""``streampca refresh`` and ``streampca config``: scheduled jobs."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ JOBS_ONLY = {"model", "gate", "store"}  # not options of fit
 
 
 def add_commands(commands: Any) -> None:
-    """Declare them."""
-    one = commands.add_parser("refresh", help="bring a model store up to its source, as a job says")
+    """Add the commands to the parser."""
+    one = commands.add_parser("refresh", help="update a model store from its source, by a job file")
     one.set_defaults(run=run_refresh)
     one.add_argument("job", metavar="CONFIG", help="the job, a YAML file: see configs/")
-    one.add_argument("--verify", choices=("stat", "full"), help="in place of what the job says")
-    one.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    one.add_argument("--verify", choices=("stat", "full"), help="override the job's setting")
+    one.add_argument("--dry-run", action="store_true", help="only print what would be done")
     one.add_argument(
         "--resume", action=argparse.BooleanOptionalAction, default=True,
-        help="go on where an interrupted refresh of the same data was",
+        help="continue an interrupted refresh of the same data",
     )  # fmt: skip
     one.add_argument(
         "--fail-behind", metavar="SECONDS", type=float, nargs="?", const=0.0,
-        help="exit with 79 where samples have been there for so long and are not taken (0)",
+        help="exit with 79 if existing samples have not been used for so long (0)",
     )  # fmt: skip
-    one.add_argument("-q", "--quiet", action="store_true", help="no words on stderr")
+    one.add_argument("-q", "--quiet", action="store_true", help="print nothing on stderr")
 
     config = commands.add_parser("config", help="check a job file, or print the schema of one")
     inner = config.add_subparsers(required=True, metavar="COMMAND")
-    check = inner.add_parser("check", help="exit code 78 where a file cannot be used")
+    check = inner.add_parser("check", help="exit with 78 if a file cannot be used")
     check.set_defaults(run=run_check, parsers=commands.choices)
     check.add_argument("file", nargs="+", metavar="YAML")
     inner.add_parser("schema", help="the JSON Schema of job files").set_defaults(run=run_schema)
 
 
 def run_refresh(arguments: argparse.Namespace) -> int:
-    """``streampca refresh``: one line of JSON on stdout, words on stderr."""
+    """``streampca refresh``: one line of JSON on stdout, text on stderr."""
     job = read_job(arguments.job)
     signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -63,7 +63,7 @@ def run_refresh(arguments: argparse.Namespace) -> int:
         outcome.overdue = seconds_since(outcome.behind_since) >= most
     print(outcome.to_json())
     if not arguments.quiet:
-        print(in_words(outcome), file=sys.stderr)
+        print(as_text(outcome), file=sys.stderr)
     return outcome.exit_code
 
 
@@ -71,10 +71,10 @@ def _terminated(*_: Any) -> NoReturn:
     raise SystemExit(TERMINATED)
 
 
-def in_words(outcome: Outcome) -> str:
-    """What was done, for people."""
+def as_text(outcome: Outcome) -> str:
+    """The outcome of a refresh, for people."""
     served = f"version {outcome.served}"
-    words = {
+    text = {
         "unchanged": f"nothing to do: {outcome.why}; {served} is served",
         "published": f"version {outcome.version} is served: {outcome.why}",
         "refused": f"version {outcome.version} is a candidate: {outcome.gate}; {served} is served "
@@ -82,30 +82,30 @@ def in_words(outcome: Outcome) -> str:
         "planned": f"would do: {outcome.how}: {outcome.why}",
     }[outcome.status]
     if not outcome.behind:
-        return f"streampca: {words}"
+        return f"streampca: {text}"
     return (
-        f"streampca: {words}\nstreampca: behind: {outcome.behind} samples from "
+        f"streampca: {text}\nstreampca: behind: {outcome.behind} samples from "
         f"{outcome.samples} on are not taken, since {outcome.behind_since}: {outcome.note}"
     )
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    """``streampca config check``: job files, and files of options for ``fit --config``."""
+    """``streampca config check``: check job files, and options files for ``fit --config``."""
     for path in arguments.file:
         entries, origin = read_yaml(path)
         if isinstance(entries.get("source"), dict) or entries.keys() & JOBS_ONLY:
             job = check_job(entries, origin)
             print(f"{path}: a refresh of {job.store} by {job.model['kind']}")
         else:
-            command = _taker(arguments.parsers, path)
+            command = _command_for(arguments.parsers, path)
             print(f"{path}: options of streampca {command}")
     return 0
 
 
-def _taker(parsers: dict[str, Any], path: str) -> str:
-    """The command whose options a file holds. Raises what ``fit`` finds wrong if there is none."""
-    takers = [name for name, one in parsers.items() if "--config" in one._option_string_actions]
-    for name in sorted(takers, key="fit".__ne__):
+def _command_for(parsers: dict[str, Any], path: str) -> str:
+    """The command whose options a file holds. Raises the ConfigError of ``fit`` if none does."""
+    names = [name for name, one in parsers.items() if "--config" in one._option_string_actions]
+    for name in sorted(names, key="fit".__ne__):
         with contextlib.suppress(InvalidInputError):
             apply_config(parsers[name], path)
             return name

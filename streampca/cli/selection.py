@@ -1,4 +1,4 @@
-"""What a genotype fit is to read, in PLINK's order, and the text files that it writes."""
+"""The samples and variants of a genotype fit, filtered in PLINK's order, and its text files."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL
 
 # --------------------------------------------------------------------------------------------------
-# What a genotype fit is to read: lists first, then counts, then pruning, as PLINK orders them.
+# Selecting samples and variants: first by lists, then by counts, then by pruning, as PLINK does.
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The samples and variants to fit, and how many were there at each step.
+    """The samples and variants to fit, and their numbers after each step.
 
-    source : (samples, variants) of what was opened.  listed : after chromosomes, lists and
-    regions.  called : after --mind, --geno and --maf, where these came before a pruning.
-    before : plan and cost of the passes of these and of the pruning.
+    source : (samples, variants) of the source.  listed : after chromosomes, lists and regions.
+    called : after --mind, --geno and --maf, if these came before a pruning.
+    before : plans and costs of these passes and of the pruning.
     """
 
     matrix: ChunkedMatrix
@@ -41,7 +41,10 @@ class Selection:
     before: tuple[tuple[Plan, PassCost], ...] = ()
 
     def left_out(self, result: Any) -> dict[str, dict[str, int]]:
-        """Variants and samples of the source by what became of them. They add up to "source"."""
+        """Numbers of variants and samples that were used, and left out by cause.
+
+        They add up to "source".
+        """
         samples = len(result.labels.samples)
         counts = {
             "rare_or_ill_called": len(result.filtered),
@@ -69,8 +72,7 @@ class Selection:
         }
 
     def record(self, model: Any, arguments: argparse.Namespace) -> None:
-        """Give a fitted model the settings that chose, in place of those of the last step, and
-        the passes before its own."""
+        """Record all settings of the selection in a fitted model, and the passes before its own."""
         result = model.result_
         settings = {
             **result.settings,
@@ -82,8 +84,8 @@ class Selection:
             "remove": left_out_samples(arguments),
         }
         if self.pruning is not None:
-            of_ours = {name: self.pruning.settings[name] for name in ("r2", "window", "step")}
-            settings["ld"] = {**of_ours, "kept": len(self.pruning.kept)}
+            rules = {name: self.pruning.settings[name] for name in ("r2", "window", "step")}
+            settings["ld"] = {**rules, "kept": len(self.pruning.kept)}
         model.result_ = result = replace(result, settings=settings)
         if self.before:
             plans, costs = zip(*self.before, strict=True)
@@ -95,7 +97,7 @@ class Selection:
 
 
 def variant_filter(arguments: argparse.Namespace) -> streampca.VariantFilter:
-    """The variants that the arguments name."""
+    """The filter of the variants that the arguments name."""
     return streampca.VariantFilter(
         chromosomes=arguments.chr or "autosomes",
         n_autosomes=arguments.chr_set,
@@ -108,7 +110,7 @@ def variant_filter(arguments: argparse.Namespace) -> streampca.VariantFilter:
 
 
 def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Selection:
-    """What the lists choose. Reads labels only."""
+    """The selection by lists. Reads only labels."""
     if matrix.missing_value is None and matrix.dtype.kind == "i":
         matrix = as_matrix(matrix, missing_value=MISSING_CALL)
     leave_out = left_out_samples(arguments)
@@ -117,7 +119,7 @@ def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Selection:
 
 
 def pruning_rules(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> PruningRules:
-    """What --ld-r2, --ld-window and --ld-step say. Raises where the matrix does not suit them."""
+    """The rules of --ld-r2, --ld-window and --ld-step. Raises if the matrix does not suit them."""
     window: int | str = arguments.ld_window
     window = int(window) if str(window).isdigit() else window
     step = default_step(window) if arguments.ld_step is None else arguments.ld_step
@@ -127,9 +129,10 @@ def pruning_rules(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Pruni
 
 
 def prune_selection(arguments: argparse.Namespace, chosen: Selection) -> Selection:
-    """Without ill-called samples, ill-called and rare variants, and then pruned: 1 to 3 passes.
+    """Leave out ill-called samples and ill-called or rare variants, then prune.
 
     Frequencies and correlations are those of the --fit-samples, if there are any.
+    Cost: 1 to 3 passes. Raises InvalidInputError if no variant is left.
     """
     rules = pruning_rules(arguments, chosen.matrix)
     running = {
@@ -156,7 +159,7 @@ def prune_selection(arguments: argparse.Namespace, chosen: Selection) -> Selecti
 
 
 def _judges(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Any:
-    """(n,) True for the samples by which variants are judged; None = all."""
+    """(samples,) boolean, True for samples that count in filtering variants; None for all."""
     if arguments.fit_samples is None:
         return None
     return sample_mask(matrix.labels.samples, arguments.fit_samples, "fit_samples")
@@ -186,7 +189,7 @@ def zarr_outputs(arguments: argparse.Namespace) -> list[str]:
 def write_outputs(
     model: streampca.GenotypePCA, chosen: Selection, arguments: argparse.Namespace
 ) -> list[str]:
-    """PLINK's tables, where --out asks for them. Returns the paths of all that was written."""
+    """Write PLINK's tables if --out asks for them. Returns all written paths."""
     result, may = model.result_, arguments.overwrite
     for path in (written := tables(arguments)):
         if path.endswith(".eigenvec"):
@@ -207,7 +210,7 @@ def write_outputs(
 
 
 def identifiers(samples: Any) -> list[tuple[str, Any]]:
-    """FID and IID columns; IID alone where there are no families, numbers from 1 without names."""
+    """The columns FID and IID; only IID without families, and numbers from 1 without names."""
     if "family" in samples.extra:
         return [("FID", samples.extra["family"]), ("IID", samples.extra["individual"])]
     if not samples.named:

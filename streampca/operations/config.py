@@ -1,4 +1,4 @@
-"""Job files: checked, entry by entry, before anything else happens; the estimator of a job."""
+"""Job files: every entry is checked before anything else happens. The estimator of a job."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ from streampca.shown import hide_secrets
 from streampca.store.places import refuse_inside
 
 # --------------------------------------------------------------------------------------------------
-# The estimator of a job, and whether its parameters can be used at all.
+# The estimator of a job, and whether its parameters are usable.
 
-SIDE = 64  # of the matrix that is not there
+SIDE = 64  # rows and columns of a dummy matrix
 
 
 def build(kind: str, settings: Mapping[str, Any], **running: Any) -> Any:
-    """The unfitted estimator.  running : parameters that change no result; it takes what it knows.
+    """The unfitted estimator.
 
+    running : parameters that do not change results; those that it does not have are ignored.
     Raises InvalidInputError.
     """
     settings = dict(settings)
@@ -57,9 +58,9 @@ def build(kind: str, settings: Mapping[str, Any], **running: Any) -> Any:
 
 
 def problem_of(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
-    """(parameter, why) of a setting that no data can meet, or ("", "").
+    """(parameter, reason) for a setting that is wrong for any data, or ("", "").
 
-    Plans a fit of a matrix that is not there: nothing is read.
+    Plans a fit of a dummy matrix; nothing is read.
     """
     parameters = kind_named(kind).parameters
     for name, one in parameters.items():
@@ -77,22 +78,22 @@ def problem_of(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
             else:
                 model.plan(np.broadcast_to(np.int8(0), (SIDE, SIDE)))
     except (InvalidInputError, InvalidTypeError) as error:
-        name, _, words = str(error).partition("=")
-        return (name, words) if name in settings else ("", str(error))
+        name, _, reason = str(error).partition("=")
+        return (name, reason) if name in settings else ("", str(error))
     except (TypeError, ValueError, ArithmeticError) as error:
         return _of_another_type(kind, settings, error)
     return "", ""
 
 
 def _cut(count: Any) -> Any:
-    """A number of components, or several, that the matrix can have."""
+    """A number of components, or several, cut to what the dummy matrix can have."""
     if isinstance(count, list):
         return [_cut(one) for one in count]
     return min(count, SIDE) if type(count) is int else count
 
 
 def _of_another_type(kind: str, settings: Mapping[str, Any], error: Exception) -> tuple[str, str]:
-    """(parameter, why) of the setting that is of a type with which nothing can be done."""
+    """(parameter, reason) for the setting of a wrong type."""
     if len(settings) == 1:
         ((name, value),) = settings.items()
         return name, f"{value!r:.80}: {error}"
@@ -104,9 +105,9 @@ def _of_another_type(kind: str, settings: Mapping[str, Any], error: Exception) -
 
 
 # --------------------------------------------------------------------------------------------------
-# Job files: YAML that is checked, entry by entry, before anything else happens.
+# Job files: YAML, checked entry by entry.
 
-SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "https")  # that a job may read from
+SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "https")  # of sources and stores of jobs
 
 
 @dataclass(frozen=True)
@@ -128,13 +129,13 @@ class Job:
     cluster: dict[str, Any] = field(default_factory=dict)
 
     def estimator(self, **running: Any) -> Any:
-        """The unfitted model.  running : parameters that change no result."""
+        """The unfitted model.  running : parameters that do not change results."""
         settings = {name: value for name, value in self.model.items() if name != "kind"}
         return build(self.model["kind"], settings, **running)
 
 
 def read_job(path: str | os.PathLike[str]) -> Job:
-    """The job that a YAML file describes. Raises ConfigError, with the entry and what it takes."""
+    """The job of a YAML file. Raises ConfigError that names the entry and what is expected."""
     return check_job(*read_yaml(path))
 
 
@@ -146,15 +147,15 @@ def check_job(entries: Mapping[str, Any], where: str | Origin) -> Job:
     for name in SECTIONS:
         if not name:
             continue
-        given = entries.get(name)
-        if given is None and name in OPTIONAL:
+        section = entries.get(name)
+        if section is None and name in OPTIONAL:
             continue
-        if given is None:
+        if section is None:
             raise ConfigError(f"{origin.at(name)} is missing: a section of 'entry: value' lines")
-        if not isinstance(given, dict):
+        if not isinstance(section, dict):
             raise ConfigError(f"{origin.at(name)}: expected a section of 'entry: value' lines")
         check = CHECKS.get(name)
-        checked[name] = check(given, origin) if check else _section(name, given, origin)
+        checked[name] = check(section, origin) if check else _section(name, section, origin)
     if "cluster" in checked and "scheduler" in checked:
         raise ConfigError(
             f"{origin.at('scheduler')}: the section cluster says it; leave one of them out"
@@ -170,7 +171,7 @@ def check_job(entries: Mapping[str, Any], where: str | Origin) -> Job:
 
 
 def _check_places(checked: Mapping[str, Any], origin: Origin) -> None:
-    """Refuse outputs within the source: they would be taken for a part of it."""
+    """Refuse outputs within the source: they would become a part of it."""
     paths = checked["source"]["path"]
     sources = [paths] if isinstance(paths, str) else list(paths)
     outputs = {"store": checked["store"], "scores.path": checked.get("scores", {}).get("path")}
@@ -191,7 +192,7 @@ def _checked(
     table: Mapping[str, Entry], entries: Mapping[str, Any], origin: Origin, start: str,
     more: Sequence[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """The entries of one section, defaults filled in.  more : names that errors offer too."""
+    """The entries of one section, defaults filled in.  more : further names for error messages."""
     for name in entries:
         if name not in table:
             names = [*table, *more]
@@ -204,7 +205,7 @@ def _checked(
         value = entries.get(name, entry.default)
         if value is None:
             if entry.required:
-                raise ConfigError(f"{origin.at(start + name)} is missing: {entry.words}")
+                raise ConfigError(f"{origin.at(start + name)} is missing: {entry.meaning}")
             continue
         if why := _wrong(entry, value):
             shown = f"{hide_secrets(repr(value)):.80}"
@@ -216,16 +217,16 @@ def _checked(
 
 
 def _elsewhere(name: str) -> str:
-    """In which section an entry belongs that is not of the one it stands in, or ""."""
+    """A hint that an entry belongs in another section, or ""."""
     if name in SECTIONS[""]:
-        return f"; {name} stands by itself, outside the sections"
+        return f"; {name} belongs outside the sections"
     sections = [one for one, table in SECTIONS.items() if one and name in table]
     sections += ["model"] * (not sections and any(name in one.parameters for one in KINDS.values()))
-    return f"; {name} belongs into the section {sections[0]}" if sections else ""
+    return f"; {name} belongs in the section {sections[0]}" if sections else ""
 
 
 def check_cluster(entries: Any, where: str | Origin) -> dict[str, Any]:
-    """The section ``cluster``: nothing is imported, started or asked. Raises ConfigError."""
+    """Check the section ``cluster``; imports and starts nothing. Raises ConfigError."""
     origin = where if isinstance(where, Origin) else Origin(where)
     if not isinstance(entries, dict):
         raise ConfigError(f"{origin.at('cluster')}: expected a section of 'entry: value' lines")
@@ -250,7 +251,7 @@ def check_cluster(entries: Any, where: str | Origin) -> dict[str, Any]:
 
 
 def _model(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
-    """The model's section: its parameters are those of the estimator."""
+    """Check the section ``model``: its entries are the parameters of the estimator."""
     kind = entries.get("kind", SECTIONS["model"]["kind"].default)
     if not isinstance(kind, str) or kind not in KINDS:
         raise ConfigError(
@@ -278,7 +279,7 @@ def _model(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
 
 
 def _scores(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
-    """The section of the scores: a path of this machine, with {version} or without."""
+    """Check the section ``scores``: a local path, with or without {version}."""
     checked = _section("scores", entries, origin)
     path = checked.get("path", "")
     if "://" in path:
@@ -299,7 +300,7 @@ CHECKS: dict[str, Callable[[Any, Origin], dict[str, Any]]] = {
 
 
 def _wrong(entry: Entry, value: Any) -> str:
-    """Why a value cannot be taken, or ""."""
+    """Why a value is refused, or ""."""
     if _json_type(value) not in entry.kinds and not (
         entry.kinds == NUMBER and _json_type(value) == "integer"
     ):
@@ -328,7 +329,7 @@ def _wrong(entry: Entry, value: Any) -> str:
 
 
 def _bad_place(place: Any) -> str:
-    """Why a path or URL is not taken, or ""."""
+    """Why a path or URL is refused, or ""."""
     if not isinstance(place, str) or not place or "\0" in place:
         return "expected a path or URL"
     if "::" in place:
@@ -352,7 +353,7 @@ def _bad_place(place: Any) -> str:
 
 
 def _bad_scheduler(address: str, also: Sequence[Any]) -> str:
-    """Why the address of a scheduler is not taken, or "".  also : words that are."""
+    """Why the address of a scheduler is refused, or "".  also : accepted words, for the message."""
     try:
         parts = urlsplit(address)
         good = parts.scheme in ("tcp", "tls") and parts.hostname and parts.port

@@ -1,4 +1,4 @@
-"""``streampca convert``: any matrix to the Zarr layout that passes read fastest."""
+"""``streampca convert``: copy any matrix to the Zarr layout that passes read fastest."""
 
 from __future__ import annotations
 
@@ -13,24 +13,28 @@ from streampca.errors import InvalidInputError
 from streampca.models.copying import copy_axis, copy_matrix, copy_sparse, copy_step
 from streampca.sources import as_matrix
 from streampca.store import CHUNK_ENTRIES, CompressedGroupSink, GroupLayout, open_group_sink
+from streampca.store.places import refuse_inside
 
 CHUNK_NBYTES = 4 * 1024 * 1024
-SLICE_NBYTES = 64 * 1024 * 1024  # of a slice of whole chunks, all across: what a block must hold
-CHUNK_ROWS = 8192  # samples in a chunk of one-byte calls, at most
+SLICE_NBYTES = 64 * 1024 * 1024  # of a row of chunks across the array: a block holds at least one
+CHUNK_ROWS = 8192  # the most samples in a chunk of one-byte calls
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was written: the array's place, name, shape (samples, features) and stored chunks
-    (of a sparse matrix: entries in a chunk, and 1)."""
+    """What was written.
+
+    path, array : the group and the array's name in it.  shape : (samples, features).
+    chunks : of the array; for a sparse matrix (entries in a chunk, 1).
+    """
 
     path: str
     array: str
     shape: tuple[int, int]
     chunks: tuple[int, int]
     missing_value: float | None
-    reads: int  # stored chunks of the source
-    resumed: int  # features (or samples, where those were streamed) that were there already
+    reads: int  # stored chunks of the source that were read
+    resumed: int  # features (samples, if those were streamed) of an earlier, interrupted run
     seconds: float
     plan: Any
 
@@ -47,33 +51,33 @@ def convert(
 ) -> Conversion:
     """Write a matrix as a Zarr v3 group that ``streampca.open`` reads fastest.
 
-    source : anything that ``streampca.open`` takes, or what it returned. Genotypes (PLINK, VCF
-        Zarr, int8 Zarr) stay int8 calls with their missing code; other numbers stay what they are.
-    samples_major : the array is samples x features; False: features x samples, also as stored.
-    overwrite : replace what an earlier conversion left there; nothing else is ever replaced.
-    resume : go on with an unfinished conversion of the same source.
+    source : anything that ``streampca.open`` takes or returns. Genotypes (PLINK, VCF Zarr, int8
+        Zarr) stay int8 calls with their missing code; other numbers keep their dtype.
+    samples_major : store samples x features; False: features x samples.
+    overwrite : replace the output of an earlier conversion; nothing else is ever replaced.
+    resume : continue an unfinished conversion of the same source.
 
-    The group holds ``call`` ("values" where the features are no variants), Blosc zstd, bitshuffle
-    and crc32c, with ``missing_value`` in its attributes, and beside it sample and variant ids,
-    family, individual, chromosome, position, counted and other allele, as far as known.
-    Chunks are about 4 MiB, for both kinds of pass: one that streams features holds all samples of
-    a chunk's width, one that streams samples holds all features of a chunk's height. All
-    samples lie in one chunk up to 8192 of them (3192 x 1314 calls), so that a wide matrix is
-    read one chunk, one block; with more samples a chunk is 8192 x 512 or so, and a block either
-    way stays small while the other dimension is below 100,000.
+    The group holds the array ``call`` ("values" if the features are no variants) with Blosc zstd,
+    bitshuffle and crc32c, and ``missing_value`` in its attributes. It also holds sample and variant
+    ids, family, individual, chromosome, position, counted and other allele, as far as known.
+    Chunks are about 4 MiB and serve both kinds of pass: a block of features holds all samples over
+    a chunk's width, a block of samples all features over a chunk's height. Up to 8192 samples lie
+    in one chunk (3192 x 1314 calls), so a wide matrix is read one chunk per block. With more
+    samples a chunk is about 8192 x 512, and both kinds of block stay small while the other
+    dimension is below 100,000.
 
-    Sparse matrices that are not genotypes stay sparse: an AnnData in Zarr, CSR where samples were
-    streamed, CSC where features were. One that was interrupted begins again.
+    Sparse matrices other than genotypes stay sparse: an AnnData in Zarr, CSR if samples were
+    streamed, CSC if features were. An interrupted conversion of these starts again.
 
     Cost: one pass, a few blocks of memory.
-    Raises InvalidInputError where something lies at ``path``; SourceError for a source that is
-    damaged, or that has changed since the conversion was begun. What was written by then stays,
-    ``open`` refuses it, and the same call goes on with it.
+    Raises InvalidInputError if something else is at ``path``; SourceError if the source is damaged,
+    or has changed since the conversion was begun. An unfinished output stays: ``open`` refuses it,
+    and the same call continues it.
     """
     path = os.fspath(path)
     begun = time.perf_counter()
     matrix = as_matrix(source)
-    _refuse_own_source(matrix, path)
+    refuse_inside(path, list(matrix.paths()), "the output")
     if matrix.sparse and _dims(matrix)[1] != "variant":
         if not samples_major:
             raise InvalidInputError(
@@ -98,7 +102,7 @@ def convert(
 def _convert_sparse(
     matrix: Any, path: str, overwrite: bool, memory_limit: Any, progress: Any, begun: float
 ) -> Conversion:
-    axis = int(bool(matrix.advice(0)))  # the axis that is stored
+    axis = 1 if matrix.advice(0) else 0  # the axis along which the source is stored
     axes = (matrix.labels.samples, matrix.labels.features)
     names = tuple(one.names() if one.named else None for one in axes)
     code = matrix.missing_value
@@ -118,25 +122,25 @@ def _convert_sparse(
 def chunk_shape(shape: tuple[int, int], itemsize: int, axis: int) -> tuple[int, int]:
     """(samples, features) of a chunk of about CHUNK_NBYTES.
 
-    axis : the streamed one: a slice of whole chunks, all across, holds at most SLICE_NBYTES.
+    axis : the streamed one; a row of chunks across the array has at most SLICE_NBYTES.
     """
     n, p = shape
     samples = _evenly(n, max(1, CHUNK_ROWS // itemsize))
     features = _evenly(p, max(1, CHUNK_NBYTES // (samples * itemsize)))
     most = max(1, SLICE_NBYTES // (shape[1 - axis] * itemsize))
-    if axis and features > most:
+    if axis == 1 and features > most:
         features = most
         samples = _evenly(n, max(1, CHUNK_NBYTES // (features * itemsize)))
-    elif not axis and samples > most:
+    elif axis == 0 and samples > most:
         samples = most
         features = _evenly(p, max(1, CHUNK_NBYTES // (samples * itemsize)))
     return samples, features
 
 
 def _evenly(length: int, most: int) -> int:
-    """The length of equal parts of at most that length."""
+    """The length of equal parts that are at most ``most`` long."""
     if length > 8 * most:
-        return most  # the last part is small beside the others
+        return most  # with many parts, a shorter last one does not matter
     return -(-length // -(-length // most))
 
 
@@ -164,13 +168,3 @@ def _dims(matrix: Any) -> tuple[str, str]:
     samples = "-".join(matrix.labels.samples.dims) or "sample"
     features = "-".join(matrix.labels.features.dims) or "feature"
     return samples, features if features != samples else f"{features}_"
-
-
-def _refuse_own_source(matrix: Any, path: str) -> None:
-    """Raise where the output would lie in the source, or the source in the output."""
-    if "://" in path:
-        return
-    here = os.path.realpath(path)
-    for there in matrix.paths():
-        if os.path.commonpath([here, there]) in (here, there):
-            raise InvalidInputError(f"{path} holds the source itself; choose another output")

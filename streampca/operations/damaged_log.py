@@ -1,7 +1,7 @@
-"""A damaged log, read from what is left: intact entries, ``_head.json``, and the versions.
+"""Reading a damaged log from what is left: intact entries, ``_head.json``, and the versions.
 
-Every version's manifest has what its log entry said, so an entry that is lost is made again from
-it. Which version is promoted stands in every entry, and in ``_head.json``.
+Every version's manifest repeats its log entry, so a lost entry can be restored from it. Every
+entry, and ``_head.json``, says which version is promoted.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from streampca.operations.stored_version import FORMATS, MANIFEST
 from streampca.store.backend import NAME, Backend
 from streampca.store.checked import MOST_BYTES, check_manifest, unsign
 
-MOST_LOST = 1 << 17  # entries: a number farther on than that is not believed
+MOST_LOST = 1 << 17  # entries; a number that implies more missing entries is rejected
 
 
 def read_damaged(backend: Backend, rebuild: bool = False) -> History:
-    """The whole log, every entry read, whatever is wrong with it.
+    """The whole log, read entry by entry, whatever is wrong with it.
 
-    rebuild : take up every version with an intact manifest where no entry of the log is left.
+    rebuild : if no entry of the log is left, include every version with an intact manifest.
 
-    ``damage`` names each file that is absent or altered, but for what was mended. A version whose
-    entry is lost is found by its manifest; the way that rolling back goes is then as the entries
-    that are left tell it. Raises NewerFormatError, OSError.
+    ``damage`` names each file that is absent or altered, unless it was mended. A version whose
+    entry is lost is found by its manifest; the order for rolling back then comes from the entries
+    that are left. Raises NewerFormatError, OSError.
 
-    Cost: a request for every entry, and where some are lost one for every version without one.
+    Cost: a request for every entry, and if some are lost, one for every version without an entry.
     """
     found = _Found.read(backend)
     lost = [n for n in range(found.checkpoint.n + 1, found.last + 1) if n not in found.lines]
@@ -67,8 +67,8 @@ def read_damaged(backend: Backend, rebuild: bool = False) -> History:
 class _Found:
     """The files of the log.
 
-    lines : the intact entries.  raw : digest of the bytes of each, as they are.  last : number that
-    the log reaches.  checkpoint : the last one that is intact.
+    lines : the intact entries.  raw : digest of each entry's bytes, damaged or not.
+    last : number of the last entry.  checkpoint : the last intact one.
     """
 
     place: str
@@ -89,7 +89,7 @@ class _Found:
         except SourceError as error:
             found.damage[HEAD] = str(error)
         numbered = (NUMBERED.fullmatch(one.name) for one in backend.list(FOLDER))
-        numbers = found.believed(sorted(int(one[1]) for one in numbered if one))
+        numbers = found.plausible(sorted(int(one[1]) for one in numbered if one))
         folded = []
         for n in range(1, found.last + 1):
             found.take(n, backend, n in numbers)
@@ -101,11 +101,11 @@ class _Found:
                 found.damage.pop(name, None)
         return found
 
-    def believed(self, numbers: list[int]) -> set[int]:
-        """Those of entries that may be there; how far the log reaches.
+    def plausible(self, numbers: list[int]) -> set[int]:
+        """Those of the numbers that can be entries; sets ``last``.
 
-        Each absent entry before them takes memory, so a number that anybody may have written is
-        not believed where more than MOST_LOST would be absent.
+        Each absent entry takes memory, so a number before which more than MOST_LOST entries would
+        be absent is rejected: anyone may have written it.
         """
         taken: set[int] = set()
         for n in numbers:
@@ -126,11 +126,14 @@ class _Found:
         return taken
 
     def find_checkpoint(self, backend: Backend, numbers: list[int]) -> None:
-        """The last of these entries whose table can be read; those behind it are damaged."""
+        """Set the checkpoint: the last of these entries with a readable table.
+
+        Later ones are damaged.
+        """
         for n in reversed(numbers):
             try:
                 line = Line.parse(read_entry(backend, n) or b"", n, self.place)
-                checkpoint = line.checkpoint or Checkpoint(n)  # that has none any more
+                checkpoint = line.checkpoint or Checkpoint(n)  # its table is gone by now
                 checkpoint.read()
                 self.checkpoint = checkpoint
                 return
@@ -139,7 +142,7 @@ class _Found:
                 self.lines.pop(n)
 
     def take(self, n: int, backend: Backend, there: bool) -> None:
-        """Entry number n, if it is intact and follows the one before it."""
+        """Read entry number n; keep it if it is intact and follows the one before it."""
         name = entry_name(n)
         try:
             text = read_entry(backend, n) if there else None
@@ -156,22 +159,22 @@ class _Found:
             self.damage[name] = str(error)
             return
         before = self.lines.get(n - 1)
-        told = self.head.entry if self.head and self.head.n == n else ""
-        if (before and line.previous != before.digest) or told not in ("", line.digest):
+        expected = self.head.entry if self.head and self.head.n == n else ""
+        if (before and line.previous != before.digest) or expected not in ("", line.digest):
             self.damage[name] = f"{self.place}: {name} does not follow the entry before it"
             return
         self.lines[n] = line
-        if before and before.checkpoint:  # its table is not held: it may be long, and of many
+        if before and before.checkpoint:  # drop its table, which may be long
             self.lines[n - 1] = replace(before, checkpoint=Checkpoint(n - 1))
 
     def names(self) -> list[str]:
-        """Of all entries that there should be."""
+        """The file names of all entries that should exist."""
         return [entry_name(n) for n in range(1, self.last + 1)]
 
     def promoted(self, recovered: dict[int, str | None]) -> tuple[str | None, str]:
-        """(id of the promoted version, why that is not sure or "").
+        """(id of the promoted version, why that is uncertain or "").
 
-        recovered : by the number of a lost entry, what was promoted from there on.
+        recovered : number of a lost entry -> the version promoted from then on.
         """
         by_entry = {n: line.entry.current for n, line in self.lines.items()}
         if self.head and self.head.entry:  # 0.1.0 did not write it
@@ -192,8 +195,8 @@ class _Found:
 class _Manifests:
     """Versions whose log entry is lost, found by their manifests.
 
-    promoted : by the number of the lost entry.  unknown : folders whose manifest is damaged too,
-    or which claim one entry with others.
+    promoted : number of a lost entry -> the version promoted from then on.
+    unknown : versions whose manifest is damaged too, or of which several claim the same entry.
     """
 
     backend: Backend
@@ -205,7 +208,7 @@ class _Manifests:
     unknown: set[str] = field(default_factory=set)
 
     def read(self) -> None:
-        """Fill the three."""
+        """Fill ``entries``, ``promoted`` and ``unknown``."""
         folders: dict[str, set[str]] = {}
         for one in self.backend.list(VERSIONS):
             parts = one.name.split("/", 2)
@@ -215,13 +218,13 @@ class _Manifests:
         known = History(lines, checkpoint=self.found.checkpoint)
         listed = {*known.published, *(one.version for one in lines if one.action == PUBLISH)}
         listed.update(name for one in lines for name in one.removed)
-        told = []
+        found = []
         for version in sorted(set(folders) - listed):
-            if MANIFEST in folders[version]:  # it is written last: without it nothing was published
-                told += self._manifest(version)
+            if MANIFEST in folders[version]:  # written last: without it nothing was published
+                found += self._manifest(version)
         numbers = {one.number for one in known.published.values()}
-        named = self._named(told)
-        ordered = sorted(told, key=lambda one: (one["n"], one["created"]))
+        named = self._named(found)
+        ordered = sorted(found, key=lambda one: (one["n"], one["created"]))
         for n, group in itertools.groupby(ordered, key=lambda one: one["n"]):
             claims = list(group)
             real = self._real(n, claims, named) if n and len(claims) > 1 else claims
@@ -231,7 +234,7 @@ class _Manifests:
                 self._leave(n, claims)
 
     def _manifest(self, version: str) -> list[dict[str, Any]]:
-        """What an intact one says of its log entry, unless that is there and another's."""
+        """[the log entry in a manifest]; [] if it is damaged, or the entry is not lost."""
         name = f"{VERSIONS}{version}/{MANIFEST}"
         where = f"{self.backend.place}/{name}"
         try:
@@ -242,7 +245,7 @@ class _Manifests:
             n = about.get("n", 0)
             if n > self.found.last + MOST_LOST:
                 raise SourceError(f"{where} is of entry {n} of the log")
-            told = {
+            claim = {
                 "version": version, "n": n, "number": about.get("number", 0),
                 "created": str(whole.get("created", "")), "reason": about.get("reason") or "",
                 "key": about.get("key") or "", "current": about.get("current"),
@@ -251,15 +254,15 @@ class _Manifests:
         except NewerFormatError:
             raise
         except SourceError as error:
-            self.found.damage[name] = f"{error}; no intact entry of the log tells of this version"
+            self.found.damage[name] = f"{error}; no intact log entry describes this version"
             self.unknown.add(version)
             return []
-        return [told] if self.everything or not n or n in self.lost else []
+        return [claim] if self.everything or not n or n in self.lost else []
 
-    def _named(self, told: list[dict[str, Any]]) -> set[str | None]:
-        """Versions that something intact says were promoted, and so were published."""
+    def _named(self, claims: list[dict[str, Any]]) -> set[str | None]:
+        """Versions that intact files say were promoted, and therefore published."""
         named = {line.entry.current for line in self.found.lines.values()}
-        named |= {one["current"] for one in told if one["current"] != one["version"]}
+        named |= {one["current"] for one in claims if one["current"] != one["version"]}
         if self.found.head:
             named.add(self.found.head.current)
         return named
@@ -267,9 +270,9 @@ class _Manifests:
     def _real(
         self, n: int, claims: list[dict[str, Any]], named: set[str | None]
     ) -> list[dict[str, Any]]:
-        """Which of several manifests entry n was of, or none where nothing decides it.
+        """[the claim on entry n that was committed], or [] if that cannot be decided.
 
-        The others are of publishers that died before their entry.  named : see ``_named``.
+        The other claims are of publishers that died before their entry.  named : see ``_named``.
         """
         real = [one for one in claims if one["version"] in named]
         if not real and (known := self._promoted_at(n)):
@@ -277,42 +280,42 @@ class _Manifests:
         return real if len(real) == 1 else []
 
     def _promoted_at(self, n: int) -> list[str | None]:
-        """What the head, or the entry behind it, says was promoted at lost entry n; or []."""
-        head, behind = self.found.head, self.found.lines.get(n + 1)
+        """[the version promoted at lost entry n, by the head or the next entry], or []."""
+        head, following = self.found.head, self.found.lines.get(n + 1)
         if head and head.n == n and head.entry:
             return [head.current]
-        if behind is None or behind.entry.action not in (PUBLISH, REMOVE):
+        if following is None or following.entry.action not in (PUBLISH, REMOVE):
             return []
-        current = behind.entry.current
-        return [] if current == behind.entry.version else [current]
+        current = following.entry.current
+        return [] if current == following.entry.version else [current]
 
     def _leave(self, n: int, claims: list[dict[str, Any]]) -> None:
-        """Take none of these for entry n. What they agree on is what was promoted there."""
+        """Accept no claim on entry n. If all agree on the promoted version, keep that."""
         self.unknown.update(one["version"] for one in claims)
         if len(agreed := {one["current"] for one in claims}) == 1:
             self.promoted.setdefault(n, *agreed)
         if self.everything:
             self.found.last = max(self.found.last, n)
 
-    def _take(self, told: dict[str, Any], numbers: set[int], count: int) -> None:
-        """Make the entry again. 0.1.0 did not say its number: it gets one that is free."""
-        number = told["number"]
+    def _take(self, claim: dict[str, Any], numbers: set[int], count: int) -> None:
+        """Restore an entry. Manifests of 0.1.0 have no numbers: those get free ones."""
+        number, n = claim["number"], claim["n"]
         if not number or number in numbers:
-            number = next(n for n in range(1, count + len(numbers) + 2) if n not in numbers)
+            number = next(i for i in range(1, count + len(numbers) + 2) if i not in numbers)
         numbers.add(number)
-        if told["n"]:
-            self.promoted.setdefault(told["n"], told["current"])
+        if n:
+            self.promoted.setdefault(n, claim["current"])
         entry = Entry(
-            told["n"] or (self.lost[0] if self.lost else 1), PUBLISH, told["version"],
-            told["current"], told["created"], told["reason"], number, told["manifest"], told["key"],
+            n or (self.lost[0] if self.lost else 1), PUBLISH, claim["version"], claim["current"],
+            claim["created"], claim["reason"], number, claim["manifest"], claim["key"],
         )  # fmt: skip
-        if not told["n"]:
+        if not n:
             entry = replace(entry, current=self._before(entry.n))
         self.entries.append(entry)
         if self.everything:
             self.found.last = max(self.found.last, entry.n)
 
     def _before(self, n: int) -> str | None:
-        """What was promoted before entry n, as far as it is known."""
+        """The version promoted before entry n, as far as known."""
         there = [line.entry for m, line in self.found.lines.items() if m < n]
         return max(there, key=lambda one: one.n).current if there else None

@@ -1,4 +1,4 @@
-"""``streampca demo``: make data with known structure, analyse them, check what came out."""
+"""``streampca demo``: make data with known structure, analyse them, check the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log of a model store says, and the files that it consists of."""
+"""The log of a model store as data: its entries, the versions they describe, and its files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from streampca.store.checked import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# What the log of a model store says: its entries, and the versions that follow from them.
+# The entries of the log, and the versions that they describe.
 
 PUBLISH, PROMOTE, ROLLBACK, REMOVE, MEND = "publish", "promote", "rollback", "remove", "mend"
 
@@ -33,11 +33,11 @@ PUBLISH, PROMOTE, ROLLBACK, REMOVE, MEND = "publish", "promote", "rollback", "re
 class Entry:
     """One line of the log.
 
-    n : its number, from 1.  action : what was done.  version : the id that it was done to.
+    n : its number, from 1.  action : what was done.  version : the id of the version concerned.
     current : the id of the promoted version from here on, or None.  removed : ids that ``gc``
-    takes away.  number : of a published version, from 1; in other entries that of the
-    last one.  manifest : digest of a version's manifest.
-    key : what was computed from what, so that the same is not published twice.
+    removes.  number : of the published version, from 1; in other entries that of the last one.
+    manifest : digest of a version's manifest.
+    key : identifies data and settings, so that the same result is not published twice.
     """
 
     n: int
@@ -53,7 +53,7 @@ class Entry:
 
     @classmethod
     def from_row(cls, row: Iterable[Any]) -> Entry:
-        """The publication that a row of a table stands for."""
+        """The publication in a row of a table."""
         return cls(action=PUBLISH, current=None, **dict(zip(ROW, row, strict=True)))
 
     def row(self) -> list[Any]:
@@ -63,12 +63,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """All that the log says up to one of its entries.
+    """The state of the store after some entry of the log.
 
-    count : numbers given to versions so far.  published : id -> entry, in the order of
-    publication.  removed : ids that gc has taken away.  promoted : ids up to the current one, the
-    way that rolling back goes.  served : ids that were promoted at any time.  unknown : folders of
-    versions that nothing intact describes.
+    count : how many version numbers were used.  published : id -> entry, in the order of
+    publication.  removed : ids that gc removed.  promoted : ids up to the current one, in the order
+    for rolling back.  served : ids that were ever promoted.  unknown : ids of versions that nothing
+    intact describes.
     """
 
     count: int = 0
@@ -80,7 +80,7 @@ class Table:
 
     @classmethod
     def from_json(cls, text: str, where: str = "a table of versions") -> Table:
-        """What ``to_json`` wrote, checked. Raises SourceError.  where : for messages."""
+        """The table of ``to_json``, checked. Raises SourceError.  where : for messages."""
         try:
             whole = parse(text.encode(), where)
         except UnicodeEncodeError as error:
@@ -93,7 +93,7 @@ class Table:
         )  # fmt: skip
 
     def to_json(self) -> str:
-        """The versions that are there. Those that were removed leave nothing but their number."""
+        """As JSON, without removed versions; their numbers stay used."""
         there = [one for name, one in self.published.items() if name not in self.removed]
         names = {one.version for one in there}
         return json.dumps({
@@ -105,7 +105,7 @@ class Table:
         }, separators=(",", ":"))  # fmt: skip
 
     def then(self, entries: Iterable[Entry], before: str | None) -> Table:
-        """The table after these entries too.  before : the promoted version before them."""
+        """The table after further entries.  before : the promoted version before them."""
         published, removed = dict(self.published), set(self.removed)
         served, stack, count = set(self.served), list(self.promoted), self.count
         for one in entries:
@@ -134,10 +134,10 @@ def _promote(stack: list[str], entry: Entry) -> None:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """An entry that says all that those before it say.
+    """An entry that holds the state of all entries before it.
 
-    n : its number.  table : as JSON, read where it is needed.  current : the promoted version.
-    serving : row of that version's publication.  where : its file, for messages.
+    n : its number.  table : as JSON, parsed on demand.  current : the promoted version.
+    serving : the row of that version's publication.  where : its file, for messages.
     """
 
     n: int = 0
@@ -147,7 +147,7 @@ class Checkpoint:
     where: str = ""
 
     def read(self) -> Table:
-        """The table, checked. Raises SourceError, which says how it is mended."""
+        """The table, checked. Raises SourceError that says how to mend it."""
         if not self.n:
             return Table()
         try:
@@ -160,12 +160,12 @@ class Checkpoint:
 
 @dataclass
 class History:
-    """The log as it was read, and what follows from it.
+    """The log as it was read.
 
-    entries : those that were read: all behind the checkpoint, and as many before it as were
-    asked for.  n : number of the last entry.  current : the id of the promoted version.  digest :
-    of the last entry.  damage : what is wrong with which file.  unsure : why it is not known which
-    version is promoted, or "".  unknown : see ``Table``.
+    entries : those that were read: all after the checkpoint, and as many before it as requested.
+    n : number of the last entry.  current : the id of the promoted version.  digest : of the last
+    entry.  damage : file -> what is wrong with it.  unsure : why the promoted version is not known,
+    or "".  unknown : see ``Table``.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -178,12 +178,12 @@ class History:
     unknown: tuple[str, ...] = ()
 
     def since(self, n: int) -> tuple[Entry, ...]:
-        """The entries behind number n."""
+        """The entries after number n."""
         return tuple(one for one in self.entries if one.n > n)
 
     @cached_property
     def table(self) -> Table:
-        """What all entries together say. Raises SourceError where the checkpoint is malformed."""
+        """The state after all entries. Raises SourceError if the checkpoint is malformed."""
         table = self.checkpoint.read().then(self.since(self.checkpoint.n), self.checkpoint.current)
         if self.current is not None and self.current not in table.promoted[-1:]:
             known = Entry(self.n, PROMOTE, self.current, self.current, "")
@@ -197,26 +197,26 @@ class History:
 
     @property
     def removed(self) -> frozenset[str]:
-        """Ids that gc has taken away in the entries that were read, published or not."""
+        """Ids that gc removed in the entries that were read, published or not."""
         return frozenset(name for one in self.entries for name in one.removed)
 
     @property
     def promoted(self) -> tuple[str, ...]:
-        """Promoted ids up to the current one, the way that rolling back goes."""
+        """Promoted ids up to the current one, in the order for rolling back."""
         return self.table.promoted
 
     @property
     def served(self) -> frozenset[str]:
-        """Ids that were promoted at any time."""
+        """Ids that were ever promoted."""
         return self.table.served
 
     @property
     def count(self) -> int:
-        """Numbers given to versions so far."""
+        """How many version numbers were used."""
         return self.table.count
 
     def serving(self) -> Entry | None:
-        """The publication of the promoted version. Parses no table where it need not."""
+        """The publication of the promoted version. Parses the table only if it must."""
         for one in self.entries:
             if one.action == PUBLISH and one.version == self.current:
                 return one
@@ -232,7 +232,7 @@ class History:
 FOLDER = "_log/"
 HEAD = "_head.json"
 FORMAT_VERSION = 1
-MOST_HEAD = 64 << 10  # bytes of ``_head.json``, and of the file that says that a store is there
+MOST_HEAD = 64 << 10  # bytes of ``_head.json``, and of the file that marks a store
 NUMBERED = re.compile(FOLDER + r"(\d{20})\.json")
 
 
@@ -245,8 +245,8 @@ def entry_name(n: int) -> str:
 class Line:
     """An entry as it is stored.
 
-    digest : of its bytes.  previous : of the entry before it, as its writer saw that.
-    checkpoint : where it is one.  mended : files whose damage it has made good.
+    digest : of its bytes.  previous : digest of the entry before it, as its writer saw it.
+    checkpoint : if it is one.  mended : damaged files that no longer matter.
     """
 
     entry: Entry
@@ -257,7 +257,7 @@ class Line:
 
     @classmethod
     def parse(cls, text: bytes, n: int, place: str) -> Line:
-        """Entry number n. Raises SourceError where it is damaged, NewerFormatError."""
+        """Entry number n. Raises SourceError if it is damaged, NewerFormatError."""
         where = f"{place}/{entry_name(n)}"
         whole = unsign(text, where, FORMAT_VERSION)
         check_entry(whole, where)
@@ -269,17 +269,20 @@ class Line:
         }  # fmt: skip
         entry = Entry(**{**fields, "removed": tuple(fields["removed"])})
         checkpoint = None
-        if (told := whole.get("checkpoint")) is not None:
-            row = told.get("serving")
-            checkpoint = Checkpoint(n, told["table"], entry.current, row and tuple(row), where)
+        if (saved := whole.get("checkpoint")) is not None:
+            row = saved.get("serving")
+            checkpoint = Checkpoint(n, saved["table"], entry.current, row and tuple(row), where)
         return cls(entry, hashlib.sha256(text).hexdigest(), whole["previous"], checkpoint,
                    tuple(whole.get("mended") or ()))  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Head:
-    """What ``_head.json`` says: n, checkpoint : numbers of entries.  entry : digest of entry n.
-    current : promoted there; None in what 0.1.0 wrote, and where none is."""
+    """The content of ``_head.json``.
+
+    n, checkpoint : numbers of the last entry and the last checkpoint.  entry : digest of entry n.
+    current : the promoted version, or None; always None in files of 0.1.0.
+    """
 
     n: int = 0
     checkpoint: int = 0
@@ -288,7 +291,7 @@ class Head:
 
     @classmethod
     def read(cls, backend: Backend) -> Head | None:
-        """None where there is none. Raises SourceError where it is damaged."""
+        """The head, or None if there is none. Raises SourceError if it is damaged."""
         where = f"{backend.place}/{HEAD}"
         try:
             text = backend.get(HEAD, MOST_HEAD)
@@ -307,10 +310,10 @@ class Head:
 
 
 def read_entry(backend: Backend, n: int) -> bytes | None:
-    """The bytes of entry n. Raises SourceError where no file of that length can be one."""
+    """The bytes of entry n, or None. Raises SourceError if the file is too long for an entry."""
     return backend.get(entry_name(n), MOST_BYTES)
 
 
 def now() -> str:
-    """UTC, for people: nothing is decided by it."""
+    """The time in UTC, for people; nothing depends on it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""The least work that brings a model up to its source exactly: new rows, changed spans, or all."""
+"""The least work that updates a model exactly: read new rows, changed spans, or all rows."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from streampca.operations.state import State, digest_of
 from streampca.sources.zarr.ledger import APPENDED, CHANGED, Ledger
 from streampca.store import is_bundle, read_bundle, understood, write_bundle
 
-EVERY = 60.0  # seconds after which finished spans are kept for a refresh that goes on
-LINKS = 8  # versions in a row that hold their new span alone, before one holds all spans again
+EVERY = 60.0  # seconds between saves of finished spans
+LINKS = 8  # consecutive versions that store only their new span, before one stores all spans again
 
 
 @dataclass
 class Work:
-    """One fit, or what is less.
+    """A fit, or the part of it that suffices.
 
-    current, old : the promoted version and its ledger.  change : kind, as of a ledger's.
-    estimator : unfitted; every pass is made by a clone of it.  folder : where an interrupted
-    refresh leaves what it has, or None.  costs, spans, error : after ``do``: of the passes, the
-    sums to keep, and the mean squared error of the new rows under the old model.
-    resumed_blocks : in spans that an interrupted refresh had finished.
-    versions : those that are still there, by id.  base, links : the version that holds the spans
-    before ``spans``, or None, and how many there are up to one that holds all.
+    current, old : the promoted version and its ledger.  change : the kind of change, as in a
+    ledger.  estimator : unfitted; every pass uses a clone of it.  folder : where an interrupted
+    refresh saves its results, or None.
+    costs, spans, error : set by ``do``: of the passes, the sums to keep, and the mean squared error
+    of the new rows under the old model.
+    resumed_blocks : blocks of spans that an interrupted refresh had finished.
+    versions : id -> existing version.  base, links : the version that stores the spans before
+    ``spans``, or None, and the number of versions back to one that stores all.
     """
 
     job: Job
@@ -52,12 +53,12 @@ class Work:
     links: int = 0
 
     def how(self, why: str) -> tuple[str, str]:
-        """("append", "spans" or "full", why)."""
+        """("append", "spans" or "full", reason)."""
         kind = self.job.model["kind"]
         if self.change == APPENDED and kind != "IncrementalPCA":
             return "full", (
-                f"{why}; {kind} keeps nothing that rows can be added to exactly: "
-                "all are read (model.kind: IncrementalPCA appends)"
+                f"{why}; {kind} keeps no state to which rows can be added exactly: all rows are "
+                "read (model.kind: IncrementalPCA appends)"
             )
         if self.change not in (APPENDED, CHANGED) or kind != "IncrementalPCA":
             return "full", why
@@ -74,7 +75,7 @@ class Work:
         return "spans", f"{why}; {count} of {len(rows)} spans of rows are read again"
 
     def do(self, how: str) -> Any:
-        """The fitted model."""
+        """Do the work; returns the fitted model.  how : from :meth:`how`."""
         if how == "full" and self.job.model["kind"] == "IncrementalPCA":
             model = self._full()
         elif how == "full":
@@ -92,7 +93,7 @@ class Work:
         rows = self._divided()
         try:
             states = self._fit_each(rows) if len(rows) > 1 else []
-        except MemoryLimitError:  # the limit has no room for sums beside a pass
+        except MemoryLimitError:  # the limit has no room for the sums of all spans
             states = []
         if states:
             self.spans = tuple(Span((one,), s) for one, s in zip(rows, states, strict=True))
@@ -115,7 +116,7 @@ class Work:
         return kept_spans.most_spans(model, self.found.matrix.shape, self.job.spans)
 
     def _fit_each(self, rows: tuple[Rows, ...]) -> list[IncrementalPCA]:
-        """The sums of each span; finished ones are left for the next refresh where one dies."""
+        """The sums of each span; finished ones are saved, for a refresh that resumes this one."""
         key = digest_of(self.found.stat, repr(rows), repr(self.job.memory_limit))
         done = self._left_over(key)
         written, saved = len(done), time.monotonic()
@@ -139,16 +140,16 @@ class Work:
             return
         spans = [Span((one,), state) for one, state in zip(rows, done, strict=False)]
         arrays, document = kept_spans.to_saved(spans)
-        first, told = done[0].state_to_saved()
+        first, state = done[0].state_to_saved()
         arrays |= {f"first {name}": values for name, values in first.items()}
         blocks = sum(cost.blocks + cost.resumed_blocks for cost in self.costs)
         blocks += self.resumed_blocks
-        whole = {**document, "key": key, "first": told, "blocks": blocks}
-        Path(self.folder).mkdir(mode=0o700, parents=True, exist_ok=True)  # sums tell of the data
+        whole = {**document, "key": key, "first": state, "blocks": blocks}
+        Path(self.folder).mkdir(mode=0o700, parents=True, exist_ok=True)  # sums reveal the data
         write_bundle(Path(self.folder) / "spans", arrays, whole)
 
     def _left_over(self, key: str) -> list[IncrementalPCA]:
-        """The first spans, where an interrupted refresh of the same data has left them."""
+        """The first spans, if an interrupted refresh of the same data has saved them."""
         place = Path(self.folder or "") / "spans"
         if self.folder is None or not is_bundle(place):
             return []
@@ -158,7 +159,7 @@ class Work:
                 return []
             with understood(str(place)):
                 return self._spans_of(arrays, document, str(place))
-        except SourceError:  # damaged: nothing is lost but time
+        except SourceError:  # damaged: this costs only time
             return []
 
     def _spans_of(self, arrays: Any, document: Any, place: str) -> list[IncrementalPCA]:
@@ -175,19 +176,19 @@ class Work:
         new = (self.old.rows, self.found.rows)
         state, batch = self._state(), self._fit(new)
         self._judge(batch)
-        told = self._told()
-        if told is not None and told["links"] < min(LINKS, (self.job.keep or LINKS + 1) - 1):
+        saved = self._saved()
+        if saved is not None and saved["links"] < min(LINKS, (self.job.keep or LINKS + 1) - 1):
             assert self.current is not None
             self.spans = (Span((new,), batch),)
-            self.base, self.links = self.current.id, told["links"] + 1
-        elif told is not None and (kept := self._kept()):
+            self.base, self.links = self.current.id, saved["links"] + 1
+        elif saved is not None and (kept := self._kept()):
             self.spans = kept_spans.joined([*kept, Span((new,), batch)], self._most())
             return self._total()
-        state.merge(batch)  # which is what merging all spans in their order gives
+        state.merge(batch)  # the same as merging all spans in order
         return state
 
     def _mended(self) -> IncrementalPCA:
-        """Changed spans anew, and rows that were appended as well."""
+        """Fold changed spans again, and rows that were appended as well."""
         assert self.old is not None
         kept = list(self._kept())
         for i in kept_spans.touched(kept, self.found.changed):
@@ -217,8 +218,8 @@ class Work:
         assert state is not None
         return state
 
-    def _told(self) -> Any:
-        """What the promoted version says of its spans; None without, or where none are wanted."""
+    def _saved(self) -> Any:
+        """The record of the promoted version's spans; None if there is none or none are wanted."""
         if self.current is None or not self._most():
             return None
         return self.current.record.get("spans")
@@ -230,7 +231,7 @@ class Work:
         return spans_of(self.current, self.versions)
 
     def record(self) -> dict[str, Any] | None:
-        """What the new version is to say of its spans."""
+        """The record of the new version's spans."""
         if not self.spans:
             return None
         rows = [list(span.rows) for span in self.spans]
@@ -242,11 +243,11 @@ class Work:
         assert self.current is not None
         try:
             self.error = batch.error_under(self.current.result())
-        except InvalidInputError:  # a state that does not have it
+        except InvalidInputError:  # the state does not allow it
             self.error = None
 
     def _error_of_new_rows(self) -> float | None:
-        """The error of appended rows under the old model, where the gate asks: it reads them."""
+        """The error of appended rows under the old model, if the gate needs it. Reads them."""
         if self.change != APPENDED or "max_error_ratio" not in self.job.gate:
             return None
         assert self.current is not None
@@ -258,19 +259,19 @@ class Work:
 
 
 def chain_of(version: Version, versions: Mapping[str, Version]) -> list[Version]:
-    """The versions that hold the spans of this one, in their order; [] where one is gone."""
+    """The versions that store the spans of this one, in order; [] if one is gone."""
     chain: list[Version] = []
     one: Version | None = version
-    while one is not None and (told := one.record.get("spans")):
+    while one is not None and (spans := one.record.get("spans")):
         chain.insert(0, one)
-        if told["base"] is None:
+        if spans["base"] is None:
             return chain
-        one = versions.get(told["base"])
+        one = versions.get(spans["base"])
     return []
 
 
 def spans_of(version: Version, versions: Mapping[str, Version]) -> tuple[Span, ...]:
-    """All spans of a version, or () where they are not there."""
+    """All spans of a version, or () if some are not stored any more."""
     chain = chain_of(version, versions)
     state = version.state() if chain else None
     if state is None:

@@ -1,4 +1,4 @@
-"""The append-only log of a model store, and the removal of what no version needs any more."""
+"""The append-only log of a model store, and the removal of files that no version needs."""
 
 from __future__ import annotations
 
@@ -33,33 +33,28 @@ from streampca.store.places import discard
 # --------------------------------------------------------------------------------------------------
 # The append-only log of a model store: what was published, promoted, rolled back, removed.
 #
-# Entry n is ``_log/<n>.json``, created only if it is absent: of all writers at once one makes
-# entry
-# n, and the others look again. Every entry carries its own digest and that of the one before it,
-# so
-# that an altered, lost or exchanged entry is noticed. Every ``FOLD`` entries one is a checkpoint:
-# it
-# also holds the table of all versions. ``_head.json`` says how far the log reaches at least,
-# where
-# the last checkpoint is, and which version is promoted: a reader begins there, and what it reads
-# does
-# not grow with the log. Clocks decide nothing.
+# Entry n is ``_log/<n>.json``, created only if it is absent: of several concurrent writers one
+# creates entry n, and the others read the log again. Every entry carries its own digest and that of
+# the entry before it, so an altered, lost or exchanged entry is noticed. Every ``FOLD``-th entry is
+# a checkpoint, which also holds the table of all versions. ``_head.json`` gives a lower bound of
+# the last entry, the last checkpoint, and the promoted version. Readers start there, so what they
+# read does not grow with the log. Nothing depends on clocks.
 #
-# Whatever is damaged is read by :mod:`streampca.operations.damaged_log`, from what is left.
+# A damaged log is read by :mod:`streampca.operations.damaged_log`, from what is left.
 
-ATTEMPTS = 1000  # entries of others between a look at the log and ours
-FOLD = 16  # entries from one checkpoint to the next: as many requests opening takes at most
+ATTEMPTS = 1000  # to append an entry while others append theirs
+FOLD = 16  # entries between checkpoints, and the most requests for opening the log
 
 Read = Callable[[], History]
 
 
 def read_history(backend: Backend, since: int | None = None) -> History:
-    """The log, each entry that is read checked against its digest and the one before it.
+    """The log. Each entry is checked against its digest and the entry before it.
 
-    since : all entries behind this number are read, also those before the last checkpoint.
+    since : read all entries after this number, even before the last checkpoint.
 
-    Cost: 2 requests and those of at most ``FOLD`` entries. Where anything is wrong with them, all
-    entries are read, and what is damaged is named in ``damage``. Raises NewerFormatError, OSError.
+    Cost: 2 requests, and those for at most ``FOLD`` entries. If any of them is wrong, all entries
+    are read, and ``damage`` names what is damaged. Raises NewerFormatError, OSError.
     """
     try:
         head = Head.read(backend)
@@ -72,7 +67,7 @@ def read_history(backend: Backend, since: int | None = None) -> History:
 
 
 def _follow(backend: Backend, head: Head, since: int | None) -> list[Line] | None:
-    """The entries from the checkpoint on, or None where they are not a whole log."""
+    """The entries from the checkpoint on, or None if they are not a complete log."""
     start = max(head.checkpoint, 1)
     if since is not None:
         start = max(1, min(start, since + 1))
@@ -90,7 +85,7 @@ def _follow(backend: Backend, head: Head, since: int | None) -> list[Line] | Non
 
 
 def history_of(lines: list[Line]) -> History:
-    """The history that lines without a gap make."""
+    """The history of consecutive entries."""
     if not lines:
         return History()
     found = [line.checkpoint for line in lines if line.checkpoint]
@@ -105,14 +100,15 @@ def append(
     backend: Backend, make: Callable[[History], Mapping[str, Any] | None],
     since: int | None = None, read: Read | None = None,
 ) -> tuple[Entry | None, History]:  # fmt: skip
-    """Commit what ``make`` returns for the log as it is: (the entry, the log before it).
+    """Commit the entry that ``make`` returns for the present log: (the entry, the log before it).
 
-    make is asked again whenever another writer was first. It may return None: nothing is to be
-    done, and raise: it must not be done. Of a damaged log the entry becomes a checkpoint: what is
-    left is then found by it.  since : see ``read_history``, or ``read`` in place of that.
+    make : called again whenever another writer was first. It returns None if there is nothing to
+        do, and raises if nothing may be done.
+    since : see ``read_history``.  read : a function to use instead of it.
 
-    Raises OSError where the entry is not there, as far as can be seen. One that is there is
-    committed, whatever failed after it: a caller that tried again would commit twice.
+    In a damaged log the entry becomes a checkpoint, from which the rest can be read.
+    Raises OSError if the entry was not created, as far as can be seen. An entry that was created is
+    committed, whatever fails afterwards: a caller that tried again would commit twice.
     """
     nonce = uuid.uuid4().hex
     for _ in range(ATTEMPTS):
@@ -133,16 +129,16 @@ def append(
             line = Line.parse(text, n, backend.place)
             checkpoint = n if line.checkpoint else history.checkpoint.n
             with contextlib.suppress(OSError):  # committed; readers follow the log past its head
-                tell(backend, Head(n, checkpoint, line.digest, line.entry.current))
+                write_head(backend, Head(n, checkpoint, line.digest, line.entry.current))
             return line.entry, history
-    raise SourceError(f"{backend.place}: the log grew {ATTEMPTS} times under our hands; try again")
+    raise SourceError(f"{backend.place}: {ATTEMPTS} other entries came first; try again")
 
 
 def _signed(history: History, whole: Mapping[str, Any]) -> bytes:
-    """An entry as it is stored: a checkpoint where it is time for one.
+    """An entry in stored form; a checkpoint if one is due.
 
-    A table of so many versions that no reader would take it is left out: then more entries are
-    read. Raises InvalidInputError where the entry by itself is too long.
+    If the table of versions is too long for readers, it is left out, and readers read more entries.
+    Raises InvalidInputError if the entry itself is too long.
     """
     if history.damage or whole["n"] - history.checkpoint.n >= FOLD:
         text = sign({**whole, "checkpoint": _folded(history, whole)})
@@ -160,7 +156,7 @@ def _signed(history: History, whole: Mapping[str, Any]) -> bytes:
 
 
 def _put(backend: Backend, n: int, text: bytes) -> bool:
-    """Make this entry n; whether it is ours. Raises OSError where it is not there."""
+    """Create entry n; False if another writer did. Raises OSError if it was not created."""
     try:
         return backend.put_if_absent(entry_name(n), text) or _is_there(backend, n, text)
     except OSError:
@@ -171,7 +167,7 @@ def _put(backend: Backend, n: int, text: bytes) -> bool:
 
 
 def _is_there(backend: Backend, n: int, text: bytes) -> bool:
-    """Whether entry n is ours, though putting it there seemed to fail."""
+    """Whether entry n is ours, although creating it seemed to fail."""
     try:
         return read_entry(backend, n) == text
     except SourceError:
@@ -179,7 +175,7 @@ def _is_there(backend: Backend, n: int, text: bytes) -> bool:
 
 
 def _folded(history: History, whole: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes an entry a checkpoint.  whole : the entry."""
+    """The fields that make an entry a checkpoint.  whole : the entry."""
     fields = {name: whole[name] for name in Entry.__dataclass_fields__ if name in whole}
     entry = Entry(**{**fields, "removed": tuple(fields["removed"])})
     table = history.table.then([entry], history.current)
@@ -187,16 +183,16 @@ def _folded(history: History, whole: Mapping[str, Any]) -> dict[str, Any]:
     return {"table": table.to_json(), "serving": serving and serving.row()}
 
 
-def tell(backend: Backend, head: Head) -> None:
+def write_head(backend: Backend, head: Head) -> None:
     """Write ``_head.json``."""
     backend.put(HEAD, sign({"format_version": FORMAT_VERSION, **vars(head)}))
 
 
 def mend(backend: Backend) -> History:
-    """Make what is damaged good, from what is left; the log before it, with what was wrong.
+    """Repair the log from what is left of it. Returns the log before, with its damage.
 
-    Damaged entries stay where they are: a new one has the table of all versions, and says which
-    files need no longer be whole. Versions that were known and have no file left are given up.
+    Damaged entries stay where they are: a new entry has the table of all versions, and names the
+    files that no longer matter. Known versions without any file are given up.
     """
 
     def make(history: History) -> dict[str, Any] | None:
@@ -218,12 +214,12 @@ def mend(backend: Backend) -> History:
     entry, before = append(backend, make, read=lambda: read_damaged(backend, rebuild=True))
     if entry is None:
         last = Head(before.n, before.checkpoint.n, before.digest, before.current)
-        tell(backend, last)
+        write_head(backend, last)
     return before
 
 
 def head_number(backend: Backend) -> int:
-    """A number that the log has reached; 0 where ``_head.json`` does not say."""
+    """A number that the log has reached; 0 if ``_head.json`` gives none."""
     try:
         return (Head.read(backend) or Head()).n
     except SourceError:
@@ -231,24 +227,24 @@ def head_number(backend: Backend) -> int:
 
 
 # --------------------------------------------------------------------------------------------------
-# What no version of a model store needs any more: found, condemned in the log, deleted.
+# Garbage collection: find what no version needs, record its removal in the log, delete it.
 
 Outside = Callable[[list[Entry]], list[str]]
-GRACE = 24 * 3600.0  # seconds that files without a log entry are left to whoever writes them
+GRACE = 24 * 3600.0  # seconds for which files without a log entry are not touched
 
 
 def collect_garbage(
     backend: Backend, keep: int, *, grace: float = GRACE, dry_run: bool = False,
     outside: Outside | None = None,
 ) -> list[str]:  # fmt: skip
-    """Remove old versions and what unfinished publications left; the names removed.
+    """Remove old versions and unfinished publications. Returns the removed names.
 
-    keep, grace, dry_run : see :meth:`streampca.store.VersionStore.gc`.
-    outside : local paths beside the store that go with these versions; asked while the versions
-        are there.
+    keep, grace, dry_run : see :meth:`VersionStore.gc`.
+    outside : returns local paths outside the store to be removed with these versions; called while
+        the versions still exist.
 
-    What goes is first said in the log, so that whoever is about to commit or promote it gets
-    an error instead of a version without files. Raises InvalidInputError, OSError.
+    Removals are first recorded in the log: a process that is about to commit or promote such a
+    version gets an error instead of a version without files. Raises InvalidInputError, OSError.
     """
     if keep < 1:
         raise InvalidInputError(f"keep={keep}; expected 1 or more")
@@ -262,7 +258,7 @@ def collect_garbage(
         if history.damage:
             raise SourceError(
                 f"{backend.place} is damaged ({shorten(sorted(history.damage))}): nothing is "
-                "removed from it before it is mended: streampca models verify --mend"
+                "removed from it until it is mended: streampca models verify --mend"
             )
         kept = set(list(history.published)[-keep:]) | set(history.promoted[-keep:])
         kept.add(history.current or "")
@@ -294,5 +290,5 @@ def collect_garbage(
 
 
 def _owner(name: str) -> str:
-    """The id of the version that a file belongs to, or ""."""
+    """The id of the version to which a file belongs, or ""."""
     return name.split("/")[1] if name.startswith(VERSIONS) else ""

@@ -20,14 +20,14 @@ from streampca.store import StoredRows, is_bundle, open_backend
 from streampca.store.places import left_over
 from streampca.store.sinks import version_of
 
-SCORES = "scores"  # the part of a version, and the array in it
+SCORES = "scores"  # name of a part of a version, and of the array in it
 
 
 class Version(StoredVersion):
     """One immutable version of a model: ``number``, ``id``, ``record``, and the model itself.
 
-    Whatever is read is checked against its digest first. Raises SourceError where it is absent or
-    altered.
+    Everything that is read is checked against its digest first; raises SourceError if it is absent
+    or altered.
     """
 
     def load(self) -> Estimator:
@@ -43,16 +43,16 @@ class Version(StoredVersion):
         return result_of(self)
 
     def state(self) -> IncrementalPCA | None:
-        """The model with what it has accumulated, to which rows can be appended; None without."""
+        """The model with its accumulated state, to which rows can be appended; None without."""
         if "state" not in self.parts:
             return None
         return IncrementalPCA.state_from_saved(*self.read("state"), f"version {self.number}")
 
     def scores(self) -> StoredRows:
-        """The scores (n, k) that were made with this version: slices of rows are arrays.
+        """The scores (n, k) of this version: slices of rows are arrays.
 
-        Raises SourceError where none were. Of ``scores: rows: new`` they begin at the row that
-        ``record["scores"]["first_row"]`` says.
+        With ``scores: rows: new`` they begin at row ``record["scores"]["first_row"]``.
+        Raises SourceError if the version has none.
         """
         return self.rows(SCORES, SCORES)
 
@@ -64,8 +64,8 @@ class ModelStore(VersionStore):
     """Versions of a model in a directory or an object store.
 
     place : a local path, or a URL (``s3://``, ``gs://``, ``az://``) with ``obstore`` installed.
-        Nothing is made there before the first version is published.
-    storage_options : for the object store; never kept. Credentials otherwise come from the
+        Nothing is created there before the first version is published.
+    storage_options : for the object store; never stored. Other credentials come from the
         environment.
 
         store = streampca.ModelStore("models/nightly")
@@ -73,10 +73,10 @@ class ModelStore(VersionStore):
         store.latest().load()        # as streampca.load("models/nightly")
         store.rollback()
 
-    A version is written, flushed, and then committed by one entry of an append-only log, made only
-    if it is absent: whatever dies at whatever moment, readers get the old version or the new one,
-    whole. ``promote``, ``rollback``, ``verify``, ``gc``, ``find`` and ``versions`` come from
-    :class:`streampca.store.VersionStore`.
+    A version is written, flushed, and then committed by one entry of an append-only log, which is
+    created only if it is absent. So readers always get a complete version, the old or the new one,
+    no matter when a process dies. ``promote``, ``rollback``, ``verify``, ``gc``, ``find`` and
+    ``versions`` come from :class:`streampca.operations.versions.VersionStore`.
     """
 
     kind = Version
@@ -87,7 +87,7 @@ class ModelStore(VersionStore):
         super().__init__(open_backend(os.fspath(place), storage_options))
 
     def latest(self) -> Version:
-        """The promoted version. Raises SourceError where there is none."""
+        """The promoted version. Raises SourceError if there is none."""
         found = self.find()
         assert isinstance(found, Version)
         return found
@@ -98,9 +98,9 @@ class ModelStore(VersionStore):
         return model
 
     def load_with_scores(self) -> tuple[Estimator, StoredRows]:
-        """The promoted model and the scores that were made with it: of one version, always.
+        """The promoted model and its scores, always of the same version.
 
-        Raises SourceError where it has none, or no version is promoted.
+        Raises SourceError if it has no scores, or no version is promoted.
         """
         found: tuple[Estimator, StoredRows] = self.read_current(_model_and_scores)
         return found
@@ -114,11 +114,13 @@ class ModelStore(VersionStore):
     ) -> Version:  # fmt: skip
         """Publish a fitted estimator, or its result; see :meth:`VersionStore.commit`.
 
-        state : keep what an IncrementalPCA has accumulated too, so that rows can be appended.
-        scores : (n, k) of the rows that it was fitted to, or of others; an array, or what gives one
-            where it is sliced. They become visible with the model, in the same commit.
-        more : further parts.  record : further entries of the record; or what returns them for
-            the number that the version gets, which may be called again with another one.
+        state : store the accumulated state of an IncrementalPCA too, so that rows can be appended.
+        scores : (n, k) of the training rows or others; an array, or an object whose slices are
+            arrays. They become visible with the model, in the same commit.
+        more : further parts.
+        record : further entries of the record; or a function that returns them for the number of
+            the version, which may be called again with another number.
+        Raises InvalidInputError for what is no fitted model, BusyError, OSError.
         """
         result = model if isinstance(model, Result) else getattr(model, "result_", None)
         if not isinstance(result, Result):
@@ -132,25 +134,27 @@ class ModelStore(VersionStore):
             parts[SCORES] = ({SCORES: _checked_scores(scores, result)}, {})
         own = result.record()
 
-        def told(number: int) -> dict[str, Any]:
+        def whole(number: int) -> dict[str, Any]:
             return {**own, **((record(number) if callable(record) else record) or {})}
 
         found = self.commit(
-            {**parts, **(more or {})}, told, promote=promote, key=key, base=base, reason=reason,
+            {**parts, **(more or {})}, whole, promote=promote, key=key, base=base, reason=reason,
             version=version, just_before=just_before,
         )  # fmt: skip
         assert isinstance(found, Version)
         return found
 
     def _outside(self, removed: list[Entry]) -> list[str]:
-        """Scores that a refresh put at a path, if those of a removed version lie there still, and
-        what killed processes left beside them and beside the store."""
+        """Paths that a refresh filled with scores of removed versions, if these are still there.
+
+        And what killed processes left beside them and beside the store.
+        """
         found: list[str] = []
         if "://" not in self.backend.place:
             found += left_over(self.backend.place)
         for entry in removed:
             try:
-                path = told_scores(self.kind(self.backend, entry)).get("path")
+                path = record_of_scores(self.kind(self.backend, entry)).get("path")
             except SourceError:
                 continue
             if isinstance(path, str) and path and "://" not in path and "\0" not in path:
@@ -159,10 +163,10 @@ class ModelStore(VersionStore):
         return sorted(set(found))
 
 
-def told_scores(version: StoredVersion) -> Mapping[str, Any]:
-    """What the record of a version says of its scores; {} where it says nothing."""
-    told = version.record.get("scores")
-    return told if isinstance(told, dict) else {}
+def record_of_scores(version: StoredVersion) -> Mapping[str, Any]:
+    """The entry "scores" of a version's record, or {}."""
+    scores = version.record.get("scores")
+    return scores if isinstance(scores, dict) else {}
 
 
 def _model_and_scores(version: StoredVersion) -> tuple[Estimator, StoredRows]:
@@ -177,10 +181,10 @@ def _checked_scores(scores: Any, result: Result) -> Any:
 
 
 def load(path: str | os.PathLike[str]) -> Estimator:
-    """The model that ``save`` wrote, or the promoted one of a model store: a fitted estimator.
+    """A saved model, or the promoted model of a model store, as a fitted estimator.
 
-    Every file is checked against its digest. Raises SourceError where one is absent or altered,
-    or the format is newer than this version reads.
+    Every file is checked against its digest. Raises SourceError if one is absent or altered, or the
+    format is newer than this version reads.
     """
     place = os.fspath(path)
     if "://" in place or not is_bundle(place):
@@ -202,5 +206,5 @@ def result_of(version: StoredVersion) -> Result:
 
 
 def is_model(path: str | os.PathLike[str]) -> bool:
-    """Whether a saved model, or a store of models, lies at this local path."""
+    """Whether a saved model or a model store is at this local path."""
     return is_bundle(path) or any((Path(path) / name).is_file() for name in (MARKER, HEAD))

@@ -1,4 +1,4 @@
-"""What a refresh did, in one line of JSON; whether its version may be promoted."""
+"""The outcome of a refresh as one line of JSON, and the gates for promoting its version."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from streampca.models.saved_labels import plain
 from streampca.sources.zarr.ledger import APPENDED, CHANGED
 
 # --------------------------------------------------------------------------------------------------
-# What a refresh did, in one line of JSON for whoever started it.
+# The outcome of a refresh, as one line of JSON.
 
 UNCHANGED, PUBLISHED, REFUSED, PLANNED = "unchanged", "published", "refused", "planned"
-OVERDUE = "overdue"  # beside a status: samples wait longer than whoever started it puts up with
-# 79 is the first code behind those of sysexits.h
+OVERDUE = "overdue"  # in addition to a status: samples have waited longer than allowed
+# 79 is the first code after those of sysexits.h
 EXIT = {UNCHANGED: 0, PUBLISHED: 0, REFUSED: 65, PLANNED: 0, OVERDUE: 79}
 
 
 @dataclass
 class Outcome:
-    """What a refresh did: one line of JSON for whoever started it.
+    """What a refresh did, printed as one line of JSON.
 
     status : "unchanged", "published", "refused" (by the gate; the candidate is kept) or "planned"
-    (a dry run).  change, why, how : what was found, and what was done ("nothing", "append",
-    "spans", "full").  checked : how old chunks were.  verified_bytes : read to check them.
+    (a dry run).  change, why : what was found.  how : what was done ("nothing", "append", "spans",
+    "full", "scores").  checked : how old chunks were checked.  verified_bytes : read for that.
     """
 
     status: str
@@ -43,7 +43,7 @@ class Outcome:
     checked: str = ""
     version: int | None = None
     previous: int | None = None
-    served: int | None = None  # the version that readers get, whatever was done
+    served: int | None = None  # the version that readers get now
     samples: int = 0
     new_samples: int = 0
     chunk_reads: int = 0
@@ -51,35 +51,35 @@ class Outcome:
     verified_bytes: int = 0
     resumed_blocks: int = 0  # taken from an interrupted refresh
     seconds: float = 0.0
-    note: str = ""  # why samples that are there are not taken
+    note: str = ""  # why existing samples are not used
     behind: int = 0  # how many
-    behind_since: str = ""  # when a refresh first found so, ISO 8601
+    behind_since: str = ""  # when a refresh first found that, ISO 8601
     overdue: bool = False
-    gate: str = ""  # why it refused
+    gate: str = ""  # why the gate refused
     drift: dict[str, Any] | None = None
     scores: dict[str, Any] | None = None
     removed: int = 0  # files of old versions
 
     @property
     def exit_code(self) -> int:
-        """Of the process."""
+        """The exit code of the process."""
         return EXIT[self.status] or (EXIT[OVERDUE] if self.overdue else 0)
 
     def to_json(self) -> str:
-        """One line."""
+        """One line of JSON."""
         return json.dumps({**vars(self), "exit": self.exit_code}, default=plain)
 
 
 # --------------------------------------------------------------------------------------------------
-# Whether a new version may take the place of the promoted one.
+# The gates: whether a new version may replace the promoted one.
 
-JUMP = 20.0  # of the total variance, either way, where a job says nothing
+JUMP = 20.0  # the default largest ratio of total variances, either way
 
 
 def against(
     old: Result | None, new: Result, error: float | None, how: str
 ) -> tuple[Result, dict[str, Any] | None]:
-    """(the new result, aligned to the old one, and its drift as JSON takes it).
+    """(the new result aligned to the old one, its drift in JSON-ready form).
 
     error : mean squared error of the new rows under the old result.  how : see ``align``.
     """
@@ -120,10 +120,10 @@ def refusal(gate: Mapping[str, float], drift: Mapping[str, Any] | None) -> str:
 
 
 def jump(gate: Mapping[str, float], drift: Mapping[str, Any] | None, change: str) -> str:
-    """Why new or changed rows are not believed, or "": the total variance is another order.
+    """Why new or changed rows are implausible, or "": the total variance changed too much.
 
-    Rows of zeros among data far from zero look so, and other units. This gate is there unless
-    ``gate.max_variance_ratio`` says otherwise. Columns that were constant are no jump.
+    Rows of zeros among data far from zero do that, and other units. ``gate.max_variance_ratio``
+    sets the limit; without it JUMP applies. Columns that were constant before do not count.
     """
     if drift is None or "total_ratio" not in drift or change not in (APPENDED, CHANGED):
         return ""

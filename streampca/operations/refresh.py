@@ -1,4 +1,4 @@
-"""``streampca refresh``: find what changed since the promoted version, do the least exact work,
+"""``streampca refresh``: find what changed since the promoted version, do the least exact work, and
 publish one version.
 """
 
@@ -19,7 +19,7 @@ from streampca.models.saved_labels import plain
 from streampca.operations.config import Job
 from streampca.operations.history import History
 from streampca.operations.least_work import Work
-from streampca.operations.model_store import SCORES, ModelStore, Version, told_scores
+from streampca.operations.model_store import SCORES, ModelStore, Version, record_of_scores
 from streampca.operations.outcome import (
     PLANNED,
     PUBLISHED,
@@ -30,7 +30,7 @@ from streampca.operations.outcome import (
     jump,
     refusal,
 )
-from streampca.operations.scores import Made, Scores, sweep_places, told_where
+from streampca.operations.scores import Made, Scores, explained, sweep_places
 from streampca.operations.state import (
     State,
     behind_since,
@@ -48,27 +48,28 @@ from streampca.sources.zarr.ledger import APPENDED, NOTHING, Ledger
 from streampca.store import check_fields, understood
 from streampca.store.places import left_over
 
-TRIALS = 4  # of one refresh, beside a writer
+TRIALS = 4  # of one refresh, if a writer changes the source meanwhile
 
 
 def refresh(
     job: Job, *, verify: str | None = None, dry_run: bool = False, resume: bool = True,
     progress: Any = None,
 ) -> Outcome:  # fmt: skip
-    """Bring the model store of a job up to its source.
+    """Update the model store of a job from its source.
 
-    verify : "stat" (length and time of every old chunk; the bytes of those that differ) or "full"
-        (every byte), in place of what the job says.  dry_run : only find out what would be done.
-    resume : go on where an interrupted refresh of the same data was; else begin anew.
+    verify : "stat" (length and time of every old chunk, and the bytes of those that differ) or
+        "full" (every byte); overrides the job's setting.
+    dry_run : only find out what would be done.
+    resume : continue an interrupted refresh of the same data; else start again.
 
-    Of a Zarr array an ``IncrementalPCA`` takes appended rows exactly, and reads these alone; where
-    old chunks changed it reads again the spans of rows that hold them, if their sums were kept;
-    every other change is a full fit. Nothing is published where nothing changed. A version that
-    the gate refuses stays as a candidate and is not computed again. What an interrupted pass had
-    lies in ``<store>.work``: at most what the last checkpoint interval did is done again.
+    For a Zarr array, an ``IncrementalPCA`` takes appended rows exactly and reads only these. If old
+    chunks changed, it reads the spans of rows that contain them, if their sums were kept. Every
+    other change is a full fit. If nothing changed, nothing is published. A version that the gate
+    refuses stays as a candidate and is not computed again. An interrupted pass leaves its state in
+    ``<store>.work``; at most the work of one checkpoint interval is lost.
 
-    Raises BusyError where another job holds the lock or was first, ChangingSourceError where the
-    source changed while it was read, twice; DamagedSourceError where old chunks are gone.
+    Raises BusyError if another job holds the lock or was first; ChangingSourceError if the source
+    changed twice while it was read; DamagedSourceError if old chunks are gone.
     """
     begun = time.perf_counter()
     if dry_run:
@@ -85,12 +86,12 @@ def refresh(
 
 
 def _tried(job: Job, verify: str | None, progress: Any) -> Outcome:
-    """One attempt; a second one where a writer was at it, or rows turned out to be blank."""
+    """One attempt, and another one if the source changed, or rows turned out to be blank."""
     limit, changed = None, False
     for _ in range(TRIALS):
         try:
             return _Run(job, verify, progress, limit).go()
-        except ChangingSourceError:  # once more, of what is there now
+        except ChangingSourceError:  # once more, with the present source
             if changed:
                 raise
             limit, changed = None, True
@@ -100,7 +101,7 @@ def _tried(job: Job, verify: str | None, progress: Any) -> Outcome:
 
 
 class _BlankRow(Exception):
-    """A row that was read is not known to have been written."""
+    """A row that was read may never have been written."""
 
     def __init__(self, row: int) -> None:
         super().__init__(f"row {row} holds only the fill value")
@@ -109,7 +110,7 @@ class _BlankRow(Exception):
 
 @dataclass
 class _Run:
-    """One attempt.  limit : a row that is not known to have been written."""
+    """One attempt.  limit : a row that may never have been written, or None."""
 
     job: Job
     verify: str | None
@@ -119,7 +120,7 @@ class _Run:
     base: History = field(init=False)
     current: Version | None = field(init=False, default=None)
     old: Ledger | None = field(init=False, default=None)
-    scheduler: Any = field(init=False, default=None)  # of the cluster that the job names
+    scheduler: Any = field(init=False, default=None)  # the cluster of the job
 
     def __post_init__(self) -> None:
         self.store = ModelStore(self.job.store)
@@ -134,14 +135,14 @@ class _Run:
                 self.old = _ledger_of(found)
 
     def go(self, dry_run: bool = False) -> Outcome:
-        """Do it."""
+        """Find out what changed, do the work, publish."""
         found = look(self.job, self.old, self.limit)
-        told = None if self.current is None else self.current.record.get("job", {})
+        recorded = None if self.current is None else self.current.record.get("job", {})
         self.work_folder.check()
         if not dry_run:
             self.store.sweep()
             self._repair_scores()
-        change, why, read = change_of(self.job, found, told, self.old, self.mode)
+        change, why, read = change_of(self.job, found, recorded, self.old, self.mode)
         previous = None if self.current is None else self.current.number
         outcome = Outcome(
             UNCHANGED, self.job.store, change, why, checked=self.mode, verified_bytes=read,
@@ -151,7 +152,7 @@ class _Run:
         if change == NOTHING:
             outcome.version = outcome.previous
             if not dry_run:
-                self.work_folder.clear()  # of one that died when it had published
+                self.work_folder.clear()  # of a refresh that died after it had published
             return self._lacking_scores(found, outcome, dry_run)
         if (known := self._computed_before(found)) is not None:
             return self._judged_again(known, found, outcome, dry_run)
@@ -180,11 +181,11 @@ class _Run:
     # -- what was done before -----------------------------------------------------------------
 
     def _computed_before(self, found: State) -> Version | None:
-        """A candidate, or what was rolled back, of the same data by the same settings.
+        """A candidate, or a version that was rolled back, with the same data and settings.
 
-        It is behind the served version: one before it was replaced, and when the data or the
-        settings go back to what it was made of, it is made anew. Times of chunks may be others
-        (files that were put back): then the bytes decide.
+        Only versions newer than the served one count: an older one was replaced, and if data or
+        settings return to its state, it is computed again. If only the times of chunks differ
+        (files that were restored), the bytes decide.
         """
         first = 0 if self.current is None else self.current.number
         there = [one for one in reversed(self.store.versions(self.base))
@@ -193,8 +194,8 @@ class _Run:
             if version.entry.key == found.key:
                 return version
         for version in there:
-            told = version.record.get("job", {}).get("settings")
-            if told == settings_of(self.job) and self._same_bytes(version, found):
+            settings = version.record.get("job", {}).get("settings")
+            if settings == settings_of(self.job) and self._same_bytes(version, found):
                 return version
         return None
 
@@ -210,7 +211,7 @@ class _Run:
     def _judged_again(
         self, known: Version, found: State, outcome: Outcome, dry_run: bool
     ) -> Outcome:
-        """What is to become of a version that was computed before and is not served."""
+        """Decide on a version that was computed before and is not served."""
         outcome.version, outcome.drift = known.number, known.record.get("drift")
         if known.id in self.base.served:
             outcome.why += f"; version {known.number} was made of these data and rolled back"
@@ -239,7 +240,7 @@ class _Run:
     def _work(self, found: State, outcome: Outcome, work: Work) -> Outcome:
         try:
             model = work.do(outcome.how)
-        except (NonFiniteError, AbsentChunkError):  # which rows that were never written may be
+        except (NonFiniteError, AbsentChunkError):  # perhaps rows that were never written
             if (row := found.blank_row(again=True)) is not None:
                 raise _BlankRow(row) from None
             raise
@@ -270,16 +271,16 @@ class _Run:
                     outcome.scores |= {"path": made.path, "version": number}
                 return self._record(found, outcome, work)
 
-            with told_where(f"{self.job.store}: no version was published"):
+            with explained(f"{self.job.store}: no version was published"):
                 version = self.store.publish(
                     result, promote=not outcome.gate, key=found.key, base=self.base, more=more,
                     reason=outcome.gate or outcome.why, scores=made and made.array,
                     record=record, version=(mine := new_id()),
                     just_before=None if outcome.gate or not made else made.clear_place,
                 )  # fmt: skip
-            if version.id != mine:  # another refresher has published the same
-                told = told_scores(version)
-                outcome.scores = {k: v for k, v in told.items() if k != "put"} or None
+            if version.id != mine:  # another refresh has published the same
+                recorded = record_of_scores(version)
+                outcome.scores = {k: v for k, v in recorded.items() if k != "put"} or None
             elif made and not outcome.gate:
                 made.put(version)
         outcome.version = version.number
@@ -291,7 +292,7 @@ class _Run:
         return outcome
 
     def _refusal(self, drift: Any, change: str) -> str:
-        """Why the gates keep a version from being served, or ""."""
+        """Why the gates refuse a version, or ""."""
         if self.current is None:
             return ""
         return refusal(self.job.gate, drift) or jump(self.job.gate, drift, change)
@@ -304,7 +305,7 @@ class _Run:
 
     @contextlib.contextmanager
     def _new_scores(self, result: Result, found: State, outcome: Outcome) -> Iterator[Made | None]:
-        """Those of the version that is about to be published, if the job asks for them."""
+        """The scores of the version that is about to be published, if the job asks for them."""
         if not self.job.scores:
             yield None
             return
@@ -313,29 +314,29 @@ class _Run:
         matrix = self._new_rows(found) if new_only else found.matrix
         number = self.base.count + 1
         with Scores(self.job, self.scheduler).made(result, matrix, number) as made:
-            outcome.scores = made.told(first if new_only else 0, not (new_only and first))
+            outcome.scores = made.record(first if new_only else 0, not (new_only and first))
             yield made
             if outcome.gate:
                 outcome.scores = None
 
     @contextlib.contextmanager
     def _scores_of(self, version: Version, found: State, outcome: Outcome) -> Iterator[Made]:
-        """Those of a version that is there: from it, or made now where it has none."""
+        """The scores of an existing version: its own, or computed now if it has none."""
         if SCORES in version.parts:
             with Scores(self.job).of(version) as made:
-                told = told_scores(version).get("first_row")
-                first = told if type(told) is int else 0
-                outcome.scores = made.told(first, not first)
+                recorded = record_of_scores(version).get("first_row")
+                first = recorded if type(recorded) is int else 0
+                outcome.scores = made.record(first, not first)
                 yield made
             return
         with started(self.job.cluster, self.job.scheduler) as self.scheduler:
             scores = Scores(self.job, self.scheduler)
             with scores.made(version.result(), found.matrix, version.number) as made:
-                outcome.scores = made.told(0, True)
+                outcome.scores = made.record(0, True)
                 yield made
 
     def _lacking_scores(self, found: State, outcome: Outcome, dry_run: bool) -> Outcome:
-        """Nothing is published; but those of the served version may not be in their place."""
+        """Nothing is published, but the scores of the served version may be missing: write them."""
         if self.current is None or not Scores(self.job).lacking(self.current):
             return outcome
         outcome.how = "scores"
@@ -348,7 +349,7 @@ class _Run:
         return outcome
 
     def _repair_scores(self) -> None:
-        """Put those of the served version in their place, if a refresh died before that."""
+        """Put the scores of the served version in their place, if a refresh died before that."""
         number = 0 if self.current is None else self.current.number
         path = Scores(self.job).place(number)
         died = path is not None and left_over(path) and not os.path.lexists(path)
@@ -362,13 +363,13 @@ class _Run:
                    "how": outcome.how, "why": outcome.why}  # fmt: skip
         if found.source is None and self.mode == "full" and found.content is None:
             found.content, _ = files_checksum(found.matrix.paths())
-        told = {"settings": settings_of(self.job), "stat": found.stat, "content": found.content}
+        job = {"settings": settings_of(self.job), "stat": found.stat, "content": found.content}
         return {
             "lineage": lineage,
             "drift": outcome.drift,
             "gate": {**self.job.gate, "refused": outcome.gate},
             "scores": outcome.scores and {**outcome.scores, "put": not outcome.gate},
-            "job": {**told, "verify": self.mode},
+            "job": {**job, "verify": self.mode},
             "source": {"fingerprint": found.matrix.fingerprint(), "rows": found.rows,
                        "samples": found.matrix.shape[0], "note": found.note,
                        "snapshot": found.seen.snapshot if found.seen else ""},
@@ -379,7 +380,7 @@ class _Run:
 
 
 def _ledger_of(version: Version) -> Ledger:
-    """What a version's fit read, checked. Raises SourceError."""
+    """The ledger of the data that a version was fitted to, checked. Raises SourceError."""
     where = f"the ledger of version {version.number}"
     with understood(where):
         ledger = Ledger.from_saved(*version.read("ledger"))

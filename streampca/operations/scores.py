@@ -1,9 +1,9 @@
-"""The scores of a job: a part of their version, and a copy of those of the served one at a path.
+"""The scores of a job: a part of their version, and a copy at a path if that version is served.
 
-They are written beside the path first, then into the version, with which they become visible. What
-lies at the path is taken away before the version is committed, and the new ones are put there
-after: a process that dies in between leaves no scores there, never those of another model, and the
-next refresh puts those of the served version there.
+They are first written beside the path, then into the version, with which they become visible. Old
+scores at the path are removed before the version is committed, and the new ones are put there
+afterwards. So a process that dies in between leaves no scores there, never those of another model,
+and the next refresh puts the scores of the served version there.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ from streampca.store.sinks import (
 
 @dataclass
 class Scores:
-    """What a job wants of scores, if it has the section.  scheduler : see ``Client``."""
+    """The section ``scores`` of a job, which may be absent.  scheduler : as for a fit."""
 
     job: Job
     scheduler: Any = None
 
     def place(self, number: int) -> str | None:
-        """Where those of this version are copied to, if anywhere."""
+        """The path for the scores of a version, or None."""
         path = self.job.scores.get("path")
         return None if path is None else str(path).replace("{version}", str(number))
 
     def check_place(self, number: int) -> None:
-        """Refuse a place where something else is, before anything is computed for it."""
+        """Refuse a path that holds something else, before anything is computed for it."""
         if (path := self.place(number)) is not None:
             refuse_occupied(path, overwrite=True)
 
     def lacking(self, served: Version) -> bool:
-        """Whether those of the served version are to be written, though nothing else is.
+        """Whether the scores of the served version must be written, though nothing else changed.
 
-        They are where others lie in their place (another version is served now), where a refresh
-        died before they came there, or where none were made with it: the job did not ask for them.
-        Those that were written to a place of their own and taken away are not written again.
+        They must if the path holds those of another version, if a refresh died before it put them
+        there, or if the job did not ask for scores when the version was made. Scores that were put
+        at a path of their own, with {version}, and removed since are not written again.
         """
         if (path := self.place(served.number)) is None:
             return False
@@ -73,39 +73,38 @@ class Scores:
             return there != mark_of(served.result())
         if left_over(path) or path == self.job.scores["path"]:
             return True
-        told = served.record
-        gate = told.get("gate")
-        written = told.get("scores", not (isinstance(gate, dict) and gate.get("refused")))
+        gate = served.record.get("gate")
+        refused = isinstance(gate, dict) and gate.get("refused")
+        written = served.record.get("scores", not refused)
         return not (written.get("put", True) if isinstance(written, dict) else written)
 
     @contextlib.contextmanager
     def made(self, result: Result, matrix: Any, number: int) -> Iterator[Made]:
-        """Those of all rows of ``matrix``, for what is about to be version ``number``."""
+        """The scores of all rows of ``matrix``, for the coming version ``number``."""
 
         def write(place: str) -> None:
             model: Any = estimator_of(result)
             model.set_params(memory_limit=self.job.memory_limit, scheduler=self.scheduler)
             model.transform(matrix, out=place)
 
-        words = "the scores were not written, and nothing was promoted"
-        with self._made(number, mark_of(result), write, words) as made:
+        note = "the scores were not written, and nothing was promoted"
+        with self._made(number, mark_of(result), write, note) as made:
             yield made
 
     @contextlib.contextmanager
     def of(self, version: Version) -> Iterator[Made]:
-        """Those that lie in a version."""
-        rows = version.scores()
-        write = partial(copy_rows, rows)
+        """The scores stored in a version."""
+        write = partial(copy_rows, version.scores())
         with self._made(version.number, mark_of(version.result()), write, "they stay") as made:
             yield made
 
     @contextlib.contextmanager
-    def _made(self, number: int, mark: str, write: Any, words: str) -> Iterator[Made]:
+    def _made(self, number: int, mark: str, write: Any, note: str) -> Iterator[Made]:
         path = self.place(number)
         if path is not None:
             refuse_occupied(path, overwrite=True)
         with _scratch(self.job.store, path) as place:
-            with told_where(f"{path or self.job.store}: {words}"):
+            with explained(f"{path or self.job.store}: {note}"):
                 write(place)
                 made = Made(path, place, mark, number, self.place)
             try:
@@ -116,9 +115,9 @@ class Scores:
 
 @dataclass
 class Made:
-    """Scores that are whole, on their way to ``path``.
+    """Complete scores at ``place``, to be put at ``path``.
 
-    path_of : where those of a version of this number belong.  old : what lay there, moved aside.
+    path_of : version number -> path of its scores.  old : what was at ``path``, moved aside.
     """
 
     path: str | None
@@ -133,15 +132,18 @@ class Made:
         """The Zarr array, unread."""
         return open_written(self.place)
 
-    def told(self, first: int, anew: bool) -> dict[str, Any]:
-        """For the record, and whoever started the job."""
+    def record(self, first: int, anew: bool) -> dict[str, Any]:
+        """For the version's record and the outcome of the refresh.
+
+        first : the row of the first score.  anew : old rows were scored with the new model too.
+        """
         return {"path": self.path, "version": self.number, "first_row": first,
                 "rows": self.array.shape[0], "old_rows_scored_anew": anew}  # fmt: skip
 
     def renumber(self, number: int) -> None:
-        """Their version gets another number: someone else has published meanwhile.
+        """Their version gets another number: another process has published meanwhile.
 
-        Raises InvalidInputError where something else lies in the place of that number.
+        Raises InvalidInputError if something else is at the path for that number.
         """
         if number == self.number:
             return
@@ -152,24 +154,24 @@ class Made:
         self.path, self.number = path, number
 
     def clear_place(self) -> None:
-        """Take away what lies at the path, if it is of another model."""
+        """Move away what is at the path, if it belongs to another model."""
         if self.path is None or marked(self.path) in (None, self.mark):
             return
         try:
             old = set_aside(self.path)
         except FileNotFoundError:  # another process did
             return
-        if not ours(old):  # it came there meanwhile
+        if not ours(old):  # it was put there meanwhile
             os.rename(old, self.path)
             release(old)
             raise exists_already(self.path)
         self.old = old
 
     def put(self, version: Version) -> None:
-        """Put them there: their version is served."""
+        """Put the scores at the path: their version is served now."""
         if self.path is None:
             return
-        with told_where(f"{self.path}: the scores of version {version.number} were not put there"):
+        with explained(f"{self.path}: the scores of version {version.number} were not put there"):
             mark_written(self.place, self.mark, {"number": version.number, "id": version.id})
             os.makedirs(os.path.dirname(os.path.realpath(self.path)), exist_ok=True)
             put_folder(self.place, self.path, ours)
@@ -179,7 +181,7 @@ class Made:
             self.old = None
 
     def undo(self) -> None:
-        """Put back what lay at the path, unless something lies there."""
+        """Put back what was at the path, unless something else is there now."""
         if self.old is None or self.path is None:
             return
         try:
@@ -192,7 +194,7 @@ class Made:
 
 @contextlib.contextmanager
 def _scratch(store: str, path: str | None) -> Iterator[str]:
-    """A new folder beside the path, or the store, or among temporary ones if that is a URL."""
+    """A new folder beside the path or the store; a temporary one if the store is a URL."""
     if path is None and "://" in store:
         folder = tempfile.mkdtemp(prefix="streampca-")
         try:
@@ -216,15 +218,15 @@ def sweep_places(job: Job, number: int) -> None:
 
 
 @contextlib.contextmanager
-def told_where(words: str) -> Iterator[None]:
-    """Add to a failure of writing what it means: that of a full disk names no file."""
+def explained(note: str) -> Iterator[None]:
+    """Add a note to failures of writing: the error for a full disk names no file."""
     try:
         yield
     except (OSError, InvalidInputError) as error:
-        error.add_note(f"{words}; what was served before is served still")
+        error.add_note(f"{note}; what was served before is served still")
         raise
 
 
 def mark_of(result: Result) -> str:
-    """By which scores are known to be of this model."""
+    """A digest of a model, by which its scores are recognized."""
     return digest_of(*(b"" if part is None else part.tobytes() for part in result.identity))

@@ -1,4 +1,4 @@
-"""What a job file may hold: the table :data:`SECTIONS`, and the YAML files that hold it."""
+"""The entries of job files, in the table :data:`SECTIONS`, and reading YAML files of entries."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from streampca.models.registry import KINDS
 from streampca.regular_file import read_regular
 
 # --------------------------------------------------------------------------------------------------
-# YAML files of entries, and on which line of its file each entry stands.
+# YAML files of entries, and the line of each entry.
 
 MOST_BYTES = 1 << 16  # parsed in less than a second
 MOST_DEPTH = 64
-FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # 1e-4, which YAML 1.1 takes for text
+FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # 1e-4, which is text in YAML 1.1
 ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -31,13 +31,13 @@ class ConfigError(InvalidInputError):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where entries come from.  lines : of the entries, by names such as "gate.max_angle"."""
+    """The file of some entries.  lines : entry, such as "gate.max_angle", -> its line."""
 
     path: str
     lines: Mapping[str, int] = field(default_factory=dict)
 
     def at(self, entry: str) -> str:
-        """``nightly.yaml:14: gate.max_angle``; of an entry that is absent, the line it lacks in."""
+        """``nightly.yaml:14: gate.max_angle``; for an absent entry, the line of its section."""
         inner = entry
         while inner and inner not in self.lines:
             inner = inner.rpartition(".")[0]
@@ -46,16 +46,16 @@ class Origin:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """``; did you mean n_components?`` where one of the known names is like it, else ""."""
+    """``; did you mean n_components?`` if a known name is similar, else ""."""
     names = {one.lower(): one for one in known}
     found = difflib.get_close_matches(str(name).lower(), names, 1)
     return f"; did you mean {names[found[0]]}?" if found else ""
 
 
 def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[str, Any], Origin]:
-    """The entries of a YAML file without aliases, of at most 64 KiB, and their lines.
+    """(entries, origin) of a YAML file of at most 64 KiB, without aliases.
 
-    word : for an entry.  Raises ConfigError.
+    word : what messages call an entry.  Raises ConfigError.
     """
     import yaml
 
@@ -64,7 +64,7 @@ def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[s
             if self.check_event(yaml.AliasEvent):
                 line = self.peek_event().start_mark.line + 1
                 raise ConfigError(
-                    f"{path}:{line}: aliases (*name) are not taken; write the entry out"
+                    f"{path}:{line}: aliases (*name) are not allowed; write the entry out"
                 )
             return super().compose_node(parent, index)
 
@@ -90,7 +90,7 @@ def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[s
         raise ConfigError(_no_yaml(str(path), error)) from None
     except ConfigError:
         raise
-    except (yaml.YAMLError, *ODD) as error:  # such as the date 2020-99-99, or !!int of nothing
+    except (yaml.YAMLError, *ODD) as error:  # e.g. the date 2020-99-99, or an empty !!int
         raise ConfigError(f"{path} is not YAML: {error}") from None
     if not isinstance(entries, dict):
         raise ConfigError(f"{path}: expected '{word}: value' lines")
@@ -98,7 +98,7 @@ def read_yaml(path: str | os.PathLike[str], word: str = "entry") -> tuple[dict[s
 
 
 def scalar(text: str) -> Any:
-    """A number, a word, true, false, null, or a list of such, as a job file would have it."""
+    """The value of a text as in a job file: a number, string, true, false, null, or a list."""
     import yaml
 
     for number in (int, float):
@@ -117,7 +117,7 @@ def _text(path: str | os.PathLike[str]) -> str:
             raise ConfigError(f"{path} has more than {MOST_BYTES} bytes: no job file")
         text = read_regular(path, MOST_BYTES).decode("utf-8").replace("\r\n", "\n")
         deep = max(accumulate((c in "[{") - (c in "]}") for c in text), default=0)
-        if deep > MOST_DEPTH:  # for which the parser takes its time
+        if deep > MOST_DEPTH:  # the parser would be very slow
             raise ConfigError(f"{path} is nested deeper than {MOST_DEPTH}: no job file")
         return text
     except OSError as error:
@@ -125,7 +125,7 @@ def _text(path: str | os.PathLike[str]) -> str:
 
 
 def _no_yaml(path: str, error: Any) -> str:
-    """Where and why the parser stopped, and the line itself."""
+    """The message for a syntax error: where and why the parser stopped, with the line."""
     mark = error.problem_mark or error.context_mark
     context = f" {error.context}" if error.context else ""
     if mark is None:
@@ -145,30 +145,30 @@ def _lines(node: Any, start: str) -> Iterable[tuple[str, int]]:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a job file may hold: the table :data:`SECTIONS`.
+# The entries of job files: :data:`SECTIONS`.
 #
-# It is what is checked, what ``streampca config schema`` prints, and what the defaults are.
+# Job files are checked by this table, ``streampca config schema`` prints it, and defaults are here.
 
 
 @dataclass(frozen=True)
 class Entry:
     """One entry of a section.
 
-    kinds : JSON types that it may have.  least, above : bounds of a number (at least, more than).
+    kinds : the JSON types that it may have.  least, above : bounds of a number (>= and >).
     """
 
     kinds: tuple[str, ...]
-    words: str
+    meaning: str
     default: Any = None
     required: bool = False
     choices: tuple[Any, ...] = ()
     least: float | None = None
     above: float | None = None
     place: bool = False  # a path or URL
-    scheduler: bool = False  # the address of one
-    nbytes: bool = False  # a number of bytes, or words for it
-    also: tuple[Any, ...] = ()  # what is taken beside addresses or bytes
-    inner: Mapping[str, Entry] | None = None  # of an object: its entries, None leaves them open
+    scheduler: bool = False  # the address of a scheduler
+    nbytes: bool = False  # a number of bytes, or e.g. "512MiB"
+    also: tuple[Any, ...] = ()  # accepted values besides addresses or bytes
+    inner: Mapping[str, Entry] | None = None  # the entries of an object; None allows any
 
 
 TEXT, NUMBER, WHOLE, OBJECT = ("string",), ("number",), ("integer",), ("object",)
@@ -189,12 +189,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             choices=("stat", "full"),
         ),
         "settle": Entry(
-            NUMBER, "seconds without a write after which an append is taken to be over", 60.0,
+            NUMBER, "seconds without a write after which an append is taken to be complete", 60.0,
             least=0,
         ),
-        "keep": Entry(WHOLE, "versions that stay; older ones are removed", least=1),
+        "keep": Entry(WHOLE, "number of versions to keep; older ones are removed", least=1),
         "align": Entry(
-            TEXT, "turn and reorder components as the promoted version has them", "order",
+            TEXT, "flip and reorder components to match the promoted version", "order",
             choices=("order", "sign", "none"),
         ),
         "spans": Entry(
@@ -202,19 +202,19 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "chunk costs its span and not a full fit; 0 keeps none", "64MiB", nbytes=True,
             also=(0, "0"),
         ),
-        "memory_limit": Entry(("string", "integer"), "such as 512MiB", nbytes=True),
+        "memory_limit": Entry(("string", "integer"), "e.g. 512MiB", nbytes=True),
         "scheduler": Entry(TEXT, "a Dask scheduler, tcp://host:port", scheduler=True,
                            also=("threads",)),
     },
     "source": {
-        "path": Entry(("string", "array"), "what is read: path, URL, or a list", required=True,
+        "path": Entry(("string", "array"), "the source: a path, a URL, or a list", required=True,
                       place=True),
         "variable": Entry(("string", "array"), "which array of a group or file"),
         "dim": Entry(("string", "integer", "array"), "sample dimension(s)"),
         "missing_value": Entry(NUMBER, "a number that means missing"),
-        "missing_chunks": Entry(TEXT, "what an absent chunk is: its fill value, or missing cells",
-                                "error", choices=("error", "fill", "mask")),
-        "branch": Entry(TEXT, "of an Icechunk repository; its head is pinned; main if not said"),
+        "missing_chunks": Entry(TEXT, "what an absent chunk means: its fill value, or missing "
+                                "cells", "error", choices=("error", "fill", "mask")),
+        "branch": Entry(TEXT, "of an Icechunk repository; its head is pinned (default: main)"),
         "tag": Entry(TEXT, "of an Icechunk repository"),
         "snapshot": Entry(TEXT, "of an Icechunk repository"),
         "multiallelic": Entry(TEXT, "variants of more than two alleles", "error",
@@ -230,11 +230,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "max_variance_ratio": Entry(
             NUMBER, "total variance of the new version over that of the old one, or the inverse, "
-            "where rows were appended or changed; 20 where nothing is said", above=1
+            "if rows were appended or changed (default: 20)", above=1
         ),
     },
     "scores": {
-        "path": Entry(TEXT, "where a copy is put, a Zarr array; {version} becomes the number",
+        "path": Entry(TEXT, "path of a copy, a Zarr array; {version} becomes the number",
                       place=True),
         "rows": Entry(TEXT, "which rows are scored with the new model", "all",
                       choices=("all", "new")),
@@ -242,22 +242,22 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "cluster": {
         "address": Entry(TEXT, "a running Dask scheduler: tcp://host:port or tls://host:port",
                          scheduler=True),
-        "class": Entry(TEXT, "of Dask clusters, started for the job: LocalCluster, "
+        "class": Entry(TEXT, "a Dask cluster class, started for the job: LocalCluster, "
                        "dask_jobqueue.SLURMCluster, dask_kubernetes.operator.KubeCluster"),
-        "arguments": Entry(OBJECT, "of the class, passed on as they are"),
-        "workers": Entry(WHOLE, "how many are started", least=1),
-        "adapt": Entry(OBJECT, "workers come and go with the work", inner={
+        "arguments": Entry(OBJECT, "of the class, passed on unchanged"),
+        "workers": Entry(WHOLE, "number of workers to start", least=1),
+        "adapt": Entry(OBJECT, "start and stop workers as needed", inner={
             "minimum": Entry(WHOLE, "workers that stay", least=0),
             "maximum": Entry(WHOLE, "workers at most", required=True, least=1),
         }),
-        "security": Entry(OBJECT, "certificates; without it Dask's own configuration", inner=FILES),
+        "security": Entry(OBJECT, "certificates (default: Dask's configuration)", inner=FILES),
         "read_timeout": Entry(NUMBER, "seconds that a worker waits for one block", above=0),
         "pause_timeout": Entry(
-            NUMBER, "seconds that a worker with work may be paused, or not heard of", above=0
+            NUMBER, "seconds that a worker with work may be paused or silent", above=0
         ),
         "span_timeout": Entry(NUMBER, "seconds that a span may take", above=0),
-        "span_retries": Entry(WHOLE, "times that one is given to another worker then", least=0),
-        "worker_timeout": Entry(NUMBER, "seconds that a pass waits while it has none", above=0),
+        "span_retries": Entry(WHOLE, "times that a span moves to another worker", least=0),
+        "worker_timeout": Entry(NUMBER, "seconds that a pass waits for a first worker", above=0),
     },
 }  # fmt: skip
 OPTIONAL = ("gate", "scores", "cluster")
@@ -278,10 +278,10 @@ def schema() -> dict[str, Any]:
 
 
 def _of(table: Mapping[str, Entry], more: bool = False) -> dict[str, Any]:
-    """The schema of one section.  more : other entries are taken too."""
+    """The schema of one section.  more : other entries are allowed too."""
     properties = {}
     for name, entry in table.items():
-        one: dict[str, Any] = {"description": entry.words, "type": list(entry.kinds)}
+        one: dict[str, Any] = {"description": entry.meaning, "type": list(entry.kinds)}
         if entry.choices:
             one["enum"] = list(entry.choices)
         if entry.default is not None:
@@ -299,7 +299,7 @@ def _of(table: Mapping[str, Entry], more: bool = False) -> dict[str, Any]:
 
 
 def _of_kind(kind: str, parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    """What the section of the model may hold besides, where it is of this kind."""
+    """The schema of the section ``model`` for one kind of model."""
     properties: dict[str, Any] = {}
     for name, one in parameters.items():
         if one.process:
@@ -309,5 +309,5 @@ def _of_kind(kind: str, parameters: Mapping[str, Parameter]) -> dict[str, Any]:
             properties[name]["enum"] = list(one.choices)
         if isinstance(one.default, (bool, int, float, str)):
             properties[name]["default"] = one.default
-    chosen = {"properties": {"kind": {"const": kind}}, "required": ["kind"]}
-    return {"if": chosen, "then": {"properties": properties}}
+    condition = {"properties": {"kind": {"const": kind}}, "required": ["kind"]}
+    return {"if": condition, "then": {"properties": properties}}

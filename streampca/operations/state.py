@@ -1,4 +1,4 @@
-"""The source of a job as it is now, what became of it, and since when the job is behind it."""
+"""The present source of a job, what changed in it, and since when the job lags behind it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from streampca.errors import ChangingSourceError, DamagedSourceError, SourceError
 from streampca.operations.config import Job
+from streampca.operations.history import now
 from streampca.operations.model_store import ModelStore
 from streampca.sources import open as open_source
 from streampca.sources.reading import files_checksum
@@ -20,73 +21,69 @@ from streampca.sources.zarr.ledger import NOTHING, VANISHED, Ledger, LedgerSourc
 from streampca.sources.zarr.watermark import Rows, rows_written
 
 # --------------------------------------------------------------------------------------------------
-# Since when a job does not take rows that are there: kept in its model store from run to run.
+# Since when a job has not used existing rows: stored in its model store between runs.
 
-NAME = "behind.json"  # in the model store, only while a job is behind
+NAME = "behind.json"  # in the model store, only while a job lags behind
 
 
 def behind_since(place: str, first: int, behind: int) -> str:
-    """When a refresh first found the sample ``first`` not taken: ISO 8601, UTC; "" where none is.
+    """When a refresh first found that sample ``first`` is not used: ISO 8601, UTC; or "".
 
-    place : of the model store.  behind : how many samples are not taken. Changes nothing.
+    place : of the model store.  behind : how many samples are not used. Writes nothing.
     """
     if not behind:
         return ""
-    told = _told(ModelStore(place))
-    return str(told["since"]) if told.get("first") == first else _now()
+    noted = _noted(ModelStore(place))
+    return str(noted["since"]) if noted.get("first") == first else now()
 
 
 def note_behind(place: str, first: int, behind: int) -> str:
-    """The same, kept for the next refresh. Cost: one read, and a write where it is another."""
+    """As ``behind_since``, and stored for the next refresh. Cost: a read, a write if it changed."""
     store = ModelStore(place)
     if not store.exists():
         return behind_since(place, first, behind)
-    told = _told(store)
+    noted = _noted(store)
     since = behind_since(place, first, behind)
-    if not behind and told:
+    if not behind and noted:
         store.backend.delete(NAME)
-    elif behind and told != {"first": first, "since": since}:
+    elif behind and noted != {"first": first, "since": since}:
         store.backend.put(NAME, json.dumps({"first": first, "since": since}).encode())
     return since
 
 
 def seconds_since(since: str) -> float:
-    """From then to now; 0.0 of ""."""
+    """Seconds since an ISO 8601 time; 0.0 for ""."""
     if not since:
         return 0.0
     begun = datetime.datetime.fromisoformat(since)
     return (datetime.datetime.now(datetime.UTC) - begun).total_seconds()
 
 
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def _told(store: ModelStore) -> dict[str, Any]:
-    """What was kept; {} where nothing was, or something else."""
+def _noted(store: ModelStore) -> dict[str, Any]:
+    """What was stored; {} if nothing was, or it is malformed."""
     with contextlib.suppress(ValueError, TypeError):
-        told = json.loads(store.backend.get(NAME) or b"{}")
-        if isinstance(told, dict) and isinstance(told.get("since"), str):
-            seconds_since(told["since"])
-            return told
+        noted = json.loads(store.backend.get(NAME) or b"{}")
+        if isinstance(noted, dict) and isinstance(noted.get("since"), str):
+            seconds_since(noted["since"])
+            return noted
     return {}
 
 
 # --------------------------------------------------------------------------------------------------
-# The source of a job as it is now, and what became of it since a version was made.
+# The present source of a job, and what changed in it since a version was made.
 
-FIRST, SETTINGS, OTHER = "first", "settings", "other"  # kinds of change beside those of a ledger
+FIRST, SETTINGS, OTHER = "first", "settings", "other"  # kinds of change besides those of a ledger
 
 
 @dataclass
 class State:
-    """The source as it is now.
+    """The present state of the source.
 
-    matrix : ends at the rows that count.  source, seen, written : None without a ledger.
-    stat : digest of the settings and of what lengths and times say.  key : of the settings and the
-    data, as exactly as these are known.  content : digest of all files, of a source without a
-    ledger under the full check.  changed : old rows, (first, last), that are in chunks that
-    changed.  lengthened : whether the array's length may have been changed too.
+    matrix : ends with the last usable row.  source, seen, written : None without a ledger.
+    stat : digest of the settings and of the chunks' lengths and times.  key : digest of the
+    settings and the data, as exactly as they are known.  content : digest of all files, for a
+    source without a ledger under the full check.  changed : ranges (first, last) of old rows in
+    changed chunks.  lengthened : whether the array's length may have changed too.
     """
 
     matrix: Any
@@ -102,21 +99,21 @@ class State:
 
     @property
     def note(self) -> str:
-        """Why rows do not count; "" where all do."""
+        """Why rows are not used; "" if all are."""
         return "" if self.written is None else self.written.why
 
     @property
     def behind(self) -> int:
-        """How many samples are there and do not count."""
+        """How many existing samples are not used."""
         if self.written is None or self.source is None:
             return 0
         return self.written.behind * self.source.inner
 
     def blank_row(self, again: bool = False) -> int | None:
-        """The first row that was read and is not known to have been written.
+        """The first row that was read and may never have been written; None if there is none.
 
-        Raises DamagedSourceError where the promoted version has it: it was written once. Old rows
-        are looked at where chunks changed and the array's length may have, which drops rows.
+        Old rows are checked if chunks changed and the array's length may have, which drops rows.
+        Raises DamagedSourceError if the promoted version contains the row: it was written once.
         """
         if self.written is None or self.source is None:
             return None
@@ -136,9 +133,10 @@ class State:
 
 
 def look(job: Job, old: Ledger | None, limit: int | None = None) -> State:
-    """Open the source and list its chunks; read none but those at the end of the old rows.
+    """Open the source and list its chunks; read only those at the end of the old rows.
 
-    old : of the promoted version.  limit : a row that is not known to have been written.
+    old : the ledger of the promoted version.  limit : a row that may never have been written.
+    Raises SourceError and ChangingSourceError if there is no row yet.
     """
     options = {name: value for name, value in job.source.items() if name != "path"}
     matrix = open_source(job.source["path"], **options)
@@ -163,31 +161,31 @@ def look(job: Job, old: Ledger | None, limit: int | None = None) -> State:
 
 
 def change_of(
-    job: Job, found: State, told: Mapping[str, Any] | None, old: Ledger | None, mode: str
+    job: Job, found: State, recorded: Mapping[str, Any] | None, old: Ledger | None, mode: str
 ) -> tuple[str, str, int]:
-    """(kind of change, in words, bytes read to find out).
+    """(kind of change, description, bytes read to find out).
 
-    told : what the promoted version's record says of its job, None without one.  old : its
-    ledger.  mode : "stat" or "full". Raises DamagedSourceError where old chunks are gone.
+    recorded : the job in the promoted version's record, None without a version.  old : its ledger.
+    mode : "stat" or "full". Raises DamagedSourceError if old chunks are gone.
     """
-    if told is None:
-        words = "the store has no promoted version"
+    if recorded is None:
+        text = "the store has no promoted version"
         if found.source is not None and not carries_checksum(found.source.reader.array):
-            words += (
-                "; its chunks carry no checksum, and what was altered before today cannot be told "
-                "(from now on the ledger tells)"
+            text += (
+                "; the source's chunks have no checksums, so damage from before today cannot be "
+                "found (from now on the ledger finds it)"
             )
-        return FIRST, words, 0
-    if told.get("settings") != settings_of(job):
+        return FIRST, text, 0
+    if recorded.get("settings") != settings_of(job):
         return SETTINGS, "the settings are not those of the promoted version", 0
     if found.source is None or found.seen is None or old is None:
-        return _change_of_files(found, told, mode)
+        return _change_of_files(found, recorded, mode)
     change = found.source.compare(old, found.rows, found.seen, mode == "full")
     if change.kind == VANISHED and found.source.reader.guard.missing == "error":
         raise DamagedSourceError(
             f"{job.source['path']}: {change}. Restore them, or source.missing_chunks: fill or mask"
         )
-    if change.content:  # times may hide it: what is there decides whether it is known
+    if change.content:  # times may be equal: the content decides whether a version has it
         found.key = digest_of(found.key, repr(change.content))
     found.changed = change.where
     found.lengthened = old.written not in (0.0, found.seen.written)
@@ -196,35 +194,35 @@ def change_of(
     return change.kind, f"{change}; old chunks were checked {how}", change.read
 
 
-def _change_of_files(found: State, told: Mapping[str, Any], mode: str) -> tuple[str, str, int]:
-    """The same for a source without a ledger."""
-    if told.get("stat") != found.stat:
+def _change_of_files(found: State, recorded: Mapping[str, Any], mode: str) -> tuple[str, str, int]:
+    """As ``change_of``, for a source without a ledger."""
+    if recorded.get("stat") != found.stat:
         return OTHER, "the source is not what it was (this kind has no ledger of chunks)", 0
     paths = found.matrix.paths()
     if mode != "full" or not paths:
         return NOTHING, "the files are as they were, by size and time", 0
     found.content, read = files_checksum(paths)
-    if told.get("content") == found.content:
+    if recorded.get("content") == found.content:
         return NOTHING, "the files are as they were, byte by byte", read
     found.key = digest_of(found.key, found.content)
-    if told.get("content") is None:
+    if recorded.get("content") is None:
         return OTHER, "no checksum of the promoted version's files was kept", read
     return OTHER, "the files hold something else under the same sizes and times", read
 
 
 def settings_of(job: Job) -> str:
-    """What of a job decides the result."""
+    """The settings of a job that affect its result, as JSON."""
     source = {name: value for name, value in job.source.items() if name != "path"}
     return json.dumps([job.model, source], sort_keys=True)
 
 
 def stamp_of(job: Job, matrix: Any) -> str:
-    """What is known of a source without a ledger: size and time of its files."""
+    """A digest of a source without a ledger: its settings, and the size and time of its files."""
     return digest_of(settings_of(job), matrix.content_stamp())
 
 
 def digest_of(*parts: str | bytes | int) -> str:
-    """SHA-256 of several values, kept apart."""
+    """SHA-256 of several values, each with its length."""
     digest = hashlib.sha256()
     for part in parts:
         data = part if isinstance(part, bytes) else str(part).encode()

@@ -1,11 +1,11 @@
-"""The files of one stored version, and the manifest that has the digest of each.
+"""The files of one stored version, and the manifest with their digests.
 
-Layout: ``versions/<id>/`` with one bundle in each part ("model", "state", "ledger") and
-``manifest.json``, which has the digest of every file and the record of how the version came about.
-Small files of all parts lie in ``files.zip`` there (format 1 had each on its own).
+Layout: ``versions/<id>/`` with one bundle for each part ("model", "state", "ledger"), and
+``manifest.json`` with the digest of every file and the record of how the version was made. Small
+files of all parts are in ``files.zip`` (in format 1 they were separate).
 
-What is flushed, and when: on a disk ``files.zip``, every large file and the manifest are each
-flushed before they are renamed into the version's folder, and that folder after.
+On a disk, ``files.zip``, every large file and the manifest are flushed before they are renamed into
+the version's folder, and the folder is flushed afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streampca.store.backend import Backend
 from streampca.store.bundle import altered, read_files, write_files
 from streampca.store.checked import INDEX, MOST_BYTES, check_manifest, sign_readable, unsign
 
-FORMATS = (1, 2)  # of manifests that are read; the last is written
+FORMATS = (1, 2)  # the formats of manifests that are read; the last is written
 FOLDER = "versions/"
 MANIFEST = "manifest.json"
 
@@ -36,27 +36,24 @@ Part = tuple[Arrays, Mapping[str, Any]]  # the arrays and the document of one bu
 
 @dataclass(frozen=True)
 class StoredVersion:
-    """One version: reading it checks every file that is read.
-
-    entry : of its publication.
-    """
+    """One version. Every file is checked when it is read.  entry : its publication in the log."""
 
     backend: Backend
     entry: Entry
 
     @property
     def id(self) -> str:
-        """What its directory is called."""
+        """Its id, the name of its directory."""
         return self.entry.version
 
     @property
     def number(self) -> int:
-        """1 for the first that was published, and so on."""
+        """Its number, from 1 in the order of publication."""
         return self.entry.number
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """Digest and size of every file, and the record. Raises SourceError where damaged."""
+        """Digest and size of every file, and the record. Raises SourceError if it is damaged."""
         text = self.backend.get(self._folder + MANIFEST, MOST_BYTES)
         if text is None or hashlib.sha256(text).hexdigest() != self.entry.manifest:
             raise altered(self._where, "manifest.json")
@@ -66,7 +63,7 @@ class StoredVersion:
 
     @property
     def record(self) -> dict[str, Any]:
-        """How it came about: settings, source, lineage, cost, libraries."""
+        """How it was made: settings, source, lineage, cost, libraries."""
         return dict(self.manifest["record"])
 
     @property
@@ -75,40 +72,41 @@ class StoredVersion:
         return tuple(sorted({name.partition("/")[0] for name in self.manifest["files"]}))
 
     def read(self, part: str = "model") -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-        """(arrays, document) of one part. Raises SourceError where it is absent or altered."""
-        if part not in self.parts:
-            raise SourceError(f"{self._where} has no {part}; it has {', '.join(self.parts)}")
-        known = self.manifest["files"]
+        """(arrays, document) of one part. Raises SourceError if it is absent or altered."""
+        sizes = self._sizes(part)
         get: Any = lambda name, most: self._checked(f"{part}/{name}")  # noqa: E731
-        size = lambda name: known.get(f"{part}/{name}", {"nbytes": 0})["nbytes"]  # noqa: E731
+        size = lambda name: sizes.get(name, 0)  # noqa: E731
         return read_files(get, size, get(INDEX, MOST_BYTES), f"{self._where}/{part}")
 
     def rows(self, part: str, name: str) -> StoredRows:
-        """An array of one part, of which what is asked for is read. Raises SourceError."""
+        """An array of one part, read on demand. Raises SourceError."""
+        get = lambda file: self._checked(f"{part}/{file}")  # noqa: E731
+        return StoredRows(get, self._sizes(part), name, f"{self._where}/{part}")
+
+    def _sizes(self, part: str) -> dict[str, int]:
+        """File of a part -> its bytes. Raises SourceError if there is no such part."""
         if part not in self.parts:
             raise SourceError(f"{self._where} has no {part}; it has {', '.join(self.parts)}")
-        known, folder = self.manifest["files"], f"{part}/"
-        sizes = {
-            file.removeprefix(folder): one["nbytes"]
-            for file, one in known.items() if file.startswith(folder)
+        start = f"{part}/"
+        return {
+            file.removeprefix(start): one["nbytes"]
+            for file, one in self.manifest["files"].items() if file.startswith(start)
         }  # fmt: skip
-        get = lambda file: self._checked(folder + file)  # noqa: E731
-        return StoredRows(get, sizes, name, f"{self._where}/{part}")
 
     def verify(self) -> None:
-        """Read every byte. Raises SourceError for the first file that is not what was written."""
+        """Read every byte. Raises SourceError for the first file that is absent or altered."""
         files = dict(self.manifest["files"])
-        if told := self.manifest.get("pack"):
-            self._fetched(PACK, told)
+        if pack := self.manifest.get("pack"):
+            self._fetched(PACK, pack)
             files = {name: one for name, one in files.items() if not one.get("packed")}
         for name, one in files.items():
             self._fetched(name, one)
 
     def _checked(self, name: str) -> bytes:
-        told = self.manifest["files"].get(name)
-        if told is None or not told.get("packed"):
-            return self._fetched(name, told)
-        if len(self._packed.get(name, b"")) != told["nbytes"]:
+        file = self.manifest["files"].get(name)
+        if file is None or not file.get("packed"):
+            return self._fetched(name, file)
+        if len(self._packed.get(name, b"")) != file["nbytes"]:
             raise altered(self._where, name)
         return bytes(self._packed[name])
 
@@ -116,14 +114,12 @@ class StoredVersion:
     def _packed(self) -> dict[str, memoryview]:
         return unpack(self._fetched(PACK, self.manifest["pack"]), f"{self._where}/{PACK}")
 
-    def _fetched(self, name: str, told: Mapping[str, Any] | None) -> bytes:
-        """A file as long as the manifest says, and no longer."""
-        if told is None:
+    def _fetched(self, name: str, file: Mapping[str, Any] | None) -> bytes:
+        """The bytes of a file, with the size and digest of the manifest. Raises SourceError."""
+        data = None if file is None else self.backend.get(self._folder + name, file["nbytes"])
+        if file is None or data is None or len(data) != file["nbytes"]:
             raise altered(self._where, name)
-        data = self.backend.get(self._folder + name, told["nbytes"])
-        if data is None or len(data) != told["nbytes"]:
-            raise altered(self._where, name)
-        if hashlib.sha256(data).hexdigest() != told["sha256"]:
+        if hashlib.sha256(data).hexdigest() != file["sha256"]:
             raise altered(self._where, name)
         return data
 
@@ -138,9 +134,9 @@ class StoredVersion:
 
 @dataclass(frozen=True)
 class Written:
-    """The files of a version that is being written, all but the manifest.
+    """The files of a version that is being written, without the manifest.
 
-    files : name -> digest and size.  pack : of the archive.
+    files : name -> digest and size.  pack : digest and size of the archive.
     """
 
     version: str
@@ -149,7 +145,7 @@ class Written:
 
 
 def write_parts(backend: Backend, version: str, parts: Mapping[str, Part]) -> Written:
-    """Write all files of a version but the manifest. Raises OSError."""
+    """Write all files of a version except the manifest. Raises OSError."""
     folder = f"{FOLDER}{version}/"
     packer = Packer(lambda name, data: backend.put(folder + name, data))
     for part, (arrays, document) in parts.items():
@@ -161,9 +157,9 @@ def write_parts(backend: Backend, version: str, parts: Mapping[str, Part]) -> Wr
 def write_manifest(
     backend: Backend, written: Written, record: Mapping[str, Any], entry: Mapping[str, Any]
 ) -> str:
-    """Write the manifest of a version, which is the last of its files; its digest.
+    """Write the manifest of a version, its last file. Returns its digest.
 
-    entry : what the log is about to say of it, so that the version can be found where that is lost.
+    entry : the coming log entry, from which the log can be restored if it is lost.
     """
     text = sign_readable({
         "format_version": FORMATS[-1], "id": written.version, "created": now(),
@@ -174,7 +170,7 @@ def write_manifest(
 
 
 def discard_version(backend: Backend, version: str) -> None:
-    """Delete what was written of a version that is in no log; gc has what stays."""
+    """Delete the files of a version that is in no log; gc removes what remains."""
     try:
         for one in list(backend.list(f"{FOLDER}{version}/")):
             backend.delete(one.name)
@@ -187,5 +183,5 @@ def _add(packer: Packer, part: str, name: str, data: bytes) -> None:
 
 
 def new_id() -> str:
-    """What a version may be called."""
+    """A new random id for a version."""
     return uuid.uuid4().hex[:16]

@@ -1,10 +1,10 @@
 """Immutable versions of named bundles, and the log that says which of them is served.
 
 Layout: ``streampca-store.json`` (format), ``_log/`` (see :mod:`streampca.operations.log`) and
-``versions/<id>/`` (see :mod:`streampca.operations.stored_version`). A version exists from the
-moment that its log entry does; files without one are of an unfinished publication. The entry is
-linked only when every file of the version is flushed: after loss of power an entry that is there
-names files that are there; a ``kill -9`` loses nothing that was written.
+``versions/<id>/`` (see :mod:`streampca.operations.stored_version`). A version exists once its log
+entry exists; files without an entry belong to an unfinished publication. The entry is created only
+after every file of the version is flushed. So after loss of power an existing entry names existing
+files, and a ``kill -9`` loses nothing that was committed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Record = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
 class VersionStore:
     """Versions in one backend. Any number of processes may read and write at once."""
 
-    kind: type[StoredVersion] = StoredVersion  # of what it gives out
+    kind: type[StoredVersion] = StoredVersion  # the class of the versions that it returns
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -70,20 +70,23 @@ class VersionStore:
     # -- reading ------------------------------------------------------------------------------
 
     def history(self) -> History:
-        """The log. Raises SourceError where no store is, NewerFormatError.
+        """The log. Of a damaged log, what is left; ``damage`` names the rest.
 
-        Of a damaged one what is left, and its ``damage`` names what is not.
+        Raises SourceError if there is no store, NewerFormatError.
         """
         wrong = self._check_marker()
         history = read_history(self.backend)
         return replace(history, damage={**history.damage, **wrong}) if wrong else history
 
     def exists(self) -> bool:
-        """Whether a model store lies there, damaged or not."""
+        """Whether there is a model store, damaged or not."""
         return any(_lies(self.backend, name) for name in (MARKER, HEAD))
 
     def find(self, which: int | str | None = None, history: History | None = None) -> StoredVersion:
-        """A version by its number, by its id or the beginning of it; None: the promoted one."""
+        """A version by its number, its id or the beginning of its id; None: the promoted one.
+
+        Raises InvalidInputError for an unknown or removed version, SourceError.
+        """
         history = self.history() if history is None else history
         if which is None:
             return self.kind(self.backend, self._promoted(history))
@@ -103,7 +106,7 @@ class VersionStore:
         return self.kind(self.backend, same[0])
 
     def versions(self, history: History | None = None) -> list[StoredVersion]:
-        """All that were not removed, in the order of publication."""
+        """All versions that were not removed, in the order of publication."""
         history = self.history() if history is None else history
         return [
             self.kind(self.backend, entry)
@@ -112,7 +115,7 @@ class VersionStore:
         ]
 
     def read_current(self, read: Callable[[StoredVersion], Any]) -> Any:
-        """``read(the promoted version)``; again, if another was promoted and it went meanwhile."""
+        """``read(the promoted version)``, repeated if that fails and another was promoted."""
         while True:
             version = self.find()
             try:
@@ -128,17 +131,18 @@ class VersionStore:
         key: str = "", base: History | None = None, reason: str = "",
         version: str | None = None, just_before: Callable[[], None] | None = None,
     ) -> StoredVersion:  # fmt: skip
-        """Write a version and commit it, in one log entry that promotes it too, or does not.
+        """Write a version and commit it in one log entry, which also promotes it if asked.
 
-        record : or what returns it for a number; called again where another writer was first.
-        key : what was computed from what. If since ``base`` another writer has published the same
-            key, that version is returned and nothing is added.
-        base : the log as it was when the work began. Where another version has been promoted
-            since, BusyError is raised: what was to be promoted was made for another predecessor.
-        version : its id, from ``new_id``, where the caller has to know it.
-        just_before : called when all is written and nothing but the log entry is left to do.
+        record : the record, or a function that returns it for a version number; called again if
+            another writer was first.
+        key : identifies data and settings. If another writer has published the same key since
+            ``base``, that version is returned and nothing is added.
+        base : the log when the work began. If another version was promoted since, BusyError is
+            raised: this one was made to follow another predecessor.
+        version : the id, from ``new_id``, if the caller must know it.
+        just_before : called when everything except the log entry is written.
 
-        What was written is removed again where it cannot be committed. Raises OSError.
+        If the version cannot be committed, its files are removed again. Raises OSError.
         """
         self._found()
         version = version or new_id()
@@ -170,24 +174,24 @@ class VersionStore:
                     "another version was promoted meanwhile; nothing was published. Try again"
                 )
             current = version if promote else history.current
-            told = {"n": history.n + 1, "number": history.count + 1, "current": current,
-                    "key": key, "reason": reason}  # fmt: skip
-            place = (told["n"], told["number"], current)
-            if place not in manifest:  # the first time, and where another writer was first
+            log = {"n": history.n + 1, "number": history.count + 1, "current": current,
+                   "key": key, "reason": reason}  # fmt: skip
+            place = (log["n"], log["number"], current)
+            if place not in manifest:  # the first time, and if another writer was first
                 manifest.clear()
                 ours = record(history.count + 1) if callable(record) else record
-                manifest[place] = write_manifest(self.backend, written, ours, told)
+                manifest[place] = write_manifest(self.backend, written, ours, log)
             if just_before is not None:
                 just_before()
             return {
                 "action": PUBLISH, "version": version, "manifest": manifest[place], "key": key,
-                "number": told["number"], "reason": reason,
+                "number": log["number"], "reason": reason,
                 **({"current": version} if promote else {}),
             }  # fmt: skip
 
         try:
             entry, _ = append(self.backend, make, since=began)
-        except (BusyError, InvalidInputError):  # the latter by what the caller does before
+        except (BusyError, InvalidInputError):  # the latter from the caller's functions
             discard_version(self.backend, version)
             raise
         if entry is None:
@@ -195,14 +199,17 @@ class VersionStore:
         return self.kind(self.backend, entry or twin[0])
 
     def promote(self, which: int | str, reason: str = "") -> StoredVersion:
-        """Serve this version from now on. Every byte of it is checked before."""
+        """Serve a version from now on, after every byte of it was checked.
+
+        Raises InvalidInputError, SourceError.
+        """
         return self._turn_to(PROMOTE, lambda history: self.find(which, history), reason)
 
     def rollback(self, which: int | str | None = None, reason: str = "") -> StoredVersion:
         """Serve an earlier version again: the one promoted before, or the named one.
 
-        Without a name, versions that are damaged or removed are passed over. The damage of the
-        current one is no obstacle. Raises SourceError where there is none left.
+        Without a name, damaged and removed versions are skipped. The current version may be
+        damaged. Raises SourceError if there is no earlier version.
         """
         if which is None:
             return self._turn_to(ROLLBACK, self._before_current, reason)
@@ -241,9 +248,9 @@ class VersionStore:
     # -- upkeep -------------------------------------------------------------------------------
 
     def verify(self) -> dict[int | str, str]:
-        """What is wrong, every byte of the log and of all versions read; {} where all is well.
+        """Read every byte of the log and of all versions. Returns what is wrong, {} if nothing is.
 
-        By the number of a version, or by the name of a file of the log.
+        By the number of a version, or the name of a file of the log.
         """
         damage = self._check_marker()
         history = read_damaged(self.backend)
@@ -260,10 +267,10 @@ class VersionStore:
         return wrong
 
     def mend(self) -> dict[str, str]:
-        """Make the log whole again, from what is left of it and from the versions.
+        """Repair the log from what is left of it and from the versions. Returns the damage by name.
 
-        What was damaged, by name. Versions are left as they are. Which of them is served stays,
-        where that is known; else it is the last one that is known to have been served.
+        Versions are not changed. The promoted version stays the same if it is known; otherwise it
+        is the last one that is known to have been promoted.
         """
         wrong = self._check_marker()
         before = mend(self.backend)
@@ -272,20 +279,21 @@ class VersionStore:
         return {**wrong, **before.damage}
 
     def gc(self, keep: int = 10, *, grace: float = GRACE, dry_run: bool = False) -> list[str]:
-        """Remove old versions, with what lies outside of the store and belongs to them, and what
-        unfinished publications left; the names removed. Raises SourceError of a damaged log.
+        """Remove old versions, their files outside the store, and unfinished publications.
 
-        keep : versions that stay: the last so many published ones, the last so many promoted
-            ones; the promoted version always stays.
-        grace : seconds for which files of an unfinished publication are left alone.
-        dry_run : only name them.
+        keep : how many of the last published versions stay, and of the last promoted ones. The
+            promoted version always stays.
+        grace : seconds for which the files of an unfinished publication are not touched.
+        dry_run : remove nothing.
+
+        Returns the removed names. Raises SourceError if the log is damaged.
         """
         return collect_garbage(
             self.backend, keep, grace=grace, dry_run=dry_run, outside=self._outside
         )
 
     def check_place(self) -> None:
-        """Refuse a place where something else is, before anything is computed for it."""
+        """Refuse a place that holds something else, before anything is computed for it."""
         if self.exists():
             return
         place = self.backend.place
@@ -298,10 +306,10 @@ class VersionStore:
             raise InvalidInputError(f"{place} is a file; choose an empty place for the store")
 
     def sweep(self) -> list[str]:
-        """Remove what killed publications left in a store on this machine; their ids.
+        """Remove what killed publications left in a local store. Returns their ids.
 
-        In an object store nobody can tell the killed from the slow: there ``gc`` has them, a day
-        later. Nothing is removed while the log is damaged.
+        In an object store killed publications look like slow ones; there ``gc`` removes them after
+        a day. Nothing is removed while the log is damaged.
         """
         if not isinstance(self.backend, LocalBackend) or not self.exists():
             return []
@@ -316,13 +324,13 @@ class VersionStore:
         return dead
 
     def _outside(self, removed: list[Entry]) -> list[str]:
-        """Local paths that go with these versions."""
+        """Local paths outside the store that belong to removed versions."""
         return []
 
     # -- inside -------------------------------------------------------------------------------
 
     def _promoted(self, history: History) -> Entry:
-        """The publication of the promoted version. Raises SourceError where it is not known."""
+        """The publication of the promoted version. Raises SourceError if it is not known."""
         if history.unsure:
             raise SourceError(history.unsure)
         if history.current is None and {*history.promoted} - history.removed:
@@ -349,7 +357,7 @@ class VersionStore:
         return entry
 
     def _check_marker(self) -> dict[str, str]:
-        """What is wrong with the file that says that a store is there."""
+        """What is wrong with the file that marks a store, by its name; {} if nothing is."""
         where = f"{self.backend.place}/{MARKER}"
         try:
             text = self.backend.get(MARKER, MOST_HEAD)
@@ -365,7 +373,7 @@ class VersionStore:
         return {MARKER: f"{where} is absent. Write it anew: streampca models verify --mend"}
 
     def _found(self) -> None:
-        """See that a store is there; make one where nothing is."""
+        """Make a store if there is none."""
         if self.exists():
             return
         self.check_place()
@@ -376,7 +384,7 @@ _free = contextlib.nullcontext
 
 
 def _lies(backend: Backend, name: str) -> bool:
-    """Whether something has that name, a link or a file that is too long too."""
+    """Whether something has that name, even a link or a file that is too long."""
     try:
         return backend.get(name, MOST_HEAD) is not None
     except SourceError:
@@ -394,6 +402,6 @@ def _marker() -> bytes:
 
 
 def _unread(history: History) -> str:
-    """What of a store could not be read, for messages that something is not there."""
+    """The damaged files of a store, for messages that something is not there."""
     names = sorted({*history.damage, *(f"{VERSIONS}{one}" for one in history.unknown)})
     return f" (damaged: {shorten(names)})" if names else ""

@@ -1,4 +1,4 @@
-"""One job at a time, and ``<store>.work``, where an interrupted refresh leaves what it has."""
+"""The lock of a job, and ``<store>.work``, where an interrupted refresh leaves its state."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from streampca.store.checked import INDEX, MOST_BYTES, sign, unsign
 from streampca.store.places import discard, occupied, release, set_aside, unfinished_name
 
 # --------------------------------------------------------------------------------------------------
-# One job at a time: a lock that the system gives back when its process dies.
+# One job at a time: a lock that the system releases when its process dies.
 
 
 @contextlib.contextmanager
 def only_one(place: str) -> Iterator[None]:
-    """Hold ``<place>.lock``; raises BusyError at once where another process does.
+    """Hold ``<place>.lock``; raise BusyError at once if another process holds it.
 
-    For a URL, and on file systems without locks, nothing is locked: there commits alone decide who
-    was first. The file stays, empty, and only its user may open it. Raises SourceError where it is
-    a link or no file.
+    For a URL, and on file systems without locks, nothing is locked: then only commits decide who
+    was first. The file stays, empty, and only its user may open it. Raises SourceError if it is a
+    link or no regular file.
     """
     if "://" in place:
         yield
@@ -41,7 +41,7 @@ def only_one(place: str) -> Iterator[None]:
     try:
         check_regular(handle, path)
         if hasattr(os, "fchmod"):  # not on Windows
-            with contextlib.suppress(PermissionError):  # of another user: whoever owns it
+            with contextlib.suppress(PermissionError):  # the file of another user
                 os.fchmod(handle, 0o600)
         if not _locked(handle):
             raise BusyError(f"another job holds {path}; try again when it is done")
@@ -51,7 +51,7 @@ def only_one(place: str) -> Iterator[None]:
 
 
 def _locked(handle: int) -> bool:
-    """Whether no other process has locked this file. Locks it where the system can."""
+    """Lock a file if the system can; False if another process has locked it."""
     try:
         taken: bool = filelock.lock_descriptor(handle, blocking=False)
     except OSError as error:
@@ -62,7 +62,7 @@ def _locked(handle: int) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# ``<store>.work``, where an interrupted refresh leaves what it has: made, marked and removed.
+# ``<store>.work``, where an interrupted refresh leaves its state: made, marked and removed.
 
 MARKER = "streampca-work.json"
 FORMAT_VERSION = 1
@@ -70,13 +70,13 @@ KIND = "work of a refresh"
 
 
 class WorkFolder:
-    """The folder of one job; None of a store that is no local path."""
+    """The folder of one job.  path : None if the store is no local path."""
 
     def __init__(self, store: str) -> None:
         self.path = None if "://" in store else f"{store.rstrip('/')}.work"
 
     def check(self) -> None:
-        """Raise InvalidInputError where a folder of that name is not ours."""
+        """Raise InvalidInputError if something that is not ours has the folder's name."""
         if self.path is not None and occupied(self.path) and not _is_ours(Path(self.path)):
             raise InvalidInputError(
                 f"{self.path} was not made by streampca; refresh keeps its checkpoints in a folder "
@@ -84,18 +84,18 @@ class WorkFolder:
             )
 
     def make(self) -> str | None:
-        """Make and mark it, if it is not there."""
+        """Make and mark the folder if it does not exist. Returns its path."""
         self.check()
         if self.path is None or os.path.isfile(os.path.join(self.path, MARKER)):
             return self.path
         text = sign({"format_version": FORMAT_VERSION, "kind": KIND})
         if os.path.isdir(self.path):
-            with contextlib.suppress(PermissionError):  # of another user: whoever owns it
+            with contextlib.suppress(PermissionError):  # the folder of another user
                 os.chmod(self.path, 0o700)
             (Path(self.path) / MARKER).write_bytes(text)
             return self.path
-        place = unfinished_name(self.path)  # with its mark from the first moment
-        os.chmod(place, 0o700)  # sums tell of the data
+        place = unfinished_name(self.path)  # marked before it gets its name
+        os.chmod(place, 0o700)  # sums reveal the data
         (Path(place) / MARKER).write_bytes(text)
         try:
             os.rename(place, self.path)
@@ -108,14 +108,14 @@ class WorkFolder:
         return self.path
 
     def clear(self) -> None:
-        """Remove it, if it is ours: at one stroke, as another refresh may look at it meanwhile."""
+        """Remove the folder if it is ours, in one step: another refresh may be looking at it."""
         if self.path is not None and os.path.isdir(self.path) and _is_ours(Path(self.path)):
             with contextlib.suppress(OSError, BusyError):  # another refresh was first
                 discard(set_aside(self.path))
 
 
 def _is_ours(path: Path, look_again: bool = True) -> bool:
-    """Whether streampca made it, or nothing lies there: another refresh may have removed it."""
+    """Whether streampca made the folder, or nothing is there: a refresh may have removed it."""
     if not os.path.lexists(path):
         return True
     if path.is_symlink() or not path.is_dir():
@@ -126,7 +126,7 @@ def _is_ours(path: Path, look_again: bool = True) -> bool:
     except FileNotFoundError:
         if _holds_checkpoints(path):
             return True
-        return look_again and _is_ours(path, look_again=False)  # replaced between the two looks
+        return look_again and _is_ours(path, look_again=False)  # perhaps just replaced
     except (OSError, SourceError):
         return False
 
@@ -139,7 +139,7 @@ def _holds_checkpoints(path: Path) -> bool:
 
 
 def _is_checkpoint(path: Path) -> bool:
-    """Whether 0.1.0, which marked nothing, left it: a signed bundle with the key of its pass."""
+    """Whether this is a checkpoint of 0.1.0, which marked no folder: a signed bundle with a key."""
     try:
         whole = unsign(read_inside(path, INDEX, MOST_BYTES), str(path), FORMAT_VERSION)
         if path.name == "spans":

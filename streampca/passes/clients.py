@@ -1,4 +1,4 @@
-"""Clients and clusters of ``dask.distributed``: found, tried, checked, or started for a job."""
+"""Clients and clusters of ``dask.distributed``: find, connect, check, or start one for a job."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from streampca.passes.settings import SETTINGS, setting
 from streampca.shown import hide_secrets
 
 # --------------------------------------------------------------------------------------------------
-# Addresses of Dask schedulers: looked at, then tried, before a client is made for one.
+# Addresses of Dask schedulers: checked and tried before a client is made for one.
 #
-# A client of Dask's waits for its whole time-out at an address where nobody listens, or that does
-# not
-# exist, and as long again when it is thrown away.
+# A Dask client waits for its whole time-out if nothing listens at the address or the host does not
+# exist, and as long again when it is closed.
 
 BY_TCP = ("tcp", "tls", "ws", "wss")
 SCHEMES = (*BY_TCP, "ucx", "inproc")
@@ -32,8 +31,8 @@ PAUSE = 0.1  # seconds between two attempts
 def connect(address: Any, seconds: float, security: Any = None, repair: str = "") -> Any:
     """A client of the scheduler at an address, or of a cluster object.
 
-    repair : the end of the message. Raises InvalidInputError for what is no address, ClusterError
-    where no scheduler answers.
+    repair : advice at the end of the error message.
+    Raises InvalidInputError for a malformed address, ClusterError if no scheduler answers.
     """
     if isinstance(address, str):
         check_address(address)
@@ -44,11 +43,11 @@ def connect(address: Any, seconds: float, security: Any = None, repair: str = ""
     try:
         if isinstance(address, str):
             _await_listener(address, seconds)
-            # what listens may be no scheduler, and its answer one that Dask waits for without end
+            # if the listener is no scheduler, Dask may wait for its answer without end
             client.start = partial(client.start, callback_timeout=seconds + PATIENCE)
         client.__init__(address, set_as_default=False, timeout=seconds, security=security)
-    except Exception as error:  # what Dask makes of the answer of something else is of any kind
-        client.status = "closed"  # there is nothing to close, which would take its time
+    except Exception as error:  # Dask raises anything if the listener is no scheduler
+        client.status = "closed"  # nothing to close; trying to would wait
         raise ClusterError(
             f"no Dask scheduler answers at {shown} within {seconds:g} s "
             f"({hide_secrets(str(error))}). Start one (dask scheduler), or {repair}."
@@ -57,16 +56,16 @@ def connect(address: Any, seconds: float, security: Any = None, repair: str = ""
 
 
 def check_address(address: str) -> None:
-    """Raises InvalidInputError, which shows no password, for what is no scheduler's address."""
+    """Raise InvalidInputError, without showing passwords, unless this is a scheduler's address."""
     try:
         parts = urlsplit(address)
         local = parts.scheme == "inproc"
         good = parts.scheme in SCHEMES and (local or bool(parts.hostname and parts.port))
-    except ValueError:  # a port of letters, or beyond 65535
+    except ValueError:  # a port that is no number, or beyond 65535
         good = False
     if "@" in address:
         raise InvalidInputError(
-            f"scheduler={hide_secrets(address)!r}: an address has no user or password; "
+            f"scheduler={hide_secrets(address)!r}: an address takes no user or password; "
             "certificates go into Dask's configuration, or the section cluster.security"
         )
     if not good:
@@ -77,10 +76,9 @@ def check_address(address: str) -> None:
 
 
 def _await_listener(address: str, seconds: float) -> None:
-    """Return when somebody takes connections there. Raises OSError.
+    """Return once the address accepts connections. Raises OSError.
 
-    A name that does not exist is refused at once; where nobody listens it is tried again for at
-    most PATIENCE.
+    Refused connections are tried again for at most PATIENCE; an unknown host fails at once.
     """
     parts = urlsplit(address)
     if parts.scheme not in BY_TCP:
@@ -101,7 +99,7 @@ def _await_listener(address: str, seconds: float) -> None:
 
 CONNECT_SECONDS = 10
 
-_clients: dict[str, Any] = {}  # address -> the connection that this process has made
+_clients: dict[str, Any] = {}  # address -> this process's client
 
 
 def find_client(scheduler: Any) -> Any | None:
@@ -111,9 +109,9 @@ def find_client(scheduler: Any) -> Any | None:
         configuration says under ``streampca.scheduler``), "threads", an address such as
         "tcp://127.0.0.1:8786", or a Client.
 
-    None inside a task of the same cluster, however it is named: spans would wait for the worker
-    that waits for them. Raises InvalidInputError for another value and in the event loop of an
-    asynchronous client, ClusterError where nobody answers or the client is closed.
+    None inside a task of the same cluster, whichever way it is named: spans would wait for the
+    worker that waits for them. Raises InvalidInputError for another value and for an asynchronous
+    client, ClusterError if no scheduler answers or the client is closed.
     """
     if scheduler is None:
         if _task_worker() is not None:
@@ -122,18 +120,18 @@ def find_client(scheduler: Any) -> Any | None:
     if scheduler is None or (isinstance(scheduler, str) and scheduler == "threads"):
         return None
     if isinstance(scheduler, str) and "://" in scheduler:
-        return None if _works_for(scheduler) else _elsewhere(_connect(scheduler))
+        return None if _works_for(scheduler) else _unless_inside(_connect(scheduler))
     if not is_client(scheduler):
         raise InvalidInputError(
             f"scheduler={hide_secrets(repr(scheduler))}; expected None, 'threads', an address such "
             "as 'tcp://127.0.0.1:8786', or a distributed.Client"
         )
     _check_usable(scheduler)
-    return _elsewhere(scheduler)
+    return _unless_inside(scheduler)
 
 
 def is_client(value: Any) -> bool:
-    """Whether this is a distributed.Client, without loading distributed to find out."""
+    """Whether this is a ``distributed.Client``; does not import distributed."""
     if "distributed" not in sys.modules:
         return False
     from distributed import Client
@@ -142,7 +140,7 @@ def is_client(value: Any) -> bool:
 
 
 def ambient_client() -> Any | None:
-    """The default client; None where there is none, or ``distributed`` is not loaded."""
+    """The default client; None if there is none, or ``distributed`` is not loaded."""
     if "distributed" not in sys.modules:
         return None
     from distributed import default_client
@@ -154,7 +152,7 @@ def ambient_client() -> Any | None:
 
 
 def _check_usable(client: Any) -> None:
-    """Refuse a client that is closed, or whose event loop the caller would block."""
+    """Refuse a client that is closed, or whose event loop the call would block."""
     if client.status in ("closing", "closed"):
         raise ClusterError(
             f"this Client is {client.status}. Use another: scheduler=Client(address), the address "
@@ -184,9 +182,9 @@ def in_task() -> bool:
 
 
 def _task_worker() -> Any | None:
-    """The worker whose task this is, or whose process: a thread that a task started is in it too.
+    """The worker whose task this is, or whose process: a task may have started this thread.
 
-    A process that holds the scheduler as well is that of a client, and its workers are threads.
+    A process that also holds the scheduler belongs to a client, and its workers are threads.
     """
     if "distributed" not in sys.modules:
         return None
@@ -207,8 +205,8 @@ def _works_for(address: str) -> bool:
     return worker is not None and bool(worker.scheduler.address == address)
 
 
-def _elsewhere(client: Any) -> Any | None:
-    """The client; None where the task that asks runs on one of its workers."""
+def _unless_inside(client: Any) -> Any | None:
+    """The client; None if this is a task on one of its workers."""
     worker = _task_worker()
     if worker is None:
         return client
@@ -217,24 +215,24 @@ def _elsewhere(client: Any) -> Any | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A cluster that a job names: found, or started for as long as the job takes.
+# The cluster of a job: an existing one, or one that runs as long as the job.
 
 EXTRAS = {"dask_jobqueue": "jobqueue", "dask_kubernetes": "kubernetes"}
-# of a LocalCluster: nothing that another machine could reach, no pages
+# defaults of a LocalCluster: not reachable from other machines, no dashboard
 LOOPBACK = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0",
             "scheduler_kwargs": {"dashboard": False}}  # fmt: skip
-METHODS = ("scale", "adapt", "close")  # what Dask's cluster classes have
+METHODS = ("scale", "adapt", "close")  # of every cluster class of Dask
 
 
 @contextmanager
 def started(cluster: Mapping[str, Any] | None, scheduler: Any = None) -> Iterator[Any]:
-    """What to give as ``scheduler``: a client of the cluster, closed at the end.
+    """A value for ``scheduler=``: a client of the job's cluster, closed at the end.
 
     cluster : ``address`` of a running scheduler; or ``class`` (LocalCluster, or a dotted name) with
         its ``arguments``, ``workers`` to start, ``adapt`` with minimum and maximum. ``security``:
-        arguments of ``distributed.Security``; without it Dask's configuration says. Entries named
-        as in :data:`streampca.passes.settings.SETTINGS` hold while it runs.
-    scheduler : what comes back where there is no cluster.
+        arguments of ``distributed.Security``; default: Dask's configuration. Entries named as in
+        :data:`streampca.passes.settings.SETTINGS` apply while it runs.
+    scheduler : returned if there is no cluster.
 
     A LocalCluster listens on 127.0.0.1 and has no dashboard, unless its arguments say otherwise.
     Raises MissingDependencyError, InvalidInputError, ClusterError.
@@ -260,7 +258,7 @@ def started(cluster: Mapping[str, Any] | None, scheduler: Any = None) -> Iterato
 
 @contextmanager
 def _running(cluster: Mapping[str, Any], security: Any) -> Iterator[Any]:
-    """A new cluster, which ends with the job."""
+    """A new cluster, closed at the end."""
     name = cluster.get("class", "LocalCluster")
     kind = cluster_class(name)
     arguments = dict(cluster.get("arguments") or {})
@@ -286,8 +284,10 @@ def _running(cluster: Mapping[str, Any], security: Any) -> Iterator[Any]:
 
 
 def cluster_class(name: str) -> Any:
-    """The class of that name; its module is imported now. Raises MissingDependencyError and
-    InvalidInputError."""
+    """The cluster class of that name; imports its module.
+
+    Raises MissingDependencyError, and InvalidInputError for what is no cluster class.
+    """
     if "." not in name:
         name = f"distributed.{name}"
     module, _, attribute = name.rpartition(".")
@@ -302,16 +302,16 @@ def cluster_class(name: str) -> Any:
         ) from error
     if not (isinstance(found, type) and all(hasattr(found, method) for method in METHODS)):
         raise InvalidInputError(
-            f"cluster.class: {name} is no class of Dask clusters; expected such as LocalCluster, "
-            "dask_jobqueue.SLURMCluster or dask_kubernetes.operator.KubeCluster"
+            f"cluster.class: {name} is not a Dask cluster class; expected one such as "
+            "LocalCluster, dask_jobqueue.SLURMCluster or dask_kubernetes.operator.KubeCluster"
         )
     return found
 
 
-def _security(given: Mapping[str, Any] | None) -> Any:
+def _security(arguments: Mapping[str, Any] | None) -> Any:
     """Certificates for all connections; None leaves them to Dask's configuration."""
-    if not given:
+    if not arguments:
         return None
     from distributed.security import Security
 
-    return Security(**{"require_encryption": True, **given})
+    return Security(**{"require_encryption": True, **arguments})

@@ -1,32 +1,35 @@
-"""The same pass on ``dask.distributed``: spans are tasks, a bounded number in flight.
+"""A pass on ``dask.distributed``: each span is a task, and a bounded number are in flight.
 
-What can fail there, and what answers it. A span is moved or repeated by one function,
-``Flight._again``; it is given up by an exception that :func:`run_on_cluster` sees.
+What can fail, and how it is handled. One function sends a span again, ``Flight._send_again``. A
+span is given up by raising an exception, which :func:`run_on_cluster` handles.
 
-- No worker yet, or none any more: it is waited for (``worker-timeout``), with a warning after
-  ``pause-timeout``; then ClusterError. ``workers.await_worker``, ``Flight._trouble``.
-- A worker with another version of streampca, or none: refused before the first pass; one that comes
-  later is left out, and what it was sent is sent again. ``workers.strangers``, ``Flight._astray``.
-- A worker that sees another store at the same path: named before it reads. ``spot_checks``.
-- A worker that lacks a module, or memory: ClusterError and MemoryLimitError by name, before
-  anything is read where that can be known. ``parcel.fold_on_worker``, ``worker_memory``.
-- A worker dies: Dask folds its spans again. With it the operands: they are sent again, and then one
-  span alone, so that the span that workers die of is known; three times in a row are ClusterError.
-  ``client.restart()`` counts as such a death. ``run_on_cluster``.
-- A worker dies that holds persisted chunks: Dask computes them again; spans that waited for it are
-  sent elsewhere. ``placement``, ``Flight._bring_home``.
-- Scattered chunks are gone for good (their worker died, or they were released): ClusterError, at
-  the beginning and while a span waits. ``Placement.refuse_lost``.
-- A worker dies that holds the total: spans are folded again from where it was fetched last.
-  ``merging``, ``kept_total``, ``remote_total``.
-- A worker is paused, silent, slower than all others, or cannot read a block: its span goes to
-  another, ``span-retries`` times, and it gets no more of this pass. ``Flight._elsewhere``.
-- The scheduler is gone, or the client: ClusterError; the checkpoint of the pass stays, and the same
-  fit on a new cluster goes on from it. ``workers.scheduler_answers``, ``checkpoint``.
-- Ctrl-C and errors of the data: what is in flight is cancelled, the total is fetched for the
+- No workers: wait up to ``worker-timeout``, warn after ``pause-timeout``, then raise ClusterError.
+  ``workers.await_worker``, ``Flight._trouble``.
+- A worker without streampca, or with another version: refused before the first pass. One that
+  joins later gets no work, and what it was sent is sent again. ``workers.other_versions``,
+  ``Flight._version_to_blame``.
+- A worker that sees another store at the same path: ClusterError before it reads.
+  ``work.confirm``.
+- A worker that lacks a module or memory: ClusterError or MemoryLimitError that names it, before
+  any read where possible. ``parcel.fold_on_worker``, ``door.check_workers``.
+- A worker dies: Dask runs its spans again. If the operands died with it, they are sent again, and
+  then one span alone, to find a span that kills workers. The third failure of the same span in a
+  row raises ClusterError. ``client.restart()`` counts as a death. ``run_on_cluster``.
+- A worker dies that holds persisted chunks: Dask computes them again, and spans that waited for
+  the worker go elsewhere. ``Placement``, ``Flight._move_stranded``.
+- Scattered chunks are lost for good (their worker died, or they were released): ClusterError, at
+  the start and while a span waits. ``Placement.refuse_lost``.
+- A worker dies that holds the total: the pass goes back to where it last fetched the total.
+  ``Merging.lost``, ``flight.RemoteTotal``.
+- A worker is paused, silent, slower than all others, or cannot read a block: its span moves to
+  another worker, at most ``span-retries`` times, and it gets no more spans of this pass.
+  ``Flight._move``.
+- The scheduler or the client is gone: ClusterError. The checkpoint stays, and the same fit resumes
+  from it on a new cluster. ``workers.scheduler_answers``, ``execution.Checkpoint``.
+- Ctrl-C, or an error in the data: spans in flight are cancelled, and the total is fetched for the
   checkpoint. ``Merging.rescue``.
 
-Whatever happens, spans are merged in their order: bits do not depend on it.
+Spans are always merged in order, so failures never change the bits of a result.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from dataclasses import replace
 from typing import Any
 
 from streampca.errors import ClusterError
-from streampca.passes.door import roomy
+from streampca.passes.door import memory_used_where_room
 from streampca.passes.execution import Execution
 from streampca.passes.flight import COUNT_SECONDS, Flight, RemoteTotal
 from streampca.passes.fold import Fold
@@ -54,21 +57,17 @@ from streampca.passes.parcel import (
 from streampca.passes.placement import Placement, packed, spans_ahead
 from streampca.passes.settings import setting
 from streampca.passes.work import Work
-from streampca.passes.workers import await_worker, our_version, running, strangers
+from streampca.passes.workers import await_worker, other_versions, our_version, running
 
-RESTARTED = "scheduler-restart"  # how Dask says that ``client.restart()`` took the spans away
-ATTEMPTS = 3  # times that lost operands are sent again, in a row, before the pass gives up
+RESTARTED = "scheduler-restart"  # Dask's reason for spans that ``client.restart()`` cancelled
+ATTEMPTS = 3  # at the same span, when operands are lost, before the pass gives up
 
 
 def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) -> None:
     """Submit spans in order, keep a few in flight, merge them in order.
 
-    Operands and maps are stored on the workers once and named by their future. A worker that
-    dies loses its spans, which the scheduler runs again; where operands died with it they are
-    sent again, and the next span alone, so that the one that workers die of is known;
-    ``client.restart()`` counts as such a death. Where the total dies with it, spans are folded
-    again from where it was fetched last. Raises ClusterError where workers die of a span, or the
-    scheduler is gone.
+    Operands and maps are stored on the workers once; tasks refer to their future.
+    Raises ClusterError if workers keep dying on a span, or the scheduler is gone.
     """
     edges = work.matrix.edges
     work.hold = tuple(name for name, sink in work.sinks.items() if not sink.concurrent(edges))
@@ -83,7 +82,7 @@ def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) ->
         except Exception as error:
             at, kind = fold.next, type(error).__name__
             merging.rescue(error)
-            attempts = attempts + 1 if at == before else 1  # in a row, of the same span
+            attempts = attempts + 1 if at == before else 1  # in a row, at the same span
             span = fold.spans[at]
             if isinstance(error, NotStored) and attempts < ATTEMPTS:
                 continue
@@ -91,7 +90,7 @@ def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) ->
                 raise _died(error, span, "every worker that folded them died") from error
             if kind not in ("FutureCancelledError", "CancelledError", "NotStored"):
                 raise
-            restarted = RESTARTED in str(error)  # workers died of it, not of the span
+            restarted = RESTARTED in str(error)  # then the span is not to blame
             if not (work.operands or work.maps or in_memory(work.matrix) or restarted):
                 raise _died(error, span, f"the cluster gave them up: {error}") from error
             if attempts == ATTEMPTS:
@@ -104,30 +103,31 @@ def run_on_cluster(client: Any, work: Work, fold: Fold, execution: Execution) ->
 
 
 class NotStored(ClusterError):
-    """Operands could not be brought to the workers in time."""
+    """The workers did not receive the operands in time."""
 
 
 def _stored(client: Any, common: Parcel) -> Any:
-    """The operands on every worker that takes tasks; others fetch them from those. Named by it.
+    """The future of the operands, stored on every worker that takes tasks.
 
-    Waits for a worker as long as the pass does: where all died, the next may take minutes to come.
+    Other workers fetch them from those. Waits for a worker first: if all have died, the next one
+    may take minutes to start. Raises NotStored.
     """
     await_worker(client)
     patience = 4 * setting("pause-timeout")
-    strange = strangers(client)
-    well = [one for one, ill in running(client).items() if not ill and one not in strange]
+    excluded = other_versions(client)
+    ready = [one for one, why in running(client).items() if not why and one not in excluded]
     try:
         return client.sync(
-            placed, client, common, well or None, broadcast=True, callback_timeout=patience
+            placed, client, common, ready or None, broadcast=True, callback_timeout=patience
         )
-    except (TimeoutError, OSError, KeyError, ValueError) as error:  # ValueError: one died meanwhile
+    except (TimeoutError, OSError, KeyError, ValueError) as error:  # ValueError: a worker died
         raise NotStored(
             f"the workers did not take the operands within {patience:g} s: {error}"
         ) from error
 
 
 def _died(error: Exception, span: range, why: str) -> ClusterError:
-    """In our words, with the notes of what was found."""
+    """A ClusterError that names the span and carries the notes of the original error."""
     made = ClusterError(f"blocks {span[0]} to {span[-1]}: {why}")
     for note in getattr(error, "__notes__", []):
         made.add_note(note)
@@ -136,16 +136,19 @@ def _died(error: Exception, span: range, why: str) -> ClusterError:
 
 def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
             alone: bool) -> None:  # fmt: skip
-    """Until all spans are taken.  alone : the others wait until the first one is."""
+    """Submit and merge all remaining spans.
+
+    alone : send the first span by itself, and the others once it is merged.
+    """
     import dask
 
     common: Any = Parcel.sealed({"operands": dict(work.operands), "maps": dict(work.maps)})
     if work.operands or work.maps:
         common = _stored(client, common)
     bare = replace(work, operands={}, maps={})
-    run_id = uuid.uuid4().hex  # keys are the scheduler's: other passes, other clients use it too
+    run_id = uuid.uuid4().hex  # other passes and other clients share the scheduler's keys
     terms = Terms(our_version(), ahead, setting("read-timeout"))
-    # a matrix in memory travels in its tasks, which is meant and not worth a warning
+    # a matrix in memory is sent inside its tasks on purpose: no warning about large tasks
     quiet = {"distributed.admin.large-graph-warning-threshold": "1 TB"}
 
     futures = work.matrix.futures()
@@ -155,13 +158,13 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
 
     def send(number: int, span: range, trial: int, workers: list[str] | None) -> Any:
         cut, more = bare.cut(span), {}  # type: Any, dict[str, Any]
-        loose = False  # a home that dies must not keep its spans, what they gave neither
+        loose = False  # whether the scheduler may move the span, or its result, if the worker dies
         if placement is not None:
             cut, needs = packed(cut)
             more = {"values": needs, "lay": placement.lay(needs)}
             home = placement.choose(number, needs, workers)
             loose, workers = home != workers, home
-        elif travels and (there := workers or flight.well()):
+        elif travels and (there := workers or flight.usable()):
             more["part"], nbytes = scattered.part(client, bare, span, there, keep)
             fold.cost.moved += nbytes
             cut = replace(cut, matrix=None)
@@ -183,8 +186,8 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
                 flight.add(number, fold.spans[number])
             result = flight.first(merging.place(flight, more=bool(todo)))
             fold.take_remote(fold.next, result)
-            del result  # or it lives beside the next one
-            flight.landed()
+            del result  # else it stays alive while the next one is fetched
+            flight.release_first()
             merging.fetch_if_due()
             alone = False
     finally:
@@ -192,37 +195,40 @@ def _submit(client: Any, work: Work, fold: Fold, merging: Merging, ahead: int,
 
 
 # --------------------------------------------------------------------------------------------------
-# Where the spans of a pass on a cluster are merged: on a worker while many come, else here.
+# Where the spans of a pass on a cluster are merged: on a worker while many are left, else here.
 
-LAST_SECONDS = 10.0  # that a pass which failed waits for its total
+LAST_SECONDS = 10.0  # how long a pass that failed waits for its total
 
 
 class Merging:
-    """Sends the total of a pass to a worker, and fetches it.
+    """Keeps the total of a pass on a worker, and fetches it when it is needed here.
 
-    As long as there are more spans than those in flight, they are merged on one of the workers
-    that have room for it, so that what comes to the client does not grow with their number. The
-    total is fetched once per checkpoint interval, and before the last spans, which are merged
-    here. Where it is lost, those that were merged or in flight are merged here too, as workers may
-    be dying of one of them, and the worker that lost it gets none again.
+    While spans remain beyond those in flight, they are merged on a worker with enough memory, so
+    the traffic to the client does not grow with the number of spans. The total is fetched once per
+    checkpoint interval, and before the last spans, which are merged here. If the total is lost, the
+    spans merged or in flight at that time are merged here as well, because one of them may be what
+    kills workers. The worker that lost it does not get a total again.
     """
 
     def __init__(self, client: Any, fold: Fold, execution: Execution, can_leave: bool) -> None:
         self.client, self.fold, self.execution = client, fold, execution
         self.can_leave = can_leave
         self.total: RemoteTotal | None = None
-        self._keeper = ""  # that has it, or had it last
-        self._failed: set[str] = set()
-        self._sent_until = 0  # spans before it were sent to workers
-        self._here_until = 0  # those before it are merged here
-        self._ask_again = -COUNT_SECONDS  # when workers are asked for room, if none had any
+        self._keeper = ""  # the worker that has the total, or had it last
+        self._failed: set[str] = set()  # workers that lost a total
+        self._sent_until = 0  # spans below this number were sent to workers
+        self._here_until = 0  # spans below this number are merged here
+        self._ask_again = -COUNT_SECONDS  # when to look for a worker with room again
 
     def place(self, flight: Flight, more: bool) -> RemoteTotal | None:
-        """Where the next span is merged; None is here.  more : than those in flight are to come."""
+        """Where to merge the next span: the total on a worker, or None for here.
+
+        more : spans remain beyond those in flight.
+        """
         self._sent_until = max(self._sent_until, flight.spans[-1].number + 1)
         if not (self.can_leave and more and self.fold.next >= self._here_until):
             self._fetch()
-        elif self.total is None and (keeper := self._chosen(flight)):
+        elif self.total is None and (keeper := self._choose_keeper(flight)):
             self._keeper = keeper
             self.fold.leave()
             self.total = RemoteTotal(
@@ -231,21 +237,21 @@ class Merging:
         return self.total
 
     def fetch_if_due(self) -> None:
-        """Have it here for a moment, once per checkpoint interval."""
+        """Copy the total from its worker, once per checkpoint interval."""
         if self.total is not None and self.fold.overdue():
             found, _ = self.total.fetched(self.fold.next)
             self.fold.bring(found)
             self.fold.leave()
 
     def lost(self) -> None:
-        """Go on without it, from what was fetched last."""
+        """The total is lost: go back to the state that was fetched last."""
         self._failed.add(self._keeper)
         self._let_go()
         self.fold.go_back()
         self._here_until = self._sent_until
 
     def rescue(self, error: BaseException) -> None:
-        """Fetch it if it can be had: the pass was stopped by this, or begins anew."""
+        """Fetch the total if possible, after an error that stops or restarts the pass."""
         try:
             self._fetch(LAST_SECONDS)
         except LostError:
@@ -259,7 +265,7 @@ class Merging:
         number = self.fold.next
         found, ahead = self.total.fetched(number, last=True, patience=patience)
         self._let_go()
-        if ahead is not None:  # it was merged, and nobody waited for the answer
+        if ahead is not None:  # the worker merged this span, but its answer did not arrive in time
             self.fold.take_remote(number, ahead)
         self.fold.bring(found)
 
@@ -268,12 +274,12 @@ class Merging:
             self.total.release()
             self.total = None
 
-    def _chosen(self, flight: Flight) -> str | None:
-        """Of the workers that are well and have room, the one that uses the least memory."""
+    def _choose_keeper(self, flight: Flight) -> str | None:
+        """The usable worker with enough room that uses the least memory; None if there is none."""
         if time.monotonic() < self._ask_again:
             return None
-        used = roomy(self.client, self.execution.plan, self.fold.plan)
-        well = used.keys() & set(flight.well()) - self._failed
-        if not well:  # which is not asked for every span
+        used = memory_used_where_room(self.client, self.execution.plan, self.fold.plan)
+        candidates = used.keys() & set(flight.usable()) - self._failed
+        if not candidates:  # do not ask again for every span
             self._ask_again = time.monotonic() + COUNT_SECONDS
-        return min(well, key=lambda one: (used[one], one), default=None)
+        return min(candidates, key=lambda one: (used[one], one), default=None)

@@ -1,4 +1,4 @@
-"""Whether a plan fits: into the memory of this machine, and into that of workers."""
+"""Whether a plan fits into the memory of this machine, and into that of the workers."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from streampca.passes.memory import (
     unforeseen,
 )
 from streampca.passes.records import KEPT, PassPlan, Plan
-from streampca.passes.workers import scheduler_answers
+from streampca.passes.workers import ask_each, scheduler_answers
 
 # --------------------------------------------------------------------------------------------------
-# Whether a plan fits here: what its libraries weigh in this process, and what the machine gives.
+# Whether a plan fits here: the memory of its libraries in this process, and that of the machine.
 #
-# What is measured never changes a plan: it is one for every machine. It only refuses it, and says
-# afterwards where a fit took more.
+# Measurements never change a plan, which is the same on every machine. They only refuse it, or warn
+# afterwards that a fit took more.
 
-HELD = ("labels", "source", "X in memory")  # terms of a process that are there before a fit
+HELD = ("labels", "source", "X in memory")  # terms of a process that exist before a fit
 SLACK_NBYTES = 4 * MiB  # the kernel counts pages of each thread in batches
-MODULES = {"dask": "dask.array"}  # what is imported of a library, where that is not its top
+MODULES = {"dask": "dask.array"}  # library -> module to import, if not the package itself
 
 
 def check_room(plan: Plan) -> None:
     """Refuse a plan that this process, this machine or its control group cannot hold.
 
-    The libraries that it needs are imported, and count as what they weigh here: with them the
-    limit must do. What else the process holds must fit the machine beside the plan.
-    Raises MemoryLimitError, naming the smallest limit that would do.
+    The libraries that the plan needs are imported and counted by their measured memory, within the
+    memory limit. Everything else that the process holds must fit into the machine beside the plan.
+    Raises MemoryLimitError that names the smallest limit that would do.
     """
     load(plan.memory["process"])
     check_limit(plan)
@@ -53,36 +53,36 @@ def check_room(plan: Plan) -> None:
 
 
 def load(process: Mapping[str, int]) -> None:
-    """Import the libraries that a plan counts, and weigh those that are new."""
+    """Import the libraries that a plan counts, and measure the memory of new ones."""
     for name in imports(process):
-        with weighing(), contextlib.suppress(ImportError):  # who needs it says that it is missing
+        with weighing(), contextlib.suppress(ImportError):  # reported where it is needed
             import_module(MODULES.get(name, name))
 
 
 def check_limit(plan: Plan) -> None:
-    """Refuse a plan that, with the libraries as they are here, does not keep its limit."""
+    """Refuse a plan that exceeds its limit with the measured memory of the libraries."""
     more, limit = unforeseen(plan.memory["process"]), plan.memory_limit
     if limit is None or plan.peak_nbytes + more <= limit:
         return
     raise MemoryLimitError(
         f"memory_limit={size(limit)} is too small for {plan.method} in this process: the plan "
         f"needs {size(plan.peak_nbytes)}, and {', '.join(imports(plan.memory['process']))} with "
-        f"what they load weigh {size(more)} more here than it counts. The smallest limit that "
+        f"what they load take {size(more)} more here than it counts. The smallest limit that "
         f"would do is memory_limit={as_limit(enough_for(plan, more), up=True)!r}."
     )
 
 
 def enough_for(plan: Plan, more: int = 0) -> int:
-    """The smallest limit at which the plan, whatever it then is, has so many bytes to spare."""
+    """The smallest limit whose plan, perhaps another one, leaves ``more`` bytes to spare."""
     more += brought(plan.memory["process"])
     return enough((*plan.passed_over, plan.portable_nbytes), more)
 
 
 def enough(peaks: Sequence[int], more: int) -> int:
-    """The smallest limit at which the first of these peaks that it allows has bytes to spare.
+    """The smallest limit such that the first peak within it leaves ``more`` bytes to spare.
 
-    peaks : in the order in which they are tried. A larger limit may choose a more generous
-    schedule, which needs a larger limit again.
+    peaks : of the schedules in the order in which they are tried. A larger limit may choose a more
+    generous schedule, which then needs a larger limit again.
     """
     limits = sorted(-(-(peak + more) // MiB) * MiB for peak in peaks)
     fits = (one for one in limits if next(p for p in peaks if p <= one) + more <= one)
@@ -90,15 +90,15 @@ def enough(peaks: Sequence[int], more: int) -> int:
 
 
 def check_machine(plan: Plan) -> None:
-    """Refuse a plan for which this machine, or the control group around it, has no room."""
+    """Refuse a plan that does not fit into this machine or its control group."""
     available = machine.available_nbytes()
     if available is None:
         return
-    beside = held_beside(plan, machine.resident_nbytes())
-    if plan.peak_nbytes + beside <= available:
+    other = other_nbytes(plan, machine.resident_nbytes())
+    if plan.peak_nbytes + other <= available:
         return
-    rest = available - beside if available > beside else available
-    holds = f" beside the {size(beside)} that this process holds already" if beside else ""
+    rest = available - other if available > other else available
+    holds = f" beside the {size(other)} that this process holds already" if other else ""
     raise MemoryLimitError(
         f"the plan needs {size(plan.peak_nbytes)}{holds} and this machine (or its control group) "
         f"gives {size(available)}. Set memory_limit={as_limit(rest)!r} to look for a smaller plan, "
@@ -106,8 +106,8 @@ def check_machine(plan: Plan) -> None:
     )
 
 
-def held_beside(plan: Plan, resident: int) -> int:
-    """What a process of so many resident bytes holds that the plan does not count."""
+def other_nbytes(plan: Plan, resident: int) -> int:
+    """Bytes that a process with so many resident bytes holds and the plan does not count."""
     process = plan.memory["process"]
     counted = code_nbytes(process) + sum(process[name] for name in HELD)
     return max(0, resident - counted)
@@ -117,8 +117,8 @@ def held_beside(plan: Plan, resident: int) -> int:
 class MemoryUse:
     """Resident bytes of this process: ``held`` when the fit began, ``sampled`` the most since.
 
-    high : the high-water mark of the process at the beginning. Nothing sets it back, since it is
-        also that of whoever watches the process.
+    high : the process's high-water mark at the beginning. It is never reset: other observers of
+        the process use it too.
     """
 
     held: int
@@ -127,27 +127,27 @@ class MemoryUse:
 
     @classmethod
     def begun(cls) -> Self:
-        """Now."""
+        """The state at the beginning of a fit."""
         held = machine.resident_nbytes()
         return cls(held, machine.peak_nbytes(), held)
 
     def sample(self) -> None:
-        """Look again; after every block."""
+        """Measure again; called after every block."""
         self.sampled = max(self.sampled, machine.resident_nbytes())
 
     def peak_nbytes(self) -> int:
-        """The most so far: the high-water mark where it rose, else the largest sample."""
+        """The most so far: the high-water mark if it rose, else the largest sample."""
         high = machine.peak_nbytes()
         self.sample()
         return high if high > self.high else self.sampled
 
     def of_plan(self, plan: Plan) -> int:
-        """That peak without what the process held that the plan does not count."""
-        return self.peak_nbytes() - held_beside(plan, self.held)
+        """The peak without what the process held before and the plan does not count."""
+        return self.peak_nbytes() - other_nbytes(plan, self.held)
 
 
 def warn_of_excess(plan: Plan, use: MemoryUse) -> None:
-    """Warn where a fit was given a limit and took more than its plan."""
+    """Warn if a fit with a memory limit took more than its plan."""
     taken = use.of_plan(plan)
     if plan.memory_limit is None or taken <= plan.peak_nbytes + SLACK_NBYTES:
         return
@@ -164,15 +164,15 @@ def warn_of_excess(plan: Plan, use: MemoryUse) -> None:
 # --------------------------------------------------------------------------------------------------
 # Whether a plan fits into the memory of workers, beside what they hold before the first block.
 
-MEASURE_SECONDS = 15.0  # that a worker has to load libraries and to say what it holds
+MEASURE_SECONDS = 15.0  # that a worker has to load libraries and report its memory
 
 
 @dataclass(frozen=True)
 class AtRest:
-    """A worker before the first block.
+    """The memory of a worker before the first block.
 
     held : resident bytes with the libraries of a plan, without data that it may spill to disk.
-    pause : the share of its memory limit at which it takes no more tasks; 1 where it never does.
+    pause : the share of its memory limit at which it stops taking tasks; 1 if it never does.
     """
 
     held: int = 0
@@ -183,9 +183,9 @@ _known: WeakKeyDictionary[Any, dict[str, AtRest]] = WeakKeyDictionary()  # clien
 
 
 def check_workers(client: Any, plan: Plan) -> None:
-    """Refuse a plan whose lanes do not fit into the workers' memory, below where they pause.
+    """Refuse a plan whose lanes need more memory than workers have before they pause.
 
-    What they hold is measured. Cost: the workers import the libraries of the plan.
+    What the workers already hold is measured. Cost: they import the libraries of the plan.
     Raises MemoryLimitError.
     """
     workers = _workers(client)
@@ -195,13 +195,11 @@ def check_workers(client: Any, plan: Plan) -> None:
         libraries = list(imports(plan.memory["process"]))
         measured = client.sync(_ask, client, limited, libraries)
         _known.setdefault(client, {}).update(measured)
-    for each in _one_after_another(plan):
+    each: Plan | None = plan
+    while each is not None:
         for address in limited:
             _check(each, address, workers[address], measured.get(address, AtRest()))
-
-
-def _one_after_another(plan: Plan) -> list[Plan]:
-    return [plan] if plan.then is None else [plan, *_one_after_another(plan.then)]
+        each = each.then
 
 
 def _check(plan: Plan, address: str, worker: Mapping[str, Any], rest: AtRest) -> None:
@@ -222,8 +220,8 @@ def _check(plan: Plan, address: str, worker: Mapping[str, Any], rest: AtRest) ->
     )
 
 
-def roomy(client: Any, plan: Plan | None, one: PassPlan) -> dict[str, int]:
-    """Workers that may hold the total of a pass beside their lanes, and bytes that each uses."""
+def memory_used_where_room(client: Any, plan: Plan | None, one: PassPlan) -> dict[str, int]:
+    """Worker -> bytes in use, for workers with room for the total of a pass beside their lanes."""
     measured = _known.get(client, {})
     found = {}
     for address, worker in _workers(client).items():
@@ -251,9 +249,9 @@ def _code(plan: Plan) -> int:
 
 
 def _spans(plan: Plan, one: PassPlan, lanes: int, total: bool = False) -> int:
-    """Bytes of one pass on a worker of so many lanes, which holds all operands.
+    """Bytes of one pass on a worker with so many lanes and all operands.
 
-    total : and merges: the total, a copy of it to be sent, and the span that came, pickled too.
+    total : also keep the total: with a copy to send, and a received span with its pickled form.
     """
     terms = dict(plan.memory[one.name])
     planned = max(1, min(plan.lanes, len(one.spans)))
@@ -264,25 +262,14 @@ def _spans(plan: Plan, one: PassPlan, lanes: int, total: bool = False) -> int:
     return need + (2 * (folded + partial) if total else 0)
 
 
-# -- what workers say ----------------------------------------------------------------------------
-
-
 async def _ask(client: Any, addresses: Sequence[str], libraries: list[str]) -> dict[str, AtRest]:
-    """What each worker holds; without those that do not say."""
-
-    async def one(address: str) -> Any:
-        asked = client.run(at_rest, libraries, workers=[address], on_error="return")
-        try:
-            return (await asyncio.wait_for(asked, MEASURE_SECONDS)).get(address)
-        except Exception as error:
-            return error
-
-    answers = zip(addresses, await asyncio.gather(*map(one, addresses)), strict=True)
-    return {address: answer for address, answer in answers if isinstance(answer, AtRest)}
+    """The memory of each worker, without those that do not answer."""
+    answers = await ask_each(client, addresses, MEASURE_SECONDS, at_rest, libraries)
+    return {one: answer for one, answer in answers.items() if isinstance(answer, AtRest)}
 
 
 async def at_rest(libraries: list[str], dask_worker: Any) -> AtRest:
-    """Of this worker, once it has loaded the libraries, beside its event loop."""
+    """The memory of this worker, after loading the libraries outside its event loop."""
     await asyncio.to_thread(door.load, dict.fromkeys(libraries, 0))
     give_back()
     manager = dask_worker.memory_manager
@@ -295,6 +282,6 @@ async def at_rest(libraries: list[str], dask_worker: Any) -> AtRest:
 
 
 def _in_memory(worker: Any) -> int:
-    """Bytes of results of tasks that it holds, by Dask's count, less what lies on its disk."""
+    """Bytes of task results in its memory, by Dask's count, without those spilled to disk."""
     spilled = getattr(getattr(worker, "data", None), "spilled_total", None)
     return max(0, int(worker.state.nbytes) - int(getattr(spilled, "memory", 0)))

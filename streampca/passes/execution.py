@@ -1,4 +1,4 @@
-"""How the passes of one fit are run: costs, progress, and the checkpoints that resume it."""
+"""The execution of a fit's passes: progress, checkpoints, costs, and the client they run on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError, SourceError
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import ChunkedMatrix, ReadCount
 from streampca.passes.clients import ambient_client, find_client, in_task
 from streampca.passes.door import MemoryUse, check_room, check_workers
 from streampca.passes.parcel import Scattered, in_memory
@@ -112,30 +112,30 @@ def resolve(progress: bool | Progress | None) -> Progress | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Folded state at a span boundary, so that an interrupted fit goes on where it was.
+# Checkpoints: the folded state after a span, from which an interrupted fit resumes.
 
 Array = np.ndarray[Any, Any]
 
 
 class Checkpoint:
-    """One pass's checkpoint directory, keyed by what is being computed.
+    """The checkpoint directory of one pass, keyed by what is being computed.
 
-    It holds the accumulators and what sinks hold in memory. One of another plan, source (its
-    files' sizes and times included), accumulator or operand is not used: the pass then starts
-    from its beginning and overwrites it. That of a finished pass is kept until the fit ends.
+    It holds the accumulators and the arrays of sinks in memory. A checkpoint of another plan,
+    source (by its files' sizes and times too), accumulator or operand is ignored: the pass starts
+    at its beginning and overwrites it. The checkpoint of a finished pass stays until the fit ends.
     """
 
     def __init__(self, path: Path, key: str, every: float, held: Mapping[str, Array]) -> None:
         self.path, self.key, self.every = path, key, every
         self._held = held
         self._saved = time.monotonic()
-        self._next = 0  # first span that is not in the last one written
+        self._next = 0  # the first span that is not in the checkpoint on disk
 
     @classmethod
     def open(cls, folder: str, plan: Mapping[str, Any], work: Work, every: float) -> Checkpoint:
         """The checkpoint of this pass inside ``folder``.
 
-        Raises InvalidInputError where something else lies in its place.
+        Raises InvalidInputError if something else is at its path.
         """
         path = Path(folder) / f"pass-{plan['name']}"
         if path.exists() and not is_bundle(path):
@@ -148,7 +148,7 @@ class Checkpoint:
 
     @staticmethod
     def can_keep(work: Work) -> bool:
-        """Whether all that the pass gives lies in this process."""
+        """Whether all outputs of the pass are in this process."""
         return all(sink.held() is not None for sink in work.sinks.values())
 
     def resume(self, blank: Mapping[str, Accumulator]) -> tuple[int, dict[str, Accumulator]]:
@@ -161,7 +161,7 @@ class Checkpoint:
                 return 0, dict(blank)
             with understood(str(self.path)):
                 return self._restored(blank, arrays, document)
-        except SourceError:  # damaged while it was written: nothing is lost but time
+        except SourceError:  # a damaged checkpoint costs only time
             return 0, dict(blank)
 
     def _restored(
@@ -179,12 +179,12 @@ class Checkpoint:
         return self._next, restored
 
     def save_if_due(self, next_span: int, total: Mapping[str, Accumulator]) -> None:
-        """Write, if the last one is old enough."""
+        """Write a checkpoint if the last one is old enough."""
         if time.monotonic() - self._saved >= self.every:
             self.save(next_span, total)
 
     def save(self, next_span: int, total: Mapping[str, Accumulator]) -> None:
-        """Write, unless the last one holds as much."""
+        """Write a checkpoint, unless the one on disk has all these spans."""
         if next_span <= self._next:
             return
         arrays = {
@@ -193,12 +193,12 @@ class Checkpoint:
             for field, value in accumulator.state().items()
         }
         arrays |= {f"sink {name}": values for name, values in self._held.items()}
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # sums tell of the data
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # sums reveal the data
         write_bundle(self.path, arrays, {"key": self.key, "next_span": next_span})
         self._saved, self._next = time.monotonic(), next_span
 
     def clear(self) -> None:
-        """The fit is done."""
+        """Remove it."""
         remove_bundle(self.path)
 
 
@@ -219,22 +219,22 @@ def _key(plan: Mapping[str, Any], work: Work, held: Mapping[str, Array]) -> str:
                     digest.update(f"{name} {array.dtype} {array.shape}".encode())
                     digest.update(array.reshape(-1).view(np.uint8).data)
     except (pickle.PicklingError, AttributeError, TypeError):
-        digest.update(uuid.uuid4().bytes)  # a lambda: who knows whether it is still the same
+        digest.update(uuid.uuid4().bytes)  # a lambda, say: cannot be compared with the last one
     return digest.hexdigest()
 
 
 # --------------------------------------------------------------------------------------------------
-# How the passes of one fit are run, and what each of them cost.
+# The execution of a fit, and the cost of each of its passes.
 
 
 @dataclass
 class PassCost:
-    """What a pass really cost, beside what its plan promised.
+    """The measured cost of a pass.
 
-    moved : bytes of X that crossed a wire: chunks of a persisted or scattered array that were
-        brought to where they were folded, and blocks of an array in memory that went to a cluster.
-        What Dask itself moved to compute a chunk, or an operand that all blocks share, is not in
-        it. A chunk that was computed again after its worker died counts.
+    moved : bytes of X sent over the network: chunks of a persisted or scattered array that were
+        folded on another worker, and blocks of an array in memory that were sent to a cluster.
+        It excludes what Dask moved to compute a chunk, and operands that all blocks share. It
+        includes a chunk that was recomputed after its worker died.
     """
 
     name: str
@@ -246,6 +246,12 @@ class PassCost:
     blocks: int = 0
     most_live_blocks: int = 0  # raw blocks in one lane
     resumed_blocks: int = 0  # taken from a checkpoint instead of read
+
+    def add(self, reads: ReadCount) -> None:
+        """Count reads of X."""
+        self.reads += reads.chunks
+        self.stored += reads.stored
+        self.moved += reads.moved
 
 
 @dataclass
@@ -261,19 +267,19 @@ class PassResult:
 
 @dataclass
 class Execution:
-    """How the passes of one fit are run, which never changes a result, and how far they are.
+    """How the passes of one fit run, and how far they are. It never changes a result.
 
     scheduler : None (the ambient ``distributed.Client`` if there is one, else threads),
         "threads", an address, or a Client.
     checkpoint : directory for span checkpoints, or None.  every : seconds between them.
-    pass_number, n_passes : told by the fit before each pass. After the last one the checkpoints
-        of all are dropped.  first_pass : passes made before, by another solver or an interrupted
-        fit.
-    keeps : False where a fit saves what its passes give itself: a finished one leaves nothing.
-    plan : of the whole fit, if there is one: it knows what a worker needs.
-    scattered : what of an X in memory lies on workers.
-    memory : of this process, from when this was made.
-    costs, checkpoints : one more after each pass.
+    pass_number, n_passes : set by the fit before each pass. After the last pass all checkpoints
+        are removed.  first_pass : passes made before, by another solver or an interrupted fit.
+    keeps : False if the fit saves the results of its passes itself: then a finished pass leaves
+        no checkpoint.
+    plan : of the whole fit, if there is one; it tells how much memory a worker needs.
+    scattered : the parts of an X in memory that lie on workers.
+    memory : memory use of this process since this object was made.
+    costs, checkpoints : one entry for each finished pass.
     """
 
     lanes: int = 2
@@ -303,11 +309,11 @@ class Execution:
         *,
         whole: Plan | None = None,
     ) -> Execution:
-        """The one door to the passes over a matrix; scheduler and progress as the models take them.
+        """The only way to start passes over a matrix; scheduler and progress as models take them.
 
-        whole : the plan of all that may be run, where ``plan`` is a part of it.
-        Raises MemoryLimitError where this machine, or a worker, has no room for it; ClusterError
-        and InvalidInputError where there is no such cluster. Nothing has been read then.
+        whole : the plan of everything that may run, if ``plan`` is only a part of it.
+        Raises MemoryLimitError if the plan does not fit into this machine or a worker, ClusterError
+        and InvalidInputError if the scheduler cannot be used; all before anything is read.
         """
         whole = plan if whole is None else whole
         client = client_for(scheduler, matrix)
@@ -322,7 +328,7 @@ class Execution:
         return replace(self, lanes=plan.lanes, blocks_ahead=plan.blocks_ahead, plan=plan)
 
     def finished(self) -> None:
-        """The fit is done, perhaps in less passes than planned: drop its checkpoints."""
+        """The fit is done, perhaps in fewer passes than planned: remove its checkpoints."""
         for one in self.checkpoints:
             one.clear()
         self.checkpoints.clear()
@@ -331,11 +337,11 @@ class Execution:
 def client_for(scheduler: Any, matrix: ChunkedMatrix) -> Any | None:
     """The client for a matrix, or None for threads of this process.
 
-    scheduler : as :func:`find_client` takes it. Where None is said, chunks on a cluster are folded
-        there, by the client that holds their futures, and arrays in memory are folded here, also
-        beside an ambient client.
-    Raises InvalidInputError where X lies on another cluster than ``scheduler`` names: it would have
-    to travel. "threads" fetches it block by block.
+    scheduler : as :func:`find_client` takes it. With None, chunks on a cluster are folded there, by
+        the client that holds their futures; arrays in memory are folded here, even if there is an
+        ambient client.
+    Raises InvalidInputError if X is on another cluster than ``scheduler`` names. "threads" fetches
+    it block by block.
     """
     futures = matrix.futures()
     client = find_client(scheduler)
@@ -365,5 +371,5 @@ def _open(client: Any) -> Any:
 
 
 def _cluster(client: Any) -> str:
-    """What a cluster is known by, whatever address it was reached at."""
+    """The scheduler's id, which is the same for all its addresses."""
     return str(client.scheduler_info(n_workers=0)["id"])

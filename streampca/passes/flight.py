@@ -1,8 +1,9 @@
-"""The total of a pass on one of the workers: partial sums need not all come to the client.
+"""Spans in flight on a cluster, and the total of a pass kept on one of its workers.
 
-It begins there with what the client has, takes in spans in the order of the plan, and is fetched
-now and then. None of this is a task: it waits for no lane, and the scheduler has no chain of
-merges to remember. What goes wrong there costs no more than what was merged since it was fetched.
+Merging on a worker keeps partial sums off the network to the client. The total starts as a copy of
+the client's, takes spans in the order of the plan, and is fetched from time to time. Merges are not
+tasks: they wait for no thread, and the scheduler keeps no chain of them. A failure loses only what
+was merged since the last fetch.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from streampca.passes.settings import setting
 from streampca.passes.workers import (
     finished,
     no_worker,
+    other_versions,
     our_version,
     running,
-    say_waiting,
     scheduler_answers,
-    strangers,
+    warn_of_waiting,
 )
 
-TOTAL_LOOK_SECONDS = 5.0  # between looks whether its worker is heard of
+TOTAL_LOOK_SECONDS = 5.0  # between checks that the worker with the total is alive
 
 
 class RemoteTotal:
-    """The client's hand on it.
+    """The client's handle of a total that lies on a worker.
 
-    keeper : address of the worker.  number : the first span that ``total`` has not.  patience :
-    seconds that a span is waited for on its way there. All methods raise LostError where it is
-    the total that fails.
+    keeper : address of the worker.  number : the first span that is not in ``total``.
+    patience : seconds that the worker waits for a span to arrive.
+    All methods raise LostError if the total itself fails.
     """
 
     def __init__(self, client: Any, keeper: str, total: Mapping[str, Accumulator],
@@ -50,9 +51,9 @@ class RemoteTotal:
         self._future = self._reached(placed(client, first, [keeper], broadcast=False), patience)
 
     def merge(self, number: int, span: Any) -> SpanResult | None:
-        """Merge a finished span; gives it without its accumulators. None: it does not come there.
+        """Merge a finished span on the worker. Returns its result without the accumulators.
 
-        Raises what the span raised, and what merging raises.
+        Returns None if the span did not reach the worker. Raises what the span or the merge raised.
         """
 
         async def merged() -> Any:
@@ -67,17 +68,18 @@ class RemoteTotal:
 
     def fetched(self, number: int, last: bool = False, patience: float | None = None,
                 ) -> tuple[dict[str, Accumulator], SpanResult | None]:  # fmt: skip
-        """What was folded of the spans before this one, and None.
+        """(the total of all spans below ``number``, None).
 
-        Or with this one, and what it gave: where the wait for its merge was given up.
-        last : it is not kept there.
+        If the merge of span ``number`` finished after its wait was given up, the total includes it,
+        and its result is returned in place of None.
+        last : the worker may drop the total.
         """
         answer = self._reached(self._run(give_total, number, last), patience or self.patience)
         found: tuple[dict[str, Accumulator], SpanResult | None] = pickle.loads(answer)
         return found
 
     def release(self) -> None:
-        """It is not wanted any more."""
+        """Let the worker drop the total."""
         self._future.release()
 
     async def _run(self, function: Any, *args: Any) -> Any:
@@ -89,7 +91,7 @@ class RemoteTotal:
         return answers[self.keeper]
 
     def _reached(self, call: Coroutine[Any, Any, Any], seconds: float) -> Any:
-        """What the call gives, as long as the keeper is heard of."""
+        """The result of a call, while the scheduler hears from the keeper."""
         answer = asyncio.run_coroutine_threadsafe(call, self.client.loop.asyncio_loop)
         begun = time.monotonic()
         try:
@@ -99,7 +101,7 @@ class RemoteTotal:
                     return answer.result(min(TOTAL_LOOK_SECONDS, max(seconds - waited, 0.0)))
                 except TimeoutError:
                     if answer.done():
-                        return answer.result()  # its own error, or it came this moment
+                        return answer.result()  # the TimeoutError is its own, or it just finished
                     if waited >= seconds:
                         raise
                 if running(self.client).get(self.keeper, "gone") in ("gone", "silent"):
@@ -111,26 +113,26 @@ class RemoteTotal:
 
 
 # --------------------------------------------------------------------------------------------------
-# Spans in flight on a cluster: a bounded number, taken in order, none waited for in vain.
+# Spans in flight on a cluster: a bounded number, taken in order.
 
-COUNT_SECONDS = 2.0  # how often the cluster is asked for its lanes: they come and go
-SLOWER = 8.0  # times the longest span so far that another may take
-LOOK_SECONDS = 1.0  # between looks at the only worker that a span may go to
-RETRY_SECONDS = 0.2  # between trials to bring a span to the worker that merges
+COUNT_SECONDS = 2.0  # between counts of the workers' threads: workers come and go
+SLOWER = 8.0  # a span may take this many times as long as the longest so far
+LOOK_SECONDS = 1.0  # between checks of the only worker that a span may go to
+RETRY_SECONDS = 0.2  # between attempts to bring a span to the worker that merges
 
 
 @dataclass
 class Span:
-    """One that was sent.
+    """A span that was sent to the cluster.
 
-    trial : how often it was given to another worker.  moves : those of them that count.
-    without : the workers of other versions that were known then.
+    trial : how often it was sent again.  moves : how many of those count as retries.
+    excluded : the workers of other versions that were known when it was sent.
     """
 
     number: int
     blocks: range
     future: Any
-    without: set[str]
+    excluded: set[str]
     trial: int = 0
     moves: int = 0
 
@@ -142,40 +144,40 @@ Send = Callable[[int, range, int, "list[str] | None"], Any]  # number, blocks, t
 
 
 class Flight:
-    """What was sent and not yet taken.
+    """The spans that were sent and not yet merged, in order.
 
-    A span is given to another worker where its own one is paused or silent (``pause-timeout``),
-    where a block cannot be read there (``read-timeout``), or where it takes longer than all
-    others did (``span-timeout``), and that worker gets no more of this pass. After
-    ``span-retries`` such moves the pass fails, and says why. Workers of another version get
-    nothing, and what one of them got before it was known is sent again.
+    A span moves to another worker if its worker is paused or silent (``pause-timeout``), cannot
+    read a block (``read-timeout``), or takes much longer than for any span so far
+    (``span-timeout``). That worker gets no more spans of this pass. After ``span-retries`` moves
+    the pass fails with the reason. Workers of another version get no spans; a span that one
+    received before its version was known is sent again.
     """
 
     def __init__(self, client: Any, send: Send, placement: Placement | None = None,
                  ahead: int = 0) -> None:  # fmt: skip
-        """placement : of the values on the cluster that spans need; then so many more spans are in
-        flight, as those of one worker may follow each other."""
+        """placement : where the chunks lie, if X is on the cluster.
+        ahead : then at least so many spans are in flight: consecutive ones may share a worker."""
         self.client, self.send = client, send
         self.placement, self.ahead = placement, ahead if placement is not None else 0
         self.spans: deque[Span] = deque()
         self.avoided: set[str] = set()
         self.longest = 0.0
-        self.strange: set[str] = set()
+        self.excluded: set[str] = set()  # workers of other versions
         self._lanes, self._counted = 1, -COUNT_SECONDS
         self._others: list[str] | None = None
-        self._alone: float | None = None  # since when there is no worker
-        self._said = False  # that it is waited for
+        self._alone: float | None = None  # since when there has been no worker
+        self._warned = False  # that the pass waits for a worker
 
     def __len__(self) -> int:
         return len(self.spans)
 
     @scheduler_answers()
     def has_room(self) -> bool:
-        """Whether less is in flight than twice the lanes of all workers, or than ``ahead``."""
+        """Whether fewer spans are in flight than twice the workers' threads, or than ``ahead``."""
         if time.monotonic() - self._counted >= COUNT_SECONDS:
-            self.strange = strangers(self.client)  # workers come while a pass runs
+            self.excluded = other_versions(self.client)  # workers may join during a pass
             threads = self.client.nthreads()
-            self._lanes = sum(n for a, n in threads.items() if a not in self.strange) or 1
+            self._lanes = sum(n for a, n in threads.items() if a not in self.excluded) or 1
             self._others = self._allowed(threads)
             self._counted = time.monotonic()
         return len(self.spans) < max(2 * self._lanes, self.ahead)
@@ -183,12 +185,13 @@ class Flight:
     def add(self, number: int, blocks: range) -> None:
         """Send a span."""
         future = self.send(number, blocks, 0, self._others)
-        self.spans.append(Span(number, blocks, future, self.strange))
+        self.spans.append(Span(number, blocks, future, self.excluded))
 
     def first(self, total: RemoteTotal | None = None) -> SpanResult:
-        """What the first one gave; :meth:`landed` lets go of it. Raises what the task raised.
+        """The result of the first span; :meth:`release_first` drops it afterwards.
 
-        total : takes its accumulators in; they do not come here.
+        total : merges its accumulators, which then do not come here.
+        Raises what the task raised, and ClusterError.
         """
         span, begun = self.spans[0], time.monotonic()
         patience = setting("pause-timeout")
@@ -196,7 +199,7 @@ class Flight:
             try:
                 trouble = None
                 if not finished(span.future, self._look_after(patience)):
-                    self._bring_home()
+                    self._move_stranded()
                     trouble = self._trouble(span, time.monotonic() - begun)
                 elif (result := self._taken(span, total, 4 * patience)) is not None:
                     self.longest = max(self.longest, time.monotonic() - begun)
@@ -204,10 +207,10 @@ class Flight:
             except LostError:
                 raise
             except Exception as error:
-                if self._astray(span, error):
+                if self._version_to_blame(span, error):
                     self._again(span)
                 elif isinstance(error, NoAnswerError):
-                    self._elsewhere(span, {getattr(error, "worker", "")}, error)
+                    self._move(span, {getattr(error, "worker", "")}, error)
                 else:
                     raise
                 begun = time.monotonic()
@@ -215,35 +218,33 @@ class Flight:
             if self._alone is not None:
                 begun = time.monotonic()
             elif trouble is not None:
-                self._elsewhere(span, *trouble)
+                self._move(span, *trouble)
                 begun = time.monotonic()
 
-    def landed(self) -> None:
-        """The first one was taken."""
+    def release_first(self) -> None:
+        """Drop the first span: it was merged."""
         self.spans.popleft().future.release()
 
     def cancel(self) -> None:
-        """Let go of all."""
+        """Cancel all spans."""
         for span in self.spans:
             span.future.cancel()
 
     def _look_after(self, patience: float) -> float:
-        """Seconds after which it is looked whether a span can still be done where it was sent."""
+        """Seconds between checks that the span's worker can still fold it."""
         return patience / 4 if self.placement is None else min(LOOK_SECONDS, patience / 4)
 
-    def _bring_home(self) -> None:
-        """Send spans again that wait for a worker that is gone, with the chunks that it had."""
+    def _move_stranded(self) -> None:
+        """Send spans again whose only worker is gone, together with the chunks it held."""
         if self.placement is None:
             return
         stranded = self.placement.stranded(one.number for one in self.spans)
         for one in self.spans:
             if one.number in stranded:
-                one.trial += 1
-                one.future.cancel()
-                one.future = self.send(one.number, one.blocks, one.trial, self._others)
+                self._send_again(one, self._others)
 
     def _taken(self, span: Span, total: RemoteTotal | None, patience: float) -> SpanResult | None:
-        """The result; None where it was lost meanwhile, and is computed again."""
+        """The result; None if it was lost meanwhile and is being computed again."""
         if total is None or span.future.status in ("error", "cancelled"):
             return self._fetched(span, patience)
         begun = time.monotonic()
@@ -251,19 +252,19 @@ class Flight:
             if (result := total.merge(span.number, span.future)) is not None:
                 return result
             if time.monotonic() - begun >= patience:
-                self._fetched(span, patience)  # where it comes nowhere, that is its holder's doing
+                self._fetched(span, patience)  # if this fails, its holder is at fault
                 raise LostError(f"{span} come here, and not to worker {total.keeper}")
             time.sleep(RETRY_SECONDS)
         return None
 
     def _fetched(self, span: Span, patience: float) -> SpanResult:
-        """The result; NoAnswerError where the worker that holds it does not give it."""
+        """The result of a finished span. Raises NoAnswerError if its worker does not send it."""
         try:
             result: SpanResult | StreamPCAError = span.future.result(timeout=patience).content
         except Exception as error:
             if isinstance(error, TimeoutError) and span.future.status != "error":
                 raise self._late(span, patience) from None
-            if not hasattr(error, "__notes__"):  # not from our code: the worker died of it, perhaps
+            if not hasattr(error, "__notes__"):  # not from our code: perhaps the worker died
                 error.add_note(f"while {span} were folded on a worker")
             raise
         if isinstance(result, StreamPCAError):
@@ -278,20 +279,20 @@ class Flight:
 
     @scheduler_answers()
     def _trouble(self, span: Span, waited: float) -> tuple[set[str], Exception] | None:
-        """(workers to leave out, why) where a span is not to be waited for any longer."""
-        self.strange = strangers(self.client)
+        """(workers to avoid, reason) if waiting for the span is pointless; None to wait longer."""
+        self.excluded = other_versions(self.client)
         states = running(self.client)
-        states |= {one: "of another version" for one in states if one in self.strange}
+        states |= {one: "of another version" for one in states if one in self.excluded}
         if not states:
             now = time.monotonic()
             self._alone = self._alone or now
             if now - self._alone > setting("worker-timeout"):
                 raise no_worker()
-            if now - self._alone >= setting("pause-timeout") and not self._said:
-                self._said = True
-                say_waiting()
+            if now - self._alone >= setting("pause-timeout") and not self._warned:
+                self._warned = True
+                warn_of_waiting()
             return None
-        self._alone, self._said = None, False
+        self._alone, self._warned = None, False
         key, patience = span.future.key, setting("pause-timeout")
         where = {one for one, keys in self.client.processing().items() if key in keys}
         ill = {one: states[one] for one in where or states if states.get(one)}
@@ -309,32 +310,35 @@ class Flight:
             )
         return None
 
-    def well(self) -> list[str]:
-        """The workers that take tasks, and may get some of this pass."""
-        not_these = self.avoided | self.strange
-        return [one for one, ill in running(self.client).items() if not (ill or one in not_these)]
+    def usable(self) -> list[str]:
+        """The workers that take tasks and may get spans of this pass."""
+        excluded = self.avoided | self.excluded
+        return [one for one, why in running(self.client).items() if not (why or one in excluded)]
 
     def _allowed(self, workers: Iterable[str]) -> list[str] | None:
-        """Those of them that may get a span; any of our version where none may; None for all."""
-        if not (self.avoided or self.strange):
+        """Those of ``workers`` that may get a span; None for no restriction.
+
+        If none may, all workers of our version.
+        """
+        if not (self.avoided or self.excluded):
             return None
-        others = [one for one in workers if one not in self.avoided | self.strange]
-        if others or not self.strange:
+        others = [one for one in workers if one not in self.avoided | self.excluded]
+        if others or not self.excluded:
             return others or None
-        return [one for one in self.client.nthreads() if one not in self.strange]
+        return [one for one in self.client.nthreads() if one not in self.excluded]
 
-    def _astray(self, span: Span, error: Exception) -> bool:
-        """Whether a worker of another version, not known when the span was sent, may have failed.
+    def _version_to_blame(self, span: Span, error: Exception) -> bool:
+        """Whether the error may come from a worker of another version that had not been known.
 
-        Its code may raise anything where it finds other names than ours.
+        Other code may raise any exception when it meets our objects.
         """
         if type(error).__name__ in ("FutureCancelledError", "CancelledError"):
-            return False  # nobody failed, and the scheduler may be gone
-        self.strange = strangers(self.client, again=isinstance(error, ImportError))
-        return bool(self.strange - span.without)
+            return False  # nothing failed, and the scheduler may be gone
+        self.excluded = other_versions(self.client, again=isinstance(error, ImportError))
+        return bool(self.excluded - span.excluded)
 
-    def _elsewhere(self, span: Span, who: set[str], why: Exception) -> None:
-        """Send it to another worker; raises ``why`` where that was done often enough."""
+    def _move(self, span: Span, who: set[str], why: Exception) -> None:
+        """Send a span to a worker not in ``who``. Raises ``why`` when the retries are used up."""
         self.avoided |= who - {""}
         retries = int(setting("span-retries"))
         if span.moves >= retries:
@@ -348,10 +352,12 @@ class Flight:
         self._again(span)
 
     def _again(self, span: Span) -> None:
-        """Send it again, to a worker that is well."""
+        """Send a span again, to a usable worker."""
         self._counted = -COUNT_SECONDS
+        span.excluded = self.excluded
+        self._send_again(span, self.usable() or self._allowed(()))
+
+    def _send_again(self, span: Span, workers: list[str] | None) -> None:
         span.trial += 1
-        span.without = self.strange
         span.future.cancel()
-        workers = self.well() or self._allowed(())
         span.future = self.send(span.number, span.blocks, span.trial, workers)

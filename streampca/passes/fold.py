@@ -1,4 +1,4 @@
-"""Spans folded in the order of the plan, by lanes: threads that fold whole spans."""
+"""Folding spans in the order of the plan, and the lanes: threads that each fold whole spans."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from streampca.passes.records import PassPlan
 from streampca.passes.work import Work
 
 # --------------------------------------------------------------------------------------------------
-# Spans folded into one result, in the order of the plan whatever order they come in.
+# Spans arrive in any order and are merged in the order of the plan.
 
 
 class Fold:
     """Takes span results in any order, merges them in plan order, writes checkpoints.
 
-    While the total goes on elsewhere (:meth:`leave`), what comes has been merged there, and the
-    one here stays as it was until it is brought.
+    After :meth:`leave` the total is kept on a worker: spans that are taken have been merged there,
+    and the total here does not change until :meth:`bring`.
     """
 
     def __init__(self, plan: PassPlan, work: Work, cost: PassCost, execution: Execution,
@@ -38,10 +38,10 @@ class Fold:
         self.cost, self.execution = cost, execution
         self.total = work.fresh()
         self.next = 0
-        self._whole = True  # False while a span is merged: the total is then neither here nor there
-        self._closed = False  # nothing more is accepted
+        self._whole = True  # False while a span is being merged, and after that failed
+        self._closed = False  # no more spans are accepted
         self.begun = begun
-        self._left: tuple[int, PassCost, float] | None = None  # how far it was, since when
+        self._left: tuple[int, PassCost, float] | None = None  # next, cost and time at ``leave``
         self._waiting: dict[int, SpanResult] = {}
         self._lock = threading.Lock()
         self._progress = threading.Lock()
@@ -54,7 +54,7 @@ class Fold:
             self.next, self.total = self.checkpoint.resume(self.total)
             cost.resumed_blocks = sum(len(s) for s in self.spans[: self.next])
             self._done_blocks = cost.resumed_blocks
-        self._told = self.next  # spans before it were reported
+        self._reported = self.next  # progress was reported for spans below this number
 
     def take(self, number: int, result: SpanResult) -> int:
         """Accept a span; returns the number of the first span not yet merged."""
@@ -69,9 +69,7 @@ class Fold:
                     self.total[name].merge(accumulator)
                 for name, start, values in ready.pieces:
                     self.work.sinks[name].write(start, values)
-                self.cost.reads += ready.reads.chunks
-                self.cost.stored += ready.reads.stored
-                self.cost.moved += ready.reads.moved
+                self.cost.add(ready.reads)
                 self.cost.nbytes += ready.nbytes
                 self.cost.blocks += ready.n_blocks
                 self.cost.most_live_blocks = max(self.cost.most_live_blocks, ready.live)
@@ -85,27 +83,27 @@ class Fold:
     def take_remote(self, number: int, result: SpanResult) -> int:
         """Accept a span from a worker, and report its blocks."""
         first = self.take(number, result)
-        if number >= self._told:
-            self._told = number + 1
+        if number >= self._reported:
+            self._reported = number + 1
             self.block_done(result.nbytes, result.n_blocks)
         return first
 
     def leave(self) -> None:
-        """The total goes on elsewhere."""
+        """The total is now kept on a worker."""
         self._left = (self.next, replace(self.cost), time.monotonic())
 
     def overdue(self) -> bool:
-        """Whether it should be brought: more work would be lost with it than may be."""
+        """Whether the total should be fetched: it left more than a checkpoint interval ago."""
         return self._left is not None and time.monotonic() - self._left[2] >= self.execution.every
 
     def bring(self, total: dict[str, Accumulator]) -> None:
-        """It is here again, with all spans that were taken."""
+        """The total is here again, with all spans that were taken."""
         self.total, self._left = total, None
         if self.checkpoint is not None and self.next < len(self.spans):
             self.checkpoint.save_if_due(self.next, self.total)
 
     def go_back(self) -> None:
-        """It is lost: what was taken since it left is to be folded again."""
+        """The total on the worker is lost: spans taken since :meth:`leave` must be folded again."""
         if self._left is not None:
             self.next, cost, _ = self._left
             vars(self.cost).update(vars(cost))
@@ -127,13 +125,13 @@ class Fold:
                 )  # fmt: skip
 
     def interrupted(self, error: BaseException) -> None:
-        """Leave a checkpoint of what was folded, whatever it was that stopped the pass.
+        """Write a checkpoint of what was folded, after any error or interruption.
 
-        A lane that hangs in a read may still be there; it changes nothing any more.
+        A lane may still hang in a read; from now on it cannot change anything.
         """
         self._closed = True
         if not self._lock.acquire(timeout=PATIENCE):
-            return  # within a merge or a write that does not end
+            return  # a merge or a write does not end
         try:
             self.go_back()
             if self.checkpoint is not None and self._whole:
@@ -144,28 +142,30 @@ class Fold:
             self._lock.release()
 
     def finish(self) -> None:
-        """The pass is complete: close sinks; keep its result, or after the last pass drop all."""
+        """End the pass: finish accumulators and sinks; save the checkpoint, or remove all of them.
+
+        They are removed after the last pass.
+        """
         for accumulator in self.total.values():
             accumulator.settle()
         for sink in self.work.sinks.values():
             sink.finish()
-        kept = self.execution.checkpoints
+        last = not self.execution.keeps or self.execution.pass_number >= self.execution.n_passes
         if self.checkpoint is not None:
-            kept.append(self.checkpoint)
-        if self.execution.keeps and self.execution.pass_number < self.execution.n_passes:
-            if self.checkpoint is not None:
+            self.execution.checkpoints.append(self.checkpoint)
+            if not last:
                 self.checkpoint.save(len(self.spans), self.total)
-            return
-        self.execution.finished()
+        if last:
+            self.execution.finished()
 
 
 # --------------------------------------------------------------------------------------------------
-# Lanes: threads of this process that fold whole spans, each with a reader ahead.
+# Lanes: threads of this process that fold whole spans, each reading ahead.
 
 
 def run_on_lanes(work: Work, todo: list[tuple[int, range]], execution: Execution,
-              fold: Fold) -> None:  # fmt: skip
-    """Lanes as threads of this process; an ordered pass is one span, and takes one."""
+                 fold: Fold) -> None:  # fmt: skip
+    """Fold spans on lanes of this process. An ordered pass is a single span, on one lane."""
     n_lanes = max(1, min(execution.lanes, len(todo)))
     if n_lanes > 1:
         work.hold = tuple(
@@ -187,10 +187,10 @@ def run_on_lanes(work: Work, todo: list[tuple[int, range]], execution: Execution
 
 
 class _Lanes:
-    """A few threads, each folding whole spans with its own reader ahead across span ends.
+    """A few threads, each of which folds whole spans and reads ahead across their ends.
 
-    A span is claimed (its first block may be read) only when it is within ``n_lanes`` of the first
-    one not yet merged, and begun only when the lane's last one is merged: at most ``n_lanes``
+    A lane claims a span, and may read its first block, only if it is within ``n_lanes`` of the
+    first unmerged one. It folds it only when its previous span is merged. So at most ``n_lanes``
     partial accumulators are alive.
     """
 
@@ -204,7 +204,7 @@ class _Lanes:
         self.alive = n_lanes
 
     def run(self) -> None:
-        """Fold all spans. One lane is the thread that asks: malloc keeps nothing apart for it."""
+        """Fold all spans. A single lane is the calling thread, so malloc needs no arena for it."""
         before = self.work.matrix.reads()
         if self.n_lanes == 1:
             try:
@@ -214,10 +214,7 @@ class _Lanes:
                 raise
         else:
             self._run_threads()
-        read = self.work.matrix.reads() - before
-        self.fold.cost.reads += read.chunks
-        self.fold.cost.stored += read.stored
-        self.fold.cost.moved += read.moved
+        self.fold.cost.add(self.work.matrix.reads() - before)
 
     def _run_threads(self) -> None:
         threads = [
@@ -229,17 +226,17 @@ class _Lanes:
                 thread.start()
             with self.turn:
                 while self.alive:
-                    self.turn.wait(0.2)  # short, so that Ctrl-C is seen at once
+                    self.turn.wait(0.2)  # short, to react to Ctrl-C
         except BaseException:
             self._halt()
-            join(threads, 2 * PATIENCE)  # a lane waits for its reader in the same way
+            join(threads, 2 * PATIENCE)  # a lane waits PATIENCE for its reader
             raise
-        join(threads, 2 * PATIENCE)  # all have said that they are done
+        join(threads, 2 * PATIENCE)  # all have ended their work
         if self.error is not None:
             try:
                 raise self.error
             finally:
-                self.error = None  # or the error, its traceback and all blocks there stay alive
+                self.error = None  # else the error, its traceback and their blocks stay alive
 
     def _halt(self) -> None:
         with self.turn:
@@ -247,7 +244,10 @@ class _Lanes:
             self.turn.notify_all()
 
     def claim(self, wait: bool) -> tuple[int, range] | None:
-        """The next span, once it is near enough to the first unmerged one."""
+        """The next span, once it is close enough to the first unmerged one; None if none is left.
+
+        wait : if False, return None also if it is not close enough yet.
+        """
         with self.turn:
             while not self.stop.is_set():
                 if self.claimed == len(self.todo):
@@ -288,7 +288,7 @@ class _Lanes:
                 result.nbytes += values_nbytes(block)
                 result.n_blocks += 1
                 self.fold.block_done(values_nbytes(block))
-                if block.index == span[-1]:  # merged before the lane waits for another span
+                if block.index == span[-1]:  # merge before waiting for another span
                     result.live = reader.most_live
                     self.fold.take(number, result)
                     order.spans.pop(0)
@@ -298,9 +298,9 @@ class _Lanes:
                 del block
 
     def _until_merged(self, number: int) -> None:
-        """Begin no other span before this one is merged: no lane has two partial accumulators.
+        """Wait until a span is merged, so that no lane has two partial accumulators.
 
-        The owner of the first unmerged span never waits here, so some lane always goes on.
+        The lane with the first unmerged span never waits here, so there is no deadlock.
         """
         with self.turn:
             self.turn.notify_all()

@@ -1,4 +1,4 @@
-"""Memory: what a machine can give, what a process takes before its first pass."""
+"""Memory: sizes as text, what a machine has, and what a process takes before its first pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.passes.specs import Candidate, PassSpec
 
 # --------------------------------------------------------------------------------------------------
-# Bytes in words, and words that mean bytes.
+# Numbers of bytes as text, and back.
 
 MiB = 1024 * 1024
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
@@ -31,17 +31,17 @@ def parse_nbytes(limit: int | float | str | None) -> int | None:
     if isinstance(limit, str):
         match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-zA-Z]*)\s*", limit)
         if match is None or match[2].lower() not in UNITS:
-            raise InvalidInputError(f"memory_limit={limit!r}; expected such as '512MiB' or '2GB'")
+            raise InvalidInputError(f"memory_limit={limit!r}; expected e.g. '512MiB' or '2GB'")
         limit = float(match[1]) * UNITS[match[2].lower()]
     if isinstance(limit, bool) or not isinstance(limit, (int, float, np.integer, np.floating)):
-        raise InvalidInputError(f"memory_limit={limit!r}; expected bytes, or such as '512MiB'")
+        raise InvalidInputError(f"memory_limit={limit!r}; expected bytes, or e.g. '512MiB'")
     if not 1 <= limit < np.inf:
         raise InvalidInputError(f"memory_limit={limit!r}; expected a positive number of bytes")
     return int(limit)
 
 
 def size(nbytes: float) -> str:
-    """Bytes in words: ``1.5 GiB``."""
+    """Bytes as text: ``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if nbytes < 1024 or unit == "GiB":
             break
@@ -50,12 +50,12 @@ def size(nbytes: float) -> str:
 
 
 def as_limit(nbytes: int, up: bool = False) -> str:
-    """Bytes as a ``memory_limit`` that one can type: ``"512MiB"``."""
+    """Bytes as a ``memory_limit``, in whole MiB: ``"512MiB"``."""
     return f"{-(-nbytes // MiB) if up else nbytes // MiB}MiB"
 
 
 # --------------------------------------------------------------------------------------------------
-# What this machine, or the control group that holds this process, can give.
+# The memory of this machine, of its control group, and of this process.
 
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
@@ -93,41 +93,33 @@ def _cgroup_limit() -> int | None:
     return min(limits, default=None)
 
 
-def _meminfo(key: str) -> int | None:
+def _proc_nbytes(file: str, key: str) -> int | None:
+    """A line of a file below /proc that gives kilobytes, in bytes; None if it is not there."""
     try:
-        lines = (PROC / "meminfo").read_text().splitlines()
+        lines = (PROC / file).read_text().splitlines()
     except OSError:
         return None
-    for line in lines:
-        if line.startswith(key + ":"):
-            return int(line.split()[1]) * 1024
-    return None
+    found = (int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
+    return next(found, None)
 
 
 def resident_nbytes() -> int:
-    """Resident memory of this process now; 0 where the system does not say."""
+    """Resident memory of this process now; 0 if the system does not tell."""
     return imported.resident_nbytes(PROC)
 
 
 def peak_nbytes() -> int:
-    """Largest resident memory of this process so far; 0 where the system does not say."""
-    try:
-        lines = (PROC / "self" / "status").read_text().splitlines()
-    except OSError:
-        return 0
-    for line in lines:
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    """Largest resident memory of this process so far; 0 if the system does not tell."""
+    return _proc_nbytes("self/status", "VmHWM") or 0
 
 
 def available_nbytes() -> int | None:
-    """Memory that this process may use in all, what it holds already included.
+    """Memory that this process may use in total, including what it holds already.
 
-    The smaller of the control group's limit and what the system has available beside what
-    is resident here. None where neither is known.
+    The smaller of the control group's limit, and what the system has available plus what is
+    resident here. None if neither is known.
     """
-    free = _meminfo("MemAvailable")
+    free = _proc_nbytes("meminfo", "MemAvailable")
     known = [_cgroup_limit(), None if free is None else free + resident_nbytes()]
     return min((k for k in known if k is not None), default=None)
 
@@ -136,18 +128,16 @@ def available_nbytes() -> int | None:
 # What a process takes before its first pass: the interpreter, and libraries that a source needs.
 #
 # These terms are projections: a plan depends on nothing that is measured. They are the same on
-# every
-# machine, but for a library that others load where it is installed (``brought``). That one counts
-# where it is, and never decides which schedule is chosen. What libraries really weigh is looked
-# at
-# when a fit begins (``door``).
+# every machine, except for a library that others load if it is installed (``brought``). It counts
+# where it is installed, and never decides which schedule is chosen. The real memory of libraries is
+# measured when a fit begins (``door``).
 
 INTERPRETER_NBYTES = 96 * MiB  # Python with NumPy, SciPy and Zarr: 80 MiB measured, command line 96
-LIBRARY_NBYTES = {  # beyond those that it needs itself
-    "pandas": 66 * MiB,  # 30 measured, 63 with pyarrow, which it loads where it is installed
+LIBRARY_NBYTES = {  # each without the libraries that it needs
+    "pandas": 66 * MiB,  # 30 measured, 63 with pyarrow, which it loads if it is installed
     "xarray": 20 * MiB,  # 9 measured with cftime, 14 with what opens a file
     "dask": 16 * MiB,  # 11 measured
-    "dask.dataframe": 24 * MiB,  # 18 measured: what reads the files of pyarrow
+    "dask.dataframe": 24 * MiB,  # 18 measured: pyarrow's file readers
     "polars": 28 * MiB,  # 24 measured
     "h5py": 16 * MiB,  # 11 measured
     "numba": 56 * MiB,  # 54 measured
@@ -155,16 +145,16 @@ LIBRARY_NBYTES = {  # beyond those that it needs itself
 }
 WORKER_NBYTES = 56 * MiB  # distributed, its server and connections, in a worker of a cluster
 NEEDS = {"xarray": ("pandas",), "dask": ("xarray", "pandas")}
-BROUGHT = {"xarray": "sparse", "dask": "sparse"}  # what they load where it is installed
+BROUGHT = {"xarray": "sparse", "dask": "sparse"}  # library -> what it loads if installed
 KERNELS_NBYTES = 104 * MiB  # compiled by Numba: 54 measured from its cache, 97 where compiled now
-THREAD_NBYTES = 7 * MiB // 2  # stack and arena of a lane or of its reader
-PACKED_ROWS = 384  # of an operand that OpenBLAS lays out anew for a product
+THREAD_NBYTES = 7 * MiB // 2  # stack and malloc arena of a lane or of its reader
+PACKED_ROWS = 384  # of an operand, packed by OpenBLAS for a product
 PACKED_NBYTES = 10 * MiB  # at most, for each lane
-SKINNY_NBYTES = 4 * MiB  # where one operand is narrow
+SKINNY_NBYTES = 4 * MiB  # if one operand is narrow
 
 
 def process_terms(matrix: ChunkedMatrix, candidate: Candidate, lanes: int) -> dict[str, int]:
-    """Bytes that live as long as the fit, by term; each library is one."""
+    """Bytes that are used throughout the fit, by term; each library is a term."""
     names = libraries(matrix, candidate)
     more = {BROUGHT[name] for name in names if name in BROUGHT} - set(names)
     with_numba = 0 if "numba" in names else LIBRARY_NBYTES["numba"]
@@ -183,7 +173,7 @@ def process_terms(matrix: ChunkedMatrix, candidate: Candidate, lanes: int) -> di
 
 
 def _packed(matrix: ChunkedMatrix, spec: PassSpec) -> int:
-    """What BLAS packs of a tile in one lane."""
+    """Bytes of BLAS's packing buffers in one lane."""
     if spec.work == "skinny":
         return SKINNY_NBYTES
     width = matrix.shape[1 - spec.axis]
@@ -191,7 +181,7 @@ def _packed(matrix: ChunkedMatrix, spec: PassSpec) -> int:
 
 
 def libraries(matrix: ChunkedMatrix, candidate: Candidate) -> list[str]:
-    """Heavy libraries that the passes bring into memory: the source's, and compiled kernels."""
+    """Heavy libraries that the passes load: those of the source, and Numba for its kernels."""
     small = matrix.dtype.kind in "iu" and matrix.dtype.itemsize == 1
     compiled = small and any(spec.axis == 1 for spec in candidate.passes)
     loads = {*matrix.loads, *(["numba"] if compiled else [])}
@@ -200,7 +190,7 @@ def libraries(matrix: ChunkedMatrix, candidate: Candidate) -> list[str]:
 
 @cache
 def installed(name: str) -> bool:
-    """Whether a library is there to be imported; it is not imported."""
+    """Whether a library is installed; does not import it."""
     return find_spec(name) is not None
 
 
@@ -220,6 +210,6 @@ def code_nbytes(process: Mapping[str, int]) -> int:
 
 
 def unforeseen(process: Mapping[str, int]) -> int:
-    """Bytes by which libraries that are loaded weigh more than the plan counts for all of them."""
+    """Bytes by which the loaded libraries exceed what the plan counts for them."""
     projected = imports(process)
     return max(0, weight_of(projected) - sum(projected.values()))

@@ -1,4 +1,4 @@
-"""What travels between a pass and its workers, and what they do: fold spans, hold the total."""
+"""What a pass sends to its workers, and what runs there: folding spans, keeping the total."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from streampca.passes.work import Work, confirm
 from streampca.passes.workers import other_version, our_version
 
 # --------------------------------------------------------------------------------------------------
-# What travels between a pass and its workers, and the task that they do.
+# What a pass sends to its workers, and the task that folds a span.
 
 
 class Parcel:
-    """What travels, pickled in one piece.
+    """A message, pickled in one piece.
 
-    Distributed sends arrays beside the pickle, and they arrive wherever they lie in the message,
-    often at odd addresses. NumPy then leaves BLAS aside and rounds otherwise.
+    Distributed sends arrays outside the pickle, and they arrive at the address that they have in
+    the message, often unaligned. NumPy then does not use BLAS, and rounds differently.
 
-    It is unpickled where its content is asked for: in a task, whose errors reach the client. Where
-    messages are read, a module that is not there would end the worker's connection.
+    The content is unpickled on first use: inside a task, whose errors reach the client. Unpickled
+    while the message is received, a missing module would end the worker's connection.
     """
 
     def __init__(self, content: Any) -> None:
@@ -40,10 +40,10 @@ class Parcel:
 
     @classmethod
     def sealed(cls, content: Any) -> Parcel:
-        """Pickled now. Raises ClusterError for what cannot be."""
+        """A parcel that is pickled now. Raises ClusterError if the content cannot be pickled."""
         try:
             return cls.received(dumps(content))
-        except Exception as error:  # every library has errors of its own
+        except Exception as error:  # every library raises its own
             raise ClusterError(
                 f"the source, or a function that is applied to it, cannot be sent to workers: "
                 f"{type(error).__name__}: {error}. Give a path in place of an open file or a "
@@ -52,15 +52,15 @@ class Parcel:
 
     @classmethod
     def received(cls, packed: bytes) -> Parcel:
-        """One that is still pickled."""
+        """A parcel from its pickled form."""
         parcel = cls(None)
         parcel._packed = packed
         return parcel
 
     @property
     def content(self) -> Any:
-        """What is in it, unpickled once."""
-        if packed := self._packed:  # threads may both unpickle it, and either result will do
+        """The content, unpickled once."""
+        if packed := self._packed:  # two threads may both unpickle it; either result will do
             self._content, self._packed = pickle.loads(packed), b""
         return self._content
 
@@ -73,11 +73,11 @@ class Parcel:
 
 
 async def placed(client: Any, parcel: Parcel, workers: list[str] | None, broadcast: bool) -> Any:
-    """The future of a parcel that lies on workers, named by nothing but itself.
+    """The future of a parcel, scattered to workers under a key of its own.
 
-    A bare dictionary would name the data on the scheduler by its keys, where another pass, or
-    another client, has a "v" of its own. Given up on its way, it becomes a future nevertheless: or
-    nobody would ever release the data.
+    A scattered dictionary would use its keys on the scheduler, where another pass or client may
+    have the same "v". The scatter is shielded from cancellation: without a future, nothing would
+    ever release the data.
     """
     found = client.scatter([parcel], workers=workers, broadcast=broadcast, hash=False)
     (future,) = await asyncio.shield(found)
@@ -85,18 +85,20 @@ async def placed(client: Any, parcel: Parcel, workers: list[str] | None, broadca
 
 
 def dumps(content: Any) -> bytes:
-    """Pickled in one piece, by cloudpickle where it must be or modules are to be sent by value."""
+    """The content pickled in one piece; by cloudpickle where plain pickle does not do."""
     import cloudpickle
     from distributed.protocol import pickle as theirs
 
-    if cloudpickle.list_registry_pickle_by_value():  # plain pickle would name them all the same
+    if cloudpickle.list_registry_pickle_by_value():  # plain pickle would send them by reference
         return bytes(cloudpickle.dumps(content))
     return bytes(theirs.dumps(content))
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How spans are read: by which version, blocks ahead, seconds that one is waited for."""
+    """How spans are read.  version : of the client.  ahead : blocks read in advance.
+    patience : seconds to wait for one block.
+    """
 
     version: str
     ahead: int
@@ -108,14 +110,15 @@ def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel,
                    part: Parcel | None = None) -> Parcel:  # fmt: skip
     """The task: read and fold one span on a worker, on one BLAS thread.
 
-    values : those on the cluster that the work needs, which is then packed without them.  lay :
-    where they lay when the task was sent.  part : of an X in memory, which then is not in the work.
+    values : chunks on the cluster that the work needs; the work is then packed without them.
+    lay : where they were when the task was sent.
+    part : the part of an X in memory, if the work carries no matrix.
 
-    Errors of our own are returned: they are the same at every trial, and what a task raises is
-    tried again (a store may fail for a moment). They know which worker it was.
+    A StreamPCAError is returned, with the worker's address as its ``worker``: it would be the same
+    at every attempt. Other errors are raised, and Dask retries the task: a store may fail briefly.
     """
     try:
-        if terms.version != our_version():  # a worker that came later
+        if terms.version != our_version():  # a worker that joined later
             raise other_version(f"worker {_here()} has streampca {our_version()}")
         with _unpickling():
             mine = work.content if lay is None else unpacked(work.content, values, lay, _here())
@@ -134,7 +137,7 @@ def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel,
 
 @contextlib.contextmanager
 def _unpickling() -> Iterator[None]:
-    """Raise ClusterError where this worker lacks what a parcel is made of."""
+    """Raise ClusterError if this worker cannot unpickle a parcel."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -143,7 +146,7 @@ def _unpickling() -> Iterator[None]:
             "fit comes from. Install it on the workers; or send it: client.upload_file(its .py "
             "file), or cloudpickle.register_pickle_by_value(the module) before the fit."
         ) from error
-    except Exception as error:  # what libraries of another version raise
+    except Exception as error:  # libraries of another version raise anything
         raise ClusterError(
             f"worker {_here()} cannot unpickle what it is to work on: {type(error).__name__}: "
             f"{error}. Install the same libraries everywhere, and give paths that every worker "
@@ -161,22 +164,22 @@ def _here() -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a worker does that holds the total of a pass: takes in spans, and gives it.
+# What runs on the worker that keeps the total of a pass: merge spans into it, and send it.
 
-EXPIRY_SECONDS = 0.2  # between looks whether a total is still wanted
+EXPIRY_SECONDS = 0.2  # between checks that the client still keeps a total
 
 
 class LostError(ClusterError):
-    """The total is not reached, or is not what it should be."""
+    """The total cannot be reached, or is not in the expected state."""
 
 
 @dataclass
 class Total:
-    """What was folded so far.
+    """The accumulators of all spans merged so far, on a worker.
 
-    next : the first span that is not in it, or None where one is merged in part.  last : what the
-    one before gave, without its accumulators.  turn : held by whoever reads or changes it; a merge
-    that the client gave up may still be on its way.
+    next : the first span that is not in it; None during a merge, and after one that failed.
+    last : the result of the span before, without its accumulators.
+    turn : held while the total is read or changed; a merge that the client gave up may still run.
     """
 
     accumulators: dict[str, Accumulator]
@@ -185,7 +188,7 @@ class Total:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def merge(self, number: int, result: SpanResult) -> SpanResult:
-        """Take in the next span; gives it without its accumulators."""
+        """Merge the next span. Returns its result without the accumulators."""
         self.next = None
         with single_threaded_blas():
             for name, accumulator in result.accumulators.items():
@@ -199,18 +202,18 @@ class Total:
             raise LostError(f"it waits for span {self.next}, and {number} came")
 
 
-# worker (a process may have several) -> key of what a total began with -> total
+# worker (a process may have several) -> key of the client's data -> total
 _totals: WeakKeyDictionary[Any, dict[str, Total]] = WeakKeyDictionary()
 
 
 def _total(key: str, worker: Any) -> Total:
-    """The one that began with this data, for as long as the client keeps them."""
+    """The total that started from this data. It is dropped when the client drops the data."""
     totals = _totals.setdefault(worker, {})
     if key not in totals:
         version, number, first = worker.data[key].content
         if version != our_version():
             raise LostError(f"it has streampca {our_version()}, and the client {version}")
-        worker.data[key].content = version, None, None  # it is here now
+        worker.data[key].content = version, None, None  # no second copy
         totals[key] = Total(pickle.loads(first), number)
 
         def expire() -> None:
@@ -225,9 +228,9 @@ def _total(key: str, worker: Any) -> Total:
 
 async def merge_span(key: str, number: int, span: str, holders: list[str], patience: float,
                      dask_worker: Any) -> Parcel:  # fmt: skip
-    """Fetch what a span gave from those who hold it, and merge it beside the tasks.
+    """Fetch the result of a span from its holders, and merge it in a thread of its own.
 
-    The parcel holds it without its accumulators; or None, where it did not come; or its error.
+    The parcel holds the result without its accumulators; None if it did not arrive; or its error.
     """
     total = _total(key, dask_worker)
     total.check(number)
@@ -246,29 +249,28 @@ async def merge_span(key: str, number: int, span: str, holders: list[str], patie
 
 
 async def _brought(span: str, holders: list[str], worker: Any) -> Any:
-    """What a span gave; None where nobody has it.
+    """The result of a span; None if no worker has it.
 
-    Not by ``worker.gather``: that keeps it, and the scheduler, which is not told, never frees it.
+    ``worker.gather`` would keep a copy that the scheduler does not know and never frees.
     """
     from distributed.utils_comm import gather_from_workers
 
-    if span in worker.data:
-        return await asyncio.to_thread(_content, worker.data[span])
-    found = await gather_from_workers({span: holders}, worker.rpc, who=worker.address)
-    data: dict[Any, Any] = found[0]
-    return await asyncio.to_thread(_content, data[span]) if span in data else None
-
-
-def _content(parcel: Parcel) -> Any:
-    """Unpickled; of many bytes not in the event loop."""
-    return parcel.content
+    data: Any = worker.data
+    if span not in data:
+        found = await gather_from_workers({span: holders}, worker.rpc, who=worker.address)
+        data = found[0]
+    if span not in data:
+        return None
+    parcel = data[span]
+    return await asyncio.to_thread(lambda: parcel.content)  # unpickled outside the event loop
 
 
 async def give_total(key: str, number: int, last: bool, dask_worker: Any) -> bytes:
-    """Pickled: the accumulators with all spans before this one, and None.
+    """Pickled: (the accumulators of all spans below ``number``, None).
 
-    Or with this one too, and what it gave, where the client gave up waiting for that.
-    last : it is not kept.
+    If the client gave up waiting for the merge of span ``number`` and it then finished, the
+    accumulators include it, and its result is sent in place of None.
+    last : drop the total.
     """
     total = _total(key, dask_worker)
     async with total.turn:
@@ -284,21 +286,21 @@ async def give_total(key: str, number: int, last: bool, dask_worker: Any) -> byt
 # --------------------------------------------------------------------------------------------------
 # An array in memory on a cluster: each span's part goes to one worker, once for all passes.
 
-SHARE = 0.5  # of the memory of all workers that X may take for all passes
+SHARE = 0.5  # of the memory of all workers, that X may occupy between passes
 
 
 def in_memory(matrix: ChunkedMatrix) -> bool:
-    """Whether most of a matrix lies in this process, and would travel with its tasks."""
+    """Whether most of a matrix lies in this process, and would be sent with its tasks."""
     carried = matrix.carried_nbytes
     return carried > 0 and (matrix.sparse or 2 * carried >= matrix.nbytes)
 
 
 class Scattered:
-    """The parts of X that were sent to workers.
+    """The parts of an X in memory that were sent to workers.
 
-    They are kept there where a fit makes several passes and they take no more than half of the
-    memory of all workers. Else each is sent with its span, and forgotten with it. Parts go straight
-    to workers, and through the scheduler where these cannot be reached.
+    They stay there if a fit makes several passes and they take at most half of the workers' memory;
+    otherwise each is sent with its span and then dropped. Parts go directly to workers, or through
+    the scheduler if the client cannot reach them.
     """
 
     def __init__(self) -> None:
@@ -307,9 +309,9 @@ class Scattered:
 
     def part(self, client: Any, work: Work, span: range, workers: list[str], keep: bool,
              ) -> tuple[Any, int]:  # fmt: skip
-        """(the future of a parcel of the matrix of a span, bytes that were sent for it now).
+        """(future of a parcel with the matrix of a span, bytes that this call sent).
 
-        workers : that may get it; consecutive spans go to different ones.
+        workers : candidates; consecutive spans go to different ones.
         """
         matrix, axis = work.matrix, work.matrix.streamed_axis
         edges = matrix.edges[span[0] : span[-1] + 2]
@@ -335,7 +337,7 @@ class Scattered:
 
 
 def worth_keeping(client: Any, matrix: ChunkedMatrix, n_passes: int) -> bool:
-    """Whether another pass can use the parts, and the workers have room for them."""
+    """Whether other passes will use the parts, and the workers have room for them."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     limits = [int(one.get("memory_limit") or 0) for one in workers]
     return n_passes > 1 and (not all(limits) or matrix.carried_nbytes <= SHARE * sum(limits))

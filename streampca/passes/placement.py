@@ -1,8 +1,8 @@
-"""Values on a cluster that spans need: dependencies of their tasks, folded where they lie.
+"""Chunks of X that lie on a cluster: dependencies of the spans' tasks, folded where they are.
 
-A future in the work of a span is of no use on a worker: readers belong to no task, and fetching
-would go round the scheduler. What a span needs is therefore named to the scheduler, which brings
-what is missing, and computes again what died with a worker.
+A future inside the work of a span is of no use on a worker: reader threads belong to no task, and
+would fetch data that the scheduler does not know of. So each task names the chunks that it needs as
+dependencies. The scheduler then moves what is missing, and recomputes what died with a worker.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from streampca.passes.settings import setting
 from streampca.passes.work import Work
 from streampca.passes.workers import await_worker, running, scheduler_answers
 
-AHEAD_NBYTES = 128 * MiB  # of what spans gave and that waits on workers to be merged
+AHEAD_NBYTES = 128 * MiB  # of span results that wait on workers to be merged
 MOST_AHEAD = 256  # spans
-LOOK_SECONDS = 1.0  # between looks whether workers came or went
-CROWDED = 2.0  # times the mean load of a thread: a worker with more may give spans to others
+LOOK_SECONDS = 1.0  # between checks whether workers joined or left
+CROWDED = 2.0  # times the mean load of a thread: above that, others may fold a worker's spans
 
 REMEMBERED = 8  # passes
 
-# pass -> worker -> keys of the values that its spans had; a process may be many workers
+# pass -> worker -> keys of the chunks that its spans used; a process may hold several workers
 _brought: dict[str, defaultdict[str, set[Any]]] = {}
 _brought_lock = threading.Lock()
 
 
 def packed(work: Work) -> tuple[bytes, list[Any]]:
-    """The work, pickled without the values that lie on a cluster, and their futures."""
+    """(the work pickled without its chunks on the cluster, the futures of these)."""
     file = io.BytesIO()
     pickler = _Pickler(file)
     pickler.dump(work)
@@ -49,7 +49,7 @@ def packed(work: Work) -> tuple[bytes, list[Any]]:
 
 
 def unpacked(data: bytes, values: Sequence[Any], lay: Lay, here: str) -> Work:
-    """The work, with the values in place of their futures."""
+    """The work of :func:`packed`, with the chunks in place of their futures."""
     missing = lay.missing(here)
     found: Work = _Unpickler(data, map(Brought, values, missing)).load()
     return found
@@ -57,17 +57,20 @@ def unpacked(data: bytes, values: Sequence[Any], lay: Lay, here: str) -> Work:
 
 @dataclass(frozen=True)
 class Lay:
-    """Where the values of a span lay when its task was sent.  keys, holders : one of each."""
+    """Where the chunks of a span were when its task was sent.
+
+    keys, holders : for each chunk, its key and the addresses of the workers that had it.
+    """
 
     pass_id: str
     keys: tuple[Any, ...]
     holders: tuple[tuple[str, ...], ...]
 
     def missing(self, here: str) -> list[bool]:
-        """Which of them were brought to this worker for this span, and for none before it."""
+        """For each chunk, whether it was moved to this worker for this span, and not earlier."""
         with _brought_lock:
             by_worker = _brought.pop(self.pass_id, None) or defaultdict(set)
-            _brought[self.pass_id] = by_worker  # the last of them: it is in use
+            _brought[self.pass_id] = by_worker  # last in the order of use
             while len(_brought) > REMEMBERED:
                 del _brought[next(iter(_brought))]
             seen = by_worker[here]
@@ -79,9 +82,9 @@ class Lay:
 
 
 def spans_ahead(work: Work) -> int:
-    """How many spans may be in flight: what they give waits on workers until its turn comes.
+    """How many spans may be in flight; their results wait on workers until they are merged.
 
-    Where the first half of X lies on one worker and the second on another, both should be busy.
+    If one worker holds the first half of X and another the second, both should be busy.
     """
     if work.sinks or not work.accumulators:
         return 0
@@ -100,7 +103,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # the library has no
         self.futures: dict[Any, Any] = {}
 
     def persistent_id(self, value: Any) -> Any:
-        """The number of a value that the task is given."""
+        """The position of a chunk among the task's ``values``."""
         if not isinstance(value, Held) or value.future is None:
             return None
         self.futures.setdefault(value.future.key, value.future)
@@ -117,17 +120,17 @@ class _Unpickler(pickle.Unpickler):
 
 
 class Placement:
-    """Where on a cluster the values lie that the spans of a pass need.
+    """Where the chunks of X lie on a cluster, and which worker should fold each span.
 
-    A span is sent to the worker that has most of its bytes, as long as that one is well, and holds
-    at most twice its share. The scheduler may move it to an idle worker where moving takes less
-    time than waiting, and does where its worker dies.
+    A span goes to the worker that holds most of its bytes, if that worker takes tasks and holds at
+    most twice its share of X. The scheduler may move the span to an idle worker if moving takes
+    less time than waiting, and moves it if its worker dies.
     """
 
     def __init__(self, client: Any, futures: Iterable[Any], pass_id: str) -> None:
         self.client, self.pass_id = client, pass_id
         self._futures = {one.key: one for one in futures}
-        self._homes: dict[int, str] = {}  # of spans that may go nowhere else
+        self._homes: dict[int, str] = {}  # span -> the only worker that it may go to
         self._workers: set[str] = set()
         self._ill: dict[str, str] = {}  # worker -> why it takes no tasks, or ""
         self._looked = -LOOK_SECONDS
@@ -137,14 +140,14 @@ class Placement:
         self._finished()
 
     def lay(self, futures: Iterable[Any]) -> Lay:
-        """Where these lie now."""
+        """Where these chunks are now."""
         self._look()
         keys = tuple(one.key for one in futures)
         return Lay(self.pass_id, keys, tuple(tuple(self._who.get(key, ())) for key in keys))
 
     def choose(self, number: int, futures: Sequence[Any], workers: list[str] | None,
                ) -> list[str] | None:  # fmt: skip
-        """The workers that may get a span, of ``workers``; None for any."""
+        """The workers that may get a span, among ``workers``; None for any."""
         weights: defaultdict[str, int] = defaultdict(int)
         lay = self.lay(futures)
         for key, holders in zip(lay.keys, lay.holders, strict=True):
@@ -160,7 +163,7 @@ class Placement:
         return [home]
 
     def stranded(self, numbers: Iterable[int]) -> set[int]:
-        """The spans among these whose only worker is gone, or takes no tasks."""
+        """Those of the spans whose only worker is gone or takes no tasks."""
         states = running(self.client)
         found = {n for n in numbers if n in self._homes and states.get(self._homes[n], "gone")}
         if found:
@@ -169,7 +172,7 @@ class Placement:
 
     @scheduler_answers()
     def _look(self) -> None:
-        """Where they lie, asked again when workers came or went."""
+        """Ask the scheduler where the chunks are, if workers joined or left."""
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return
         threads, self._ill = self.client.nthreads(), running(self.client)
@@ -180,7 +183,7 @@ class Placement:
         self._who = dict(self.client.who_has(list(self._futures.values())))
         try:
             self._nbytes = self.client.nbytes(keys=list(self._futures), summary=False)
-        except KeyError:  # the scheduler does not know one of them
+        except KeyError:  # the scheduler does not know a chunk
             self.refuse_lost()
             raise
         load: defaultdict[str, float] = defaultdict(float)
@@ -191,9 +194,9 @@ class Placement:
         self._crowded = {one for one, n in threads.items() if load[one] > CROWDED * n * mean}
 
     def _finished(self) -> None:
-        """Wait until they are computed: where they lie is not known before.
+        """Wait until all chunks are computed: only then is it known where they are.
 
-        Raises ClusterError where some are lost for good.
+        Raises ClusterError if some are lost for good.
         """
         from distributed import CancelledError, wait
 
@@ -214,7 +217,7 @@ class Placement:
 
     @scheduler_answers()
     def refuse_lost(self) -> None:
-        """Raise ClusterError where the cluster has lost some for good: they would be waited for."""
+        """Raise ClusterError if chunks are lost for good: the pass would wait for ever."""
         asked = self.client.scheduler.get_task_status
         states = self.client.sync(asked, keys=list(self._futures))
         lost = [
@@ -224,6 +227,6 @@ class Placement:
         if lost:
             raise ClusterError(
                 f"{len(lost)} of {len(self._futures)} chunks of X are lost on the cluster (the "
-                f"first is {lost[0]!r}). What was scattered died with its worker, or was released: "
+                f"first is {lost[0]!r}). Scattered data died with its worker, or was released: "
                 "scatter it again."
             )

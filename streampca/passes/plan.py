@@ -1,8 +1,8 @@
 """The plan: what will be read, how, and in how much memory, before anything is read.
 
 A plan is a function of the source and the settings alone. Free memory, what the process holds,
-core counts and timings never enter it; they can only lead to its refusal (``door``).
-So does a library that X's libraries load where it is installed: it is counted, and chooses nothing.
+core counts and timings never enter it; they can only lead to its refusal (``door``). The same holds
+for a library that X's libraries load if it is installed: it is counted, but decides nothing.
 """
 
 from __future__ import annotations
@@ -27,36 +27,35 @@ from streampca.passes.settings import setting
 from streampca.passes.specs import Candidate, PassSpec
 
 GiB = 1024**3
-MERGED_NBYTES = GiB  # of accumulators that may be merged for the sake of shorter spans
+MERGED_NBYTES = GiB  # of accumulators that may be merged in exchange for shorter spans
 LEAST_SHARES, MOST_SHARES = 32, 256
 
 
 def shares(across: int) -> int:
-    """Into how many blocks chunks are shared out that bytes alone would put together.
+    """The least number of blocks for a source with computed chunks, even if all fit into fewer.
 
-    across : length of a streamed row. Each share costs one merge of accumulators, which have up to
-    ``across ** 2`` numbers: 256 up to 724 columns, 32 from 2048.
+    across : length of a streamed row. Each block costs one merge of accumulators with up to
+    ``across ** 2`` numbers: 256 blocks up to 724 columns, 32 from 2048 on.
     """
     return int(np.clip(MERGED_NBYTES // (8 * across**2), LEAST_SHARES, MOST_SHARES))
 
 
 def chunks_per_block(matrix: ChunkedMatrix, axis: int, chunks: int) -> int | None:
-    """The most chunks in one block; None where bytes alone decide."""
+    """The most chunks in one block; None if only bytes count."""
     if not matrix.computes:
         return None
     return max(1, -(-chunks // shares(matrix.shape[1 - axis])))
 
 
 def span_length(n_blocks: int) -> int:
-    """Blocks per span: long enough that merging is cheap, short enough that lanes end together."""
+    """Blocks per span: long enough for cheap merging, short enough for lanes to end together."""
     return 1 if n_blocks < 8 else min(OPEN_BLOCKS, max(2, n_blocks // 16))
 
 
 def blocks_per_span(matrix: ChunkedMatrix, axis: int, edges: np.ndarray[Any, Any]) -> int:
-    """Blocks that one task folds of this matrix: so many that no chunk is read by three spans,
-    and few by two.
+    """Blocks that one task folds: enough that no chunk is read by three spans, and few by two.
 
-    A single span where two of them would read most chunks twice.
+    All blocks, if two spans would read most chunks twice.
     """
     n_blocks = len(edges) - 1
     length = _blocks_by_work(matrix, axis, n_blocks)
@@ -71,10 +70,10 @@ def blocks_per_span(matrix: ChunkedMatrix, axis: int, edges: np.ndarray[Any, Any
 
 
 def _blocks_by_work(matrix: ChunkedMatrix, axis: int, n_blocks: int) -> int:
-    """:func:`span_length`, or less where chunks are computed.
+    """:func:`span_length`, or less if chunks are computed.
 
-    Of values on a cluster one, unless what is merged of it weighs more: two seldom lie on one
-    worker.
+    One for chunks on a cluster, which are seldom on the same worker, unless the merged
+    accumulators would be larger than X.
     """
     usual = span_length(n_blocks)
     if not matrix.computes:
@@ -85,11 +84,11 @@ def _blocks_by_work(matrix: ChunkedMatrix, axis: int, n_blocks: int) -> int:
     return max(1, min(usual, n_blocks // shares(across)))
 
 
-BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, where chunks allow it
-BLOCK_LENGTH = 512  # fewer streamed rows than this cost more in merging than they save
-DEFAULT_BUDGET = 4096 * MiB  # without a memory_limit: what fits in this beside X is taken
+BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, if chunks allow it
+BLOCK_LENGTH = 512  # shorter blocks cost more in merging than they save
+DEFAULT_BUDGET = 4096 * MiB  # without a memory_limit, beside an X in memory
 LANES = 2
-SHARED_NBYTES = 64 * MiB  # operands that strips of a Dask graph share: refused beyond this
+SHARED_NBYTES = 64 * MiB  # the most that strips of a Dask graph may share
 
 # (lanes, blocks read ahead per lane, block size as a share of BLOCK_NBYTES): most generous first
 SCHEDULES = ((2, 1, 1.0), (2, 1, 0.25), (1, 1, 0.25), (1, 1, 0.0), (1, 0, 0.0))
@@ -109,13 +108,13 @@ Known = dict[tuple[Any, ...], _Cut]
 
 def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate],
               memory_limit: int | str | None = None) -> Plan:  # fmt: skip
-    """The first candidate, with the most generous schedule, that fits the limit.
+    """The first candidate that fits the limit, with the most generous schedule that does.
 
-    Among candidates of one solver and one predicted time the schedule counts first: a second lane
-    saves more than what makes one of them more generous than the next.
-    Without a limit, of the call or of Dask's configuration (``streampca.memory-limit``), the first
+    Among candidates with the same solver and predicted time the schedule counts first: a second
+    lane saves more time than the differences between them.
+    Without a limit, by the call or by Dask's configuration (``streampca.memory-limit``), the first
     candidate that fits DEFAULT_BUDGET beside an X in memory, else the smallest.
-    Raises MemoryLimitError, naming the smallest limit that would do.
+    Raises MemoryLimitError that names the smallest limit that would do.
     """
     limit = parse_nbytes(setting("memory-limit") if memory_limit is None else memory_limit)
     budget = DEFAULT_BUDGET + matrix.given_nbytes if limit is None else limit
@@ -159,7 +158,7 @@ def make_plan(matrix: ChunkedMatrix, method: str, candidates: Sequence[Candidate
 def _too_small(
     plan: Plan, matrix: ChunkedMatrix, candidates: Sequence[Candidate]
 ) -> MemoryLimitError:
-    """What to raise where this plan, the smallest, does not keep the limit."""
+    """The error if this plan, the smallest, exceeds the limit."""
     phase = max(plan.memory, key=lambda name: phase_nbytes(plan.memory, name))
     term, nbytes = max(plan.memory[phase].items(), key=lambda item: item[1])
     return MemoryLimitError(
@@ -175,19 +174,19 @@ def _too_small(
 
 
 def _family(candidate: Candidate) -> tuple[Any, ...]:
-    """Candidates among which the schedule decides."""
+    """The key of candidates that differ only in their schedule."""
     then = candidate.then
     return candidate.solver, candidate.seconds, then and (then.solver, then.seconds)
 
 
 def _in_memory(matrix: ChunkedMatrix) -> str:
-    """What of a process is the source itself, in words; "" where that is little."""
+    """The memory that X itself takes, as text; "" if it is little."""
     nbytes = matrix.given_nbytes
     return f", {size(nbytes)} of it X, which is in memory" if nbytes > MiB else ""
 
 
 def _advice(matrix: ChunkedMatrix, candidates: Sequence[Candidate]) -> str:
-    """What the source says of the axes that would be streamed, as sentences."""
+    """The source's advice on the axes that would be streamed, as sentences."""
     axes = sorted({spec.axis for candidate in candidates for spec in candidate.passes})
     return "".join(f" {advice}" for axis in axes if (advice := matrix.advice(axis)))
 
@@ -207,7 +206,7 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate,
         for spec in candidate.passes:
             memory[spec.name]["shared operands"] = SHARED_NBYTES
     memory["solver"] = dict(candidate.solve_nbytes)
-    # buffers of the threads that decode live as long as these
+    # buffers of the decoding threads stay allocated as long as the threads
     memory["solver"]["decoding"] = max(memory[one.name]["decoding"] for one in candidate.passes)
     return Plan(
         method, candidate.solver, candidate.reason, matrix.shape, str(matrix.dtype),
@@ -219,7 +218,7 @@ def _schedule(matrix: ChunkedMatrix, method: str, candidate: Candidate,
 
 
 def _cut(source: ChunkedMatrix, spec: PassSpec, share: float, known: Known) -> _Cut:
-    """The blocks of a pass: other lanes, and other candidates with such a pass, have the same."""
+    """The blocks of a pass, which it shares with other schedules and candidates."""
     by_entries = spec.stored and source.design is None  # residuals are dense
     key = (id(source), spec.axis, share, spec.rows, by_entries, spec.longest, spec.ordered)
     if key not in known:
@@ -250,7 +249,7 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, schedule: tuple[int, i
     across = source.shape[1 - spec.axis]
     active = min(lanes, max(1, cut.n_spans))
     tile = tile_length(longest, across, work.itemsize, spec.thin) * across * work.itemsize
-    if source.sparse:  # a tile is expanded in the stored dtype first; masks of the entries
+    if source.sparse:  # a tile is first expanded in the stored dtype; and there are entry masks
         tile = 0 if by_entries else tile * (1 + source.dtype.itemsize // work.itemsize)
         tile += block
     memory = {
@@ -274,11 +273,13 @@ def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
                 rows: tuple[int, int] | None = None,
                 stored: bool = False,
                 most: int | None = None) -> np.ndarray[Any, Any]:  # fmt: skip
-    """Block boundaries along axis: whole chunks, about BLOCK_NBYTES each, or few that are computed.
+    """Block boundaries along an axis, (blocks + 1,): whole chunks, about BLOCK_NBYTES each.
 
+    Blocks of computed chunks may be smaller, see :func:`shares`.
     share : of BLOCK_NBYTES; 0 gives the smallest blocks that read each chunk once.
-    stored : of a sparse matrix, by the stored entries and not by the cells.
-    most : of a block, where chunks are no longer.
+    rows : (first, last) of the axis, or None for all.
+    stored : for a sparse matrix, count the stored entries instead of the cells.
+    most : streamed rows of a block, unless a chunk is longer.
     """
     length = matrix.shape[axis]
     stride = max(1.0, matrix.shape[1 - axis] * work_dtype(matrix.dtype).itemsize)
@@ -304,9 +305,9 @@ def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,
 
 
 def easier_axis(matrix: ChunkedMatrix, preferred: int = 0) -> int:
-    """The axis to stream where either would do: the preferred one, unless blocks of it are huge.
+    """The axis to stream if either would do: the preferred one, unless its blocks are huge.
 
-    That is, more than 4 times as large as those of the other axis, and than 4 million cells.
+    Huge is more than 4 million cells, and more than 4 times the blocks of the other axis.
     """
     longest = (int(np.diff(block_edges(matrix, axis)).max(initial=0)) for axis in (0, 1))
     cells = [length * matrix.shape[1 - axis] for axis, length in enumerate(longest)]
@@ -316,7 +317,7 @@ def easier_axis(matrix: ChunkedMatrix, preferred: int = 0) -> int:
 
 def pass_spec(name: str, matrix: ChunkedMatrix, axis: int,
               accumulators: Mapping[str, Accumulator], **more: Any) -> PassSpec:  # fmt: skip
-    """A PassSpec of these empty accumulators, with the memory that they take."""
+    """A PassSpec with empty accumulators, and the memory that they will take."""
     itemsize = work_dtype(matrix.dtype).itemsize
     if matrix.sparse and more.get("stored"):
         itemsize = 8  # products of stored entries are float64
@@ -325,7 +326,7 @@ def pass_spec(name: str, matrix: ChunkedMatrix, axis: int,
     edges = block_edges(matrix, axis, rows=more.get("rows"), stored=more.get("stored", False),
                         most=more.get("longest"))  # fmt: skip
     longest = blocks_per_span(matrix, axis, edges) * int(np.diff(edges).max(initial=0))
-    seen = min(longest, shape[axis])  # of the streamed axis, in one span
+    seen = min(longest, shape[axis])  # streamed rows of one span
     span = (shape[0], seen) if axis else (seen, shape[1])
     partial = sum(a.partial_nbytes(span, itemsize) for a in accumulators.values())
 

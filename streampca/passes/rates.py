@@ -1,4 +1,4 @@
-"""How fast a machine does what passes consist of: by these rates candidates are ordered."""
+"""The speed of a machine at the operations of a pass: predicted times order the candidates."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from streampca.passes.specs import Candidate, PassSpec
 
 @dataclass(frozen=True)
 class Rates:
-    """Per second, on all lanes together. The defaults are those of two cores of a small server.
+    """Rates per second, on all lanes together. Defaults: two cores of a small server.
 
-    read : decoded bytes.  cells : centred, scaled and laid into a tile.
-    update, skinny, factor : flops of symmetric updates, of products with a few columns, and of QR,
-        of float32; of float64 ``double`` times that.
-    stored : flops of products of the stored entries of sparse blocks.
-    dense : flops of the dense solver (4/3 m^3 of a symmetric matrix), float64, one thread.
+    read : decoded bytes.  cells : cells centred, scaled and copied into a tile.
+    update, skinny, factor : flops in float32 of symmetric updates, of products with a few columns,
+        and of QR; in float64 they are ``double`` times that.
+    stored : flops of products with the stored entries of sparse blocks.
+    dense : flops of the dense solver (4/3 m^3 for a symmetric matrix), float64, one thread.
 
-    A plan depends on the rates that it is given, and never on what the machine does at present.
+    A plan depends on the rates it is given, and never on the present speed of the machine.
     """
 
     read: float = 1.0e9
@@ -40,39 +40,39 @@ class Rates:
     dense: float = 1.3e10
 
     @classmethod
-    def of(cls, given: Any) -> Self:
+    def of(cls, rates: Any) -> Self:
         """From None (the defaults), a mapping, or a file that ``streampca calibrate`` wrote.
 
         Raises InvalidInputError for anything else, unknown names, and rates that are not positive.
         """
-        if given is None:
+        if rates is None:
             return cls()
-        if isinstance(given, cls):
-            return given
-        if isinstance(given, (str, os.PathLike)):
+        if isinstance(rates, cls):
+            return rates
+        if isinstance(rates, (str, os.PathLike)):
             try:
-                given = json.loads(Path(given).read_text())
+                rates = json.loads(Path(rates).read_text())
             except (OSError, ValueError) as error:
                 raise InvalidInputError(
-                    f"rates={os.fspath(given)!r} cannot be read ({error}); make it with "
+                    f"rates={os.fspath(rates)!r} cannot be read ({error}); make it with "
                     "'streampca calibrate -o FILE'"
                 ) from None
-        if not isinstance(given, Mapping):
-            raise InvalidInputError(f"rates={given!r}; expected a file, a mapping or None")
-        if unknown := set(given) - {one.name for one in fields(cls)}:
+        if not isinstance(rates, Mapping):
+            raise InvalidInputError(f"rates={rates!r}; expected a file, a mapping or None")
+        if unknown := set(rates) - {one.name for one in fields(cls)}:
             raise InvalidInputError(f"rates: unknown names {sorted(unknown)}")
-        for name, value in given.items():
+        for name, value in rates.items():
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not number or not 0 < value < float("inf"):
                 raise InvalidInputError(f"rates: {name}={value!r}; expected a positive number")
-        return cls(**given)
+        return cls(**rates)
 
     def to_dict(self) -> dict[str, float]:
         """JSON-ready form."""
         return asdict(self)
 
     def seconds(self, matrix: ChunkedMatrix, candidate: Candidate) -> float:
-        """Predicted time of a candidate, its likely number of passes and its dense solver."""
+        """Predicted time of a candidate: its likely number of passes, and its dense solver."""
         passes = sum(one.likely * self._once(matrix, one) for one in candidate.passes)
         return passes + candidate.solve_flops / self.dense
 
@@ -89,5 +89,5 @@ class Rates:
             cells = float(rows[1] - rows[0]) * matrix.shape[1 - spec.axis]
             seconds += cells / self.cells + spec.flops / (double * rate[spec.work])
         if len(block_edges(matrix, spec.axis, rows=spec.rows, stored=spec.stored)) == 2:
-            seconds *= LANES  # one block: nothing runs beside anything
+            seconds *= LANES  # a single block is read and folded by one lane
         return seconds

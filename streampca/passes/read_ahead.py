@@ -1,4 +1,4 @@
-"""One span: consecutive blocks, read ahead by threads, folded into accumulators of their own."""
+"""Folding one span: consecutive blocks, read ahead by threads, into accumulators of its own."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from streampca.matrix.entries import sparse_nbytes
 from streampca.passes.work import Work
 
 # --------------------------------------------------------------------------------------------------
-# Threads that read ahead, and that nothing waits for longer than a moment.
+# Threads that read ahead; nothing waits long for them to end.
 
-PATIENCE = 1.0  # seconds that an interrupted pass waits for reads under way
+PATIENCE = 1.0  # seconds that an interrupted pass waits for reads in progress
 
 
 class Readers:
     """A few daemon threads with one queue.
 
-    A read that hangs must keep neither Ctrl-C nor the end of the interpreter waiting; the threads
-    of ``concurrent.futures`` are joined at both.
+    A read that hangs must not delay Ctrl-C or the end of the interpreter, both of which join the
+    threads of ``concurrent.futures``.
     """
 
     def __init__(self, count: int) -> None:
@@ -51,7 +51,7 @@ class Readers:
         return future
 
     def close(self) -> None:
-        """No more tasks; threads that are within a read after a moment are left to themselves."""
+        """End the threads; those that are still reading after PATIENCE are abandoned."""
         for _ in self._threads:
             self._tasks.put(None)
         join(self._threads, PATIENCE)
@@ -59,7 +59,7 @@ class Readers:
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
             _do(*task)
-            del task  # or the block that was read stays alive until there is another
+            del task  # else the block stays alive until the next task
 
 
 def _do(future: Future[Any], function: Callable[[int], Any], number: int) -> None:
@@ -74,29 +74,29 @@ def _do(future: Future[Any], function: Callable[[int], Any], number: int) -> Non
 
 
 def join(threads: Iterable[threading.Thread], patience: float) -> None:
-    """Wait until all have ended, or for so many seconds in all."""
+    """Wait until all threads have ended, for at most ``patience`` seconds in total."""
     end = time.monotonic() + patience
     for thread in threads:
-        if thread.ident is not None:  # it was started
+        if thread.ident is not None:  # was started
             thread.join(max(0.0, end - time.monotonic()))
 
 
 # --------------------------------------------------------------------------------------------------
-# Blocks in order, read by other threads before they are asked for.
+# Blocks in order, read by other threads in advance.
 
 
 class Stopped(Exception):
-    """The pass was told to stop; not an error of its own."""
+    """The pass was stopped because of something else."""
 
 
 class Order(Protocol):
     """The numbers of the blocks to read, one by one."""
 
     def next(self, wait: bool) -> int | None:
-        """The next block; None when there is none, or none yet and ``wait`` is False."""
+        """The next block; None at the end, or if none is due yet and ``wait`` is False."""
 
     def begins_span(self, block: int) -> bool:
-        """Whether this block, the last that ``next`` gave, is the first of a span."""
+        """Whether a block, the last one from ``next``, is the first of a span."""
 
 
 class InOrder:
@@ -113,11 +113,11 @@ class InOrder:
 
 
 class ReadAhead:
-    """Blocks in order, read by ``ahead`` threads before they are asked for.
+    """Blocks in order, read in advance by ``ahead`` threads.
 
-    At most ``ahead + 1`` raw blocks are alive: the one handed out and those ahead of it.
-    patience : seconds that a block is waited for; then NoAnswerError, and the thread that reads it
-    is left to itself. None waits for ever.
+    At most ``ahead + 1`` raw blocks are alive: the current one and those read in advance.
+    patience : seconds to wait for a block before NoAnswerError; the thread that reads it is then
+        abandoned. None waits for ever.
     """
 
     def __init__(self, work: Work, order: Order, ahead: int, stop: threading.Event,
@@ -126,13 +126,13 @@ class ReadAhead:
         self._patience = patience
         self._lock = threading.Lock()
         self._live = self.most_live = 0
-        self._free: list[Any] = []  # block buffers that no block uses at present
+        self._free: list[Any] = []  # block buffers not in use
         self._scratch: dict[Any, Any] = {}  # tile buffers of this lane
-        self._cache = SpanCache()  # of the span whose blocks were asked for last
-        self._caches = WeakSet([self._cache])  # and of those before it that something still holds
+        self._cache = SpanCache()  # of the latest span
+        self._caches = WeakSet([self._cache])  # and of earlier ones that are still referenced
 
     def blocks(self) -> AbstractContextManager[Iterator[Block]]:
-        """The blocks in order; at the end nothing is read or kept any more, after an error too."""
+        """The blocks in order; on exit, reading stops and caches are dropped, even after errors."""
         return closing(self._blocks())
 
     def _blocks(self) -> Generator[Block, None, None]:
@@ -167,19 +167,19 @@ class ReadAhead:
             self._end_caches()
 
     def _cache_for(self, i: int) -> SpanCache:
-        """What sources keep for the next blocks of the span that block i is of."""
+        """The cache of the span to which block i belongs."""
         if self._order.begins_span(i):
             self._cache = SpanCache()
             self._caches.add(self._cache)
         return self._cache
 
     def _end_caches(self) -> None:
-        """Let go of what they keep: the traceback of an error may hold one."""
+        """Empty all caches: the traceback of an error may hold one."""
         for cache in self._caches:
             cache.end()
 
     def _read_apart(self, cache: SpanCache, i: int) -> Block:
-        """Read in another thread, which may be left to itself."""
+        """Read in another thread, which can be abandoned."""
         readers = Readers(1)
         try:
             return self._result(i, readers.submit(partial(self._read, cache), i))
@@ -193,7 +193,7 @@ class ReadAhead:
             wait = False
 
     def _result(self, i: int, future: Future[Block]) -> Block:
-        """The block, unless the pass is stopped, or patience ends, while it is waited for."""
+        """Wait for a block. Raises Stopped, NoAnswerError, and what reading raises."""
         begun = time.monotonic()
         while not wait([future], timeout=0.2).done:
             if self._stop.is_set():
@@ -231,7 +231,7 @@ class ReadAhead:
         return block
 
     def _release(self, block: Block) -> None:
-        """The block handed out last is no longer in use; its buffer serves another."""
+        """The current block is no longer in use: reuse its buffer."""
         with self._lock:
             self._live -= 1
             if block.buffer is not None:
@@ -239,26 +239,26 @@ class ReadAhead:
 
 
 # --------------------------------------------------------------------------------------------------
-# One span: consecutive blocks, read and folded into accumulators of their own.
+# One span: consecutive blocks, read and folded into accumulators of its own.
 
 
 @dataclass
 class SpanResult:
-    """What one span gave."""
+    """The result of one span.  pieces : (sink, start, values) that are not written yet."""
 
     accumulators: dict[str, Accumulator]
     pieces: list[tuple[str, int, Any]]
     reads: ReadCount = field(default_factory=ReadCount)
-    checksums: dict[str, int] = field(default_factory=dict)  # of what a worker read, for a ledger
+    checksums: dict[str, int] = field(default_factory=dict)  # of chunks read on a worker
     nbytes: int = 0
     n_blocks: int = 0
-    live: int = 0  # most raw blocks alive at once in its lane
+    live: int = 0  # the most raw blocks alive at once in its lane
 
 
 def fold_span(work: Work, span: range, ahead: int, stop: threading.Event | None = None,
               ready: Callable[[Block], None] | None = None,
               patience: float | None = None) -> SpanResult:  # fmt: skip
-    """Read and fold consecutive blocks in order: one task on a cluster, one scan locally."""
+    """Read and fold consecutive blocks in order: a task on a cluster, or a single span here."""
     stop = stop or threading.Event()
     accumulators = work.fresh()
     result = SpanResult(accumulators, [])

@@ -1,4 +1,4 @@
-"""What was planned: records, and how they are said."""
+"""Plans as records, and their text and JSON."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ KEPT = ("kept arrays", "components", "statistics of features", "eigenvectors and
 
 @dataclass(frozen=True)
 class PassPlan:
-    """One pass: which axis, which blocks, what it reads.
+    """The plan of one pass: its axis, its blocks and its cost.
 
-    edges : (blocks + 1,) where blocks begin and end.  span : blocks that one task folds.
-    reads, nbytes, flops : stored chunks, their decoded bytes and arithmetic, each time.
+    edges : (blocks + 1,) int64, where blocks begin and end.  span : blocks that one task folds.
+    reads, nbytes, flops : stored chunks read, their decoded bytes, and arithmetic, each time.
     ordered, times, accumulators : as in :class:`PassSpec`.
     """
 
@@ -53,7 +53,7 @@ class PassPlan:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form; the edges by their count, longest block and digest."""
+        """JSON-ready form; of the edges their count, longest block and digest."""
         digest = hashlib.sha256(np.ascontiguousarray(self.edges, dtype="<i8").tobytes())
         return {
             "name": self.name,
@@ -77,10 +77,10 @@ class Plan:
 
     ``considered`` lists (solver, predicted seconds) of all candidates in the order in which they
     were tried. ``memory`` gives the projected bytes by phase and term; ``peak_nbytes`` is the
-    process plus the largest phase: of a process that does nothing else, with X where it is in
-    memory. A limit chooses by ``portable_nbytes``, the same on every machine; ``passed_over`` gives
-    those of more generous schedules that it ruled out.
-    What the process at hand really holds is no part of a plan; ``str`` says so where it is more.
+    process plus the largest phase, in a process that does nothing else, including an X in memory.
+    A limit selects by ``portable_nbytes``, the same on every machine; ``passed_over`` lists those
+    of the more generous schedules that the limit ruled out.
+    Measured memory is no part of a plan; ``str`` tells if libraries take more than projected.
     """
 
     method: str
@@ -96,41 +96,41 @@ class Plan:
     memory: Mapping[str, Mapping[str, int]]
     memory_limit: int | None = None
     solve_flops: float = 0.0
-    prepare_reads: int = 0  # before the first pass: what all strips of a Dask graph share
+    prepare_reads: int = 0  # before the first pass: what the strips of a Dask graph share
     prepare_nbytes: int = 0
     rejected: tuple[str, ...] = ()
     considered: tuple[tuple[str, float], ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     note: str = ""  # of the source
-    then: Plan | None = None  # what the fit goes over to where it cannot certify its answer
+    then: Plan | None = None  # the plan to follow if this one's answer cannot be certified
     passed_over: tuple[int, ...] = ()
 
     @property
     def peak_nbytes(self) -> int:
-        """Projected peak of the process, whichever way the fit goes."""
+        """Projected peak of the process, including a following plan."""
         own = peak_of(self.memory)
         return own if self.then is None else max(own, self.then.peak_nbytes)
 
     @property
     def portable_nbytes(self) -> int:
-        """The peak without libraries that count only because they are installed here."""
+        """The peak without libraries that are counted only because they are installed here."""
         own = peak_of(self.memory) - brought(self.memory["process"])
         return own if self.then is None else max(own, self.then.portable_nbytes)
 
     @property
     def reads(self) -> int:
-        """Stored chunks read, all passes together; of repeated ones the most."""
+        """Stored chunks read, all passes together; at most, if passes repeat."""
         own = sum(p.times * p.reads for p in self.passes) + self.prepare_reads
         return own if self.then is None else own + self.then.reads
 
     @property
     def n_passes(self) -> int:
-        """How many passes there are at most."""
+        """The largest possible number of passes."""
         return self.own_passes + (0 if self.then is None else self.then.n_passes)
 
     @property
     def own_passes(self) -> int:
-        """How many there are at most before it goes over to another solver."""
+        """The largest possible number of passes before a following plan begins."""
         return sum(p.times for p in self.passes)
 
     @property
@@ -141,7 +141,7 @@ class Plan:
 
     @property
     def flops(self) -> float:
-        """Estimated arithmetic, passes and solver."""
+        """Estimated arithmetic of passes and solver."""
         own = sum(p.times * p.flops for p in self.passes) + self.solve_flops
         return own if self.then is None else own + self.then.flops
 
@@ -216,14 +216,14 @@ class Plan:
         largest = max(memory, key=lambda phase: phase_nbytes(memory, phase))
         for phase, terms in memory.items():
             if phase in ("process", largest):
-                words = ", ".join(f"{name} {size(value)}" for name, value in terms.items() if value)
-                lines.append(f"          {phase}: {words}")
+                sizes = ", ".join(f"{name} {size(value)}" for name, value in terms.items() if value)
+                lines.append(f"          {phase}: {sizes}")
         if (more := unforeseen(self.memory["process"])) > 0:
             lines.append(f"          libraries weigh {size(more)} more than that in this process")
         lines += [f"not taken {why}" for why in self.rejected]
         if len(self.considered) > 1:
-            words = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.considered)
-            lines.append(f"predicted {words}")
+            times = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.considered)
+            lines.append(f"predicted {times}")
         lines += [f"source    {self.note}"] if self.note else []
         return "\n".join(lines)
 
@@ -232,15 +232,15 @@ class Plan:
 
 
 def phase_nbytes(memory: Mapping[str, Mapping[str, int]], phase: str) -> int:
-    """Bytes of one phase, beside those of the process."""
+    """Bytes of one phase, without those of the process."""
     return sum(memory[phase].values()) if phase != "process" else 0
 
 
 def peak_of(memory: Mapping[str, Mapping[str, int]]) -> int:
-    """The process, and the largest phase."""
+    """Bytes of the process and the largest phase together."""
     return sum(memory["process"].values()) + max(phase_nbytes(memory, phase) for phase in memory)
 
 
 def larger(*moments: dict[str, int]) -> dict[str, int]:
-    """The terms of the moment that takes most, of moments that follow each other."""
+    """The terms of the largest among moments that follow each other."""
     return max(moments, key=lambda terms: sum(terms.values()))

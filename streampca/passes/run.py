@@ -23,7 +23,7 @@ from streampca.passes.records import PassPlan, Plan
 from streampca.passes.specs import Candidate
 from streampca.passes.threads import single_threaded_blas
 from streampca.passes.work import Map, Work, workers_can_read
-from streampca.passes.workers import await_worker, refuse_strangers
+from streampca.passes.workers import await_worker, refuse_other_versions
 from streampca.store import Sink
 
 R = TypeVar("R")
@@ -157,7 +157,7 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
         client = None
     if client is not None:
         await_worker(client)
-        refuse_strangers(client)
+        refuse_other_versions(client)
     operands = dict(operands or {})
     if matrix.removed is not None:
         operands["removed"] = matrix.removed

@@ -1,8 +1,8 @@
 """Settings of a machine or a site, from Dask's configuration, under ``streampca:``.
 
-They may stand in a YAML file of Dask's (``~/.config/dask/*.yaml``, ``DASK_CONFIG``), in the
-environment (``DASK_STREAMPCA__MEMORY_LIMIT=1GiB``) or in a program,
-``dask.config.set({"streampca.memory-limit": "1GiB"})``. What a call says itself goes before them.
+They are set in a YAML file of Dask's (``~/.config/dask/*.yaml``, ``DASK_CONFIG``), in the
+environment (``DASK_STREAMPCA__MEMORY_LIMIT=1GiB``), or in a program by
+``dask.config.set({"streampca.memory-limit": "1GiB"})``. Arguments of a call take precedence.
 """
 
 from __future__ import annotations
@@ -22,35 +22,31 @@ from streampca.errors import InvalidInputError
 
 @dataclass(frozen=True)
 class Setting:
-    """One of them.  least : of a number; None for those that are no numbers."""
+    """A setting.  least : the least value of a number; None for other types."""
 
     default: Any
-    words: str
+    meaning: str
     least: float | None = None
 
 
 SETTINGS = {
-    "memory-limit": Setting(None, "of plans, where a call names none: such as 512MiB"),
-    "scheduler": Setting(None, "'threads' or tcp://host:port, where a call names none"),
+    "memory-limit": Setting(None, "of plans, if a call names none: e.g. 512MiB"),
+    "scheduler": Setting(None, "'threads' or tcp://host:port, if a call names none"),
     "checkpoint-interval": Setting(60.0, "seconds between the checkpoints of a pass", 0.0),
     "read-timeout": Setting(600.0, "seconds that a worker waits for one block", 0.1),
-    "pause-timeout": Setting(
-        60.0,
-        "seconds that a worker with a span may be paused, or not heard of",
-        0.1,
-    ),
+    "pause-timeout": Setting(60.0, "seconds that a worker with work may be paused or silent", 0.1),
     "span-timeout": Setting(
-        3600.0, "seconds for a span, or eight times what one took so far, if that is more", 0.1
+        3600.0, "seconds for a span, or eight times the longest so far, if that is more", 0.1
     ),
     "span-retries": Setting(2, "times that a span is given to another worker after that", 0.0),
-    "worker-timeout": Setting(1800.0, "seconds that a pass waits while it has no worker", 0.1),
+    "worker-timeout": Setting(1800.0, "seconds that a pass waits for a worker if it has none", 0.1),
 }
 
 
 def setting(name: str) -> Any:
-    """The value of one of SETTINGS. Raises InvalidInputError."""
+    """The value of a setting. Raises InvalidInputError if it is not one that can be used."""
     one = SETTINGS[name]
-    if "dask" not in sys.modules and not _outside():
+    if "dask" not in sys.modules and not _configured():
         return one.default
     import dask.config
 
@@ -71,9 +67,9 @@ def setting(name: str) -> Any:
     return number
 
 
-def _refuse_unknown(given: Mapping[str, Any]) -> None:
-    """A misspelt limit would be none at all."""
-    for name in given:
+def _refuse_unknown(section: Mapping[str, Any]) -> None:
+    """Raise InvalidInputError for unknown names: a misspelt limit would have no effect."""
+    for name in section:
         plain = name.replace("_", "-")
         if plain not in SETTINGS:
             like = difflib.get_close_matches(plain, SETTINGS, 1)
@@ -85,8 +81,8 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
 
 
 @cache
-def _outside() -> bool:
-    """Whether the environment or a file of Dask's speaks of streampca: else Dask stays unloaded."""
+def _configured() -> bool:
+    """Whether the environment or a file of Dask's mentions streampca. Does not import Dask."""
     if any(name.startswith("DASK_STREAMPCA") for name in os.environ):
         return True
     places = [os.environ.get("DASK_ROOT_CONFIG", "/etc/dask"), os.path.join(sys.prefix, "etc/dask"),

@@ -13,15 +13,15 @@ import threadpoolctl
 _lock = threading.Lock()
 _depth = 0
 _before: list[tuple[Any, int]] = []
-_known: tuple[int, list[Any]] | None = None  # (modules imported when looked, what was found)
+_known: tuple[int, list[Any]] | None = None  # (number of imported modules then, libraries)
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """One BLAS thread while inside, for the whole process; nests, and is safe across threads.
+    """One BLAS thread inside the context, in the whole process. Nests, and is thread-safe.
 
-    Parallelism comes from lanes. Skinny products, QR and eigh are not bit-equal on different
-    thread counts, so nothing here runs on more than one.
+    Parallelism comes from lanes. Skinny products, QR and eigh differ in their bits between numbers
+    of threads, so nothing here uses more than one.
     """
     global _depth, _before
     with _lock:
@@ -40,8 +40,10 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def _libraries() -> list[Any]:
-    """The BLAS libraries of this process, looked for again only after something was imported:
-    the look takes as long as a small decomposition."""
+    """The BLAS libraries of this process.
+
+    Searching takes as long as a small decomposition, so it is repeated only after an import.
+    """
     global _known
     imported = len(sys.modules)
     if _known is None or _known[0] != imported:
@@ -51,11 +53,11 @@ def _libraries() -> list[Any]:
 
 
 def _set(counts: list[tuple[Any, int]]) -> None:
-    """Set thread counts, from whichever thread this is.
+    """Set thread counts, from any thread.
 
-    From 3.8 on threadpoolctl lets one thread at a time change OpenBLAS, the first that asked,
-    and ignores all others without a word: a task of a Dask worker, or the last lane to leave,
-    would change nothing. So the right to change is taken before and given up after.
+    Since 3.8 threadpoolctl lets only the first thread that asked change OpenBLAS, and silently
+    ignores all others: a task of a Dask worker, or the last lane to finish, would change nothing.
+    So the controlling thread is cleared before and after.
     """
     openblas = getattr(threadpoolctl, "OpenBLASController", None)
     release = getattr(openblas, "clear_controlling_thread", lambda force: None)

@@ -1,4 +1,4 @@
-"""What one pass does to one block: the part that travels to workers."""
+"""What a pass does with each block; this is what is sent to workers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ Map = Callable[[Block], np.ndarray[Any, Any]]
 
 @dataclass
 class Work:
-    """All that a lane needs. ``accumulators`` are empty; each span folds into fresh ones.
+    """Everything that a lane needs.
 
+    accumulators : empty; each span folds into fresh copies.
     side_inputs : name -> array aligned with the streamed axis; blocks get their slice.
-    weights : (samples,) row weights, or None.  hidden : boolean (samples, features), True =
-    treat as missing.  design : (samples, r), projected out of every block before it is folded; the
-    operand "removed" says what that takes away where samples are streamed.
+    weights : (samples,) row weights, or None.
+    hidden : (samples, features) boolean, True for cells to treat as missing.
+    design : (samples, r), projected out of every block before it is folded. If samples are
+        streamed, the operand "removed" holds what that subtracts.
     """
 
     matrix: ChunkedMatrix
@@ -37,7 +39,7 @@ class Work:
     weights: Any = None
     hidden: Any = None
     halo: int = 0
-    offset: int = 0  # of side inputs, weights and mask that were cut for one span
+    offset: int = 0  # streamed row at which side inputs, weights and mask begin
     design: Any = None
     hold: tuple[str, ...] = ()  # sinks that the folding process writes itself
     checks: Mapping[str, SpotCheck] = field(default_factory=dict)  # of workers, by location
@@ -47,7 +49,7 @@ class Work:
         return {name: a.blank() for name, a in self.accumulators.items()}
 
     def read(self, i: int, buffer: Any = None) -> Block:
-        """Read block i and lay what is aligned with it beside it."""
+        """Read block i, and attach operands and its slices of side inputs, weights and mask."""
         block = self.matrix.read_block(i, buffer)
         part = slice(block.start - self.offset, block.stop - self.offset)
         block.arrays = {
@@ -62,11 +64,11 @@ class Work:
         return block
 
     def process(self, block: Block, into: Mapping[str, Accumulator]) -> list[tuple[str, int, Any]]:
-        """Maps, then accumulators, then sinks. Returns the pieces that were not written here."""
+        """Apply maps, accumulators and sinks. Returns (sink, start, values) of unwritten pieces."""
         try:
             if self.design is not None:
                 block = self._residual(block)
-            # A kernel of OpenBLAS may set the flag for finite numbers; what is read was checked.
+            # OpenBLAS kernels may set this flag for finite numbers; the values were checked before
             with np.errstate(invalid="ignore"):
                 return self._process(block, into)
         except Exception as error:
@@ -82,7 +84,7 @@ class Work:
         for accumulator in into.values():
             accumulator.update(block)
         for name, sink in self.sinks.items():
-            if name in self.hold:  # a copy: the map may have returned a view of the block
+            if name in self.hold:  # copied: the map may have returned a view of the block
                 pieces.append((name, block.start, np.array(arrays[name])))
             else:
                 sink.write(block.start, arrays[name])
@@ -98,7 +100,7 @@ class Work:
         return residual_block(block, self.design[rows], removed)
 
     def cut(self, blocks: range) -> Work:
-        """The same work for these blocks only, carrying no more data than they need."""
+        """The same work for some blocks, with no more data than they need."""
         matrix = self.matrix
         start, stop = int(matrix.edges[blocks[0]]), int(matrix.edges[blocks[-1] + 1])
         axis = matrix.streamed_axis
@@ -120,7 +122,7 @@ class Work:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a worker reads is what the client saw: checked before its first span.
+# Workers must read what the client saw: checked before their first span.
 
 REMEMBERED = 10_000
 
@@ -129,10 +131,7 @@ _lock = threading.Lock()
 
 
 def workers_can_read(matrix: ChunkedMatrix) -> bool:
-    """Whether they can: not what lies in the memory of this process alone. Then a warning says so.
-
-    Its threads read that.
-    """
+    """Whether workers can read a matrix; warns if parts of it are only in this process."""
     for one in matrix.locations():
         if one.in_process:
             warnings.warn(
@@ -145,9 +144,9 @@ def workers_can_read(matrix: ChunkedMatrix) -> bool:
 
 
 def confirm(checks: Iterable[SpotCheck], worker: str) -> None:
-    """Raise ClusterError where this process finds something else. Each check is made once.
+    """Raise ClusterError if this process sees other data than the client. Each check runs once.
 
-    worker : the address of this one.
+    worker : the address of this process.
     """
     for check in checks:
         if check.token in _passed:

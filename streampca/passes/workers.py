@@ -1,4 +1,4 @@
-"""The workers of a cluster: whether there are any, which of them may be used, which answer."""
+"""The workers of a cluster: waiting for them, their versions, and whether they take tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import sys
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,26 +21,26 @@ from streampca.errors import (
 from streampca.passes.memory import size
 from streampca.passes.settings import setting
 
-VERSION_SECONDS = 5.0  # that a worker has to say which version it has
-THEIRS = "__import__('streampca').__version__"  # evaluated there, where nothing of ours may be
+VERSION_SECONDS = 5.0  # that a worker has to report its version
+THEIRS = "__import__('streampca').__version__"  # evaluated on workers, which may lack streampca
 
-# client -> worker -> "" for one of our version, else what it has
+# client -> worker -> "" for our version, else a sentence about the version it has
 _known: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 
 
 def our_version() -> str:
-    """Of this process."""
+    """The version of streampca in this process."""
     return str(sys.modules["streampca"].__version__)
 
 
 def await_worker(client: Any) -> None:
-    """Wait for the first worker of a cluster, after ``pause-timeout`` with a warning.
+    """Wait until a cluster has a worker; warn after ``pause-timeout``.
 
     Raises ClusterError after ``worker-timeout``.
     """
     if client.nthreads():
         return
-    # adaptive clusters start workers for tasks alone
+    # adaptive clusters start workers only if there is a task
     future = client.submit(int, key=f"streampca-first-{uuid.uuid4().hex}", pure=False)
     most = setting("worker-timeout")
     quiet = min(most, setting("pause-timeout"))
@@ -48,7 +48,7 @@ def await_worker(client: Any) -> None:
         if finished(future, quiet):
             return
         if most > quiet:
-            say_waiting()
+            warn_of_waiting()
             if finished(future, most - quiet):
                 return
         raise no_worker()
@@ -57,7 +57,7 @@ def await_worker(client: Any) -> None:
 
 
 def finished(future: Any, seconds: float) -> bool:
-    """Wait so long for a task to end, well or not, or to be given up."""
+    """Whether a task ends, fails or is cancelled within so many seconds."""
     from distributed import CancelledError, wait
 
     try:
@@ -65,21 +65,21 @@ def finished(future: Any, seconds: float) -> bool:
             wait(future, timeout=seconds)
     except TimeoutError:
         return False
-    except CancelledError:  # its result raises it too, in the words that are known
+    except CancelledError:  # ``future.result()`` raises it again
         return True
     return True
 
 
-def say_waiting() -> None:
-    """Warn of a pass that goes on only when a worker comes."""
+def warn_of_waiting() -> None:
+    """Warn that the pass waits for a worker."""
     warnings.warn(
-        f"the cluster has no worker; one is waited for, up to {setting('worker-timeout'):g} s "
+        f"the cluster has no worker; waiting for one, up to {setting('worker-timeout'):g} s "
         "(streampca.worker-timeout)", NoWorkerWarning, stacklevel=3,
     )  # fmt: skip
 
 
 def no_worker() -> ClusterError:
-    """The error where none comes."""
+    """The error if no worker comes in time."""
     return ClusterError(
         f"the cluster has had no worker for {setting('worker-timeout'):g} s. Start some; or wait "
         "longer: worker_timeout in a job's cluster section, streampca.worker-timeout in Dask's "
@@ -87,23 +87,23 @@ def no_worker() -> ClusterError:
     )
 
 
-def refuse_strangers(client: Any) -> None:
-    """Refuse workers that have another version of streampca, or none, before the first pass.
+def refuse_other_versions(client: Any) -> None:
+    """Refuse a cluster with workers of another version of streampca, or without it.
 
-    Those that come to a cluster that was found good are left out: :func:`strangers`.
+    Once a cluster was accepted, such workers only get no work: :func:`other_versions`.
     Raises ClusterError.
     """
     if "" in _known.get(client, {}).values():
-        strangers(client)
+        other_versions(client)
     elif wrong := _asked(client, again=True):
-        del _known[client]  # it was not found good
+        del _known[client]  # the cluster was not accepted
         raise other_version(shorten(list(wrong.values())))
 
 
-def strangers(client: Any, again: bool = False) -> set[str]:
-    """The workers that have another version of streampca, or none; a warning names new ones.
+def other_versions(client: Any, again: bool = False) -> set[str]:
+    """The workers with another version of streampca, or without it. Warns of new ones.
 
-    again : ask all of them. Raises ClusterError where there are no others.
+    again : ask all workers, known ones too. Raises ClusterError if no other workers are left.
     """
     before = dict(_known.get(client, {}))
     wrong = _asked(client, again)
@@ -111,7 +111,7 @@ def strangers(client: Any, again: bool = False) -> set[str]:
         return set()
     if not set(client.nthreads()) - set(wrong):
         raise other_version(shorten(list(wrong.values())))
-    if new := [words for address, words in wrong.items() if not before.get(address)]:
+    if new := [what for address, what in wrong.items() if not before.get(address)]:
         warnings.warn(
             f"this process has streampca {our_version()}; {shorten(new)}: left out of this work",
             OtherVersionWarning, stacklevel=3,
@@ -121,7 +121,7 @@ def strangers(client: Any, again: bool = False) -> set[str]:
 
 @contextlib.contextmanager
 def scheduler_answers() -> Iterator[None]:
-    """What Dask raises where the scheduler is gone, as a ClusterError."""
+    """Turn what Dask raises when the scheduler is gone into a ClusterError."""
     try:
         yield
     except OSError as error:
@@ -132,16 +132,17 @@ def scheduler_answers() -> Iterator[None]:
 
 @scheduler_answers()
 def _asked(client: Any, again: bool) -> dict[str, str]:
-    """Worker -> what it has, for those that have not our version.
+    """Worker -> a sentence about its version, for workers that do not have ours.
 
-    Each is asked once, for at most VERSION_SECONDS; one that does not answer by then is asked
-    again next time, and every task compares versions too.
+    Each is asked once. One that does not answer within VERSION_SECONDS is asked again next time;
+    every task compares versions too.
     """
     known = _known.setdefault(client, {})
     there = client.nthreads()
     new = [address for address in there if again or address not in known]
     if new:
-        for address, answer in client.sync(_ask, client, new).items():
+        answers = client.sync(ask_each, client, new, VERSION_SECONDS, eval, THEIRS)
+        for address, answer in answers.items():
             if isinstance(answer, str):
                 ours = answer == our_version()
                 known[address] = "" if ours else f"worker {address} has streampca {answer}"
@@ -151,7 +152,7 @@ def _asked(client: Any, again: bool) -> dict[str, str]:
 
 
 def other_version(who: str) -> ClusterError:
-    """The error, in which ``who`` says which worker has what."""
+    """The error for other versions.  who : which worker has which version, as text."""
     ours = our_version()
     return ClusterError(
         f"this process has streampca {ours}; {who}. Install the same everywhere "
@@ -159,22 +160,23 @@ def other_version(who: str) -> ClusterError:
     )
 
 
-async def _ask(client: Any, addresses: list[str]) -> dict[str, Any]:
-    """What each worker says, or why it does not."""
+async def ask_each(client: Any, addresses: Sequence[str], seconds: float,
+                   function: Callable[..., Any], *args: Any) -> dict[str, Any]:  # fmt: skip
+    """Worker -> what the function returned there, or the exception if it did not within seconds."""
 
     async def one(address: str) -> Any:
-        asked = client.run(eval, THEIRS, workers=[address], on_error="return")
+        asked = client.run(function, *args, workers=[address], on_error="return")
         try:
-            return (await asyncio.wait_for(asked, VERSION_SECONDS)).get(address)
+            return (await asyncio.wait_for(asked, seconds)).get(address)
         except Exception as error:
             return error
 
-    return dict(zip(addresses, await asyncio.gather(*map(one, addresses))))
+    return dict(zip(addresses, await asyncio.gather(*map(one, addresses)), strict=True))
 
 
 @scheduler_answers()
 def running(client: Any) -> dict[str, str]:
-    """Address -> "" for workers that take tasks; else what keeps them: "paused", "silent", ..."""
+    """Address -> "" for workers that take tasks, else why not: "paused", "silent", ..."""
     workers = client.scheduler_info(n_workers=-1)["workers"]
     newest = max((one["last_seen"] for one in workers.values()), default=0.0)
     patience = setting("pause-timeout")
@@ -189,7 +191,7 @@ def running(client: Any) -> dict[str, str]:
 
 
 def _memory_of(worker: Mapping[str, Any]) -> str:
-    """What a paused worker uses, in words: memory is why Dask pauses one."""
+    """The memory use of a paused worker, as text: Dask pauses workers for lack of memory."""
     limit, used = worker.get("memory_limit"), worker.get("metrics", {}).get("memory")
     if not limit or not used:
         return ""

@@ -1,4 +1,4 @@
-"""Where a picture is drawn: Matplotlib on first use, one restrained look, and what is accepted."""
+"""What all pictures share: checks of their input, Matplotlib loaded on first use, and one style."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a picture accepts, checked before anything is drawn.
+# Checks of the input, before anything is drawn.
 
 
 def result_of(source: Any) -> Decomposition:
-    """The Decomposition itself, or that of a fitted estimator."""
+    """A Decomposition, or that of a fitted estimator. Raises NotFittedError, InvalidTypeError."""
     if isinstance(source, Decomposition):
         return source
     result = getattr(source, "result_", None)
@@ -32,12 +32,12 @@ def result_of(source: Any) -> Decomposition:
 
 
 def has_result(source: Any) -> bool:
-    """Whether ``result_of`` is the function to ask (an unfitted estimator included)."""
+    """Whether ``result_of`` applies: to a Decomposition, or any estimator."""
     return isinstance(source, Decomposition) or hasattr(source, "fit")
 
 
 def component_index(number: Any, result: Decomposition) -> int:
-    """Index (from 0) of the component that people number from 1."""
+    """Index from 0 of a component that is numbered from 1. Raises InvalidInputError."""
     k = result.n_components
     have = "1 component" if k == 1 else f"components 1 to {k}"
     if not _is_count(number):
@@ -55,7 +55,7 @@ def component_index(number: Any, result: Decomposition) -> int:
 
 
 def at_most(n: Any, available: int, what: str) -> int:
-    """n, or all that there are where those are fewer."""
+    """The smaller of n and what is available. Raises InvalidInputError."""
     if not _is_count(n) or n < 1:
         raise InvalidInputError(f"n={n!r}; expected how many {what} to show, 1 or more")
     return min(int(n), available)
@@ -75,7 +75,7 @@ def _kind(source: Any) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Where a picture is drawn: Matplotlib on first use, and one restrained look.
+# Matplotlib, loaded on first use, and one style.
 
 INK, MUTED, FAINT = "#333333", "#666666", "#e2e2e2"
 
@@ -84,7 +84,7 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 
 
 def pyplot() -> Any:
-    """``matplotlib.pyplot``, or the error that says how to install it."""
+    """``matplotlib.pyplot``. Raises MissingDependencyError that says how to install it."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -95,7 +95,7 @@ def pyplot() -> Any:
 
 
 def checked_axes(ax: Any, *, dimensions: int = 2) -> None:
-    """Refuse an ``ax`` that cannot hold the picture; None always can."""
+    """Raise InvalidTypeError for an ``ax`` that cannot hold the picture; None is fine."""
     plt = pyplot()
     if ax is None:
         return
@@ -113,7 +113,7 @@ def checked_axes(ax: Any, *, dimensions: int = 2) -> None:
 
 
 def drawing_axes(ax: Any, size: tuple[float, float], *, dimensions: int = 2) -> Axes:
-    """``ax``, or that of a new figure of ``size`` inches, in the look of this package."""
+    """``ax``, or the Axes of a new figure of ``size`` inches, in the style of this package."""
     if ax is None:
         plt = pyplot()
         figure = plt.figure(figsize=size, layout="constrained")
@@ -133,7 +133,7 @@ def drawing_axes(ax: Any, size: tuple[float, float], *, dimensions: int = 2) -> 
 
 
 def counting_ticks(first: int, last: int) -> list[int]:
-    """Whole numbers for an axis that counts: all of a few, else the ends of even steps."""
+    """Ticks for an axis of whole numbers: all if they are few, else in even steps."""
     if last - first < 16:
         return list(range(first, last + 1))
     step = next(s for s in (5 * 10**e * f for e in range(12) for f in (1, 2, 4)) if last <= 12 * s)

@@ -1,4 +1,4 @@
-"""One label per sample as colours: categories with a legend, numbers and dates with a colourbar."""
+"""Colours of labelled samples: categories with a legend, numbers and dates with a colourbar."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from streampca.plots.canvas import INK, MUTED, PALETTE
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MARKERS = ("o", "^", "s", "D", "v", "P")  # every colour comes round once with each
+MARKERS = ("o", "^", "s", "D", "v", "P")  # each is combined with every colour
 MOST_CATEGORIES = len(PALETTE) * len(MARKERS)
-MOST_WHOLE_NUMBERS = 12  # different integers that still read as names (of clusters, say)
+MOST_WHOLE_NUMBERS = 12  # up to so many different integers are categories (clusters, say)
 MISSING, MISSING_COLOUR = "missing", "#b5b5b5"
 
 
@@ -122,10 +122,10 @@ class Continuous:
 
 
 def colouring(labels: Any, n: int) -> Categories | Continuous:
-    """Labels of n samples as categories, or as a scale where they are many numbers or dates.
+    """Labels of n samples as categories, or as a scale if they are dates or many numbers.
 
-    Raises InvalidInputError where there is not one label per sample, or more categories than can
-    be told apart; InvalidTypeError for anything else than text, numbers, booleans and dates.
+    Raises InvalidInputError unless there is one label per sample, and for more categories than can
+    be distinguished; InvalidTypeError for anything but text, numbers, booleans and dates.
     """
     values = np.asarray(labels)
     if values.shape != (n,):
@@ -154,7 +154,7 @@ def colouring(labels: Any, n: int) -> Categories | Continuous:
 
 
 def _categories(title: str, names: list[str], codes: np.ndarray[Any, Any]) -> Categories:
-    """Empty text means missing; the others keep their order."""
+    """Categories in the given order, with empty text as missing."""
     absent = names.index("") if "" in names else None
     if absent is not None:
         codes = np.where(codes == absent, -1, codes - (codes > absent))
@@ -168,7 +168,7 @@ def _categories(title: str, names: list[str], codes: np.ndarray[Any, Any]) -> Ca
 
 
 def _from_objects(values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], str]:
-    """Python objects as numbers where all are, else as text; None and NaN are missing."""
+    """Python objects as numbers if all are numbers, else as text; None and NaN are missing."""
     entries = values.tolist()
     gone = [_absent(one) for one in entries]
     real = [one for one, no in zip(entries, gone, strict=True) if not no]

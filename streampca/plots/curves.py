@@ -1,4 +1,4 @@
-"""Curves over the number of components: scree, R^2, and cells that were held out."""
+"""Curves over the number of components: scree plot, R^2, and the error on held-out cells."""
 
 from __future__ import annotations
 
@@ -23,18 +23,14 @@ from streampca.plots.canvas import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 # --------------------------------------------------------------------------------------------------
-# Scree plot: how much each component carries, and how much they carry together.
+# Scree plot: the variance share of each component, and their running sum.
 
-SHARE_TOPS = (0.01, 0.02, 0.025, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)  # five even steps read well
-BAR = "#7fb8d8"  # the palette's blue, pale enough for the line to be seen on it
-SHOWN = 50  # bars of a picture that was not told how many: more are too thin to tell apart
+SHARE_TOPS = (0.01, 0.02, 0.025, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)  # each has five round steps
+BAR = "#7fb8d8"  # the palette's blue, pale enough for the line to show on it
+SHOWN = 50  # bars by default: more would be too thin
 
 
 def scree(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
@@ -43,8 +39,8 @@ def scree(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
     result : a fitted estimator or a Decomposition.
     n : how many components from the first; None shows at most 50.
 
-    Small shares get a left axis of their own, so that an elbow among them is visible; the line has
-    the right one, 0 to 100 %, on the same grid. Returns the left Axes; the right one is
+    The left axis is scaled to the shares, so that an elbow among small ones is visible; the line
+    has the right axis, 0 to 100 %, on the same grid. Returns the left Axes; the right one is
     ``ax.figure.axes[-1]``.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
 
@@ -55,8 +51,8 @@ def scree(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
     checked_axes(ax)
     if not count:
         raise InvalidInputError(
-            "the result has no components to show; fit with n_components=1 or more. Why a "
-            "completion keeps none, plots.validation shows"
+            "the result has no components to show; fit with n_components=1 or more. For a "
+            "completion, plots.validation shows why it keeps none"
         )
     shares = found.explained_variance_ratio[:count]
     numbers = np.arange(1, count + 1)
@@ -77,7 +73,7 @@ def scree(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
 
 
 def _draw_sum(bars: Axes, numbers: np.ndarray[Any, Any], sums: np.ndarray[Any, Any]) -> None:
-    """The running sum on an axis of its own, with its last value written out."""
+    """Draw the running sum on an axis of its own, and write its last value."""
     from matplotlib.patheffects import withStroke
 
     line = bars.twinx()
@@ -97,7 +93,7 @@ def _draw_sum(bars: Axes, numbers: np.ndarray[Any, Any], sums: np.ndarray[Any, A
     for side, spine in line.spines.items():
         spine.set_visible(side == "right")
         spine.set_color(MUTED)
-    # a running sum never falls: up and left of its last point there is no line
+    # a running sum never falls, so the line leaves the space above its last point free
     halo = [withStroke(linewidth=3, foreground="white")]
     line.annotate(
         f"{100 * sums[-1]:.1f} %",
@@ -122,18 +118,18 @@ def _as_percent(ax: Axes, top: float) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# R^2 for every number of components, of one set of rows or of several.
+# R^2 over the number of components, for one or several sets of rows.
 
-STYLES = ("-", "--", ":", "-.")  # beside colour, for print and for the colour-blind
+STYLES = ("-", "--", ":", "-.")  # besides colour, for print and for colour-blind readers
 
 
 def r2(curve: Any, ax: Axes | None = None) -> Axes:
-    """Share of the variance that 0, 1, ..., k components carry.
+    """Share of the variance that 0, 1, ..., k components explain.
 
-    curve : (k + 1,) as ``pca.r2_curve(X)`` gives it; a fitted estimator or a Decomposition (its
+    curve : (k + 1,) from ``pca.r2_curve(X)``; a fitted estimator or a Decomposition (for its
         training rows); or several of these by name: ``{"training": pca, "new": pca.r2_curve(X)}``.
 
-    On rows that the fit has not seen a curve may lie under 0. Lengths may differ.
+    For new rows a curve may fall below 0. Lengths may differ.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     """
     named = curve if isinstance(curve, Mapping) else {"": curve}
@@ -175,7 +171,7 @@ def r2(curve: Any, ax: Axes | None = None) -> Axes:
 
 
 def _checked(curve: Any, name: str) -> np.ndarray[Any, Any]:
-    """One curve as float64, or what is wrong with it."""
+    """One curve as float64. Raises InvalidInputError, InvalidTypeError, NotFittedError."""
     said = f"curve {name!r}" if name else "curve"
     if has_result(curve):
         return np.concatenate([[0.0], np.cumsum(result_of(curve).explained_variance_ratio)])
@@ -201,17 +197,17 @@ def _checked(curve: Any, name: str) -> np.ndarray[Any, Any]:
 
 
 # --------------------------------------------------------------------------------------------------
-# How well a completion predicts the cells that were held out of it, by rank and penalty.
+# The error of a completion on held-out cells, by rank and penalty.
 
 
 def validation(source: Any, ax: Axes | None = None) -> Axes:
-    """Held-out error over the rank, a line for each penalty; over the penalty where one rank is.
-
-    A dashed line is the error without components, by means or biases alone.
+    """Held-out error over the rank, a line for each penalty; for one rank, over the penalty.
 
     source : a fitted ``HardImpute`` or ``SoftImpute`` with ``validation=``, or its Decomposition.
-    The candidate that was kept is marked. Raises InvalidInputError, InvalidTypeError,
-    NotFittedError; MissingDependencyError.
+
+    A dashed line shows the error without components, by means or biases alone. The chosen candidate
+    is marked.
+    Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
     """
     result = result_of(source)
     curve = result.provenance.get("validation") or []
@@ -224,15 +220,15 @@ def validation(source: Any, ax: Axes | None = None) -> Axes:
     without = next((one for one in curve if one["rank"] == 0), None)
     some = [one for one in curve if one["rank"]]
     by_rank = len({one["rank"] for one in some}) != 1 or len(some) == 1
-    along, beside = ("rank", "penalty") if by_rank else ("penalty", "rank")
+    along, group_by = ("rank", "penalty") if by_rank else ("penalty", "rank")
 
     drawn = drawing_axes(ax, (6.0, 4.0))
     drawn.grid(axis="y", color=FAINT, linewidth=0.7)
-    groups = sorted({one[beside] for one in some})
+    groups = sorted({one[group_by] for one in some})
     for i, group in enumerate(groups):
-        line = sorted((one[along], one["held_out"]) for one in some if one[beside] == group)
+        line = sorted((one[along], one["held_out"]) for one in some if one[group_by] == group)
         drawn.plot(*zip(*line, strict=True), color=PALETTE[i % len(PALETTE)], marker="o",
-                   markersize=4, linewidth=1.6, label=f"{beside} {group:.4g}")  # fmt: skip
+                   markersize=4, linewidth=1.6, label=f"{group_by} {group:.4g}")  # fmt: skip
     if without is not None:
         drawn.axhline(without["held_out"], color=INK, linewidth=1.0, linestyle="--",
                       label="no components")  # fmt: skip
@@ -247,7 +243,7 @@ def validation(source: Any, ax: Axes | None = None) -> Axes:
 
 
 def _kept(result: Any, curve: list[dict[str, Any]]) -> dict[str, Any]:
-    """The candidate that the fit has kept."""
+    """The candidate that the fit chose."""
     settings = result.settings
     kept = (settings["rank"], settings.get("ridge", settings.get("lambda_")))
     least = min(curve, key=lambda one: one["held_out"])

@@ -1,4 +1,4 @@
-"""Scores and loadings: where the samples lie, and what a component is made of."""
+"""Pictures of scores (the samples on the components) and of loadings (a component's features)."""
 
 from __future__ import annotations
 
@@ -25,24 +25,22 @@ from streampca.plots.colours import Categories, colouring
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 # --------------------------------------------------------------------------------------------------
-# Loadings: which features a component is made of.
+# Loadings: the weights of the features in a component.
 
-LONGEST_NAME = 40  # characters beside a bar; the table has names whole
+LONGEST_NAME = 40  # characters beside a bar; the table has full names
 
 
 def loadings(result: Any, *, component: int = 1, n: int = 15, ax: Axes | None = None) -> Axes:
     """The features with the largest |loading| on one component, as horizontal bars.
 
     result : a fitted estimator or a Decomposition.
-    component : its number, from 1.  n : how many features, or all where there are fewer.
+    component : its number, from 1.  n : how many features, or all if there are fewer.
 
-    A loading is the component's entry times the square root of its variance: in the units of the
-    feature (a correlation, where the features were scaled to unit variance).
+    A loading is the component's entry times the square root of its variance, in the units of the
+    feature (a correlation, if the features were scaled to unit variance).
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
 
     Source: Jolliffe 2002, "Principal Component Analysis", 2nd ed., section 2.3.
@@ -94,7 +92,7 @@ def loadings_table(result: Any, n: int = 10) -> np.ndarray[Any, Any]:
 
 
 def _largest(found: Decomposition, index: int, count: int) -> tuple[list[str], list[float]]:
-    """Names and loadings of one component; (p, k) loadings are never formed for it."""
+    """Names and loadings of one component, without forming all (p, k) loadings."""
     row = found.require_components()[index]
     column = np.asarray(row, dtype=np.float64) * np.sqrt(found.explained_variance[index])
     order = np.argsort(-np.abs(column), kind="stable")[:count]
@@ -102,7 +100,7 @@ def _largest(found: Decomposition, index: int, count: int) -> tuple[list[str], l
 
 
 def _short(name: str) -> str:
-    """Both ends: names that differ only in a number differ at one of them."""
+    """Shorten a name in the middle: names that differ only in a number differ at an end."""
     if len(name) <= LONGEST_NAME:
         return name
     tail = LONGEST_NAME // 2
@@ -110,10 +108,10 @@ def _short(name: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Scores: where the samples lie on two or three components.
+# Scores: the samples on two or three components.
 
 MOST_POINTS = 200_000
-RASTERIZED_FROM = 2_000  # a vector file with more points is slower to open than it is sharp
+RASTERIZED_FROM = 2_000  # vector files with more points are slow to open
 
 
 def scores(
@@ -127,25 +125,25 @@ def scores(
     """Scatter of the samples on two components, or in space on three.
 
     result_or_model : a fitted estimator or a Decomposition.
-    scores : (n, k) as ``transform`` gives them (NumPy, Dask, Zarr, xarray, data frame); None
-        takes those of the training rows, where the fit kept them (wide fits do).
+    scores : (n, k) from ``transform`` (NumPy, Dask, Zarr, xarray, data frame); None takes those of
+        the training rows, if the fit kept them (wide fits do).
     components : two or three numbers, from 1.
     labels : (n,) one per sample. Text, booleans and up to 12 different integers get a legend;
         other numbers and dates a colourbar. The name of a Series or DataArray is its title.
 
-    Labelled points are drawn in a fixed shuffled order, so that no group hides another because
-    of its place in the file. Above 200,000 points a fixed sample is drawn, and the title says so.
+    Labelled points are drawn in a fixed shuffled order, so that no group hides another because of
+    the order in the file. Of more than 200,000 points a fixed sample is drawn; the title says so.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
 
-    Cost: reads only the columns that it draws; computes them where the scores are lazy.
+    Cost: reads only the columns that it draws, and computes them if the scores are lazy.
     """
     found = result_of(result_or_model)
-    chosen = _chosen(components, found)
+    indices = _component_indices(components, found)
     source = _source(found, scores)
     n = int(np.prod(source.shape[:-1]))
-    checked_axes(ax, dimensions=len(chosen))
+    checked_axes(ax, dimensions=len(indices))
     colours = None if labels is None else colouring(labels, n)
-    points = np.stack([_column(source, index) for index in chosen])
+    points = np.stack([_column(source, index) for index in indices])
 
     random = np.random.default_rng(0)
     if n > MOST_POINTS:
@@ -157,13 +155,13 @@ def scores(
         colours = colours.take(order)
     points = points[:, order]
 
-    drawn = drawing_axes(ax, (6.4, 4.8), dimensions=len(chosen))
-    style = _style(points.shape[1]) | ({"depthshade": False} if len(chosen) == 3 else {})
+    drawn = drawing_axes(ax, (6.4, 4.8), dimensions=len(indices))
+    style = _style(points.shape[1]) | ({"depthshade": False} if len(indices) == 3 else {})
     if colours is None:
         drawn.scatter(*points, color=PALETTE[0], **style)
     else:
         colours.draw(drawn, points, style)
-    _name_axes(drawn, [component_name(index, found) for index in chosen])
+    _name_axes(drawn, [component_name(index, found) for index in indices])
     if n > MOST_POINTS:
         drawn.set_title(
             f"{MOST_POINTS:,} of {n:,} samples drawn", loc="left", color=INK, fontsize="small"
@@ -171,7 +169,7 @@ def scores(
     return drawn
 
 
-def _chosen(components: Sequence[int], found: Decomposition) -> list[int]:
+def _component_indices(components: Sequence[int], found: Decomposition) -> list[int]:
     """Indices of two or three different components."""
     if isinstance(components, str) or not hasattr(components, "__len__"):
         raise InvalidTypeError(f"components={components!r}; expected two or three numbers: (1, 2)")
@@ -183,7 +181,7 @@ def _chosen(components: Sequence[int], found: Decomposition) -> list[int]:
 
 
 def _source(found: Decomposition, scores: Any) -> Any:
-    """Something with a shape (..., k) whose columns can be taken one by one."""
+    """The scores as an object of shape (..., k) whose columns can be taken one by one."""
     if scores is None:
         if found.scores is None:
             raise InvalidInputError(
@@ -212,12 +210,12 @@ def _source(found: Decomposition, scores: Any) -> Any:
 
 
 def _column(source: Any, index: int) -> np.ndarray[Any, Any]:
-    """(n,) one component; stacked sample dimensions lie flat again."""
+    """One component, (n,) float64; several sample dimensions are flattened."""
     return np.asarray(source[..., index], dtype=np.float64).ravel()
 
 
 def _style(n: int) -> dict[str, Any]:
-    """Fewer points are larger and more opaque; the steps are smooth."""
+    """Marker size and opacity, smoothly decreasing with the number of points."""
     root = np.sqrt(max(n, 1))
     return {
         "s": float(np.clip(450.0 / root, 2.0, 24.0)),

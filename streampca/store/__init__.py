@@ -1,4 +1,4 @@
-"""Where results rest: bundles of arrays and JSON, versions of them, and sinks of a pass."""
+"""Storage of results: bundles of arrays and JSON, sinks of a pass, and the backends they lie in."""
 
 from streampca.store.anndata import CHUNK_ENTRIES, CompressedGroupSink
 from streampca.store.array_files import StoredRows

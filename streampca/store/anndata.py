@@ -1,4 +1,4 @@
-"""AnnData at rest: sparse matrices appended block by block, arrays and dictionaries beside them."""
+"""AnnData on disk: sparse matrices written block by block, and results added to existing files."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from streampca.store.places import discard, unfinished_name
 from streampca.store.sinks import Sink
 
 # --------------------------------------------------------------------------------------------------
-# A sparse matrix at rest: a Zarr group as AnnData writes it, appended to block by block.
+# A sparse matrix in a Zarr group of AnnData's format, written block by block.
 
 Array = np.ndarray[Any, Any]
-CHUNK_ENTRIES = 1 << 19  # of data and of indices
+CHUNK_ENTRIES = 1 << 19  # in a chunk of data or indices
 KINDS = ("csr_matrix", "csc_matrix")
 FRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
 
@@ -30,10 +30,12 @@ FRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_
 class CompressedGroupSink(Sink):
     """Takes CSR blocks of samples (axis 0) or CSC blocks of features (axis 1), in order.
 
-    The group lies beside its place until it is whole. It is an AnnData with X, obs and var.
+    Writes an AnnData with X, obs and var, under another name until it is complete.
 
-    path : a local directory.  names : by axis, the names of its entries, or None (numbers).
-    attributes : more of X (missing_value).  most_entries : that may come, for the index dtype.
+    path : a local directory.  names : of samples and of features, or None for numbers.
+    attributes : further ones of X (missing_value).
+    most_entries : an upper bound of the number of entries, for the index dtype.
+    Raises InvalidInputError for a URL, and if something else is at ``path``.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class CompressedGroupSink(Sink):
         self._group = root.create_group("X")
         self._group.attrs.update({"encoding-type": KINDS[axis], "encoding-version": "0.1.0",
                                   "shape": list(shape), **(attributes or {})})  # fmt: skip
-        # one dtype for both: scipy's routines take no int32 indices beside an int64 indptr
+        # one dtype for both: SciPy's routines take no int32 indices with an int64 indptr
         self._index = np.dtype(np.int32 if max(*shape, most_entries) < 2**31 else np.int64)
         self._arrays = {
             name: self._group.create_array(
@@ -79,11 +81,11 @@ class CompressedGroupSink(Sink):
         }
 
     def concurrent(self, edges: Array) -> bool:
-        """Never: where a block goes is known when those before it are there."""
+        """False: a block's place depends on the entries of those before it."""
         return False
 
     def nbytes_in_memory(self) -> int:
-        """Entries that wait for a full chunk, twice, and indptr."""
+        """Bytes of entries that wait for a full chunk, of their copies, and of indptr."""
         chunk = sum(CHUNK_ENTRIES * array.dtype.itemsize for array in self._arrays.values())
         return 3 * chunk + 16 * (self.shape[self.axis] + 1)
 
@@ -91,13 +93,13 @@ class CompressedGroupSink(Sink):
         return (os.path.realpath(self.path),)
 
     def write(self, start: int, values: Any) -> None:
-        """Append the block that begins at line ``start``."""
+        """Append the block that begins at row (or column) ``start``."""
         if start != self.written:
             raise InvalidInputError(f"block {start} does not follow {self.written}")
         self.written += values.shape[self.axis]
         self._pointers.append(self._pointers[-1][-1] + values.indptr[1:].astype(np.int64))
         for name, waiting in self._waiting.items():
-            waiting.append(np.array(getattr(values, name)))  # the pass uses its block again
+            waiting.append(np.array(getattr(values, name)))  # copied: the pass reuses its block
         while sum(map(len, self._waiting["data"])) >= CHUNK_ENTRIES:
             self._flush(CHUNK_ENTRIES)
 
@@ -110,7 +112,7 @@ class CompressedGroupSink(Sink):
         self.entries += count
 
     def finish(self) -> None:
-        """Write what waits, and put the group in its place."""
+        """Write the remaining entries and indptr, and put the group in its place."""
         if rest := sum(map(len, self._waiting["data"])):
             self._flush(rest)
         pointers = np.concatenate(self._pointers).astype(self._index)
@@ -123,12 +125,12 @@ class CompressedGroupSink(Sink):
         return self.overwrite and _was_written_here(path)
 
     def interrupted(self) -> None:
-        """Leave nothing."""
+        """Remove everything that was written."""
         discard(self._beside)
 
 
 def _write_frame(root: Any, name: str, size: int, names: Any) -> None:
-    """obs or var: an index and no columns."""
+    """Write obs or var: an index without columns."""
     group = root.create_group(name)
     group.attrs.update({**FRAME, "column-order": []})
     values = np.arange(size).astype(str) if names is None else np.asarray(names, object)
@@ -146,22 +148,24 @@ def _was_written_here(path: str) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# Arrays and small dictionaries written into an AnnData on disk: ``.h5ad`` or a Zarr group.
+# Adding arrays and small dictionaries to an AnnData on disk: ``.h5ad`` or a Zarr group.
 #
-# Written without the package anndata: it needs pandas before version 3, and importing it takes
-# 1.3 s
-# and 94 MB, where h5py takes 0.04 s and 12 MB. It reads what is written here, and is no quicker:
-# 23 ms for scores of 100 MB, 18 ms here (``python -m tests.benchmarks.libraries``).
+# Without the package anndata: it needs pandas before version 3, and importing it takes 1.3 s and
+# 94 MB, where h5py takes 0.04 s and 12 MB. It reads what is written here, and is no faster: 23 ms
+# for scores of 100 MB, 18 ms here (``python -m tests.benchmarks.libraries``).
 #
 # Source: anndata 0.12, "On-disk format": array 0.2.0, dict 0.1.0, numeric-scalar, string.
 
 DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
-VERSION = "0.2.0"  # of array, numeric-scalar and string
+VERSION = "0.2.0"  # encoding version of array, numeric-scalar and string
 
 
 @contextmanager
 def opened_for_writing(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """The root group of an AnnData on disk. Consolidated metadata of a Zarr are made anew."""
+    """The root group of an AnnData on disk. A Zarr store's consolidated metadata are renewed.
+
+    Raises SourceError if there is none, MissingDependencyError without h5py.
+    """
     path = os.fspath(path)
     if os.path.isfile(path) and not path.endswith(".zip"):
         try:
@@ -178,20 +182,20 @@ def opened_for_writing(path: str | os.PathLike[str]) -> Iterator[Any]:
             yield file
         return
     if not os.path.isdir(path):
-        raise SourceError(f"{path}: no AnnData to write into; expected a .h5ad or a Zarr directory")
+        raise SourceError(f"{path}: no AnnData to add to; expected a .h5ad or a Zarr directory")
     root = zarr.open_group(path, mode="r+", use_consolidated=False)
     yield root
     if _was_consolidated(root, path):
-        with warnings.catch_warnings():  # of a format that the store had before
+        with warnings.catch_warnings():  # about Zarr format 2, which the store already had
             warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)
             zarr.consolidate_metadata(path, zarr_format=root.metadata.zarr_format)
 
 
 def write_elements(root: Any, elements: Mapping[str, Any], overwrite: bool) -> None:
-    """Arrays, numbers, strings and dictionaries of them, by path ("obsm/X_pca"), in this order.
+    """Write arrays, numbers, strings and dictionaries of them by path ("obsm/X_pca"), in order.
 
-    Raises InvalidInputError, before anything is written, where one is there and may not be
-    replaced. What is to be replaced goes first, so that old and new never lie side by side.
+    Raises InvalidInputError, before anything is written, if one exists and ``overwrite`` is False.
+    Elements to be replaced are all removed first, so that old and new ones are never mixed.
     """
     for path in refuse_elements(root, elements, overwrite):
         del root[path]
@@ -208,15 +212,17 @@ def write_elements(root: Any, elements: Mapping[str, Any], overwrite: bool) -> N
 
 
 def refuse_elements(root: Any, paths: Iterable[str], overwrite: bool) -> list[str]:
-    """Those of these elements that are there. Raises InvalidInputError if they may not be, or where
-    the file is of a form that has no place for them.
+    """The elements that exist already.
+
+    Raises InvalidInputError if there are any and ``overwrite`` is False, and if the file has an old
+    format that cannot hold them.
     """
     paths = list(paths)
     for folder in sorted({path.partition("/")[0] for path in paths}):
         if folder in root and not hasattr(root[folder], "create_group"):
             raise InvalidInputError(
-                f"{folder} of this AnnData is a table, as before version 0.7, which nothing can be "
-                "added to; write it anew: anndata.read_h5ad(path).write_h5ad(path)"
+                f"{folder} of this AnnData is a table, as before version 0.7; nothing can be added "
+                "to it. Write it anew: anndata.read_h5ad(path).write_h5ad(path)"
             )
     there = [path for path in paths if path in root]
     if there and not overwrite:
@@ -249,7 +255,7 @@ def _write(group: Any, name: str, value: Any) -> None:
 
 
 def _note_column(frame: Any, name: str) -> None:
-    """Enter a new column of a data frame into the order of its columns."""
+    """Add a new column of a data frame to its "column-order"."""
     known = [str(one) for one in frame.attrs.get("column-order", ())]
     if name in known:
         return
@@ -258,7 +264,7 @@ def _note_column(frame: Any, name: str) -> None:
 
 
 def _chunks(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
-    """About 16 MiB of whole rows."""
+    """Chunks of whole rows, about 16 MiB each."""
     if array.ndim == 0:
         return ()
     row = max(1, int(np.prod(array.shape[1:], dtype=np.int64)) * array.dtype.itemsize)

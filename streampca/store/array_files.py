@@ -1,4 +1,4 @@
-"""Arrays as named files (Zarr v3 with crc32c), small ones in one archive, rows as asked for."""
+"""Arrays as named files (Zarr v3 with crc32c), archives of small files, and arrays read by rows."""
 
 from __future__ import annotations
 
@@ -37,35 +37,34 @@ from streampca.store.plain_arrays import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# Arrays as named files (Zarr v3 with crc32c), wherever the files are put and come from.
+# Arrays as named files (Zarr v3 with crc32c), independent of where the files are stored.
 #
-# Numbers are written by :mod:`streampca.store.plain_arrays`; text and dates by Zarr, into a
-# dictionary whose entries are handed on after every chunk. All are read without Zarr, which would
-# decode whatever is there. Files are put and fetched in the caller's thread: an interruption
-# there
-# must not end Zarr's own.
+# Numbers are written by :mod:`streampca.store.plain_arrays`; text and dates by Zarr into a
+# dictionary, which is emptied after every chunk. All are read without Zarr, which would decode any
+# content without bounds. Files are stored and fetched in the caller's thread: an interruption must
+# not end Zarr's own.
 
 Array = np.ndarray[Any, Any]
 Put = Callable[[str, bytes], object]
-Get = Callable[[str, int], bytes]  # of a name, at most so many bytes
+Get = Callable[[str, int], bytes]  # (name, the most bytes to read)
 CHUNK_NBYTES = 8 * 1024 * 1024
 TEXT_ROWS = 16384  # Zarr encodes them as Python strings
 TEXT = np.dtype(np.dtypes.StringDType())
 MOST_METADATA = 64 << 10
-FREE = 64 << 20  # bytes that the arrays of one bundle may take however little is stored of them
-RATIO = 200  # times what is stored, which they may take beyond that
+FREE = 64 << 20  # bytes that the arrays of a bundle may decode to, however little is stored
+RATIO = 200  # beyond that, at most so many times the stored bytes
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot name an array's directory."""
+    """Raise InvalidInputError for a name that cannot be an array's directory."""
     if name in (".", "..") or not NAME.fullmatch(name):
         raise InvalidInputError(f"array name {name!r}; expected one that can name a directory")
 
 
 def write_array(put: Put, name: str, array: Any) -> None:
-    """Hand the files of one array to ``put(path, bytes)``, chunk by chunk (at most 8 MiB).
+    """Pass the files of one array to ``put(path, bytes)``, chunk by chunk (at most 8 MiB each).
 
-    array : or what gives one where it is sliced, with shape, dtype and ndim.
+    array : an array, or an object with shape, dtype and ndim whose slices are arrays.
     """
     text = array.dtype.kind in "OSUT"
     dtype = TEXT if text else array.dtype
@@ -98,12 +97,12 @@ def write_array(put: Put, name: str, array: Any) -> None:
         stored[...] = array.astype(dtype)
     for start in range(0, len(array) if array.ndim else 0, chunks[0] if chunks else 1):
         stored[start : start + chunks[0]] = array[start : start + chunks[0]].astype(dtype)
-        hand_on()  # all at once, it would encode and hold all at once
+        hand_on()  # chunk by chunk, to hold only one encoded chunk
     hand_on()
 
 
 def _text_rows(array: Any, rows: int) -> int:
-    """Rows of a chunk of text: fewer where a reader would not decode so many of these."""
+    """Rows of a chunk of text: fewer if a reader would refuse a chunk of that size."""
     if not isinstance(array, np.ndarray) or array.ndim != 1 or not array.size:
         return rows
     lengths = np.strings.str_len(array if array.dtype.kind == "T" else array.astype(TEXT))
@@ -113,13 +112,13 @@ def _text_rows(array: Any, rows: int) -> int:
 
 
 def _most_text(lengths: Array, rows: int) -> int:
-    """Bytes that a chunk may take at most, with those that say how long each entry is."""
+    """An upper bound of the bytes of a chunk, with the lengths of its entries."""
     sums = np.add.reduceat(lengths, np.arange(0, len(lengths), rows))
     return int(4 * (sums.max() + rows + 1))
 
 
 def _checked_text(data: bytes) -> bytes:
-    """A chunk of text as it is stored. Raises InvalidInputError where no reader would decode it."""
+    """A chunk of text in its stored form. Raises InvalidInputError if readers would refuse it."""
     if (nbytes := frame_nbytes(without_checksum(data))) > FREE:
         raise InvalidInputError(
             f"{nbytes} bytes of text in a few labels; expected at most {FREE}. Shorten them"
@@ -137,9 +136,9 @@ def _write_plain(put: Put, name: str, array: Any, chunks: tuple[int, ...]) -> No
 
 @dataclass(frozen=True)
 class StoredArray:
-    """What ``zarr.json`` says of an array, checked. Nothing of it has been decoded.
+    """The checked content of an array's ``zarr.json``; no chunk is decoded yet.
 
-    files : its chunks, by their names in the bundle, in order.
+    files : the names of its chunks in the bundle, in order.
     """
 
     dtype: np.dtype[Any]
@@ -149,27 +148,27 @@ class StoredArray:
 
     @property
     def nbytes(self) -> int:
-        """Of the array in memory, less the characters of text."""
+        """Bytes of the array in memory, without the characters of text."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def chunk_nbytes(self) -> int:
-        """The most that a chunk decodes to."""
+        """The most bytes that a chunk may decode to."""
         return FREE if self.dtype.kind == "T" else math.prod(self.chunks) * self.dtype.itemsize
 
 
 def read_array(get: Get, known: Iterable[str], name: str) -> Array:
     """The array whose files ``get(path, most)`` returns, chunk by chunk.
 
-    known : the paths that there are. Raises SourceError where a chunk is not among them.
+    known : the existing paths. Raises SourceError if a chunk is not among them.
     """
     return decode_array(get, find_array(get, known, name))
 
 
 def find_array(get: Get, known: Iterable[str], name: str) -> StoredArray:
-    """Read the metadata of an array alone.  get, known : see :func:`read_array`.
+    """Read only the metadata of an array.  get, known : see :func:`read_array`.
 
-    Raises SourceError where it is not as arrays are written here, or a chunk is absent.
+    Raises SourceError if streampca does not write such arrays, or a chunk is absent.
     """
     folder = f"arrays/{name}/"
     files = {path for path in known if path.startswith(folder)}
@@ -192,15 +191,12 @@ def find_array(get: Get, known: Iterable[str], name: str) -> StoredArray:
 
 
 def _chunk_shape(whole: Any) -> Any:
-    told = whole["chunk_grid"].get("configuration")
-    return told.get("chunk_shape") if isinstance(told, dict) else None
+    grid = whole["chunk_grid"].get("configuration")
+    return grid.get("chunk_shape") if isinstance(grid, dict) else None
 
 
 def check_growth(need: int, stored: int, what: str) -> None:
-    """Refuse what decodes to more than FREE bytes and more than RATIO times what is stored of it.
-
-    Raises DamagedSourceError.
-    """
+    """Raise DamagedSourceError for more than FREE bytes and RATIO times the stored ones."""
     if need > max(FREE, RATIO * stored):
         raise DamagedSourceError(
             f"{what} would take {need} bytes, and {stored} are stored: more than {RATIO} times as "
@@ -209,7 +205,7 @@ def check_growth(need: int, stored: int, what: str) -> None:
 
 
 def decode_array(get: Get, stored: StoredArray) -> Array:
-    """The values of an array whose metadata are known. Raises SourceError."""
+    """The values of an array. Raises SourceError for damaged chunks, and MemoryLimitError."""
     try:
         array: Array = np.empty(stored.shape, stored.dtype)
     except MemoryError:
@@ -236,7 +232,7 @@ def decode_array(get: Get, stored: StoredArray) -> Array:
 
 
 def _plain_strings(array: Array) -> Array:
-    """Text as NumPy's plain strings; as it is where one long one would widen all of them."""
+    """Text as fixed-width strings; unchanged if one long string would widen all of them."""
     width = int(np.strings.str_len(array).max(initial=1))
     return array if 4 * width * array.size > FREE else array.astype(f"U{width}")
 
@@ -246,22 +242,22 @@ def _absent(file: str) -> SourceError:
 
 
 # --------------------------------------------------------------------------------------------------
-# Small files of a version in one uncompressed ZIP archive: one flush on a disk, one request of an
-# object store, where each would have cost two. Zarr opens the arrays in it where they lie.
+# The small files of a version in one uncompressed ZIP archive: one flush to disk, or one request to
+# an object store, instead of two for each file. Zarr can open the arrays inside it.
 
 PACK = "files.zip"  # small files of all bundles of one version
-MOST_OF_ONE = 1 << 20  # a larger file is put on its own: one chunk of an array, of at most 8 MiB
-MOST = 8 << 20  # bytes of one archive; it is held in memory while it is written and read
-MOST_READ = 64 << 20  # with the names of its files, which are in it twice
-EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member: the same files make the same archive
+MOST_OF_ONE = 1 << 20  # a larger file is stored separately: a chunk of an array, at most 8 MiB
+MOST = 8 << 20  # bytes of one archive, which is held in memory when it is written or read
+MOST_READ = 64 << 20  # including the names of its files, which it holds twice
+EPOCH = (1980, 1, 1, 0, 0, 0)  # time of every member: the same files make the same archive
 LOCAL = struct.Struct("<4s5H3I2H")  # the header before each member
-MAGIC, STORED, PLAIN = b"PK\x03\x04", 0, 0x800  # the only flag: the name is UTF-8
+MAGIC, STORED, PLAIN = b"PK\x03\x04", 0, 0x800  # PLAIN, the only flag: the name is UTF-8
 
 
 class Packer:
-    """Takes the files of a version one by one; ``finish`` puts the archive.
+    """Takes the files of a version one by one; ``finish`` stores the archive.
 
-    files : name -> digest and size; "packed" of those in the archive.
+    files : name -> digest and size, and "packed" if it is in the archive.
     """
 
     def __init__(self, put: Put) -> None:
@@ -271,28 +267,31 @@ class Packer:
         self.files: dict[str, dict[str, Any]] = {}
 
     def add(self, name: str, data: bytes) -> None:
-        """Pack a file, or put it on its own."""
-        told = {"sha256": hashlib.sha256(data).hexdigest(), "nbytes": len(data)}
+        """Add a file to the archive, or store it separately."""
+        self.files[name] = _digest(data)
         if len(data) <= MOST_OF_ONE and self._buffer.tell() + len(data) <= MOST:
             self._zip.writestr(zipfile.ZipInfo(name, EPOCH), data)
-            told["packed"] = True
+            self.files[name]["packed"] = True
         else:
             self._put(name, data)
-        self.files[name] = told
 
     def finish(self) -> dict[str, Any]:
-        """Put the archive; its digest and size."""
+        """Store the archive. Returns its digest and size."""
         self._zip.close()
         data = self._buffer.getvalue()
         self._put(PACK, data)
-        return {"sha256": hashlib.sha256(data).hexdigest(), "nbytes": len(data)}
+        return _digest(data)
+
+
+def _digest(data: bytes) -> dict[str, Any]:
+    return {"sha256": hashlib.sha256(data).hexdigest(), "nbytes": len(data)}
 
 
 def unpack(archive: bytes, where: str) -> dict[str, memoryview]:
-    """The members of an archive by name, parts of it: nothing is inflated, and nothing copied.
+    """The members of an archive by name, as views of it: nothing is inflated or copied.
 
-    The headers before the members are followed, as ``Packer`` wrote them; the table at the end,
-    whose entries may all point at one place, is not. Raises DamagedSourceError.
+    Reads the header before each member, as ``Packer`` wrote it, and not the table at the end, whose
+    entries may all point at the same place. Raises DamagedSourceError.
     """
     view, at, members = memoryview(archive), 0, dict[str, memoryview]()
     while bytes(view[at : at + 4]) == MAGIC:
@@ -315,20 +314,20 @@ def _cut_off(where: str) -> DamagedSourceError:
 
 
 # --------------------------------------------------------------------------------------------------
-# Rows of a stored array, read as they are asked for.
+# A stored array that is read by rows, on demand.
 
 
 class StoredRows:
     """An array of a stored version: ``shape``, ``dtype``, slices of rows, ``numpy.asarray``.
 
-    Each chunk of at most 8 MiB is checked against its digest when it is read. Raises SourceError
-    where one is absent or altered.
+    Each chunk, at most 8 MiB, is checked against its digest when it is read.
+    Raises SourceError if one is absent or altered.
     """
 
     def __init__(
         self, get: Callable[[str], bytes], sizes: Mapping[str, int], name: str, where: str
     ) -> None:
-        """get : bytes of a file of the array's bundle, checked.  sizes : of its files, by name.
+        """get : returns the checked bytes of a file of the bundle.  sizes : name of file -> bytes.
         where : the bundle, for messages."""
         self._get, self._where = get, where
         self._plain = plain = find_array(lambda file, most: get(file), sizes, name)
@@ -342,7 +341,7 @@ class StoredRows:
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Array:
-        """Rows by number, by a slice without steps, or both with further indices behind."""
+        """Rows by number or by a slice without steps; further indices may follow."""
         rows, *more = key if isinstance(key, tuple) else (key,)
         if not isinstance(rows, slice):
             number = operator.index(rows)

@@ -1,4 +1,4 @@
-"""The place where a model store lies: five verbs, of a directory or of an object store."""
+"""Backends of model stores: a directory or an object store, each with five operations."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from streampca.remote import OBJECTS, open_objects, plain_errors
 from streampca.store.places import NO_LINKS, hold, in_use, release
 
 # --------------------------------------------------------------------------------------------------
-# What a model store needs of the place where it lies: five verbs.
+# The five operations that a model store needs.
 #
-# A backend keeps named byte strings. Names are relative, with "/" between parts. Whatever offers
-# these verbs can hold a model store: a directory (:class:`streampca.store.backend.LocalBackend`),
-# an
-# object store (:class:`streampca.store.backend.ObjectBackend`).
+# A backend keeps named byte strings. Names are relative, with "/" between parts. Any class with
+# these operations can hold a model store: :class:`LocalBackend`, :class:`ObjectBackend`.
 
-MOST = 1 << 30  # bytes of one object, where nothing says how long it is
+MOST = 1 << 30  # bytes of one object of unknown length
 NAME = re.compile(r"[A-Za-z0-9_][\w.@+-]*")
 
 
@@ -39,61 +37,61 @@ class Listed:
 
 
 class Backend(Protocol):
-    """Named byte strings. What returns has been kept: it survives loss of power.
+    """Named byte strings. Once a call returns, its effect survives loss of power.
 
-    A failing verb raises OSError; what it was to write is then there whole or not at all.
+    A call that fails raises OSError; the data are then there completely or not at all.
     """
 
     place: str  # for messages; holds no credentials
 
     def get(self, name: str, most: int = MOST) -> bytes | None:
-        """The bytes of that name, or None where there are none.
+        """The bytes of that name, or None if there are none.
 
-        most : that are read. Raises SourceError where there are more.
+        most : the most bytes to read. Raises SourceError if there are more.
         """
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep the bytes under that name. Readers see the old ones or the new ones, whole."""
+        """Store bytes under a name. Readers see either all old or all new bytes."""
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Keep them if the name is free. Of any number of callers at once one gets True."""
+        """Store bytes if the name is free. Of several concurrent callers one gets True."""
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """All whose names begin with ``prefix``, which is "" or ends with "/", in any order."""
+        """All objects whose names begin with ``prefix``, "" or ending with "/", in any order."""
 
     def delete(self, name: str) -> None:
-        """Forget the name. None of that name is no error."""
+        """Remove an object, if there is one of that name."""
 
 
 def check_object_name(name: str) -> str:
-    """The name, if every part of it is a plain one. Raises InvalidInputError."""
+    """The name, if all its parts are plain names. Raises InvalidInputError."""
     if not all(NAME.fullmatch(part) for part in name.split("/")):
         raise InvalidInputError(f"{name!r} cannot name a file of a model store")
     return name
 
 
 def too_long(place: str, name: str, most: int) -> DamagedSourceError:
-    """The refusal of an object that is longer than what names it says."""
+    """The error for an object that is longer than recorded."""
     return DamagedSourceError(
         f"{place}: {name} has more than {most} bytes, and is not read; restore it from a backup"
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# A directory as the place of a model store: every write is flushed, and whole or absent.
+# A directory as a backend: every write is flushed and atomic.
 
-STAGED = "_staged"  # files on their way; what a killed process left here is swept by gc
+STAGED = "_staged"  # unfinished files; gc removes what a killed process left here
 CLAIM = ".claim"
-OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")  # Windows does not, and flushes only open for writing
+OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")  # not Windows, which flushes only files open for writing
 
 
 class LocalBackend:
     """Files below one directory.
 
-    A file is written under another name, flushed, then renamed (``put``) or linked
-    (``put_if_absent``) into its place, and the directory flushed: at every moment, also after a
-    crash, a name has the old bytes, the new bytes, or none. ``os.link`` fails where the name is
-    taken, which is what makes commits atomic.
+    A file is written under another name, flushed, and then renamed (``put``) or linked
+    (``put_if_absent``) into its place, and the directory is flushed. At every moment, also after a
+    crash, a name has the old bytes, the new bytes, or none. ``os.link`` fails if the name is taken;
+    that makes commits atomic.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -160,12 +158,12 @@ class LocalBackend:
 
     @contextlib.contextmanager
     def claim(self, name: str) -> Iterator[None]:
-        """While a process is at it, others can tell that it is alive; see ``abandoned``."""
+        """Hold a lock by which others see that this process is alive; see ``abandoned``."""
         path = self._path(f"{STAGED}/{name}{CLAIM}")
         self._folder(path.parent)
         place = str(path)
         new = f"{place}.new"
-        with open(new, "xb"):  # locked before it has the name that others look for
+        with open(new, "xb"):  # locked before it gets the name that others look for
             pass
         try:
             lock = hold(new)
@@ -183,7 +181,7 @@ class LocalBackend:
 
     @contextlib.contextmanager
     def _staged(self, data: bytes) -> Iterator[Path]:
-        """A flushed file of these bytes that goes away unless it is moved."""
+        """A flushed file with these bytes, which is removed at the end unless it was moved."""
         path = self._path(f"{STAGED}/{uuid.uuid4().hex}")
         self._folder(path.parent)
         try:
@@ -200,13 +198,13 @@ class LocalBackend:
         self._folder(target.parent)
         try:
             os.replace(staged, target)
-        except FileNotFoundError:  # gc found the folder empty and removed it
+        except FileNotFoundError:  # gc removed the empty folder meanwhile
             self._folder(target.parent)
             os.replace(staged, target)
         fsync(target.parent)
 
     def _folder(self, folder: Path) -> None:
-        """Make it and its parents, flushing every one that gets a new entry."""
+        """Make a folder and its parents, and flush each that gets a new entry."""
         if folder.is_dir():
             return
         self._folder(folder.parent)
@@ -215,11 +213,10 @@ class LocalBackend:
         fsync(folder.parent)
 
     def path(self, name: str) -> str:
-        """Where the file or folder of that name lies. Raises SourceError behind a link."""
+        """The path of the file or folder of that name. Raises SourceError behind a link."""
         return str(self._path(name))
 
     def _path(self, name: str) -> Path:
-        """Where the file of that name lies, or will. Raises SourceError behind a link."""
         path = self.root / check_object_name(name)
         for folder in path.parents:
             if folder == self.root:
@@ -230,7 +227,7 @@ class LocalBackend:
 
 
 def abandoned(backend: LocalBackend) -> list[str]:
-    """What processes had claimed that are dead now."""
+    """The names that were claimed by processes that have died."""
     there = (one for one in backend.list(f"{STAGED}/") if one.name.endswith(CLAIM))
     names = [one.name.removeprefix(f"{STAGED}/").removesuffix(CLAIM) for one in there]
     ours = (name for name in names if NAME.fullmatch(name))
@@ -238,17 +235,17 @@ def abandoned(backend: LocalBackend) -> list[str]:
 
 
 def disclaim(backend: LocalBackend, name: str) -> None:
-    """Nothing is left of what a dead process had claimed."""
+    """Remove the claim of a dead process."""
     Path(backend.path(f"{STAGED}/{name}{CLAIM}")).unlink(missing_ok=True)
 
 
 def remove_folder(backend: LocalBackend, name: str) -> None:
-    """A folder with all that is in it, empty folders too."""
+    """Remove a folder with everything in it."""
     shutil.rmtree(backend.path(name), ignore_errors=True)
 
 
 def fsync(path: Path) -> None:
-    """Flush a file, or the entries of a directory where the system can. Raises OSError."""
+    """Flush a file, or a directory if the system can. Raises OSError."""
     if not OPENS_FOLDERS and path.is_dir():
         return
     handle = os.open(path, os.O_RDONLY if OPENS_FOLDERS else os.O_RDWR | BINARY)
@@ -259,17 +256,17 @@ def fsync(path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# An object store (S3, Google Cloud Storage, Azure) as the place of a model store, by obstore.
+# An object store (S3, Google Cloud Storage, Azure) as a backend, by obstore.
 
 SCHEMES = (*OBJECTS, "memory")
 
 
 class ObjectBackend:
-    """The five verbs on an ``obstore`` store.
+    """The five operations on an ``obstore`` store.
 
-    ``put_if_absent`` is a conditional put (``If-None-Match: *``), of which a store that honours it
-    lets exactly one win. obstore tries again what failed for a moment; a put that succeeded
-    without an answer then looks taken, which is why the log compares what is there with its own.
+    ``put_if_absent`` is a conditional put (``If-None-Match: *``), of which exactly one succeeds.
+    obstore retries after brief failures; if a put succeeded but its answer was lost, the retry
+    finds the name taken. The log therefore compares what is there with its own entry.
     """
 
     def __init__(self, store: Any, place: str) -> None:

@@ -1,8 +1,8 @@
-"""Named arrays and a JSON document in one directory, written whole or not at all.
+"""Bundles: named arrays and a JSON document in one directory, written atomically.
 
-Layout: ``bundle.json`` (format version, document, SHA-256 of every file, itself included) and
+Layout: ``bundle.json`` (format version, document, SHA-256 of every file including itself) and
 ``arrays/<name>`` (Zarr v3 with crc32c). No pickle. Models, accumulator states, ledgers and
-checkpoints are all bundles, in a directory of their own or within a version of a model store.
+checkpoints are bundles, in a directory of their own or within a version of a model store.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from streampca.store.places import (
 )
 
 FORMAT_VERSION = 1
-REPLACED = 10  # times that a bundle may be replaced between its folder and its index being opened
+REPLACED = 10  # attempts, if a bundle is replaced while its index is being opened
 
 
 def write_files(
     put: Put, arrays: Mapping[str, np.ndarray[Any, Any]], document: Mapping[str, Any]
 ) -> None:
-    """Hand every file of a bundle to ``put(name, bytes)``, ``bundle.json`` last."""
+    """Pass every file of a bundle to ``put(name, bytes)``, ``bundle.json`` last."""
     for name in arrays:
         check_name(name)
     digests: dict[str, str] = {}
@@ -71,11 +71,11 @@ def write_files(
 def read_files(
     get: Get, size: Callable[[str], int], text: bytes, where: str
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-    """(arrays, document) of a bundle whose files ``get(name, most)`` returns, each of them checked.
+    """(arrays, document) of a bundle whose files ``get(name, most)`` returns; all are checked.
 
-    size : of a file as it is stored.  text : its ``bundle.json``.  where : its place, for messages.
-    Only files of the names that a bundle has are asked for, and no array is decoded before it is
-    known what all of them take. Raises SourceError.
+    size : stored bytes of a file.  text : its ``bundle.json``.  where : its place, for messages.
+    Only names that a bundle can have are passed to ``get``, and no array is decoded before the size
+    of all is known. Raises SourceError.
     """
     whole = unsign(text, f"{where}/{INDEX}", FORMAT_VERSION)
     check_index(whole, f"{where}/{INDEX}")
@@ -102,7 +102,7 @@ def read_files(
 
 
 def altered(where: str, name: str) -> SourceError:
-    """The error for a file that is not what was written."""
+    """The error for a file that is absent or not as it was written."""
     return SourceError(f"{where}: {name} is absent or altered; restore it from a backup")
 
 
@@ -111,13 +111,13 @@ def write_bundle(
     arrays: Mapping[str, np.ndarray[Any, Any]],
     document: Mapping[str, Any],
 ) -> Path:
-    """Write a bundle beside its place, flush it to disk, and rename it into place.
+    """Write a bundle under another name, flush it to disk, and rename it.
 
-    An existing bundle there is replaced; a reader sees the old or the new one, never a mixture.
-    Any other existing path is refused with InvalidInputError.
+    An existing bundle is replaced; a reader sees the old or the new one, never a mixture.
+    Raises InvalidInputError if anything else is at ``path``.
     """
     target = Path(path)
-    if target.exists() and not (target / "bundle.json").is_file():
+    if target.exists() and not is_bundle(target):
         raise InvalidInputError(f"{target} exists and is not a streampca bundle; choose another")
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = Path(unfinished_name(str(target)))
@@ -140,7 +140,7 @@ def read_bundle(
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     """(arrays, document) of a bundle, every file checked against its digest.
 
-    Raises SourceError where it is absent, incomplete, altered or of a newer format.
+    Raises SourceError if it is absent, incomplete, altered or of a newer format.
     """
     target = Path(path)
     while True:
@@ -151,12 +151,12 @@ def read_bundle(
             if _read_index(target) == text:
                 raise
         else:
-            if _read_index(target) == text:  # else it was replaced while it was read
+            if _read_index(target) == text:  # otherwise it was replaced meanwhile
                 return result
 
 
 def _read_index(target: Path) -> bytes:
-    for _ in range(REPLACED):  # the folder that was opened may be taken away, another in its place
+    for _ in range(REPLACED):  # the folder may be replaced after it was opened
         try:
             return _Folder(target).get(INDEX, MOST_BYTES)
         except DamagedSourceError:
@@ -184,7 +184,7 @@ def _read_whole(
 
 
 class _Folder:
-    """The files of a bundle: in its directory, or packed beside it, as parts of a version are."""
+    """The files of a bundle: in its directory, or in the archive beside it (parts of a version)."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -197,7 +197,7 @@ class _Folder:
             return bytes(self._packed[f"{self.target.name}/{name}"])
 
     def size(self, name: str) -> int:
-        """Of a file as it is stored; 0 of one that is not there, which ``get`` says."""
+        """Stored bytes of a file; 0 for an absent one, for which ``get`` raises."""
         try:
             return (self.target / name).lstat().st_size
         except OSError:
@@ -218,8 +218,8 @@ class _Members(dict[str, memoryview]):
 
 
 def is_bundle(path: str | os.PathLike[str]) -> bool:
-    """Whether a bundle lies there."""
-    return (Path(path) / "bundle.json").is_file()
+    """Whether a bundle is at this path."""
+    return (Path(path) / INDEX).is_file()
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -233,13 +233,13 @@ def _sha256(data: bytes) -> str:
 
 
 def remove_bundle(path: str | os.PathLike[str]) -> None:
-    """Remove a bundle, if one lies there. It is moved away first: no half of one is to be seen."""
+    """Remove a bundle if there is one. It is renamed first, so that no part of it stays visible."""
     if is_bundle(path):
         discard(set_aside(os.fspath(path)))
 
 
 def exchange(staged: Path, target: Path) -> None:
-    """Put staged in target's place, and target in its: in one step where the system can."""
+    """Exchange two folders, in one step if the system can."""
     if swap(staged, target):
         return
     old = set_aside(str(target))
@@ -256,8 +256,7 @@ def exchange(staged: Path, target: Path) -> None:
 
 
 def swap(one: Path, other: Path) -> bool:
-    """Exchange two files or folders in one step; False where either is absent, or on a system or
-    file system that cannot."""
+    """Exchange two files or folders in one step. False if one is absent or the system cannot."""
     try:
         rename = getattr(ctypes.CDLL(None), "renameat2", None)
     except (OSError, TypeError):  # Windows
@@ -268,26 +267,24 @@ def swap(one: Path, other: Path) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# Putting what was made beside a path into its place, over nothing but an output of ours.
+# Moving a finished output into its place, replacing only outputs of ours.
 #
-# What lies at the path may have changed since it was looked at: a user may have put something
-# else
-# there. So it is looked at once more when it is out of the way, and put back where it is not
-# ours.
+# A user may put something else at the path after it was checked. So what was there is checked
+# again after it was moved away, and moved back if it is not ours.
 
-ATTEMPTS = 10  # others may take away, and put, what lies there at the same time
+ATTEMPTS = 10  # other processes may replace what is there at the same time
 
 
 def put_folder(staged: str, path: str, ours: Callable[[str], bool]) -> None:
-    """Rename a folder to ``path``; where an output of ours lies there, exchange the two.
+    """Rename a folder to ``path``; if an output of ours is there, exchange the two.
 
-    The old output is then at ``staged``, for the caller to discard. Raises InvalidInputError
-    where something lies at ``path`` that is not ours; it stays there. Raises OSError.
+    The old output is then at ``staged``, for the caller to discard. Raises InvalidInputError if
+    something at ``path`` is not ours, and leaves it there. Raises OSError.
     """
     target = os.path.realpath(path)
     for left in reversed(range(ATTEMPTS)):
         with contextlib.suppress(OSError):
-            os.rename(staged, target)  # there is nothing, or an empty folder
+            os.rename(staged, target)  # succeeds if there is nothing, or an empty folder
             return
         try:
             _exchange_ours(staged, target, path, ours)
@@ -307,10 +304,10 @@ def _exchange_ours(staged: str, target: str, path: str, ours: Callable[[str], bo
 
 
 def put_file(staged: str, target: str, may_go: Callable[[str], bool]) -> None:
-    """Rename a file to ``target``; a file that lies there is replaced in one step, if it may go.
+    """Rename a file to ``target``; a file that is there is replaced in one step, if it may go.
 
-    target : no link: what a link led to when the output was looked at, before it was made.
-    Raises InvalidInputError where something else lies there; it stays. Raises OSError.
+    target : not a link; the caller resolves links before the output is made.
+    Raises InvalidInputError if something else is there, and leaves it there. Raises OSError.
     """
     for _ in range(ATTEMPTS):
         if _put_new_file(staged, target):
@@ -322,7 +319,7 @@ def put_file(staged: str, target: str, may_go: Callable[[str], bool]) -> None:
                 return
             swap(Path(staged), Path(target))
             raise exists_already(target)
-        if os.path.lexists(target):  # this system cannot exchange: nothing may come in between
+        if os.path.lexists(target):  # this system cannot exchange files
             os.replace(staged, target)
             return
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), target)
@@ -333,7 +330,7 @@ def _is_one(path: str, may_go: Callable[[str], bool]) -> bool:
 
 
 def _put_new_file(staged: str, target: str) -> bool:
-    """Put it where nothing lies, in one step: renaming would replace what does."""
+    """Move a file to a free name, in one step; False if it is taken. Renaming would replace."""
     try:
         os.link(staged, target)
     except FileExistsError:

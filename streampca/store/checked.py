@@ -1,4 +1,4 @@
-"""Documents that carry their SHA-256, and what they must hold before anything in them is used."""
+"""JSON documents with their own SHA-256, and checks of their content before it is used."""
 
 from __future__ import annotations
 
@@ -24,25 +24,24 @@ from streampca.store.backend import NAME
 # --------------------------------------------------------------------------------------------------
 # JSON documents that carry their own SHA-256, so that any altered byte is noticed.
 #
-# The digest finds damage. It does not vouch for whoever made the document: what is read is
-# bounded
-# in length, number of values and depth before it is used.
+# The digest finds damage. It does not authenticate the author, so the length, number of values and
+# depth of a document are bounded before it is used.
 
-UNSIGNED = "0" * 64  # stands where the digest of the document itself goes, while it is taken
+UNSIGNED = "0" * 64  # in place of the document's own digest, while it is computed
 MOST_BYTES = 16 << 20
 MOST_VALUES = 1 << 20  # each takes up to 100 bytes of memory
 MOST_DEPTH = 64
 
 
 def sign(document: Mapping[str, Any]) -> bytes:
-    """The document as JSON with ``sha256`` of all its bytes but those of the digest itself."""
+    """The document as JSON, with the SHA-256 of all its bytes except those of the digest."""
     text = json.dumps({**document, "sha256": UNSIGNED}, indent=1, sort_keys=True)
     head, _, tail = text.rpartition(UNSIGNED)
     return (head + hashlib.sha256(text.encode()).hexdigest() + tail).encode()
 
 
 def sign_readable(document: Mapping[str, Any], what: str) -> bytes:
-    """The same. Raises InvalidInputError for what :func:`unsign` would not read back."""
+    """As :func:`sign`. Raises InvalidInputError for what :func:`unsign` would refuse."""
     text = sign(document)
     try:
         parse(text, what)
@@ -52,11 +51,11 @@ def sign_readable(document: Mapping[str, Any], what: str) -> bytes:
 
 
 def unsign(text: bytes, what: str, *formats: int) -> dict[str, Any]:
-    """The document of ``sign``, checked. Its format version is looked at first.
+    """The document of ``sign``, checked.
 
-    what : its name, for messages.  formats : that are read. Raises SourceError where it is damaged,
-    or larger than MOST_BYTES, MOST_VALUES or MOST_DEPTH; NewerFormatError where it is whole and of
-    another format.
+    what : its name, for messages.  formats : the versions that are read.
+    Raises SourceError if it is damaged, or exceeds MOST_BYTES, MOST_VALUES or MOST_DEPTH;
+    NewerFormatError if it is intact and of another format.
     """
     whole = parse(text, what)
     if not isinstance(whole, dict):
@@ -78,7 +77,7 @@ def unsign(text: bytes, what: str, *formats: int) -> dict[str, Any]:
 
 
 def parse(text: bytes, what: str) -> Any:
-    """JSON of unknown origin. Raises SourceError where it is none, or too large or too deep."""
+    """Parse JSON of unknown origin. Raises SourceError if it is invalid, too large or too deep."""
     if not readable(text):
         raise DamagedSourceError(
             f"{what} has {len(text)} bytes and up to {_values(text)} values; expected at most "
@@ -98,12 +97,12 @@ def parse(text: bytes, what: str) -> Any:
 
 
 def readable(text: bytes) -> bool:
-    """Whether a document is not too large to be parsed."""
+    """Whether a document is small enough to be parsed."""
     return len(text) <= MOST_BYTES and _values(text) <= MOST_VALUES
 
 
 def _values(text: bytes) -> int:
-    """How many there are in a document, or more: what stands in strings is counted too."""
+    """An upper bound of the number of values in a document: strings are counted too."""
     return sum(map(text.count, (b",", b"[", b"{"))) + 1
 
 
@@ -114,18 +113,18 @@ def _inside(value: Any) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------
-# Saved documents become objects: what is malformed ends in one kind of error, and is named.
+# Making objects of saved documents: malformed ones raise one kind of error, which names them.
 
-NUMBERS = "biuf"  # kinds of arrays that hold them
+NUMBERS = "biuf"  # dtype kinds of numbers
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
 @contextlib.contextmanager
 def understood(where: str) -> Iterator[None]:
-    """Around code that makes an object of a saved document: what it raises, as SourceError.
+    """A context for code that makes an object of a saved document: its errors become SourceError.
 
-    Entries that are absent, or of a type or shape that nothing here writes, show themselves by many
-    exceptions. Errors that are raised on purpose pass through.
+    Absent entries, and wrong types and shapes, raise many kinds of exceptions. Errors of our own
+    pass through.
     """
     try:
         yield
@@ -139,9 +138,9 @@ def understood(where: str) -> Iterator[None]:
 
 
 def check_fields(made: Any, where: str) -> None:
-    """Look at the plain fields of a dataclass: their types must be those that it declares.
+    """Check that the plain fields of a dataclass have the types that it declares.
 
-    Arrays must hold numbers. Fields of other types are left to whoever made them.
+    Arrays must hold numbers. Fields of other types are not checked.
     Raises DamagedSourceError.
     """
     for one in fields(made):
@@ -155,9 +154,9 @@ def check_fields(made: Any, where: str) -> None:
 
 
 def check_shapes(made: Any, shapes: dict[str, tuple[int | None, ...]], where: str) -> None:
-    """Look at arrays of an object; None of a shape is any length, and None or another type passes.
+    """Check the shapes of an object's arrays. Raises DamagedSourceError.
 
-    Raises DamagedSourceError.
+    shapes : name -> shape, with None for any length. Attributes that are no arrays are skipped.
     """
     for name, shape in shapes.items():
         value = getattr(made, name, None)
@@ -184,25 +183,23 @@ def _is(value: Any, declared: str) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# What documents of a store must hold before anything in them is used: names, types, digests.
+# The content of a store's documents: names, types and digests, checked before use.
 #
-# Their own digests say that they are as somebody wrote them, not who that was. So no name in them
-# is
-# opened, and no number of them is allocated, unless it is one that this package would have
-# written.
+# Their digests show that they are unchanged, not who wrote them. So no name in them is opened, and
+# no number in them allocated, unless this package could have written it.
 
 NAME_OF_ARRAY = re.compile(r"[^/\\\x00-\x1f\x7f]+")
 FILE = re.compile(rf"arrays/({NAME_OF_ARRAY.pattern})/(?:zarr\.json|c(?:/[0-9]{{1,19}})*)")
 PART = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-INDEX = "bundle.json"  # of a bundle, which lists the others
+INDEX = "bundle.json"  # lists the other files of a bundle
 Types = Mapping[str, tuple[type, ...]]
 
 BUNDLE: Types = {"files": (dict,), "document": (dict,)}
 MANIFEST: Types = {"files": (dict,), "record": (dict,)}
 RECORD: Types = dict.fromkeys(
     ("lineage", "source", "job", "gate", "settings", "drift", "scores", "cost"), (dict,)
-)  # sections of a record, where it has them
+)  # optional sections of a record
 ENTRY: Types = {
     "n": (int,), "previous": (str,), "action": (str,), "version": (str,), "time": (str,),
     "current": (str, type(None)), "removed": (list,),
@@ -211,7 +208,7 @@ ENTRY_MAY_HAVE: Types = {
     "reason": (str,), "number": (int,), "manifest": (str,), "key": (str,), "mended": (list,),
     "checkpoint": (dict,),
 }  # fmt: skip
-TOLD: Types = {
+LOG: Types = {
     "n": (int,), "number": (int,), "reason": (str,), "key": (str,), "current": (str,)
 }  # fmt: skip
 TABLE: Types = {
@@ -221,12 +218,12 @@ TABLE: Types = {
 ROW = {
     "version": str, "number": int, "n": int, "time": str, "reason": str, "manifest": str,
     "key": str,
-}  # fmt: skip  # of a version in a table, in this order
+}  # fmt: skip  # the columns of a table of versions, in this order
 KINDS = list(ROW.values())
 
 
 def check_index(whole: Mapping[str, Any], where: str) -> None:
-    """``bundle.json``: plain names of files with their digests. Raises DamagedSourceError."""
+    """Check ``bundle.json``: names of files, and their digests. Raises DamagedSourceError."""
     _check_types(whole, BUNDLE, where)
     for name, digest in whole["files"].items():
         check_file_name(name, where)
@@ -234,7 +231,7 @@ def check_index(whole: Mapping[str, Any], where: str) -> None:
 
 
 def check_file_name(name: str, where: str) -> None:
-    """A file of a bundle, beside its index. Raises DamagedSourceError."""
+    """Check the name of a file of a bundle, other than its index. Raises DamagedSourceError."""
     found = FILE.fullmatch(name)
     if not found or found[1] in (".", ".."):
         raise DamagedSourceError(
@@ -244,7 +241,7 @@ def check_file_name(name: str, where: str) -> None:
 
 
 def check_manifest(whole: Mapping[str, Any], where: str) -> None:
-    """``manifest.json`` of a version: files of its parts with digest and size.
+    """Check ``manifest.json`` of a version: the files of its parts, with digests and sizes.
 
     Raises DamagedSourceError.
     """
@@ -260,17 +257,17 @@ def check_manifest(whole: Mapping[str, Any], where: str) -> None:
         _check_file(one, f"{where}: {name!r:.200}")
     if any(one.get("packed") for one in whole["files"].values()) or "pack" in whole:
         _check_file(whole.get("pack"), f"{where}: pack")
-    told = whole.get("log", {})
-    if not isinstance(told, dict):
-        raise DamagedSourceError(f"{where} is damaged: log is {told!r:.80}, expected dict")
-    _check_types(told, TOLD, f"{where}: log", absent=True)
-    _check_versions([told["current"]] if told.get("current") else [], f"{where}: log")
+    log = whole.get("log", {})
+    if not isinstance(log, dict):
+        raise DamagedSourceError(f"{where} is damaged: log is {log!r:.80}, expected dict")
+    _check_types(log, LOG, f"{where}: log", absent=True)
+    _check_versions([log["current"]] if log.get("current") else [], f"{where}: log")
     for name in ("n", "number"):
-        check_number(told.get(name, 0), f"{where}: log: {name}")
+        check_number(log.get(name, 0), f"{where}: log: {name}")
 
 
 def check_entry(whole: Mapping[str, Any], where: str) -> None:
-    """An entry of the log. Raises DamagedSourceError."""
+    """Check an entry of the log. Raises DamagedSourceError."""
     _check_types(whole, ENTRY, where)
     _check_types(whole, ENTRY_MAY_HAVE, where, absent=True)
     check_number(whole["n"], f"{where}: n")
@@ -283,14 +280,14 @@ def check_entry(whole: Mapping[str, Any], where: str) -> None:
         raise DamagedSourceError(f"{where} removes {odd[0]!r:.80}; expected the id of a version")
     if odd := [one for one in whole.get("mended") or () if not isinstance(one, str)]:
         raise DamagedSourceError(f"{where} mends {odd[0]!r:.80}; expected the name of a file")
-    if (told := whole.get("checkpoint")) is not None:
-        _check_types(told, {"table": (str,)}, f"{where}: checkpoint")
-        if (row := told.get("serving")) is not None:
+    if (checkpoint := whole.get("checkpoint")) is not None:
+        _check_types(checkpoint, {"table": (str,)}, f"{where}: checkpoint")
+        if (row := checkpoint.get("serving")) is not None:
             check_row(row, f"{where}: checkpoint: serving")
 
 
 def check_head(whole: Mapping[str, Any], where: str) -> None:
-    """``_head.json``. Raises DamagedSourceError."""
+    """Check ``_head.json``. Raises DamagedSourceError."""
     check_number(whole.get("n"), f"{where}: n")
     check_number(whole.get("checkpoint", 0), f"{where}: checkpoint")
     _check_types({"entry": "", **whole}, {"entry": (str,)}, where)
@@ -299,7 +296,7 @@ def check_head(whole: Mapping[str, Any], where: str) -> None:
 
 
 def check_table(whole: Any, where: str) -> None:
-    """The table of all versions in a checkpoint. Raises DamagedSourceError."""
+    """Check the table of all versions in a checkpoint. Raises DamagedSourceError."""
     if not isinstance(whole, dict):
         raise DamagedSourceError(f"{where} is damaged: it holds no object")
     _check_types(whole, TABLE, where)
@@ -311,7 +308,7 @@ def check_table(whole: Any, where: str) -> None:
 
 
 def check_row(row: Any, where: str) -> None:
-    """A version in such a table. Raises DamagedSourceError."""
+    """Check a row of the table of versions. Raises DamagedSourceError."""
     if not isinstance(row, list) or [*map(type, row)] != KINDS:
         raise DamagedSourceError(f"{where} has the row {row!r:.200}; expected {', '.join(ROW)}")
     _check_versions(row[:1], where)
@@ -326,7 +323,7 @@ def _check_versions(names: list[Any], where: str) -> None:
 
 
 def check_number(value: Any, where: str, most: int = 2**63) -> int:
-    """A count that a document states. Raises DamagedSourceError."""
+    """Check a count in a document, and return it. Raises DamagedSourceError."""
     if type(value) is not int or not 0 <= value < most:
         raise DamagedSourceError(f"{where} is {value!r:.80}; expected a number from 0 on")
     return int(value)
@@ -340,9 +337,9 @@ def _check_types(
         if value is None and absent:
             continue
         if name not in whole or not isinstance(value, kinds) or isinstance(value, bool):
-            words = " or ".join(one.__name__ for one in kinds)
+            expected = " or ".join(one.__name__ for one in kinds)
             raise DamagedSourceError(
-                f"{where} is damaged: {name} is {value!r:.80}, expected {words}"
+                f"{where} is damaged: {name} is {value!r:.80}, expected {expected}"
             )
 
 

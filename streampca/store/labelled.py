@@ -1,10 +1,8 @@
-"""Labelled results for xarray to open: Zarr groups written by a pass, NetCDF, Datasets."""
+"""Labelled results that xarray opens: Zarr groups written by a pass, and Datasets in files."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +22,7 @@ from streampca.store.places import (
     release,
     unfinished_name,
 )
-from streampca.store.sinks import Sink, ZarrSink, refuse_occupied
+from streampca.store.sinks import WHOLE, ZARR_ERRORS, ChunkedSink, ZarrSink, refuse_occupied
 
 # --------------------------------------------------------------------------------------------------
 # One labelled array in a new Zarr group, written block by block, for xarray to open.
@@ -33,11 +31,13 @@ Array = np.ndarray[Any, Any]
 
 
 class LabelledSink(ZarrSink):
-    """A sink whose array lies in a Zarr v3 group of its own, beside the labels of its axes.
+    """A sink whose array lies in a Zarr v3 group of its own, with the labels of its axes.
 
-    Written beside its place and renamed into it by ``finish``: under ``path`` it is whole or not
-    at all (at a URL it says by ``streampca_complete`` whether it is). Nothing is replaced.
+    The group is written beside its place and renamed by ``finish``, so ``path`` never holds an
+    unfinished one (at a URL, the attribute ``streampca_complete`` tells). Nothing is replaced.
     ``xarray.open_zarr(path, consolidated=False)`` opens it.
+
+    Raises InvalidInputError if something is at ``path``.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LabelledSink(ZarrSink):
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         """labels : dimension -> {name: (size,) array}; the dimension's own name is its index.
-        tables : likewise, further numbers that are no labels.  attributes : of the group.
+        tables : in the same form, numbers that are no labels.  attributes : of the group.
         """
         self.target = os.fspath(path)
         remote = "://" in self.target
@@ -70,13 +70,13 @@ class LabelledSink(ZarrSink):
         write_labels(group, tables or {})
         super().__init__(f"{self.group}/{name}", *shape, dtype=dtype, chunk=chunk, dims=dims)
         self.dims = dims
-        beside = [one for dim, columns in labels.items() for one in columns if one != dim]
-        self.array.attrs["coordinates"] = " ".join(beside)  # as CF has it, for xarray
+        names = [one for dim, columns in labels.items() for one in columns if one != dim]
+        self.array.attrs["coordinates"] = " ".join(names)  # as in CF, for xarray
 
     def columns(self, dtypes: Mapping[str, Any]) -> GroupColumnsSink:
-        """A sink of further numbers along the first dimension, name -> dtype, in the same group.
+        """A sink for more numbers along the first dimension, name -> dtype, in the same group.
 
-        Its pass finishes it before this one.
+        It must be finished before this one.
         """
         return GroupColumnsSink(self.group, self.dims[0], self.length, self.chunk, dtypes)
 
@@ -84,7 +84,7 @@ class LabelledSink(ZarrSink):
         return () if "://" in self.target else (os.path.realpath(self.target),)
 
     def finish(self) -> None:
-        """Say in the array's attributes that all of it was written, and put the group in place."""
+        """Mark the array as complete, and put the group in its place."""
         super().finish()
         if self.group != self.target:
             Path(self.group).rename(os.path.realpath(self.target))
@@ -94,83 +94,65 @@ class LabelledSink(ZarrSink):
             self.path = self.place = f"{self.target}/{name}"
 
 
-class GroupColumnsSink(Sink):
+class GroupColumnsSink(ChunkedSink):
     """Takes rows (m, width), and writes each column to an array of its own in a Zarr group."""
 
     def __init__(
         self, group: str, dim: str, length: int, chunk: int, dtypes: Mapping[str, Any]
     ) -> None:
-        self.group, self.chunk, self.names = group, chunk, list(dtypes)
-        self._lock, self._arrays = threading.Lock(), list[Any]()
+        super().__init__()
+        self.group, self.chunk, self.length, self.names = group, chunk, length, list(dtypes)
         opened = zarr.open_group(group, mode="r+")
-        for name, dtype in dtypes.items():
-            self._arrays.append(
-                opened.create_array(
-                    name,
-                    shape=(length,),
-                    chunks=(chunk,),
-                    dtype=dtype,
-                    compressors=[zarr.codecs.ZstdCodec(level=1), zarr.codecs.Crc32cCodec()],
-                    dimension_names=(dim,),
-                    config={"write_empty_chunks": True},
-                )
+        self._arrays: list[Any] = [
+            opened.create_array(
+                name,
+                shape=(length,),
+                chunks=(chunk,),
+                dtype=dtype,
+                compressors=[zarr.codecs.ZstdCodec(level=1), zarr.codecs.Crc32cCodec()],
+                dimension_names=(dim,),
+                config=WHOLE,
             )
-        self._length = length
+            for name, dtype in dtypes.items()
+        ]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_arrays": [], "_lock": None}
+        return {**super().__getstate__(), "_arrays": []}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
-
-    def _opened(self) -> list[Any]:
+    def _put(self, start: int, stop: int, values: Array) -> None:
         if not self._arrays:
             group: Any = zarr.open_group(self.group, mode="r+")
-            whole = {"write_empty_chunks": True}
-            self._arrays = [group[name].with_config(whole) for name in self.names]
-        return self._arrays
-
-    def write(self, start: int, values: Array) -> None:
-        stop = start + len(values)
-        alone = start % self.chunk == 0 and (stop % self.chunk == 0 or stop == self._length)
-        with contextlib.nullcontext() if alone else self._lock:
-            for array, column in zip(self._opened(), values.T, strict=True):
-                array[start:stop] = column.astype(array.dtype)
-
-    def concurrent(self, edges: Array) -> bool:
-        return bool(np.all(np.asarray(edges)[:-1] % self.chunk == 0))
-
-    def concurrent_threads(self, edges: Array) -> bool:
-        return True
-
-    def nbytes_in_memory(self) -> int:
-        return 0
+            self._arrays = [group[name].with_config(WHOLE) for name in self.names]
+        for array, column in zip(self._arrays, values.T, strict=True):
+            array[start:stop] = column.astype(array.dtype)
 
 
-def read_labelled(path: str | os.PathLike[str], name: str, beside: str) -> tuple[Array, Array]:
-    """The array that a ``LabelledSink`` wrote, and one of those beside it.
+def read_labelled(path: str | os.PathLike[str], name: str, other: str) -> tuple[Array, Array]:
+    """The array that a ``LabelledSink`` wrote, and another array of its group.
 
-    Raises SourceError where it is not there or not whole.
+    Raises SourceError if it is absent or unfinished.
     """
     group, array = _open(path, name)
-    return np.asarray(array[...]), np.asarray(group[beside][...])
+    return np.asarray(array[...]), np.asarray(group[other][...])
 
 
 def labelled_rows(path: str | os.PathLike[str], name: str) -> Any:
-    """Such an array, unread: slices of it are arrays. Raises as ``read_labelled``."""
+    """The array that a ``LabelledSink`` wrote, unread: slices of it are arrays.
+
+    Raises SourceError if it is absent or unfinished.
+    """
     return _open(path, name)[1]
 
 
 def labelled_vector(path: str | os.PathLike[str], name: str) -> Any:
-    """An array of one dimension beside it, unread. Raises SourceError where it is not there."""
+    """A one-dimensional array of such a group, unread. Raises SourceError if it is absent."""
     try:
         group: Any = zarr.open_group(os.fspath(path), mode="r")
         return group[name]
-    except (OSError, KeyError, ValueError, zarr.errors.BaseZarrError):
+    except ZARR_ERRORS:
         raise SourceError(
-            f"{path}: no {name} there; the fit that streamed its components to that place left the "
-            "statistics of its features beside them. Put it back"
+            f"{path}: no {name} there; the fit that wrote its components there also wrote the "
+            "statistics of its features. Put it back"
         ) from None
 
 
@@ -178,7 +160,7 @@ def _open(path: str | os.PathLike[str], name: str) -> tuple[Any, Any]:
     try:
         group = zarr.open_group(os.fspath(path), mode="r")
         array = group[name]
-    except (OSError, KeyError, ValueError, zarr.errors.BaseZarrError):
+    except ZARR_ERRORS:
         raise SourceError(f"{path}: streampca wrote no {name} there") from None
     if array.attrs.get("streampca_complete") is not True:
         raise SourceError(f"{path} is unfinished; write it again")
@@ -186,18 +168,18 @@ def _open(path: str | os.PathLike[str], name: str) -> tuple[Any, Any]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Labelled results (an ``xarray.Dataset``) into a NetCDF file or a Zarr group.
+# Writing an ``xarray.Dataset`` to a NetCDF file or a Zarr group.
 
 SUFFIXES = (".nc", ".zarr")
 ZARR_GROUP = ("zarr.json", ".zgroup")  # of formats 3 and 2
 
 
 def write_dataset(dataset: Any, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-    """Write a Dataset, whole or not at all: under another name first.
+    """Write a Dataset under another name, and rename it: ``path`` never holds an unfinished one.
 
-    path : ends in ``.nc`` or ``.zarr``. Raises InvalidInputError where something is there and may
-    not be replaced (only a file is by a file, and only a Zarr group by a Zarr group),
-    MissingDependencyError where nothing writes NetCDF.
+    path : ends in ``.nc`` or ``.zarr``.
+    Raises InvalidInputError if something is there that may not be replaced (a file replaces only a
+    file, a Zarr group only a Zarr group), MissingDependencyError if NetCDF cannot be written.
     """
     target = Path(path)
     if target.suffix not in SUFFIXES:
@@ -205,13 +187,13 @@ def write_dataset(dataset: Any, path: str | os.PathLike[str], overwrite: bool = 
     if os.path.lexists(target) and not overwrite:
         raise InvalidInputError(f"{target} exists already; add --overwrite to replace it")
     file = target.suffix == ".nc"
-    may_go = _is_file if file else _is_group
+    may_go = os.path.isfile if file else _is_group
     if occupied(str(target)) and not may_go(str(target)):
         raise exists_already(str(target))
     place = os.path.realpath(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(unfinished_name(str(target)))  # it is locked, and HDF5 locks its file itself
-    may_go = may_go if overwrite else _nothing
+    folder = Path(unfinished_name(str(target)))  # a locked folder: HDF5 locks its file itself
+    may_go = may_go if overwrite else lambda path: False
     try:
         if file:
             made = folder / target.name
@@ -224,16 +206,8 @@ def write_dataset(dataset: Any, path: str | os.PathLike[str], overwrite: bool = 
         discard(str(folder))
 
 
-def _is_file(path: str) -> bool:
-    return os.path.isfile(path)
-
-
 def _is_group(path: str) -> bool:
     return any(os.path.isfile(os.path.join(path, name)) for name in ZARR_GROUP)
-
-
-def _nothing(path: str) -> bool:
-    return False
 
 
 def _engine() -> Any:
@@ -241,6 +215,6 @@ def _engine() -> Any:
         import h5netcdf  # noqa: F401
     except ImportError:
         raise MissingDependencyError(
-            "nothing here writes NetCDF; pip install 'streampca[netcdf]', or name a .zarr"
+            "no library here writes NetCDF; pip install 'streampca[netcdf]', or name a .zarr"
         ) from None
     return "h5netcdf"

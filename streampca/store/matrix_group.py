@@ -1,8 +1,8 @@
-"""A matrix at rest: one array in a Zarr v3 group, its labels beside it, written in one pass.
+"""A stored matrix: one array in a Zarr v3 group with its labels, written in one pass.
 
-The array's attributes say how far it is (``streampca_written``), that it is whole
-(``streampca_complete``) and from what it was made (``source_fingerprint``), so that an
-interrupted write goes on where it stopped, and nothing unfinished is opened as a whole.
+The array's attributes say how much of it is written (``streampca_written``), whether it is complete
+(``streampca_complete``) and what it was made from (``source_fingerprint``). So an interrupted write
+can resume, and an unfinished array is never opened as a complete one.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import zarr.codecs
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.store.places import exists_already, occupied
-from streampca.store.sinks import Sink
+from streampca.store.sinks import WHOLE, ZARR_ERRORS, Sink
 
 Array = np.ndarray[Any, Any]
 LABEL_CHUNK = 65536
 LABEL_PIECE = 8192
-MARK_SECONDS = 2.0  # between two notes of how far the array is
+MARK_SECONDS = 2.0  # between updates of ``streampca_written``
 
 
 @dataclass(frozen=True)
 class GroupLayout:
-    """What is stored: the array's name, and by stored dimension its shape, chunks and names.
+    """The stored array: its name, and the shape, chunks and names of its dimensions as stored.
 
-    samples : the stored dimension that is the samples.
-    along : the one that is written piece by piece.
+    samples : the stored dimension (0 or 1) of the samples.
+    along : the stored dimension along which slices are written.
     fingerprint : of the source.  missing_value : code of missing cells, or None.
     """
 
@@ -48,7 +48,7 @@ class GroupLayout:
     missing_value: float | None = None
 
     def attributes(self) -> dict[str, Any]:
-        """Of a new array."""
+        """The attributes of a new array."""
         known = {} if self.missing_value is None else {"missing_value": self.missing_value}
         return known | {
             "streampca_samples": self.samples,
@@ -61,9 +61,9 @@ class GroupLayout:
 class GroupSink(Sink):
     """Takes slices along ``layout.along``, (length, other) each, and writes whole chunks.
 
-    Slices that consist of whole chunks may come in any order and from several threads. Others
-    must come in order, from one thread: what does not fill a chunk waits for the next slice.
-    written : how much of the array is on disk, from its beginning without a gap.
+    Slices of whole chunks may come in any order and from several threads. Others must come in
+    order, from one thread: rows that do not fill a chunk wait for the next slice.
+    written : length of the part on disk that begins at 0 and has no gap.
     """
 
     def __init__(self, array: Any, layout: GroupLayout, path: str) -> None:
@@ -72,18 +72,18 @@ class GroupSink(Sink):
         self.chunk = layout.chunks[layout.along]
         self.written = int(array.attrs["streampca_written"])
         self._done: dict[int, int] = {}  # slices beyond ``written``: first -> end
-        self._waiting: list[Array] = []  # of a chunk that is not full yet
-        self._from = self.written  # where the next slice in order begins, less what waits
+        self._waiting: list[Array] = []  # pieces of a chunk that is not full yet
+        self._from = self.written  # where that chunk begins
         self._lock = threading.Lock()
         self._marked = time.monotonic()
 
     def concurrent(self, edges: Array) -> bool:
-        """Whether blocks with these edges are whole chunks."""
+        """Whether blocks with these edges consist of whole chunks."""
         cuts = np.asarray(edges)
         return bool(np.all(cuts[cuts < self.length] % self.chunk == 0))
 
     def nbytes_in_memory(self) -> int:
-        """A slice that waits to be full, in pieces and as a whole."""
+        """Bytes of a waiting chunk, in pieces and joined."""
         across = self.layout.shape[1 - self.layout.along]
         return 2 * self.chunk * across * self.layout.dtype.itemsize
 
@@ -107,11 +107,11 @@ class GroupSink(Sink):
         self._fill(values)
 
     def _fill(self, values: Array) -> None:
-        """Add to the chunk that waits, and write it each time it is full."""
+        """Add to the waiting chunk, and write it each time it is full."""
         while len(values):
             held = sum(len(piece) for piece in self._waiting)
             room = min(self.chunk, self.length - self._from) - held
-            self._waiting.append(np.array(values[:room]))  # the caller uses its block again
+            self._waiting.append(np.array(values[:room]))  # copied: the caller reuses its block
             values = values[room:]
             if held + len(self._waiting[-1]) == min(self.chunk, self.length - self._from):
                 chunk = np.concatenate(self._waiting)
@@ -142,12 +142,12 @@ class GroupSink(Sink):
         self._marked = time.monotonic()
 
     def interrupted(self) -> None:
-        """Note how far it is: the next run goes on there."""
+        """Store how much is written: the next run resumes there."""
         with self._lock:
             self._mark()
 
     def finish(self) -> None:
-        """Say in the array's attributes that all of it was written."""
+        """Mark the array as complete. Raises SourceError if parts were not written."""
         if self.written != self.length:
             raise SourceError(f"{self.path}: only {self.written} of {self.length} were written")
         whole = {"streampca_written": self.written, "streampca_complete": True}
@@ -162,11 +162,11 @@ def open_group_sink(
     overwrite: bool = False,
     resume: bool = True,
 ) -> GroupSink:
-    """A new group at path, or the unfinished one there.
+    """A sink for a new group at path, or for the unfinished one there.
 
     labels : dimension -> {name: (size,) array}.
-    Raises InvalidInputError where something is in the way, SourceError where what was begun
-    there came from another source, or from this one before it changed.
+    Raises InvalidInputError if something else is there, SourceError if the unfinished group came
+    from another source, or from this one before it changed.
     """
     if _is_there(path):
         group = _own_group(path)
@@ -176,7 +176,7 @@ def open_group_sink(
             array = _begun(group, layout, path, resume)
             write_labels(group, labels)
             return GroupSink(array, layout, path)
-        overwrite = True  # stopped before there was an array
+        overwrite = True  # interrupted before the array was made
     attributes = {"streampca_array": layout.name}
     group = zarr.create_group(path, zarr_format=3, overwrite=overwrite, attributes=attributes)
     array = group.create_array(
@@ -191,7 +191,7 @@ def open_group_sink(
         ],
         dimension_names=layout.dims,
         attributes=layout.attributes(),
-        config={"write_empty_chunks": True},
+        config=WHOLE,
     )
     write_labels(group, labels)
     return GroupSink(array, layout, path)
@@ -202,22 +202,22 @@ def _is_there(path: str) -> bool:
         return occupied(path)
     try:
         zarr.open(path, mode="r")
-    except (OSError, KeyError, ValueError, zarr.errors.BaseZarrError):
+    except ZARR_ERRORS:
         return False
     return True
 
 
 def _own_group(path: str) -> Any | None:
-    """The group, if it was made here: nothing else may be overwritten."""
+    """The group if streampca wrote it, else None: nothing else may be overwritten."""
     try:
         group = zarr.open_group(path, mode="r+")
-    except (OSError, KeyError, ValueError, zarr.errors.BaseZarrError):
+    except ZARR_ERRORS:
         return None
     return group if "streampca_array" in group.attrs else None
 
 
 def _begun(group: Any, layout: GroupLayout, path: str, resume: bool) -> Any:
-    """The unfinished array of this layout."""
+    """The unfinished array in a group. Raises if it cannot be continued with this layout."""
     array = group[layout.name]
     attributes = dict(array.attrs)
     if attributes.get("streampca_complete") is not False:
@@ -226,19 +226,19 @@ def _begun(group: Any, layout: GroupLayout, path: str, resume: bool) -> Any:
         raise InvalidInputError(f"{path} is unfinished; resume it, or pass overwrite=True")
     if attributes.get("source_fingerprint") != layout.fingerprint:
         raise SourceError(
-            f"{path} was begun from another source, or the source has changed since: what is "
-            "there cannot be gone on with. Begin anew: overwrite=True"
+            f"{path} was begun from another source, or the source has changed since: the "
+            "conversion cannot be resumed. Begin anew: overwrite=True"
         )
     found = (tuple(array.shape), tuple(array.chunks), np.dtype(array.dtype))
     if found != (layout.shape, layout.chunks, layout.dtype):
         raise InvalidInputError(f"{path} was begun with another layout; begin anew: overwrite=True")
-    return array.with_config({"write_empty_chunks": True})
+    return array.with_config(WHOLE)
 
 
 def write_labels(group: Any, labels: Mapping[str, Mapping[str, Array]]) -> None:
-    """Arrays of one dimension in a group, all columns of a dimension chunk by chunk together.
+    """Write one-dimensional arrays, all columns of a dimension together, chunk by chunk.
 
-    labels : dimension -> {name: (size,) array, or what gives one where it is sliced}.
+    labels : dimension -> {name: (size,) array, or an object whose slices are arrays}.
     """
     for dim, columns in labels.items():
         arrays = {
@@ -249,7 +249,7 @@ def write_labels(group: Any, labels: Mapping[str, Mapping[str, Array]]) -> None:
                 dtype=storable(values[:1]).dtype,
                 compressors=[zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()],
                 dimension_names=(dim,),
-                config={"write_empty_chunks": True},
+                config=WHOLE,
                 overwrite=True,
             )
             for name, values in columns.items()
@@ -257,7 +257,7 @@ def write_labels(group: Any, labels: Mapping[str, Mapping[str, Array]]) -> None:
         for start in range(0, max(map(len, columns.values()), default=0), LABEL_CHUNK):
             stop = start + LABEL_CHUNK
             parts: dict[str, list[Any]] = {name: [] for name in columns}
-            for low in range(start, stop, LABEL_PIECE):  # of a table that is read line by line
+            for low in range(start, stop, LABEL_PIECE):  # columns may share a table read by line
                 for name, values in columns.items():
                     parts[name].append(storable(values[low : min(low + LABEL_PIECE, stop)]))
             for name, array in arrays.items():
@@ -265,7 +265,7 @@ def write_labels(group: Any, labels: Mapping[str, Mapping[str, Array]]) -> None:
 
 
 def storable(values: Any) -> Array:
-    """Numbers as they are; strings, dates and anything else as the strings that Zarr v3 knows."""
+    """Numbers as they are; strings, dates and anything else as strings of Zarr v3."""
     values = np.asarray(values)
     if values.dtype.kind in "buif" and values.dtype.itemsize <= 8:
         return np.asarray(values)

@@ -1,9 +1,9 @@
-"""Paths that an output is to take: whether something lies there, and where to write meanwhile.
+"""Paths of outputs: whether they are occupied, and temporary names beside them.
 
-What is on its way to ``path`` lies beside it, under a name that ends in ``.partial``; what it
-replaces, for a moment, under one that ends in ``.old``. Whoever makes one locks it, and the system
-gives the lock back when its process dies: so the next one that writes to ``path`` knows which of
-them nobody will finish, and removes these.
+An unfinished output of ``path`` lies beside it under a name that ends in ``.partial``; what it
+replaces has, for a moment, a name that ends in ``.old``. The process that makes one locks it, and
+the system releases the lock when the process dies. So the next process that writes to ``path``
+recognizes abandoned ones and removes them.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ except ImportError:  # Windows
 
 LEFT_OVER = r"\.[0-9a-f]{32}\.(partial|old|new)"
 DAY = 24 * 3600.0
-MINUTE = 60.0  # after which what is not locked will not be locked any more
-PATIENCE = 1.0  # seconds: whoever only looks whether a place is locked is done long before
+MINUTE = 60.0  # a new file that is not locked by then is abandoned
+PATIENCE = 1.0  # seconds to wait for a lock: a process that only tests it holds it very briefly
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 NOT_TO_WRITE = (errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Lock:
-    """A lock that this process holds.  maker : its process id; a forked child is another."""
+    """A lock that this process holds.  maker : process id; that of a forked child differs."""
 
     def __init__(self, handle: int) -> None:
         self.handle, self.maker = handle, os.getpid()
 
     def give_back(self) -> None:
-        """Unlock, unless a parent made it: then only the child's handle is closed."""
+        """Unlock and close. In a forked child of its maker, only close the child's handle."""
         with contextlib.suppress(OSError):
             if self.maker == os.getpid():
                 fcntl.flock(self.handle, fcntl.LOCK_UN)
@@ -52,14 +52,14 @@ _held: dict[str, Lock] = {}  # place -> the lock on it
 
 
 def unfinished_name(path: str, folder: bool = True) -> str:
-    """A new folder, or file, for what will take the place of ``path``, locked.
+    """Make a new, locked folder or file for an output that will be renamed to ``path``.
 
-    Renaming needs the same file system: it lies beside. What others left there is removed.
-    Raises BusyError where it cannot be locked although this file system has locks.
+    It lies beside ``path``, on the same file system. Abandoned ones are removed.
+    Raises BusyError if it cannot be locked although this file system has locks.
     """
     sweep(path)
     os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
-    made = _beside(path, "new")  # nobody takes it for left over before it is locked
+    made = _beside(path, "new")  # renamed once it is locked; other processes ignore it until then
     if folder:
         os.mkdir(made)
     else:
@@ -74,9 +74,9 @@ def unfinished_name(path: str, folder: bool = True) -> str:
 
 
 def set_aside(path: str) -> str:
-    """Move what lies at ``path`` to a name beside it, which is returned, locked.
+    """Rename what is at ``path`` to a name beside it, and lock it. Returns the new name.
 
-    Raises BusyError where another process holds a lock on it.
+    Raises BusyError if another process holds a lock on it.
     """
     place = _beside(path, "old")
     _rename_locked(path, place)
@@ -96,9 +96,9 @@ def _rename_locked(path: str, place: str) -> None:
 
 
 def release(place: str, lock: Lock | None = None) -> None:
-    """It is done, and has its own name: give the lock on it back.
+    """Release the lock on a place.
 
-    lock : what ``hold`` returned; nothing is done where the lock on the place is another one.
+    lock : what ``hold`` returned; nothing is done if the place has another lock now.
     """
     if lock is not None and _held.get(place) is not lock:
         return
@@ -107,19 +107,19 @@ def release(place: str, lock: Lock | None = None) -> None:
 
 
 def discard(place: str) -> None:
-    """Remove one of these, if it is there still, and give its lock back."""
+    """Remove a temporary file or folder if it is still there, and release its lock."""
     _remove(place)
     release(place)
 
 
 def give_up(place: str, maker: int) -> None:
-    """Discard it, unless this is a forked child of the process that made it."""
+    """Discard a place, unless this is a forked child of the process that made it."""
     if maker == os.getpid():
         discard(place)
 
 
 def left_over(path: str) -> list[str]:
-    """What killed processes left of their attempts to write to ``path``."""
+    """Temporary files and folders that killed processes left beside ``path``."""
     folder, name = os.path.split(os.path.realpath(path))
     pattern = re.compile(re.escape(f".{name}") + LEFT_OVER)
     try:
@@ -131,7 +131,7 @@ def left_over(path: str) -> list[str]:
 
 
 def sweep(path: str) -> list[str]:
-    """Remove it; the names."""
+    """Remove what killed processes left beside ``path``. Returns the names."""
     found = left_over(path)
     for place in found:
         _remove(place)
@@ -139,7 +139,7 @@ def sweep(path: str) -> list[str]:
 
 
 def in_use(place: str) -> bool:
-    """Whether a process holds the lock on it, or none can be had there."""
+    """Whether a process holds the lock on a place, or the place cannot be locked."""
     if place in _held:
         return True
     try:
@@ -147,7 +147,7 @@ def in_use(place: str) -> bool:
     except OSError:
         return True
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others may look at the same time
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may test it too
     except OSError:
         return True
     finally:
@@ -156,9 +156,9 @@ def in_use(place: str) -> bool:
 
 
 def hold(place: str) -> Lock | None:
-    """Lock a file or folder that is there; None where it is locked here, or there are no locks.
+    """Lock an existing file or folder; None if this process has locked it, or there are no locks.
 
-    Raises BusyError where another process has it, OSError where nothing lies there.
+    Raises BusyError if another process has locked it, OSError if nothing is there.
     """
     if place in _held:
         return None
@@ -169,27 +169,27 @@ def hold(place: str) -> Lock | None:
 
 
 def settled(path: str) -> str:
-    """A path that is the same in every folder; a URL as it is."""
+    """The absolute path; a URL as it is."""
     return path if "://" in path else os.path.abspath(path)
 
 
 def exists_already(path: str) -> InvalidInputError:
-    """The refusal of a path where something lies."""
+    """The error for a path that is taken."""
     return InvalidInputError(f"{path} exists already; remove it or choose another output")
 
 
 def occupied(path: str) -> bool:
-    """Whether something other than an empty directory lies at this local path."""
+    """Whether something other than an empty directory is at this local path."""
     if "://" in path or not os.path.lexists(path):
         return False
     try:
         return not os.path.isdir(path) or bool(os.listdir(path))
-    except FileNotFoundError:  # taken away meanwhile
+    except FileNotFoundError:  # removed meanwhile
         return False
 
 
 def refuse_inside(output: str, sources: list[str], what: str) -> None:
-    """Raise InvalidInputError where an output would lie within a source, or a source within it."""
+    """Raise InvalidInputError if an output would lie within a source, or a source within it."""
     for source in sources:
         if "://" in source or "://" in output:
             a, b = source.rstrip("/"), output.rstrip("/")
@@ -225,15 +225,15 @@ def _abandoned(place: str) -> bool:
     age = time.time() - about.st_mtime
     if fcntl is None:
         return age > DAY
-    if place.endswith(".new") and age <= MINUTE:  # about to be locked: looking would be in the way
+    if place.endswith(".new") and age <= MINUTE:  # about to be locked: do not interfere
         return False
     return not in_use(place)
 
 
 def _lock(place: str) -> Lock | None:
-    """The lock on a place; None of a link, and where this system or file system has no locks.
+    """The lock on a place; None for a link, and if this system or file system has no locks.
 
-    Raises BusyError where another has it for longer than a look takes, OSError.
+    Raises BusyError if another process keeps the lock, and OSError.
     """
     if fcntl is None or os.path.islink(place):
         return None
@@ -242,7 +242,7 @@ def _lock(place: str) -> Lock | None:
         ended = time.monotonic() + PATIENCE
         while (done := _try_lock(handle)) is None:
             if time.monotonic() > ended:
-                raise BusyError(f"another process is at {place}; try again when it is done")
+                raise BusyError(f"another process is using {place}; try again when it is done")
             time.sleep(0.01)
     except BaseException:
         os.close(handle)
@@ -254,7 +254,7 @@ def _lock(place: str) -> Lock | None:
 
 
 def _try_lock(handle: int) -> bool | None:
-    """Whether it was locked; None where another has the lock, False where there are none."""
+    """Whether the handle was locked; None if another process has the lock, False without locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -265,7 +265,7 @@ def _try_lock(handle: int) -> bool | None:
 
 
 def _open(place: str) -> int:
-    """A handle of a file or folder. NFS locks only a file that may be written. Raises OSError."""
+    """A handle of a file or folder; writable if possible, as locks on NFS need. Raises OSError."""
     if fcntl is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), place)
     try:

@@ -1,9 +1,9 @@
-"""Zarr v3 arrays of plain numbers, written and read without Zarr: the same bytes.
+"""Zarr v3 arrays of plain numbers, written and read without Zarr, with the same bytes.
 
-Zarr hands every call to a thread of its own. The twenty small arrays of a version take 3 ms to
+Zarr passes every call to a thread of its own. The twenty small arrays of a version take 3 ms to
 write and 2 ms to read here, 60 and 42 ms by Zarr: more than the arithmetic of a small refresh. And
-Zarr decodes whatever is there: a chunk of 16 kB takes 1.1 GB, and is refused here before anything
-is allocated (``python -m tests.benchmarks.libraries``).
+Zarr decodes without bounds: a chunk of 16 kB can take 1.1 GB. Here it is refused before anything is
+allocated (``python -m tests.benchmarks.libraries``).
 
 Source: Zarr v3 core specification; codecs bytes, zstd and crc32c.
 """
@@ -26,8 +26,8 @@ NUMBERS = (
 ZSTD = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 METADATA = "zarr.json"
-LEAST_RAW = 64 << 10  # bytes of a chunk that may be stored as it is
-MOST_SHRINKING = 100  # times that a chunk may be smaller than what it decodes to
+LEAST_RAW = 64 << 10  # smaller chunks are always compressed
+MOST_SHRINKING = 100  # the largest ratio of decoded to stored bytes of other chunks
 RAW_BLOCK = 128 << 10  # bytes of a block, at most (RFC 8878, section 3.1.1.2.4)
 COMPLEX = "complex64", "complex128"
 TEXT = "string", "variable_length_utf8"
@@ -38,7 +38,7 @@ ENCODING = {"name": "default", "configuration": {"separator": "/"}}
 
 
 def is_plain(dtype: np.dtype[Any]) -> bool:
-    """Whether arrays of this dtype are written here: numbers and booleans."""
+    """Whether arrays of this dtype are written by this module: numbers and booleans."""
     return dtype.name in NUMBERS
 
 
@@ -61,12 +61,12 @@ def metadata_of(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype
 
 
 def chunk_key(place: tuple[int, ...]) -> str:
-    """The name of a chunk below its array."""
+    """The name of a chunk, relative to its array."""
     return "/".join(["c", *map(str, place)])
 
 
 def encode(values: Array, chunks: tuple[int, ...]) -> bytes:
-    """One chunk; zeros behind values that do not fill it."""
+    """One chunk in stored form, padded with zeros to its full shape."""
     held = values.nbytes
     if values.shape != chunks:
         whole = np.zeros(chunks, values.dtype)
@@ -77,8 +77,11 @@ def encode(values: Array, chunks: tuple[int, ...]) -> bytes:
 
 
 def sealed(raw: bytes, held: int) -> bytes:
-    """A zstd frame and its checksum. What would shrink so far that readers take it for a bomb
-    (``array_files.RATIO``) is put into raw blocks.  held : bytes of it that are not padding."""
+    """A zstd frame and its checksum.  held : bytes of it that are not padding.
+
+    Data that would shrink so much that readers take it for a decompression bomb
+    (``array_files.RATIO``) are stored in raw blocks.
+    """
     body = bytes(numcodecs.Zstd(level=3).encode(raw))
     if held >= LEAST_RAW and held > MOST_SHRINKING * len(body):
         body = _raw_frame(raw)
@@ -87,7 +90,7 @@ def sealed(raw: bytes, held: int) -> bytes:
 
 
 def unshrunk(data: bytes) -> bytes:
-    """A chunk of text as Zarr wrote it, by the same rule."""
+    """A chunk of text from Zarr, sealed again if it shrank too much."""
     body = without_checksum(data)
     if frame_nbytes(body) < max(LEAST_RAW, MOST_SHRINKING * len(body)):
         return data
@@ -96,7 +99,7 @@ def unshrunk(data: bytes) -> bytes:
 
 
 def _raw_frame(raw: bytes) -> bytes:
-    """A zstd frame of raw blocks, of one segment.  Source: RFC 8878, sections 3.1.1 and 3.1.1.2."""
+    """A single-segment zstd frame of raw blocks.  Source: RFC 8878, sections 3.1.1 and 3.1.1.2."""
     parts = [ZSTD_MAGIC, b"\xa0", len(raw).to_bytes(4, "little")]
     for start in range(0, len(raw), RAW_BLOCK):
         block = raw[start : start + RAW_BLOCK]
@@ -106,7 +109,7 @@ def _raw_frame(raw: bytes) -> bytes:
 
 
 def decode(data: bytes, chunks: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """One chunk of numbers, dates or spans. Raises ValueError where it is damaged."""
+    """One chunk of numbers, dates or time spans. Raises ValueError if it is damaged."""
     body = without_checksum(data)
     nbytes = math.prod(chunks) * dtype.itemsize
     raw = _inflated(body, nbytes)
@@ -117,9 +120,9 @@ def decode(data: bytes, chunks: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def decode_text(data: bytes, chunks: tuple[int, ...], most: int) -> tuple[Array, int]:
-    """(one chunk of strings, the bytes that they take encoded), of at most ``most`` bytes.
+    """(one chunk of strings, its encoded bytes), at most ``most`` bytes.
 
-    Raises ValueError where it is damaged, or longer.
+    Raises ValueError if it is damaged, or longer.
     """
     raw = _inflated(without_checksum(data), most)
     count = int.from_bytes(raw[:4].tobytes(), "little")
@@ -129,7 +132,7 @@ def decode_text(data: bytes, chunks: tuple[int, ...], most: int) -> tuple[Array,
 
 
 def _inflated(body: memoryview, most: int) -> Array:
-    """The bytes of a zstd frame, which says how many there are. Raises ValueError for more."""
+    """The decoded bytes of a zstd frame. Raises ValueError if it states more than ``most``."""
     if (nbytes := frame_nbytes(body)) > most:
         raise ValueError(f"it decodes to {nbytes} bytes where at most {most} are expected")
     raw = np.empty(nbytes, np.uint8)
@@ -139,9 +142,9 @@ def _inflated(body: memoryview, most: int) -> Array:
 
 
 def dtype_of(whole: Any) -> np.dtype[Any] | None:
-    """The data type that a ``zarr.json`` names; None of another than are written here.
+    """The dtype in a ``zarr.json``; None for one that is never written here.
 
-    Its codecs must be those of :func:`metadata_of`, or those by which Zarr writes text.
+    The codecs must be those of :func:`metadata_of`, or those with which Zarr writes text.
     """
     try:
         name, codecs = whole["data_type"], [one["name"] for one in whole["codecs"]]
@@ -163,8 +166,7 @@ def _named(name: Any) -> np.dtype[Any] | None:
         return np.dtype(name) if name in NUMBERS or name in COMPLEX else None
     if name["name"] not in TIMES:
         return None
-    told = name["configuration"]
-    unit, scale = told["unit"], told["scale_factor"]
+    unit, scale = name["configuration"]["unit"], name["configuration"]["scale_factor"]
     if unit not in UNITS or type(scale) is not int or not 0 < scale < 2**31:
         return None
     kind = TIMES[name["name"]]
@@ -172,7 +174,7 @@ def _named(name: Any) -> np.dtype[Any] | None:
 
 
 def fits(shape: Any, chunks: Any) -> bool:
-    """Whether these are a shape and chunks of whole rows, as arrays are written here."""
+    """Whether these are a valid shape, and chunks of whole rows as streampca writes them."""
     if not (isinstance(shape, list) and isinstance(chunks, list) and len(shape) == len(chunks)):
         return False
     if not all(type(n) is int and 0 <= n < MOST_ENTRIES for n in (*shape, *chunks)):
@@ -187,15 +189,15 @@ def fits(shape: Any, chunks: Any) -> bool:
 
 
 def without_checksum(data: bytes) -> memoryview:
-    """A chunk less its crc32c. Raises ValueError where that does not match."""
-    body, told = memoryview(data)[:-4], data[-4:]
-    if google_crc32c.value(bytes(body)).to_bytes(4, "little") != told:
+    """A chunk without its crc32c. Raises ValueError if the checksum does not match."""
+    body, checksum = memoryview(data)[:-4], data[-4:]
+    if google_crc32c.value(bytes(body)).to_bytes(4, "little") != checksum:
         raise ValueError("its crc32c does not match")
     return body
 
 
 def frame_nbytes(frame: memoryview) -> int:
-    """The decoded size that a zstd frame states. Raises ValueError where it states none.
+    """The decoded size that a zstd frame states. Raises ValueError if it states none.
 
     Source: RFC 8878, section 3.1.1.1.
     """
@@ -205,5 +207,5 @@ def frame_nbytes(frame: memoryview) -> int:
     width = (1 if single else 0, 2, 4, 8)[frame[4] >> 6]
     if not width:
         raise ValueError("its zstd frame does not state its size")
-    start = 5 + (not single) + (0, 1, 2, 4)[frame[4] & 3]  # behind window and dictionary
+    start = 5 + (not single) + (0, 1, 2, 4)[frame[4] & 3]  # after window and dictionary
     return int.from_bytes(frame[start : start + width], "little") + (256 if width == 2 else 0)

@@ -1,8 +1,7 @@
-"""Where a pass writes what it computes block by block: scores, loadings, completed matrices.
+"""Sinks: where a pass writes what it computes block by block, such as scores and loadings.
 
-Writing the same region twice gives the same result, so a retried task does no harm. A method
-whose output is also its input (row factors of alternating least squares) writes to another
-sink than the one it reads.
+Writing a region twice gives the same result, so a retried task does no harm. A method whose output
+is also its input (row factors of alternating least squares) must not write to the array it reads.
 """
 
 from __future__ import annotations
@@ -44,30 +43,33 @@ Array = np.ndarray[Any, Any]
 ATTEMPTS = 5
 LEAST_ROWS = 64  # of a chunk, unless the output is shorter
 CHUNK_NBYTES = 8 * 1024 * 1024
+WHOLE: Any = {"write_empty_chunks": True}  # an absent chunk would be taken for a lost one
+ZARR_ERRORS = (OSError, KeyError, ValueError, zarr.errors.BaseZarrError)  # of what is not there
 COMPLETE = "streampca_complete"  # whether all of an array was written
 MARK = "streampca_made_by"
-TOKEN = "streampca_writer"  # while it is written: that a worker opens the same array
+TOKEN = "streampca_writer"  # during writing: lets workers check that they open the same array
 VERSION = "streampca_version"
 
 
 class Sink(Protocol):
-    """Output aligned with the streamed axis. Inherit, and the last four have their defaults."""
+    """Output aligned with the streamed axis. A subclass inherits defaults for the last five."""
 
     def write(self, start: int, values: Array) -> None:
         """Put values at [start, start + len(values))."""
 
     def concurrent(self, edges: Array) -> bool:
-        """Whether workers may write blocks with these edges at the same time, from anywhere."""
+        """Whether several workers may write blocks with these edges at the same time."""
 
     def nbytes_in_memory(self) -> int:
         """Bytes that the sink itself holds in this process."""
+        return 0
 
     def concurrent_threads(self, edges: Array) -> bool:
         """Whether threads of this process may write such blocks at the same time."""
         return self.concurrent(edges)
 
     def held(self) -> Array | None:
-        """The array in memory that is all of its state, so that a checkpoint can keep it."""
+        """The array in memory that is its whole state, for a checkpoint; None if there is none."""
         return None
 
     def paths(self) -> tuple[str, ...]:
@@ -75,12 +77,12 @@ class Sink(Protocol):
         return ()
 
     def finish(self) -> None:
-        """All was written."""
+        """Everything was written."""
         return
 
 
 class MemorySink(Sink):
-    """An array in memory: ``sink.values`` (length, width)."""
+    """An array in memory: ``sink.values`` (length, width) of ``dtype``."""
 
     def __init__(self, length: int, width: int, dtype: Any = np.float64) -> None:
         self.values = np.zeros((length, width), dtype)
@@ -89,10 +91,10 @@ class MemorySink(Sink):
         self.values[start : start + len(values)] = values
 
     def concurrent(self, edges: Array) -> bool:
-        return False  # a worker elsewhere has a copy of its own
+        return False  # a worker would write to its own copy
 
     def concurrent_threads(self, edges: Array) -> bool:
-        return True  # rows of one block are not those of another
+        return True  # blocks have different rows
 
     def nbytes_in_memory(self) -> int:
         return self.values.nbytes
@@ -102,7 +104,7 @@ class MemorySink(Sink):
 
 
 class ColumnsSink(MemorySink):
-    """The same in memory, each column by itself: ``sink.values`` (width, length)."""
+    """Rows stored as columns in memory: ``sink.values`` (width, length) float64."""
 
     def __init__(self, length: int, width: int) -> None:
         self.values = np.zeros((width, length))
@@ -111,14 +113,50 @@ class ColumnsSink(MemorySink):
         self.values[:, start : start + len(values)] = values.T
 
 
-class ZarrSink(Sink):
-    """A new 2-D Zarr v3 array of (length, width), zstd and crc32c, chunked along its first axis.
+class ChunkedSink(Sink):
+    """Zarr arrays of ``length`` rows in chunks of ``chunk``.
 
-    Where the chunks coincide with the blocks, workers write them directly; else threads take
-    turns at chunks that they share, and of other processes the one that folds the pass writes.
-    What is not written yet is NaN (0 in integers), and the array says that it is not whole until
-    ``finish``. An output that is to be overwritten stays what it was until then: the new one is
+    Workers write blocks that begin with a chunk. Otherwise threads of the folding process write,
+    one at a time where blocks share a chunk.
+    """
+
+    chunk: int
+    length: int
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    def write(self, start: int, values: Array) -> None:
+        stop = start + len(values)
+        alone = start % self.chunk == 0 and (stop % self.chunk == 0 or stop == self.length)
+        with contextlib.nullcontext() if alone else self._lock:
+            self._put(start, stop, values)
+
+    def _put(self, start: int, stop: int, values: Array) -> None:
+        raise NotImplementedError
+
+    def concurrent(self, edges: Array) -> bool:
+        return bool(np.all(np.asarray(edges)[:-1] % self.chunk == 0))
+
+    def concurrent_threads(self, edges: Array) -> bool:
+        return True
+
+
+class ZarrSink(ChunkedSink):
+    """A new Zarr v3 array (length, width), zstd and crc32c, chunked along its first axis.
+
+    Cells not written yet are NaN (0 in integers). Until ``finish`` the array's attributes say that
+    it is unfinished. An existing output that is to be overwritten stays until then: the new one is
     written beside it.
+
+    Raises InvalidInputError if something is at ``path`` that may not be replaced.
     """
 
     def __init__(
@@ -131,6 +169,7 @@ class ZarrSink(Sink):
         dims: tuple[str, str] = ("sample", "component"),
         overwrite: bool = False,
     ) -> None:
+        super().__init__()
         self.path = os.fspath(path)
         dtype = np.dtype(dtype)
         rows = chunk or max(1, CHUNK_NBYTES // max(1, width * dtype.itemsize))
@@ -140,7 +179,6 @@ class ZarrSink(Sink):
         self.place = unfinished_name(self.path) if replaces else settled(self.path)
         self._replaces = replaces
         self._token: str | None = uuid.uuid4().hex
-        self._lock = threading.Lock()
         try:
             self._array: Any = zarr.create_array(
                 self.place,
@@ -151,9 +189,9 @@ class ZarrSink(Sink):
                 compressors=[zarr.codecs.ZstdCodec(level=1), zarr.codecs.Crc32cCodec()],
                 zarr_format=3,
                 dimension_names=dims,
-                overwrite=overwrite and "://" in self.path,  # it would remove a locked folder
+                overwrite=overwrite and "://" in self.path,  # locally it would remove a lock
                 attributes={COMPLETE: False, TOKEN: self._token},
-                config={"write_empty_chunks": True},  # an absent chunk would be a lost one
+                config=WHOLE,
             )
         except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError, FileExistsError):
             raise exists_already(self.path) from None
@@ -164,27 +202,26 @@ class ZarrSink(Sink):
             self._hold()
 
     def _hold(self) -> None:
-        """Lock it. Before that, another process may have taken it for one that was given up."""
+        """Lock the array. Before, another process may have taken it for abandoned, and removed it.
+
+        Raises InvalidInputError then.
+        """
         place = os.path.realpath(self.place)
         try:
             self._held = hold(place)
         except (BusyError, FileNotFoundError):
             raise exists_already(self.path) from None
         if self._held is not None:
-            weakref.finalize(self, release, place, self._held)  # given up, unless it is finished
+            weakref.finalize(self, release, place, self._held)  # if it is never finished
         if (_attributes(place) or {}).get(TOKEN) != self._token:
             raise exists_already(self.path)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_array": None, "_lock": None, "_held": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
+        return {**super().__getstate__(), "_array": None, "_held": None}
 
     @property
     def array(self) -> Any:
-        """The Zarr array, opened where this process needs it."""
+        """The Zarr array, opened on first use in each process."""
         if self._array is None:
             try:
                 opened = zarr.open_array(self.place, mode="r+")
@@ -192,34 +229,22 @@ class ZarrSink(Sink):
                 raise another_array(self.place) from error
             if self._token is not None and opened.attrs.get(TOKEN) != self._token:
                 raise another_array(self.place)
-            self._array = opened.with_config({"write_empty_chunks": True})
+            self._array = opened.with_config(WHOLE)
         return self._array
 
-    def write(self, start: int, values: Array) -> None:
-        stop = start + len(values)
-        alone = start % self.chunk == 0 and (stop % self.chunk == 0 or stop == self.length)
-        with contextlib.nullcontext() if alone else self._lock:
-            self.array[start:stop] = values
-
-    def concurrent(self, edges: Array) -> bool:
-        return bool(np.all(np.asarray(edges)[:-1] % self.chunk == 0))
-
-    def concurrent_threads(self, edges: Array) -> bool:
-        return True
-
-    def nbytes_in_memory(self) -> int:
-        return 0
+    def _put(self, start: int, stop: int, values: Array) -> None:
+        self.array[start:stop] = values
 
     def paths(self) -> tuple[str, ...]:
         return () if "://" in self.path else (os.path.realpath(self.path),)
 
     def finish(self) -> None:
-        """Say in the array's attributes that all of it was written, and put it into its place.
+        """Mark the array as complete, and put it in its place.
 
-        Raises SourceError where another array lies there by now, InvalidInputError where something
-        lies at the path that is not to be overwritten.
+        Raises SourceError if another array lies there by now, InvalidInputError if something is at
+        the path that may not be overwritten.
         """
-        self._array = None  # what lies there now
+        self._array = None  # open what lies there now
         attributes = self.array.attrs.asdict() | {COMPLETE: True}
         attributes.pop(TOKEN, None)
         self.array.attrs.put(attributes)
@@ -233,7 +258,7 @@ class ZarrSink(Sink):
 
 
 def copy_rows(rows: Any, path: str, overwrite: bool = False) -> None:
-    """Write an array of (n, k), or what gives one where it is sliced, as such an array."""
+    """Write an (n, k) array, or an object whose slices are arrays, by a :class:`ZarrSink`."""
     n, k = rows.shape
     sink = ZarrSink(path, n, k, rows.dtype, overwrite=overwrite)
     for start in range(0, n, sink.chunk):
@@ -247,29 +272,29 @@ def open_written(path: str) -> Any:
 
 
 def mark_written(path: str, mark: str, version: Mapping[str, Any] | None = None) -> None:
-    """Say in the attributes of such an array what it was made by.  version : of a model store."""
+    """Store in an output's attributes what made it.  version : of a model store."""
     zarr.open_array(path, mode="r+").attrs.update({MARK: mark, VERSION: version})
 
 
 def marked(path: str) -> str | None:
-    """What was said there; "" where nothing was, None where there is no array of ours."""
+    """The mark of :func:`mark_written`; "" if there is none, None if there is no output of ours."""
     attributes = _attributes(path)
     return None if attributes is None else str(attributes.get(MARK, ""))
 
 
 def ours(path: str) -> bool:
-    """Whether an array lies there that was made here."""
+    """Whether an array written by streampca is at this path."""
     return _attributes(path) is not None
 
 
 def version_of(path: str) -> Mapping[str, Any]:
-    """Number and id of the version that scores at a path were made with, or {}."""
+    """Number and id of the version that made the scores at a path, or {}."""
     there = (_attributes(path) or {}).get(VERSION)
     return there if isinstance(there, dict) else {}
 
 
 def another_array(place: str) -> SourceError:
-    """The refusal of what a process finds where another one made its output."""
+    """The error if a process finds another array, or none, at the place of an output."""
     return SourceError(
         f"{place} is not the array here that is being written, or there is none: the output must "
         "lie where every worker sees the same, on a shared file system or in object storage. Or "
@@ -278,10 +303,10 @@ def another_array(place: str) -> SourceError:
 
 
 def chunk_for(edges: Array, most: int | None = None) -> int | None:
-    """A chunk length that no two blocks with these edges share, or None for the default one.
+    """A chunk length such that blocks with these edges share no chunk; None for the default.
 
-    Chunks of fewer than LEAST_ROWS would be a file for every few rows: then blocks share chunks.
-    most : rows.
+    Chunks of fewer than LEAST_ROWS rows would make too many files: then blocks share chunks.
+    most : rows of a chunk.
     """
     lengths = np.diff(edges)
     if not len(lengths):
@@ -297,7 +322,10 @@ def chunk_for(edges: Array, most: int | None = None) -> int | None:
 
 
 def refuse_occupied(path: str, overwrite: bool) -> bool:
-    """Whether an output of ours lies there and is to be replaced. Raises where it may not be."""
+    """Whether an output of ours is at this path and will be replaced.
+
+    Removes one that was abandoned unfinished. Raises InvalidInputError for anything else.
+    """
     for left in reversed(range(ATTEMPTS if overwrite else 1)):
         if not occupied(path):
             return False
@@ -306,29 +334,29 @@ def refuse_occupied(path: str, overwrite: bool) -> bool:
             return False
         if overwrite and ours(path):
             return True
-        if left:  # another process may be putting its own there
+        if left:  # another process may be replacing it right now
             time.sleep(0.01)
     raise exists_already(path)
 
 
 def _given_up(path: str) -> bool:
-    """Whether an output of ours lies there that is not whole, and that nobody will finish."""
+    """Whether an unfinished output of ours is there that no process is writing."""
     if os.path.islink(path) or in_use(path):
         return False
     return (_attributes(path) or {}).get(COMPLETE) is False
 
 
 def _attributes(path: str) -> Mapping[str, Any] | None:
-    """Of an array that was made here: nothing else may be overwritten, least of all a source."""
+    """The attributes of an array that streampca wrote, else None: only these are overwritten."""
     try:
         attributes = _stored_attributes(path)
-    except (OSError, ValueError, SourceError, zarr.errors.BaseZarrError):
+    except ZARR_ERRORS:
         return None
     return attributes if COMPLETE in attributes else None
 
 
 def _stored_attributes(path: str) -> dict[str, Any]:
-    """Of a Zarr array. A local one is not opened by Zarr: anything may lie at that path."""
+    """The attributes of a Zarr array. Local ones are read without Zarr, with bounds."""
     if "://" in path:
         return dict(zarr.open_array(path, mode="r").attrs)
     file = os.path.join(path, METADATA)

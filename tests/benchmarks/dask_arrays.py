@@ -119,7 +119,7 @@ def fit(name: str, workers: bool) -> Callable[[str], dict[str, Any]]:
         import time
 
         import streampca
-        from streampca.passes.door import held_beside
+        from streampca.passes.door import other_nbytes
         from streampca.passes.memory import peak_nbytes, resident_nbytes
 
         client = None
@@ -141,7 +141,7 @@ def fit(name: str, workers: bool) -> Callable[[str], dict[str, Any]]:
         model.fit(x, dim=0 if name == "reshape" else None)
         seconds = time.perf_counter() - begun
         peak = peak_nbytes() if client is None else max(client.run(peak_nbytes).values())
-        taken = (peak - held_beside(model.plan_, held)) / 1e6
+        taken = (peak - other_nbytes(model.plan_, held)) / 1e6
         reads = sum(one.reads for one in model.cost_)
         if client is not None:
             stop_client(client)

@@ -262,7 +262,7 @@ def test_nothing_is_removed_from_a_damaged_store() -> None:
     store = VersionStore(backend)
     last = store.history().n
     backend.put(f"_log/{last:020d}.json", b"{")
-    with pytest.raises(SourceError, match="before it is mended"):
+    with pytest.raises(SourceError, match="until it is mended"):
         store.gc(1, grace=0)
     store.mend()
     assert store.gc(1, grace=0)

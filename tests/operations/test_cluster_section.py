@@ -106,9 +106,9 @@ def test_classes_that_cannot_be_had(fake_clusters: None) -> None:
         ("dask_kubernetes.operator.KubeCluster", {}, MissingDependencyError,
          r"pip install 'streampca\[kubernetes\]'"),
         ("no_such_site.Cluster", {}, MissingDependencyError, "pip install 'no-such-site'"),
-        ("subprocess.Popen", {"args": "true"}, InvalidInputError, "is no class of Dask clusters"),
-        ("fake_clusters.NoCluster", {}, InvalidInputError, "is no class of Dask clusters"),
-        ("fake_clusters.Nobody", {}, InvalidInputError, "is no class of Dask clusters"),
+        ("subprocess.Popen", {"args": "true"}, InvalidInputError, "is not a Dask cluster class"),
+        ("fake_clusters.NoCluster", {}, InvalidInputError, "is not a Dask cluster class"),
+        ("fake_clusters.Nobody", {}, InvalidInputError, "is not a Dask cluster class"),
         ("fake_clusters.Fake", {"row": 3}, InvalidInputError, "does not take them.*'row'|queue"),
         ("fake_clusters.Broken", {}, ClusterError, "could not be started: sbatch: command not"),
     ):  # fmt: skip

@@ -137,8 +137,8 @@ NAMED = {
     "gates: {max_angle: 1}": "job.yaml:7: gates: unknown; .*; did you mean gate\\?",
     "gate:\n  max_angel: 1": "job.yaml:8: gate.max_angel: unknown; .*; did you mean max_angle\\?",
     "gate: {max_angle: 1}\nverify: stats": "job.yaml:8: verify: 'stats'.*; did you mean stat\\?",
-    "variable: sst": "job.yaml:7: variable: unknown; .*; variable belongs into the section source",
-    "n_components: 3": "job.yaml:7: n_components: .*; n_components belongs into the section model",
+    "variable: sst": "job.yaml:7: variable: unknown; .*; variable belongs in the section source",
+    "n_components: 3": "job.yaml:7: n_components: .*; n_components belongs in the section model",
     "cluster:\n  adress: x": "job.yaml:8: cluster.adress: .*; did you mean address\\?",
     "cluster: {adapt: {minimum: 1}}": "job.yaml:7: cluster.adapt.maximum is missing",
     "memory_limit: 1GG": "job.yaml:7: memory_limit: '1GG': expected bytes, such as 512MiB",
@@ -166,7 +166,7 @@ SETTINGS = {
     "svd_solver: fulll": "model.svd_solver: 'fulll'; expected",
     "whiten: maybe": "model.whiten: 'maybe'; expected true or false",
     "ddof: one": "model.ddof: 'one'; expected",
-    "memory_limit: 1GiB": "model.memory_limit: .*; memory_limit stands by itself, outside",
+    "memory_limit: 1GiB": "model.memory_limit: .*; memory_limit belongs outside",
 }
 
 

@@ -180,7 +180,7 @@ def test_models_without_a_state_read_all_rows_and_say_why(nightly: Nightly) -> N
     append(nightly)
     done = nightly.run()
     assert (done.change, done.how) == ("appended", "full")
-    assert "keeps nothing that rows can be added to" in done.why
+    assert "keeps no state to which rows can be added" in done.why
     assert done.drift["error_ratio"] == pytest.approx(1, abs=1)
     nightly.check()
 

@@ -573,9 +573,9 @@ def fake(monkeypatch: Any) -> FakeClient:
     # the package's attribute of that name is the function, not the module
     module = sys.modules["streampca.passes.run"]
     monkeypatch.setattr(module, "client_for", lambda scheduler, matrix: client)
-    monkeypatch.setattr(module, "refuse_strangers", lambda client: None)
+    monkeypatch.setattr(module, "refuse_other_versions", lambda client: None)
     monkeypatch.setattr(cluster, "_stored", FakeClient.stored)
-    monkeypatch.setattr("streampca.passes.flight.strangers", lambda client, again=False: set())
+    monkeypatch.setattr("streampca.passes.flight.other_versions", lambda client, again=False: set())
     monkeypatch.setattr("streampca.passes.flight.finished", lambda future, seconds: True)
     return client
 

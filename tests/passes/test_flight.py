@@ -29,7 +29,7 @@ from streampca.errors import (
 from streampca.passes import Advance, Execution, PassResult, flight, run, workers
 from streampca.passes.flight import Flight
 from streampca.passes.parcel import Parcel, Terms, fold_on_worker
-from streampca.passes.workers import await_worker, refuse_strangers
+from streampca.passes.workers import await_worker, refuse_other_versions
 
 # -- one worker after another, on a cluster that only answers ----------------------------------
 
@@ -81,7 +81,7 @@ class Cluster:
 
 def flown(cluster: Cluster, monkeypatch: Any, **settings: float) -> Flight:
     monkeypatch.setattr(flight, "finished", cluster.finished)
-    monkeypatch.setattr(flight, "strangers", lambda client, again=False: cluster.strange)
+    monkeypatch.setattr(flight, "other_versions", lambda client, again=False: cluster.strange)
     monkeypatch.setattr(flight.time, "monotonic", lambda: cluster.now)
     named = {f"streampca.{name.replace('_', '-')}": value for name, value in settings.items()}
     one = Flight(cluster, cluster.send)
@@ -151,7 +151,7 @@ def test_a_cluster_that_lost_all_workers(monkeypatch: Any) -> None:
     cluster = Cluster()
     cluster.info.clear()
     with (
-        pytest.warns(NoWorkerWarning, match="waited for, up to 170 s") as said,
+        pytest.warns(NoWorkerWarning, match="waiting for one, up to 170 s") as said,
         pytest.raises(ClusterError, match="has had no worker for 170 s"),
     ):
         flown(cluster, monkeypatch, worker_timeout=170)
@@ -165,7 +165,7 @@ def test_a_scheduler_that_is_gone_is_a_cluster_error(monkeypatch: Any) -> None:
         cluster = Cluster()
         one = Flight(cluster, cluster.send)
         monkeypatch.setattr(flight, "finished", cluster.finished)
-        monkeypatch.setattr(flight, "strangers", lambda client, again=False: set())
+        monkeypatch.setattr(flight, "other_versions", lambda client, again=False: set())
 
         def gone(*asked: Any, question: str = question, **more: Any) -> None:
             raise ConnectionResetError(104, f"{question}: connection reset by peer")
@@ -344,7 +344,7 @@ def test_a_cluster_without_workers_is_waited_for() -> None:
             await_worker(client)
         with (
             dask.config.set({"streampca.worker-timeout": 0.2, "streampca.pause-timeout": 0.1}),
-            pytest.warns(NoWorkerWarning, match="waited for, up to 0.2 s"),
+            pytest.warns(NoWorkerWarning, match="waiting for one, up to 0.2 s"),
             pytest.raises(ClusterError, match=r"has had no worker for 0.2 s"),
         ):
             await_worker(client)
@@ -417,7 +417,7 @@ def test_other_versions_are_refused_by_name(strangers: Any, monkeypatch: Any) ->
             ):
                 caught.match(words)
         # and those that come when the pass has begun
-        monkeypatch.setattr(sys.modules["streampca.passes.run"], "refuse_strangers", lambda c: None)
+        monkeypatch.setattr(sys.modules["streampca.passes.run"], "refuse_other_versions", lambda c: None)
         with pytest.raises(ClusterError, match=r"worker tcp://.* has (none|streampca 0.0.9)"):
             summed(matrix, client)
         assert not matrix.log
@@ -475,7 +475,7 @@ def test_a_task_of_another_version_is_refused() -> None:
 def test_a_worker_that_does_not_answer_is_not_refused(two_threads: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(workers, "VERSION_SECONDS", 0.05)
     monkeypatch.setattr(workers, "THEIRS", "__import__('time').sleep(0.3)")
-    refuse_strangers(two_threads)
+    refuse_other_versions(two_threads)
     assert not workers._known[two_threads]  # it is asked again
 
 

@@ -22,7 +22,7 @@ from streampca.errors import ClusterError, InvalidInputError
 from streampca.models import PCA
 from streampca.passes import Advance, Execution, PassResult, parcel, run
 from streampca.passes import flight as remote_total
-from streampca.passes.door import roomy
+from streampca.passes.door import memory_used_where_room
 from streampca.passes.execution import Checkpoint
 from streampca.passes.flight import Flight, RemoteTotal
 from streampca.passes.parcel import LostError, Parcel
@@ -492,12 +492,16 @@ def test_only_a_worker_with_room_holds_the_total() -> None:
     lane = rest // planned + 2 * partial + terms["kept arrays"]
     least = lane + 2 * folded + 2 * partial + process["interpreter"]
     client = Crowd(least, least + 2**30, None, 0)  # Dask's own libraries are in between
-    assert roomy(client, plan, one) == {"w1": 2**20, "w2": 2 * 2**20, "w3": 3 * 2**20}
-    assert roomy(client, None, one).keys() == {"w0", "w1", "w2", "w3"}
+    assert memory_used_where_room(client, plan, one) == {
+        "w1": 2**20,
+        "w2": 2 * 2**20,
+        "w3": 3 * 2**20,
+    }
+    assert memory_used_where_room(client, None, one).keys() == {"w0", "w1", "w2", "w3"}
 
 
 def test_without_room_everything_comes_here(workers: Any, log: Log, monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.passes.cluster.roomy", lambda *args: {})
+    monkeypatch.setattr("streampca.passes.cluster.memory_used_where_room", lambda *args: {})
     assert same_bits(state(summed("threads")), state(summed(workers)))
     assert not log.merged
     assert log.came == list(range(SPANS))

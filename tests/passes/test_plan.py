@@ -81,7 +81,7 @@ def upset(monkeypatch: Any, seed: int) -> None:
     monkeypatch.setattr(machine, "resident_nbytes", lambda: rng.randrange(10**10))
     monkeypatch.setattr(machine, "peak_nbytes", lambda: rng.randrange(10**10))
     monkeypatch.setattr(machine, "_cgroup_limit", lambda: memory)
-    monkeypatch.setattr(machine, "_meminfo", lambda key: memory)
+    monkeypatch.setattr(machine, "_proc_nbytes", lambda file, key: memory)
     cores = rng.randrange(1, 200)
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))

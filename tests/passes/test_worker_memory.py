@@ -12,7 +12,7 @@ import zarr
 import streampca
 from streampca.errors import MemoryLimitError
 from streampca.passes import check_workers, door, parse_nbytes
-from streampca.passes.door import AtRest, roomy
+from streampca.passes.door import AtRest, memory_used_where_room
 
 MiB = 2**20
 LIMIT = 300 * MiB
@@ -95,4 +95,4 @@ def test_the_limit_that_is_named_would_do(source: str) -> None:
     check_workers(Crowd(enough, rest), plan)
     with pytest.raises(MemoryLimitError):
         check_workers(Crowd(enough - 2 * MiB, rest), plan)
-    assert not roomy(crowd, plan, plan.passes[0])  # what it holds is known now
+    assert not memory_used_where_room(crowd, plan, plan.passes[0])  # what it holds is known now

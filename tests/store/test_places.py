@@ -206,7 +206,7 @@ def test_a_lock_is_waited_for_and_never_gone_without(
                 out.mkdir(exist_ok=True)
             continue
         before = names(tmp_path)
-        with pytest.raises(BusyError, match="another process is at"):
+        with pytest.raises(BusyError, match="another process is using"):
             act()
         assert names(tmp_path) <= before
         assert not list((tmp_path / "store").rglob("*.new"))
