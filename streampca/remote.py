@@ -66,13 +66,16 @@ def open_objects(url: str, options: Mapping[str, Any] | None = None) -> Any:
         raise MissingDependencyError(
             "object storage needs obstore: pip install 'streampca[obstore]'"
         ) from None
-    settings = s3_options(options) if url.startswith("s3") else dict(options or {})
-    if not any_credentials(url, settings):
-        settings["skip_signature"] = True
-    if url.startswith("s3") and loopback_over_http(settings):
-        settings["client_options"] = {"allow_http": True, **settings.get("client_options", {})}
+    store_options = s3_options(options) if url.startswith("s3") else dict(options or {})
+    if not any_credentials(url, store_options):
+        store_options["skip_signature"] = True
+    if url.startswith("s3") and loopback_over_http(store_options):
+        store_options["client_options"] = {
+            "allow_http": True,
+            **store_options.get("client_options", {}),
+        }
     try:
-        return from_url(f"gs{url[3:]}" if url.startswith("gcs://") else url, **settings)
+        return from_url(f"gs{url[3:]}" if url.startswith("gcs://") else url, **store_options)
     except (BaseError, TypeError) as error:
         raise InvalidInputError(
             f"{url.partition('?')[0].rpartition('@')[2]} cannot be opened: {first_line(error)}"
@@ -105,7 +108,7 @@ CHOSEN = {
 }  # fmt: skip
 
 
-def any_credentials(url: str, settings: Mapping[str, Any]) -> bool:
+def any_credentials(url: str, store_options: Mapping[str, Any]) -> bool:
     """Whether the environment or the options choose credentials, or explicitly none.
 
     If they do not, libraries would ask the machine's metadata service (169.254.169.254). That must
@@ -120,23 +123,23 @@ def any_credentials(url: str, settings: Mapping[str, Any]) -> bool:
     if scheme.startswith("g") and os.path.exists(os.path.expanduser(GCLOUD)):
         return True
     return any(name.startswith(variables) for name in os.environ) or any(
-        word in str(name).lower() for name in settings for word in options
+        word in str(name).lower() for name in store_options for word in options
     )
 
 
 def s3_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The options by obstore's names, with the endpoint from the environment."""
-    settings = dict(options or {})
-    settings |= settings.pop("client_kwargs", {})  # of s3fs
-    settings = {OF_S3FS.get(name, name): value for name, value in settings.items()}
-    if "endpoint" not in settings and (endpoint := os.environ.get("AWS_ENDPOINT_URL")):
-        settings["endpoint"] = endpoint
-    return settings
+    store_options = dict(options or {})
+    store_options |= store_options.pop("client_kwargs", {})  # of s3fs
+    store_options = {OF_S3FS.get(name, name): value for name, value in store_options.items()}
+    if "endpoint" not in store_options and (endpoint := os.environ.get("AWS_ENDPOINT_URL")):
+        store_options["endpoint"] = endpoint
+    return store_options
 
 
-def loopback_over_http(settings: Mapping[str, Any]) -> bool:
+def loopback_over_http(store_options: Mapping[str, Any]) -> bool:
     """Whether the endpoint is a server on this machine without TLS."""
-    endpoint = str(settings.get("endpoint", ""))
+    endpoint = str(store_options.get("endpoint", ""))
     return endpoint.startswith("http://") and urlsplit(endpoint).hostname in LOOPBACK
 
 

@@ -317,3 +317,9 @@ def read_entry(backend: Backend, n: int) -> bytes | None:
 def now() -> str:
     """The time in UTC, for people; nothing depends on it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def is_number(which: str, count: int) -> bool:
+    """Whether these are the digits of a number from 1 to ``count``."""
+    plain = which.isascii() and which.isdecimal() and len(which) < 20 and which[0] != "0"
+    return plain and int(which) <= count

@@ -2,9 +2,8 @@
 
 Layout: ``streampca-store.json`` (format), ``_log/`` (see :mod:`streampca.operations.log`) and
 ``versions/<id>/`` (see :mod:`streampca.operations.stored_version`). A version exists once its log
-entry exists; files without an entry belong to an unfinished publication. The entry is created only
-after every file of the version is flushed. So after loss of power an existing entry names existing
-files, and a ``kill -9`` loses nothing that was committed.
+entry exists, which is created only after all its files are flushed: after loss of power an existing
+entry names existing files, and a ``kill -9`` loses nothing that was committed.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from streampca.operations.history import (
     ROLLBACK,
     Entry,
     History,
+    is_number,
     now,
 )
 from streampca.operations.log import GRACE, append, collect_garbage, head_number, mend, read_history
@@ -67,8 +67,6 @@ class VersionStore:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
-    # -- reading ------------------------------------------------------------------------------
-
     def history(self) -> History:
         """The log. Of a damaged log, what is left; ``damage`` names the rest.
 
@@ -95,7 +93,7 @@ class VersionStore:
             if str(which) == str(entry.number) or (len(str(which)) >= 6
             and entry.version.startswith(str(which)))
         ]  # fmt: skip
-        gone = not same and _is_number(str(which), history.count)
+        gone = not same and is_number(str(which), history.count)
         if gone or (same and same[0].version in history.removed):
             raise InvalidInputError(f"version {which} was removed by gc{_unread(history)}")
         if len(same) != 1:
@@ -389,12 +387,6 @@ def _lies(backend: Backend, name: str) -> bool:
         return backend.get(name, MOST_HEAD) is not None
     except SourceError:
         return True
-
-
-def _is_number(which: str, count: int) -> bool:
-    """Whether these are the digits of a number from 1 to ``count``."""
-    plain = which.isascii() and which.isdecimal() and len(which) < 20 and which[0] != "0"
-    return plain and int(which) <= count
 
 
 def _marker() -> bytes:

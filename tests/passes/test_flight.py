@@ -417,7 +417,9 @@ def test_other_versions_are_refused_by_name(strangers: Any, monkeypatch: Any) ->
             ):
                 caught.match(words)
         # and those that come when the pass has begun
-        monkeypatch.setattr(sys.modules["streampca.passes.run"], "refuse_other_versions", lambda c: None)
+        monkeypatch.setattr(
+            sys.modules["streampca.passes.run"], "refuse_other_versions", lambda c: None
+        )
         with pytest.raises(ClusterError, match=r"worker tcp://.* has (none|streampca 0.0.9)"):
             summed(matrix, client)
         assert not matrix.log
