@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import streampca
 from streampca.accumulators import Moments
@@ -195,6 +197,52 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
         if one.kept is Kept.VALUE and name != "random_state":
             stored = model.result_.settings[name]
             assert getattr(loaded, name) == stored, name
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """Two worker processes."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def stored(kind: str, folder: Path) -> str:
+    """The data in chunks of rows."""
+    x = data(kind)
+    zarr.create_array(str(folder / "x.zarr"), data=x, chunks=(7, x.shape[1]))
+    return str(folder / "x.zarr")
+
+
+@every
+def test_an_interrupted_fit_goes_on(kind: str, tmp_path: Path) -> None:
+    path, stopped = stored(kind, tmp_path), []
+
+    def stop(advance: Any) -> None:
+        if advance.blocks_done == 1 and not stopped:
+            stopped.append(advance)
+            raise KeyboardInterrupt
+
+    place = str(tmp_path / "kept")
+    with pytest.raises(KeyboardInterrupt):
+        made(kind, progress=stop, checkpoint=place).fit(path)
+    assert stopped
+    again, expected = made(kind, checkpoint=place).fit(path), made(kind).fit(path)
+    np.testing.assert_array_equal(again.transform(path), expected.transform(path))
+
+
+@pytest.mark.slow
+@every
+def test_the_same_bits_on_a_cluster(kind: str, tmp_path: Path, client: Any) -> None:
+    path = stored(kind, tmp_path)
+    here, there = made(kind, scheduler="threads"), made(kind, scheduler=client)
+    expected = np.asarray(here.fit(path).transform(path))
+    np.testing.assert_array_equal(np.asarray(there.fit(path).transform(path)), expected)
 
 
 @every
