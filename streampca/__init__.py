@@ -27,6 +27,7 @@ from streampca.models import (
     variable_weights,
 )
 from streampca.models.anndata_results import write_anndata
+from streampca.models.kernel_pca import KernelPCA
 from streampca.operations.model_store import ModelStore, load
 from streampca.passes import Advance, Plan
 from streampca.registration import register_with_xarray
@@ -46,6 +47,7 @@ __all__ = [
     "GenotypePCA",
     "HardImpute",
     "IncrementalPCA",
+    "KernelPCA",
     "ModelStore",
     "Plan",
     "ProbabilisticDecomposition",

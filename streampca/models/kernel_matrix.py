@@ -1,0 +1,217 @@
+"""The n x n kernel matrix of samples: kernels of rows, and the routes by which it is streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import Gram
+from streampca.kernels import Array, lower_product, row_pieces
+from streampca.matrix import Block, ChunkedMatrix, Standardize, work_dtype
+from streampca.models.pca.eigenproblem import RowsSink
+from streampca.models.pca.panels import PANELS, feature_products, panel_bounds
+from streampca.models.row_passes import RowMap
+from streampca.passes import (
+    Candidate,
+    Execution,
+    Pass,
+    PassSpec,
+    Plan,
+    Rates,
+    Route,
+    SolverInput,
+    Steps,
+    follow,
+    make_plan,
+    pass_spec,
+)
+from streampca.store import MemorySink
+
+KERNELS = ("linear", "poly", "rbf", "sigmoid", "cosine", "precomputed")
+SHIFTED = ("linear", "rbf")  # centred components do not change when all rows are shifted
+KernelSums = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """k(x, y) of rows.  function : of two rows, where ``name`` is "function"."""
+
+    name: str
+    gamma: float
+    degree: float
+    coef0: float
+    function: Callable[..., float] | None = None
+
+    def of_rows(self, x: Array, y: Array) -> Array:
+        """(len(x), len(y)) values, float64."""
+        if self.function is not None:
+            call = self.function
+            return np.array([[float(call(a, b)) for b in y] for a in x])
+        return self.of_products(feature_products(x, y), squares(x), squares(y))
+
+    def of_products(self, products: Array, left: Array, right: Array) -> Array:
+        """The same from inner products (a, b) and the squared lengths of the rows."""
+        if self.name == "rbf":
+            distances = left[:, None] + right - 2.0 * products
+            return np.asarray(np.exp(-self.gamma * np.maximum(distances, 0.0)))
+        if self.name == "cosine":
+            lengths = np.sqrt(np.multiply.outer(left, right))
+            return np.asarray(products / np.where(lengths > 0, lengths, 1.0))
+        if self.name == "linear":
+            return products
+        inner = self.gamma * products + self.coef0
+        return np.asarray(np.tanh(inner) if self.name == "sigmoid" else inner**self.degree)
+
+
+@dataclass(frozen=True)
+class Rows(RowMap):
+    """The rows of a block, shifted; against the rows of a panel, their kernel with it."""
+
+    shift: Array
+    dtype: Any
+    kernel: Kernel | None = None
+
+    @property
+    def width(self) -> int:
+        return len(self.shift)
+
+    def __call__(self, block: Block) -> Array:
+        _refuse_holes(block)
+        rows = np.asarray(block.dense(), self.dtype) - self.shift.astype(self.dtype)
+        return rows if self.kernel is None else self.kernel.of_rows(rows, block["panel"])
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        return lambda length: 3 * length * self.width * 8
+
+
+def centred(lower: Array) -> Array:
+    """Centre a kernel matrix in the feature space, K - 1K - K1 + 1K1, in place; its means (n,)."""
+    means = np.asarray(lower_product(lower, np.ones((len(lower), 1)))[:, 0] / len(lower))
+    for i, row in enumerate(lower):
+        row[: i + 1] += means.mean() - means[i] - means[: i + 1]
+    return means
+
+
+def squares(rows: Array) -> Array:
+    return np.asarray(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+
+
+def _refuse_holes(block: Block) -> None:
+    if (holes := np.flatnonzero(block.stats.missing)).size:
+        lost = int(block.stats.missing.sum())
+        raise block.refuse_missing(holes, lost, block.shape[0] * len(holes) - lost)
+
+
+def _column_means(block: Block) -> Array:
+    """(columns, 1) of a block of features without holes."""
+    _refuse_holes(block)
+    return block.stats.mean[:, None]
+
+
+def plan_kernel(
+    matrix: ChunkedMatrix, kernel: Kernel, count: int | None, memory_limit: int | str | None
+) -> Plan:
+    """The quickest route to ``count`` eigenvectors that fits the memory. Raises MemoryLimitError.
+
+    A copy of rows that are in memory is counted.
+    """
+    n, p = matrix.shape
+    whole = count in (None, n)
+    solve = {
+        "kernel matrix": n * n * 8,
+        "eigenproblem": 4 * n * n * 8 if whole else 0,
+        "eigenvectors": 3 * n * ((count or n) + 1) * 8,
+        "training rows": p * n * 8 if matrix.given_nbytes else 0,
+    }
+    names = ("rows",) if kernel.name in ("function", "precomputed") else tuple(ROUTES)
+    rates, found = Rates.of(None), []
+    for one in (one for name in names for one in ROUTES[name].candidates(matrix, kernel)):
+        one = replace(one, solve_nbytes=solve, solve_flops=(9.0 if whole else 4 / 3) * n**3)
+        found.append(replace(one, seconds=rates.seconds(matrix, one)))
+    found.sort(key=lambda one: one.seconds)
+    return make_plan(matrix, "KernelPCA", found, memory_limit)
+
+
+def sum_kernel(
+    plan: Plan, matrix: ChunkedMatrix, kernel: Kernel, execution: Execution
+) -> KernelSums:
+    """(lower triangle (n, n) float64, the rest is not valid; what was taken off the rows (p,))."""
+    return follow(ROUTES[plan.solver], SolverInput(plan, matrix, kernel), execution)
+
+
+def _feature_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:
+    """One pass over streamed features, whose products are summed."""
+    n, p = matrix.shape
+    gram = Gram(standardize=Standardize(center=kernel.name in SHIFTED))
+    spec = pass_spec("kernel", matrix, 1, {"gram": gram}, flops=float(n) * n * p,
+                     kept_nbytes=16 * p)  # fmt: skip
+    return [Candidate("features", "one pass over features; n x n kernel, then eigh", (spec,))]
+
+
+def _by_features(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
+    matrix, kernel = inputs.matrix, inputs.request
+    means = MemorySink(matrix.shape[1], 1)
+    made = yield Pass("kernel", maps={"means": _column_means}, sinks={"means": means})
+    lower = made.accumulators.pop("gram").lower()
+    lengths = np.diagonal(lower).copy()
+    for rows in row_pieces(len(lower), 8 * len(lower)):
+        lower[rows] = kernel.of_products(lower[rows], lengths[rows], lengths)
+    return lower, means.values[:, 0] * (kernel.name in SHIFTED)
+
+
+def _row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:
+    """Streamed samples: a panel of rows is held while the rows below it pass by."""
+    n, p = matrix.shape
+
+    def spec(name: str, panel: int, *rows: int) -> PassSpec:
+        return PassSpec(
+            name, 0, 0, 0, lambda length: 24 * length * (p + panel), rows=(rows[0], rows[1]),
+            kept_nbytes=8 * (n * n + panel * (p + panel)), flops=2.0 * np.ptp(rows) * panel * p,
+        )  # fmt: skip
+
+    divisions = {len(one): one for one in (panel_bounds(matrix, count) for count in PANELS)}
+    found = []
+    for bounds in list(divisions.values())[: 1 if kernel.name == "precomputed" else None]:
+        panel, specs = int(np.diff(bounds).max()), []
+        for i, (first, last) in enumerate(pairwise(map(int, bounds)), 1):
+            specs.append(spec(f"panel {i}", panel, first, last))
+            if last < n:
+                specs.append(spec(f"below panel {i}", panel, last, n))
+        count = len(bounds) - 1
+        reason = f"n x n kernel by {count} panels of rows, {(count + 1) / 2:g} reads, then eigh"
+        found.append(Candidate("rows", reason, tuple(specs)))
+    return found
+
+
+def _by_rows(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
+    matrix, kernel = inputs.matrix, inputs.request
+    (n, p), dtype = matrix.shape, work_dtype(matrix.dtype)
+    lower, shift = np.zeros((n, n)), np.zeros(p)
+    if kernel.name == "precomputed":
+        yield Pass("panel 1", maps={"rows": Rows(shift, lower.dtype)},
+                   sinks={"rows": RowsSink(lower, 0)})  # fmt: skip
+        return lower, shift
+    for one in [one for one in inputs.plan.passes if one.name.startswith("panel")]:
+        first, last = int(one.edges[0]), int(one.edges[-1])
+        panel = np.empty((last - first, p), dtype)
+        yield Pass(one.name, maps={"rows": Rows(shift, dtype)},
+                   sinks={"rows": RowsSink(panel, first)})  # fmt: skip
+        if first == 0 and kernel.name in SHIFTED:
+            shift = panel.mean(axis=0, dtype=np.float64).astype(dtype).astype(np.float64)
+            panel -= shift.astype(dtype)
+        lower[first:last, first:last] = kernel.of_rows(panel, panel)
+        if last < n:
+            yield Pass(f"below {one.name}", maps={"kernel": Rows(shift, dtype, kernel)},
+                       sinks={"kernel": RowsSink(lower[last:, first:last], last)},
+                       operands={"panel": panel})  # fmt: skip
+    return lower, shift
+
+
+ROUTES = {
+    "features": Route(_feature_candidates, _by_features),
+    "rows": Route(_row_candidates, _by_rows),
+}
