@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 from streampca.errors import MemoryLimitError, MemoryPlanWarning
 from streampca.imported import weighing
 from streampca.kernels import give_back
-from streampca.passes import door
-from streampca.passes import memory as machine
+from streampca.passes import door, memory
 from streampca.passes.memory import (
     WORKER_NBYTES,
     MiB,
@@ -91,10 +90,10 @@ def enough(peaks: Sequence[int], more: int) -> int:
 
 def check_machine(plan: Plan) -> None:
     """Refuse a plan that does not fit into this machine or its control group."""
-    available = machine.available_nbytes()
+    available = memory.available_nbytes()
     if available is None:
         return
-    other = other_nbytes(plan, machine.resident_nbytes())
+    other = other_nbytes(plan, memory.resident_nbytes())
     if plan.peak_nbytes + other <= available:
         return
     rest = available - other if available > other else available
@@ -128,16 +127,16 @@ class MemoryUse:
     @classmethod
     def begun(cls) -> Self:
         """The state at the beginning of a fit."""
-        held = machine.resident_nbytes()
-        return cls(held, machine.peak_nbytes(), held)
+        held = memory.resident_nbytes()
+        return cls(held, memory.peak_nbytes(), held)
 
     def sample(self) -> None:
         """Measure again; called after every block."""
-        self.sampled = max(self.sampled, machine.resident_nbytes())
+        self.sampled = max(self.sampled, memory.resident_nbytes())
 
     def peak_nbytes(self) -> int:
         """The most so far: the high-water mark if it rose, else the largest sample."""
-        high = machine.peak_nbytes()
+        high = memory.peak_nbytes()
         self.sample()
         return high if high > self.high else self.sampled
 
@@ -278,7 +277,7 @@ async def at_rest(libraries: list[str], dask_worker: Any) -> AtRest:
     )
     pause = getattr(manager, "memory_pause_fraction", False)
     spillable = _in_memory(dask_worker) if spills else 0
-    return AtRest(max(0, machine.resident_nbytes() - spillable), float(pause or 1.0))
+    return AtRest(max(0, memory.resident_nbytes() - spillable), float(pause or 1.0))
 
 
 def _in_memory(worker: Any) -> int:

@@ -129,7 +129,7 @@ def test_where_a_flip_cannot_be_noticed_it_is_said(tmp_path: Path) -> None:
             job = {"source": {"path": str(tmp_path / name)}, "model": {"n_components": 2},
                    "store": str(tmp_path / "models" / name), "settle": 0}  # fmt: skip
             why = refresh(check_job(job, "job"), dry_run=True).why
-            assert ("carry no checksum" in why) == (codec not in CHECKED)
+            assert ("have no checksums" in why) == (codec not in CHECKED)
 
 
 def test_a_chunk_that_is_empty_on_purpose(tmp_path: Path) -> None:

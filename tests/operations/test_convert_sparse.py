@@ -14,7 +14,7 @@ import zarr
 import streampca
 from streampca.errors import InvalidInputError
 from streampca.operations import convert
-from streampca.store import anndata as compressed_group
+from streampca.store import anndata
 
 X = scipy.sparse.random_array((300, 70), density=0.1, rng=0, format="csr", dtype=np.float32)
 
@@ -28,7 +28,7 @@ def quietly(source: Any, path: Path, **more: Any) -> Any:
 def test_entries_labels_and_codes_come_back(
     tmp_path: Path, chunk: int, format_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compressed_group, "CHUNK_ENTRIES", chunk)
+    monkeypatch.setattr(anndata, "CHUNK_ENTRIES", chunk)
     monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 4096)
     monkeypatch.setattr("streampca.passes.plan.BLOCK_LENGTH", 8)
     scipy.sparse.save_npz(tmp_path / "x.npz", X.asformat(format_), compressed=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streampca.passes import memory as machine
+from streampca.passes import memory
 
 GiB = 2**30
 UNLIMITED_V1 = 9223372036854771712  # what version 1 says where there is no limit
@@ -19,8 +19,8 @@ def system(tmp_path: Path, monkeypatch: Any) -> Path:
     """An empty system: fill in ``proc`` and ``cgroup``."""
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "cgroup").mkdir()
-    monkeypatch.setattr(machine, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(machine, "CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(memory, "CGROUP", tmp_path / "cgroup")
     return tmp_path
 
 
@@ -33,7 +33,7 @@ def limits(system: Path, lines: str, files: dict[str, Any]) -> int | None:
     write(system / "proc" / "self" / "cgroup", lines)
     for name, value in files.items():
         write(system / "cgroup" / name, value)
-    return machine._cgroup_limit()
+    return memory._cgroup_limit()
 
 
 V2 = {
@@ -81,43 +81,43 @@ def meminfo(system: Path, available_kb: int) -> None:
 
 def test_available_is_free_and_what_is_resident(system: Path) -> None:
     meminfo(system, 1024)
-    assert machine.available_nbytes() == 2**20
+    assert memory.available_nbytes() == 2**20
     write(system / "proc" / "self" / "statm", "1000 300 20 1 0 400 0")
-    assert machine.resident_nbytes() == 300 * os.sysconf("SC_PAGE_SIZE")
-    assert machine.available_nbytes() == 2**20 + machine.resident_nbytes()
+    assert memory.resident_nbytes() == 300 * os.sysconf("SC_PAGE_SIZE")
+    assert memory.available_nbytes() == 2**20 + memory.resident_nbytes()
 
 
 def test_available_is_bounded_by_the_control_group(system: Path) -> None:
     meminfo(system, 64 * 2**20)
     assert limits(system, "0::/job", {"job/memory.max": GiB}) == GiB
-    assert machine.available_nbytes() == GiB
+    assert memory.available_nbytes() == GiB
     meminfo(system, 1024)
-    assert machine.available_nbytes() == 2**20
+    assert memory.available_nbytes() == 2**20
 
 
 def test_a_system_that_does_not_say(system: Path) -> None:
-    assert machine._cgroup_limit() is None
-    assert machine.available_nbytes() is None
-    assert machine.resident_nbytes() == 0
-    assert machine.peak_nbytes() == 0
+    assert memory._cgroup_limit() is None
+    assert memory.available_nbytes() is None
+    assert memory.resident_nbytes() == 0
+    assert memory.peak_nbytes() == 0
     write(system / "proc" / "meminfo", "MemTotal: 12 kB")
     write(system / "proc" / "self" / "statm", "")
     write(system / "proc" / "self" / "status", "Name: python")
-    assert machine.available_nbytes() is None
-    assert machine.resident_nbytes() == 0
-    assert machine.peak_nbytes() == 0
+    assert memory.available_nbytes() is None
+    assert memory.resident_nbytes() == 0
+    assert memory.peak_nbytes() == 0
 
 
 def test_peak(system: Path) -> None:
     write(system / "proc" / "self" / "status", "Name:\tpython\nVmHWM:\t  2048 kB\nVmRSS:\t 1024 kB")
-    assert machine.peak_nbytes() == 2**21
+    assert memory.peak_nbytes() == 2**21
 
 
 def test_this_machine() -> None:
     if not Path("/proc/self/statm").exists():
-        assert machine.resident_nbytes() == 0
+        assert memory.resident_nbytes() == 0
         return
     slack = 2**24  # the kernel counts pages of each thread in batches
-    assert 0 < machine.resident_nbytes() <= machine.peak_nbytes() + slack
-    available = machine.available_nbytes()
+    assert 0 < memory.resident_nbytes() <= memory.peak_nbytes() + slack
+    available = memory.available_nbytes()
     assert available is None or available > 2**20

@@ -65,7 +65,7 @@ def test_share_of_variance_chooses_r(threshold: float) -> None:
 def test_scree_draws_the_shares() -> None:
     """Step 3.1: the share of every component as bars, their running sum as a line."""
     shares = spectrum(S)[0] / np.trace(S)
-    bars = streampca.plots.curves(PCA().fit(X), Figure().subplots())
+    bars = streampca.plots.scree(PCA().fit(X), Figure().subplots())
     np.testing.assert_allclose([bar.get_height() for bar in bars.patches], shares, rtol=1e-9)
     line = bars.figure.axes[-1].lines[0]
     np.testing.assert_allclose(np.asarray(line.get_ydata()), np.cumsum(shares), rtol=1e-9)

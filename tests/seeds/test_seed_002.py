@@ -228,7 +228,7 @@ def test_r2_and_the_number_of_components(faces: np.ndarray) -> None:
     assert [one.n_components_ for one in kept] == [
         int(np.argmax(shares >= share)) + 1 for share in (0.9, 0.99)
     ]
-    drawn = streampca.plots.curves(model, Figure().subplots()).lines[0].get_ydata()
+    drawn = streampca.plots.r2(model, Figure().subplots()).lines[0].get_ydata()
     np.testing.assert_allclose(np.asarray(drawn, dtype=float), curve)
 
 

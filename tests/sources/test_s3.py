@@ -138,9 +138,9 @@ def test_damage_there_is_told_as_here(s3: str, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(DamagedSourceError, match="'c/1/0' is damaged"):
         streampca.PCA(2).fit(s3)
     size = len(backend.get("zarr.json") or b"")
-    monkeypatch.setattr(guard, "MOST", size)
+    monkeypatch.setattr(guard, "MOST_METADATA_BYTES", size)
     streampca.open(s3)
-    monkeypatch.setattr(guard, "MOST", size - 1)
+    monkeypatch.setattr(guard, "MOST_METADATA_BYTES", size - 1)
     with pytest.raises(DamagedSourceError, match=r"'zarr.json' in .* is not opened"):
         streampca.open(s3)
 

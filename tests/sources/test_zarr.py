@@ -21,8 +21,7 @@ import streampca
 from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
 from streampca.shown import hide_secrets
 from streampca.sources.stacked import StackedMatrix
-from streampca.sources.zarr import location as zarr_stamp
-from streampca.sources.zarr import opening
+from streampca.sources.zarr import location, opening
 from streampca.sources.zarr.reader import ZarrReader
 
 X = np.random.default_rng(0).standard_normal((53, 21)).astype("f4")
@@ -481,20 +480,20 @@ def test_the_stamp_of_a_store_follows_its_chunks(tmp_path, kind):
     store = made("a")
     array = zarr.create_array(store, name="inner/x", shape=X.shape, chunks=(10, 21), dtype="f4")
     array[:] = X
-    first = zarr_stamp.stamp(store, "inner/x")
-    assert first == zarr_stamp.stamp(store, "inner/x")
+    first = location.stamp(store, "inner/x")
+    assert first == location.stamp(store, "inner/x")
     time.sleep(0.02)
     if kind == "zip":
         store.close()
         (tmp_path / "a").touch()
     else:
         array[20:30] = X[20:30] + 1
-    assert zarr_stamp.stamp(store, "inner/x") != first
-    assert zarr_stamp.UNKNOWN not in first
+    assert location.stamp(store, "inner/x") != first
+    assert location.UNKNOWN not in first
 
 
 def test_a_store_that_cannot_be_listed_is_known_to_this_process_only():
     class Opaque(zarr.storage.WrapperStore):
         pass
 
-    assert zarr_stamp.stamp(Opaque(zarr.storage.MemoryStore()), "x") == zarr_stamp.UNKNOWN
+    assert location.stamp(Opaque(zarr.storage.MemoryStore()), "x") == location.UNKNOWN

@@ -14,7 +14,6 @@ import xarray as xr
 
 from streampca.errors import InvalidInputError
 from streampca.store import bundle
-from streampca.store import bundle as replacing
 from streampca.store.labelled import write_dataset
 
 
@@ -118,7 +117,7 @@ def test_what_came_there_meanwhile_is_not_replaced(
         real(staged, target)
 
     if when == "at the exchange":
-        monkeypatch.setattr(replacing, "exchange", exchange)
+        monkeypatch.setattr(bundle, "exchange", exchange)
     with pytest.raises(InvalidInputError, match="exists already"):
         write_dataset(Slow(), path, overwrite=True)
     assert names(tmp_path) == ["out.zarr"]
@@ -201,7 +200,7 @@ def test_what_comes_at_the_exchange_of_files_is_put_back(
             (path / "thesis.tex").write_text("thesis")
         return bool(real(staged, target))
 
-    monkeypatch.setattr(replacing, "swap", swap)
+    monkeypatch.setattr(bundle, "swap", swap)
     with pytest.raises(InvalidInputError, match="exists already"):
         write_dataset(dataset(1), path, overwrite=True)
     assert put

@@ -215,7 +215,7 @@ MOST_METADATA_BYTES = 8 << 20  # bytes of one zarr.json, .zattrs or .zmetadata
 
 
 class _Bounded(Store):
-    """Reads no more than MOST bytes of metadata. Raises DamagedSourceError where there are more.
+    """Reads no more metadata than MOST_METADATA_BYTES, else raises DamagedSourceError.
 
     ranged : whether a part of an object can be asked for; else it is measured when it is there.
     """

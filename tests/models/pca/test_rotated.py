@@ -100,8 +100,8 @@ def test_saved_labelled_and_drawn(tmp_path, method):
     assert model.transform(da).dims == ("time", "component")
     xr.testing.assert_allclose(again.eof_.eofs(2), model.eof_.eofs(2))
     assert np.isnan(model.eof_.eofs().values[:, 0, 0]).all()
-    streampca.plots.curves(again)
-    streampca.plots.scores(again, component=2)
+    streampca.plots.scree(again)
+    streampca.plots.loadings(again, component=2)
     streampca.plots.scores(again)
     assert method in str(model.result_)
 
