@@ -20,18 +20,16 @@ ANYTHING = {"*"}
 
 # room -> rooms that it may import (itself is understood); a dotted name means that module only
 ALLOWED: dict[str, set[str]] = {
-    "shown": set(),  # what may be printed: a file beside errors
-    "errors": {"shown"},
-    "regular_file": {"errors"},  # files that are read back: a file beside errors
-    "remote": {"errors"},  # URLs and object storage: a file beside errors
+    "errors": set(),
+    "paths": {"errors"},  # files that are read back, URLs: a file beside errors
     "imported": set(),  # what libraries weigh: a file beside errors
     "kernels": {"errors"},
     "accumulators": {"errors", "kernels"},
     "solvers": {"errors", "kernels"},
-    "store": {"errors", "remote", "regular_file", "shown"},
-    "matrix": {"errors", "kernels", "shown"},
-    "sources": {"errors", "kernels", "matrix", "remote", "imported", "regular_file", "shown"},
-    "passes": {"errors", "matrix", "accumulators", "store", "kernels", "imported", "shown"},
+    "store": {"errors", "paths"},
+    "matrix": {"errors", "kernels"},
+    "sources": {"errors", "kernels", "matrix", "paths", "imported"},
+    "passes": {"errors", "matrix", "accumulators", "store", "kernels", "imported"},
     "models": {
         "errors",
         "kernels",
@@ -41,9 +39,8 @@ ALLOWED: dict[str, set[str]] = {
         "accumulators",
         "solvers",
         "store",
-        "shown",
     },
-    "plots": {"errors", "models.decomposition", "shown"},
+    "plots": {"errors", "models.decomposition"},
     "genetics": {
         "errors",
         "kernels",
@@ -61,8 +58,7 @@ ALLOWED: dict[str, set[str]] = {
         "passes",
         "sources",
         "store",
-        "regular_file",
-        "shown",
+        "paths",
         "genetics",
     },  # versions, refresh, jobs; passes: for the clusters of jobs
     "cli": ANYTHING,

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
+from streampca.cli.config import TERMINATED
 from streampca.cli.main import EXIT, FAILED, FAULT, build_parser
-from streampca.cli.refresh import TERMINATED
 from streampca.errors import BusyError, DamagedSourceError, SourceError
 from streampca.operations.outcome import EXIT as OUTCOMES
 from streampca.operations.outcome import REFUSED

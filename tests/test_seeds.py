@@ -18,8 +18,6 @@ from tests.seeds.documents import ERRATA
 # name, public name that it would have, document, place
 NOT_BUILT = (
     ("sparse PCA", "SparsePCA", "000", "PCA is a linear method, modifications"),
-    ("kernel PCA by a kernel function", "KernelPCA", "000", "Kernel PCA: the algorithm"),
-    ("kernel PCA by a kernel function", "KernelPCA", "002", "Kernel PCA; test data"),
     ("t-SNE", "TSNE", "000", "PCA is a linear method, modifications"),
     ("UMAP", "UMAP", "000", "Local dimension reduction: UMAP"),
     ("UMAP after filter and PCA", "UMAP", "000", "UMAP, practical aspects"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streampca import regular_file
+from streampca import paths
 from streampca.errors import DamagedSourceError
 from streampca.store import backend
 
@@ -69,7 +69,7 @@ def test_everything_can_be_imported_and_a_model_kept(tmp_path: Path) -> None:
 
 @pytest.fixture(params=[True, False], ids=["by handle", "by name"])
 def by_handle(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(regular_file, "BY_HANDLE", request.param)
+    monkeypatch.setattr(paths, "BY_HANDLE", request.param)
     return bool(request.param)
 
 
@@ -81,12 +81,12 @@ def test_a_file_is_found_inside_its_folder_alone(by_handle: bool, tmp_path: Path
     (tmp_path / "in" / "folder").symlink_to(tmp_path)
     (tmp_path / "root").symlink_to(tmp_path / "in")
     os.mkfifo(tmp_path / "in" / "fifo")
-    assert regular_file.read_inside(tmp_path / "root", "a/b", 9) == b"x" * 9
+    assert paths.read_inside(tmp_path / "root", "a/b", 9) == b"x" * 9
     for name in ("link", "folder/out", "fifo", "a", "a/b/c"):
         with pytest.raises(DamagedSourceError, match="expected a regular file"):
-            regular_file.read_inside(tmp_path / "in", name, 100)
+            paths.read_inside(tmp_path / "in", name, 100)
     with pytest.raises(FileNotFoundError):
-        regular_file.read_inside(tmp_path / "in", "a/c", 100)
+        paths.read_inside(tmp_path / "in", "a/c", 100)
 
 
 @pytest.mark.parametrize("lacking", [False, True])
@@ -100,7 +100,7 @@ def test_bytes_from_a_place_in_a_file(
     try:
         into = bytearray(50)
         for place, expected in ((20, 50), (190, 10), (300, 0)):
-            assert regular_file.read_at(handle, memoryview(into), place) == expected
+            assert paths.read_at(handle, memoryview(into), place) == expected
             assert into[:expected] == bytes(range(200))[place : place + expected]
     finally:
         os.close(handle)

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import streampca
-from streampca.cli import calibrate, fit, genotypes, impute, models, pictures, refresh
+from streampca.cli import calibrate, fit, genotypes, impute, models, pictures
+from streampca.cli import config as refresh
 from streampca.cli.config import Parser, apply_config
 from streampca.cli.kinds import named_kind
 from streampca.cli.outputs import OutputError
@@ -24,9 +25,10 @@ from streampca.errors import (
     NoAnswerError,
     SourceError,
     StreamPCAError,
+    hide_secrets,
+    printable,
 )
 from streampca.operations.sections import ConfigError
-from streampca.shown import hide_secrets, printable
 
 # --------------------------------------------------------------------------------------------------
 # Standard output with escaped control characters: names from the data cannot control a terminal.

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from streampca.accumulators import Moments
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
+from streampca.passes import Candidate, Execution, easier_axis, make_plan, pass_spec, run
+from streampca.sources import as_matrix
 
 LATITUDES = ("lat", "latitude", "nav_lat")
 RADIANS = ("radian", "radians", "rad")
@@ -168,3 +171,45 @@ def match(wanted: Array, known: Array, what: str) -> Array:
         f"{what} has no entry for {shorten([str(one) for one in absent[:3]], len(absent))}; "
         "expected the coordinates of the data. Use .reindex_like(X), or .values to go by position"
     )
+
+
+# --------------------------------------------------------------------------------------------------
+# Weights that let every variable of a Dataset count the same.
+
+
+def variable_weights(
+    X: Any,
+    *,
+    dim: Any = None,
+    missing_value: float | None = None,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> dict[str, float]:
+    """One weight for each variable, 1 / sqrt(its total variance): ``PCA(weights=...)`` takes them.
+
+    Each variable then has a total variance of 1, whatever its unit and number of grid cells;
+    within it, features keep their proportions (``scale="std"`` gives those up as well).
+
+    X : a Dataset, or what ``streampca.concat_features(..., variables=...)`` returned.
+    The others : as :class:`PCA`. Missing cells are left out, not refused.
+
+    Cost: one pass, and moments of every feature.
+    Raises InvalidInputError where X has no variables, or one of them does not vary.
+    """
+    matrix = as_matrix(X, dim=dim, missing_value=missing_value)
+    slices = matrix.labels.features.slices
+    if not slices:
+        raise InvalidInputError(
+            "X is one matrix without variables; expected a Dataset and its sample dimension: "
+            "variable_weights(ds[['sst', 'slp']], dim='time')"
+        )
+    spec = pass_spec("moments", matrix, easier_axis(matrix), {"columns": Moments()})
+    plan = make_plan(matrix, "moments", [Candidate("moments", "", (spec,))], memory_limit)
+    execution = Execution.begun(plan, matrix, scheduler, progress)
+    done = run(plan.passes[0], matrix, execution=execution)
+    variance = done["columns"].variance()
+    totals = {name: float(np.nansum(variance[where])) for name, where in slices.items()}
+    if still := [name for name, total in totals.items() if not total > 0]:
+        raise InvalidInputError(f"variable {still[0]!r} does not vary; leave it out: X.drop_vars")
+    return {name: 1.0 / np.sqrt(total) for name, total in totals.items()}

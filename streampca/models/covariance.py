@@ -12,13 +12,12 @@ from streampca.errors import InvalidInputError, NoGapWarning
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.matrix.columns import label_array
+from streampca.models.assemble import NO_GAP
 from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import Decomposition
 from streampca.models.estimator import attach
-from streampca.models.fit_warnings import NO_GAP
 from streampca.models.fitted import count_components
-from streampca.models.request import Request, check_ddof, degrees_of_freedom
-from streampca.models.side_data import sample_weights
+from streampca.models.request import Request, check_ddof, degrees_of_freedom, sample_weights
 from streampca.passes import (
     Candidate,
     Execution,

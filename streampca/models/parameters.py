@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Self, TypeVar, dataclass_transform
 
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, hide_secrets
 from streampca.passes import is_client
-from streampca.shown import hide_secrets
 
 Class = TypeVar("Class", bound=type)
 WIDTH = 100  # of generated documentation

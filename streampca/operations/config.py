@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, InvalidTypeError, MemoryLimitError
+from streampca.errors import InvalidInputError, InvalidTypeError, MemoryLimitError, hide_secrets
 from streampca.genetics.filters import VariantFilter
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.incremental_state import StateRequest
@@ -29,7 +29,6 @@ from streampca.operations.sections import (
     read_yaml,
 )
 from streampca.passes import parse_nbytes
-from streampca.shown import hide_secrets
 from streampca.store.places import refuse_inside
 
 # --------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 from streampca.errors import InvalidInputError
 from streampca.models.parameters import Parameter
 from streampca.models.registry import KINDS
-from streampca.regular_file import read_regular
+from streampca.paths import read_regular
 
 # --------------------------------------------------------------------------------------------------
 # YAML files of entries, and the line of each entry.

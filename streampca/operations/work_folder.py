@@ -11,7 +11,7 @@ from pathlib import Path
 import filelock
 
 from streampca.errors import BusyError, InvalidInputError, SourceError
-from streampca.regular_file import FILE, IN_THE_WAY, NO_LINK, check_regular, no_file, read_inside
+from streampca.paths import FILE, IN_THE_WAY, NO_LINK, check_regular, no_file, read_inside
 from streampca.store.checked import INDEX, MOST_BYTES, sign, unsign
 from streampca.store.places import discard, occupied, release, set_aside, unfinished_name
 

@@ -8,9 +8,8 @@ from streampca.passes.plan import block_edges, easier_axis, make_plan, pass_spec
 from streampca.passes.rates import Rates
 from streampca.passes.records import PassPlan, Plan, larger
 from streampca.passes.run import Pass, Route, SolverInput, Steps, follow, run
-from streampca.passes.settings import setting
+from streampca.passes.settings import setting, single_threaded_blas
 from streampca.passes.specs import Candidate, PassSpec
-from streampca.passes.threads import single_threaded_blas
 
 __all__ = [
     "Advance",

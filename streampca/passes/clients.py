@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from streampca.errors import ClusterError, InvalidInputError, MissingDependencyError
+from streampca.errors import ClusterError, InvalidInputError, MissingDependencyError, hide_secrets
 from streampca.passes.settings import SETTINGS, setting
-from streampca.shown import hide_secrets
 
 # --------------------------------------------------------------------------------------------------
 # Addresses of Dask schedulers: checked and tried before a client is made for one.

@@ -17,7 +17,7 @@ from streampca.errors import ClusterError, StreamPCAError
 from streampca.matrix import ChunkedMatrix
 from streampca.passes.placement import Lay, unpacked
 from streampca.passes.read_ahead import SpanResult, fold_span
-from streampca.passes.threads import single_threaded_blas
+from streampca.passes.settings import single_threaded_blas
 from streampca.passes.work import Work, confirm
 from streampca.passes.workers import other_version, our_version
 

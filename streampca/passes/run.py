@@ -20,8 +20,8 @@ from streampca.passes.cluster import run_on_cluster
 from streampca.passes.execution import Execution, PassCost, PassResult, client_for
 from streampca.passes.fold import Fold, run_on_lanes
 from streampca.passes.records import PassPlan, Plan
+from streampca.passes.settings import single_threaded_blas
 from streampca.passes.specs import Candidate
-from streampca.passes.threads import single_threaded_blas
 from streampca.passes.work import Map, Work, workers_can_read
 from streampca.passes.workers import await_worker, refuse_other_versions
 from streampca.store import Sink

@@ -14,14 +14,15 @@ from streampca.plots.canvas import (
     INK,
     MUTED,
     PALETTE,
+    Categories,
     at_most,
     checked_axes,
+    colouring,
     component_index,
     component_name,
     drawing_axes,
     result_of,
 )
-from streampca.plots.colours import Categories, colouring
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.errors import DamagedSourceError, MissingDependencyError, SourceError
 from streampca.matrix import ReadCount
-from streampca.regular_file import read_at
+from streampca.paths import read_at
 from streampca.sources.arrays import ArrayReader
 from streampca.sources.reading import Tally, check_grid
 from streampca.sources.stacked import Index, Reader, room_for

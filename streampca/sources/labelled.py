@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import xarray
 
-from streampca.errors import InvalidInputError, InvalidTypeError
+from streampca.errors import InvalidInputError, InvalidTypeError, hide_secrets
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
 from streampca.matrix.kinds import as_scipy, is_sparse, refuse_gpu
-from streampca.shown import hide_secrets
 from streampca.sources.arrays import ArrayReader
 from streampca.sources.columns import DatasetColumns
 from streampca.sources.labelled_results import LEVELS

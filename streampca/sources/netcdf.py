@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import xarray
 
-from streampca.errors import SourceError
+from streampca.errors import SourceError, hide_secrets
 from streampca.matrix import Location, ReadCount
-from streampca.shown import hide_secrets
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import FileLocation, Index, Reader
 from streampca.sources.zarr.location import ZarrLocation, zarr_array_in

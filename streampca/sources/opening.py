@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 import zarr
 
-from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
+from streampca.errors import InvalidInputError, InvalidTypeError, SourceError, hide_secrets
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.matrix.kinds import check_dtype, is_sparse
-from streampca.regular_file import refuse_special
-from streampca.remote import check_readable, plain_errors
-from streampca.shown import hide_secrets
+from streampca.paths import check_readable, plain_errors, refuse_special
 from streampca.sources.anndata import (
     from_anndata,
     is_anndata,
@@ -33,14 +31,12 @@ from streampca.sources.arrays import from_array
 from streampca.sources.columns import GroupColumns
 from streampca.sources.lazy import LazyReader, is_dask_frame
 from streampca.sources.plink import is_plink as _names_plink
-from streampca.sources.plink import open_plink
-from streampca.sources.several import join_stores, several_paths
+from streampca.sources.plink import join_stores, open_plink, several_paths
 from streampca.sources.sparse import from_sparse
 from streampca.sources.sparse_files import open_matrix_market, open_sparse_npz
 from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack
 from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
-from streampca.sources.zarr.cf import plain_code
-from streampca.sources.zarr.labels import group_labels
+from streampca.sources.zarr.labels import group_labels, plain_code
 from streampca.sources.zarr.opening import (
     Snapshots,
     Which,
@@ -225,7 +221,7 @@ def open(
 
         matrix = from_xarray(source, variable, dim)
     elif "distributed" in sys.modules and (futures := _futures(source)):
-        from streampca.sources.dask.futures import from_futures
+        from streampca.sources.dask.arrays import from_futures
 
         matrix = from_futures(futures, dim)
     elif _is(source, "dask"):
@@ -301,7 +297,7 @@ def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = Non
 
 def _futures(source: Any) -> list[Any]:
     """The futures in X, which may be a future or a list of them."""
-    from streampca.sources.dask.futures import futures_given
+    from streampca.sources.dask.arrays import futures_given
 
     return futures_given(source)
 

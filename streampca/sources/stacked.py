@@ -16,7 +16,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Location, ReadCount
 from streampca.matrix.kinds import check_dtype
-from streampca.regular_file import BINARY
+from streampca.paths import BINARY
 from streampca.sources.reading import Tally
 
 # --------------------------------------------------------------------------------------------------

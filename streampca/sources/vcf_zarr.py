@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import zarr
 
-from streampca.errors import InvalidInputError, SourceError, shorten
+from streampca.errors import InvalidInputError, SourceError, hide_secrets, shorten
 from streampca.matrix import AxisLabels, Labels, Location, ReadCount
 from streampca.matrix.columns import Text
-from streampca.shown import hide_secrets
 from streampca.sources.reading import ThreadBuffers
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
 from streampca.sources.variants import MISSING_CALL, UNNAMED, sample_labels, variant_labels

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
-from streampca.regular_file import read_inside
+from streampca.paths import read_inside
 from streampca.store.array_files import (
     MOST_READ,
     PACK,

@@ -18,7 +18,7 @@ import time
 import uuid
 
 from streampca.errors import BusyError, InvalidInputError
-from streampca.regular_file import AT_ONCE, NO_LINK
+from streampca.paths import AT_ONCE, NO_LINK
 
 try:
     import fcntl

@@ -21,7 +21,7 @@ import zarr
 import zarr.codecs
 
 from streampca.errors import BusyError, SourceError
-from streampca.regular_file import read_inside
+from streampca.paths import read_inside
 from streampca.store.array_files import MOST_METADATA
 from streampca.store.bundle import put_folder
 from streampca.store.checked import parse

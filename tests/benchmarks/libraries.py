@@ -167,7 +167,7 @@ def elements() -> None:
 def packing() -> None:
     import xarray
 
-    from streampca.sources.zarr.cf import Packing, decode_times
+    from streampca.sources.zarr.labels import Packing, decode_times
 
     rng = np.random.default_rng(0)
     stored = rng.integers(-20000, 20000, (64, 361, 720)).astype(np.int16)  # 33 MB

@@ -28,14 +28,20 @@ import zarr
 
 import streampca
 from streampca.cli import main
-from streampca.errors import ClusterError, DamagedSourceError, InvalidInputError, SourceError
+from streampca.errors import (
+    ClusterError,
+    DamagedSourceError,
+    InvalidInputError,
+    SourceError,
+    hide_secrets,
+    printable,
+)
 from streampca.models.registry import KINDS
 from streampca.operations.config import check_job
 from streampca.operations.outcome import against, refusal
 from streampca.operations.sections import SECTIONS, ConfigError, read_yaml
 from streampca.operations.work_folder import only_one
-from streampca.remote import any_credentials, open_objects
-from streampca.shown import hide_secrets, printable
+from streampca.paths import any_credentials, open_objects
 from streampca.store import LocalBackend, read_bundle, write_bundle
 from streampca.store.array_files import unpack
 from streampca.store.checked import MOST_DEPTH, sign, unsign

@@ -169,7 +169,7 @@ def first(given: Any) -> Any:
 
 @pytest.mark.usefixtures("nothing_fetched")
 def test_futures_as_x(two_processes: Any, values: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("streampca.sources.dask.futures.PIECE_NBYTES", values.nbytes // 4)
+    monkeypatch.setattr("streampca.sources.dask.arrays.PIECE_NBYTES", values.nbytes // 4)
     (whole,) = two_processes.scatter([values])
     model = fit(whole)
     assert right(model, values)

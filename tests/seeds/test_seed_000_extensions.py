@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca import PCA, HardImpute, TruncatedSVD
+from streampca import PCA, HardImpute, KernelPCA, TruncatedSVD
 from streampca.errors import DominantFeatureWarning
 from tests.seeds.documents import SOLVERS, centred, sample, spectrum, up_to_sign
 
@@ -115,6 +115,9 @@ def test_quadratic_kernel_is_pca_of_its_features() -> None:
         values, U = spectrum(C @ kernel @ C)
         expected = (U[:, :4] * np.sqrt(values[:4])).T
         np.testing.assert_allclose(up_to_sign(found.T, expected), expected, atol=1e-9)
+    model = KernelPCA(4, kernel="poly", degree=2, gamma=1.0, coef0=1.0)
+    np.testing.assert_allclose(up_to_sign(model.fit_transform(A).T, expected), expected, atol=1e-9)
+    np.testing.assert_allclose(model.eigenvalues_, values[:4], rtol=1e-9)
 
 
 # -- correlations ----------------------------------------------------------------------------------

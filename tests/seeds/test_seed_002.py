@@ -12,7 +12,7 @@ import scipy.sparse
 from matplotlib.figure import Figure
 
 import streampca
-from streampca import PCA, TruncatedSVD
+from streampca import PCA, KernelPCA, TruncatedSVD
 from streampca.errors import InvalidInputError, MemoryLimitError
 from tests.seeds.documents import SOLVERS, centred, sample, spectrum, up_to_sign
 
@@ -342,11 +342,13 @@ def cubic(a: np.ndarray) -> np.ndarray:
 def test_centring_of_a_kernel_and_of_test_rows() -> None:
     """Kernel PCA, its test data, proof 2: K - 1K - K1 + 1K1, and K_test - 1'K - K_test 1 + 1'K1.
 
-    Our PCA of the features gives the eigenvalues, scores and test scores that these kernels give.
+    PCA of the features and KernelPCA of the kernels give these eigenvalues and scores.
     """
     rng = np.random.default_rng(7)
     train, test = (cubic(rng.uniform(-1, 1, (rows, 2))) for rows in (15, 4))
     K, K_test = train @ train.T, test @ train.T
+    kernels = KernelPCA(3, kernel="precomputed").fit(K)
+    found = (kernels.transform(K), kernels.transform(K_test))
     one, one_test = np.full((15, 15), 1 / 15), np.full((4, 15), 1 / 15)
     K_test = K_test - one_test @ K - K_test @ one + one_test @ K @ one
     K = K - one @ K - K @ one + one @ K @ one
@@ -356,9 +358,12 @@ def test_centring_of_a_kernel_and_of_test_rows() -> None:
     expected = U * np.sqrt(values)
     signs = np.sign(np.sum(model.transform(train) * expected, axis=0))
     np.testing.assert_allclose(model.transform(train), signs * expected, atol=1e-9)
-    np.testing.assert_allclose(
-        model.transform(test), signs * (K_test @ U) / np.sqrt(values), atol=1e-9
-    )
+    expected_test = (K_test @ U) / np.sqrt(values)
+    np.testing.assert_allclose(model.transform(test), signs * expected_test, atol=1e-9)
+    np.testing.assert_allclose(kernels.eigenvalues_, values, rtol=1e-9)
+    signs = np.sign(np.sum(found[0] * expected, axis=0))
+    np.testing.assert_allclose(found[0], signs * expected, atol=1e-9)
+    np.testing.assert_allclose(found[1], signs * expected_test, atol=1e-9)
 
 
 def test_more_components_than_features_need_more_features() -> None:

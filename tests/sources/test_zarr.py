@@ -18,8 +18,7 @@ import zarr.storage
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 import streampca
-from streampca.errors import InvalidInputError, InvalidTypeError, SourceError
-from streampca.shown import hide_secrets
+from streampca.errors import InvalidInputError, InvalidTypeError, SourceError, hide_secrets
 from streampca.sources.stacked import StackedMatrix
 from streampca.sources.zarr import location, opening
 from streampca.sources.zarr.reader import ZarrReader

@@ -12,7 +12,7 @@ import streampca
 from streampca import PCA
 from streampca.errors import InvalidInputError
 from streampca.sources.labelled import from_xarray
-from streampca.sources.zarr.cf import decode_times
+from streampca.sources.zarr.labels import decode_times
 from tests.models.test_eof_views import coordinates
 
 

@@ -16,8 +16,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import ChunkedMatrix, Scaling, stored_eps
 from streampca.models.completion.als import AlternatingSweeps, BiasedSweeps
-from streampca.models.completion.completed import Completed
-from streampca.models.completion.filled import FilledSweeps
+from streampca.models.completion.filled import Completed, FilledSweeps
 from streampca.models.completion.plan import completion_candidates, penalties_of, with_penalties
 from streampca.models.completion.request import CompletionRequest, bounds_of
 from streampca.models.completion.trace import (

@@ -7,15 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streampca.errors import (
-    AccuracyWarning,
-    ConvergenceWarning,
-    DroppedFeaturesWarning,
-    shorten,
-)
+from streampca.errors import AccuracyWarning, ConvergenceWarning, DroppedFeaturesWarning, shorten
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import ChunkedMatrix
-from streampca.models.completion.completed import PIECE_NBYTES, Completed
+from streampca.models.completion.filled import PIECE_NBYTES, Completed
 from streampca.models.completion.request import CompletionRequest
 
 LEVEL = 3  # of the stack: the caller of fit

@@ -13,8 +13,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, side_by_side
 from streampca.matrix import ChunkedMatrix, Standardize
 from streampca.models.by_name import refuse_masked
-from streampca.models.request import seed_of
-from streampca.models.side_data import sample_weights
+from streampca.models.request import sample_weights, seed_of
 
 SOLVERS = ("auto", "als", "impute", "exact")
 AUTO = "auto"

@@ -13,7 +13,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.assemble import provenance
-from streampca.models.completion.completed import Completed
+from streampca.models.completion.filled import Completed
 from streampca.models.completion.fit import columns_outside, observed_range
 from streampca.models.completion.request import AUTO, BIASES, CompletionRequest
 from streampca.models.completion.row_solve import ObservedErrors, RowSolve

@@ -21,8 +21,7 @@ from streampca.models.latent.factor_routes import fit_around_holes, fit_factors,
 from streampca.models.latent.latent import LatentModel
 from streampca.models.parameters import parameter
 from streampca.models.registry import estimator
-from streampca.models.request import degrees_of_freedom
-from streampca.models.side_data import sample_weights
+from streampca.models.request import degrees_of_freedom, sample_weights
 from streampca.passes import Plan, warn_of_excess
 from streampca.sources import as_matrix, counted
 

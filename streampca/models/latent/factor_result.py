@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.models.latent.result import LatentDecomposition
+from streampca.models.latent.latent import LatentDecomposition
 from streampca.models.result import places, shaped
 from streampca.models.row_passes import RowPasses
 from streampca.solvers import FactorModel, TracyWidom

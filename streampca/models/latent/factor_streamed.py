@@ -14,12 +14,7 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Standardize, constant_columns
 from streampca.models.fitted import Resolution
 from streampca.models.latent.factor_fit import FactorFit, FactorRequest
-from streampca.models.pca.krylov_plan import (
-    PIECES_NBYTES,
-    RANDOM,
-    space_dtype,
-    stored_entries,
-)
+from streampca.models.pca.krylov_plan import PIECES_NBYTES, RANDOM, space_dtype, stored_entries
 from streampca.passes import (
     Candidate,
     Pass,

@@ -18,22 +18,20 @@ from streampca.models.latent.em import EmSizes, em_plan, joined_plan
 from streampca.models.latent.latent import LatentModel
 from streampca.models.latent.ppca_fit import (
     LARGEST,
-    fewest_around_holes,
-    fit_by_em,
-    partly_missing,
-)
-from streampca.models.latent.ppca_result import (
     ProbabilisticDecomposition,
     bic_of,
+    fewest_around_holes,
     fewest_by_bic,
+    fit_by_em,
     leading,
     mean_log_likelihood,
+    partly_missing,
 )
 from streampca.models.parameters import parameter
 from streampca.models.pca.pca import PCA
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
-from streampca.models.side_data import sample_weights
+from streampca.models.request import sample_weights
 from streampca.passes import Plan, warn_of_excess
 from streampca.solvers import known_count
 from streampca.sources import as_matrix, counted

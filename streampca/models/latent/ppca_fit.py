@@ -1,8 +1,10 @@
-"""Probabilistic PCA of a matrix with holes: EM from the closed form of the mean-filled one."""
+"""Probabilistic PCA of a matrix with holes, and the fitted result of any."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +13,171 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.decomposition import Decomposition
 from streampca.models.latent.em import EmRequest, run_em
-from streampca.models.latent.ppca_result import (
-    ProbabilisticDecomposition,
-    leading,
-    noise_of,
-    smallest_variance,
-)
-from streampca.passes import Execution, Plan
-from streampca.solvers import LatentState
+from streampca.models.latent.latent import LatentDecomposition
+from streampca.models.result import shaped
+from streampca.passes import Execution, Plan, single_threaded_blas
+from streampca.solvers import FactorModel, LatentState, signs_of_components
+from streampca.solvers.latent import LOG_2_PI
+
+# --------------------------------------------------------------------------------------------------
+# The fitted result of probabilistic PCA.
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class ProbabilisticDecomposition(LatentDecomposition, kind="probabilistic model"):
+    """Components of the model V'(Lambda - noise I)V + noise I of standardised rows.
+
+    explained_variance : (k,) Lambda, variances of the model along the components.
+    noise : variance of the model in every other direction, and in these beside the factors.
+    trace : (passes,) log-likelihood at each pass of EM; empty where the form is closed.
+    converged : whether EM did.  gain : what the log-likelihood may still lack, estimated.
+    """
+
+    noise: float = 0.0
+    trace: Array = shaped(None, empty=0)
+    converged: bool = True
+    gain: float = 0.0
+
+    @classmethod
+    def closed_form(cls, result: Decomposition, method: str) -> ProbabilisticDecomposition:
+        """The maximum of the likelihood, from a PCA of rows without holes.
+
+        Source: Tipping and Bishop 1999, eqs. 3.7 and 3.8.
+        """
+        kept = {one.name: getattr(result, one.name) for one in fields(Decomposition)}
+        noise = noise_of(result, result.n_components)
+        scores = result.scores
+        made = cls(**(kept | {"method": method, "scores": None}), noise=noise)
+        if scores is not None:  # means of the factors, given the rows
+            variance = np.maximum(result.explained_variance, made.smallest)
+            kept["scores"] = scores * (made.factor_scale**2 / variance)
+        mean = mean_log_likelihood(result, result.n_components) + made.log_jacobian
+        kept |= {"method": method, "log_likelihood": result.weight * mean}
+        return cls(**kept, noise=noise)
+
+    @classmethod
+    def of_state(
+        cls, result: Decomposition, state: LatentState, trace: Array, converged: bool, gain: float
+    ) -> ProbabilisticDecomposition:
+        """What EM found, which began at ``result``: the components span the loadings.
+
+        trace : (passes,) log-likelihood of the data.
+        """
+        used = np.flatnonzero(state.noise > 0)
+        noise = float(state.noise[used[0]]) if used.size else 0.0
+        with single_threaded_blas():
+            u, singular, _ = np.linalg.svd(state.loadings, full_matrices=False)
+        variance = singular**2 + noise
+        kept = {one.name: getattr(result, one.name) for one in fields(Decomposition)}
+        kept |= {
+            "method": "PPCA",
+            "explained_variance": variance,
+            "total_variance": float(variance.sum()) + max(len(used) - len(variance), 0) * noise,
+            "components": np.ascontiguousarray((u * signs_of_components(u)).T),
+            "mean": state.center,
+            "ddof": 0,
+            "scores": None,
+            "spectrum": None,
+            "certificate": None,
+            "total_squares": float("nan"),
+            "log_likelihood": float(trace[-1]),
+        }
+        return cls(**kept, noise=noise, trace=trace, converged=converged, gain=gain)
+
+    def _factor_model(self) -> FactorModel:
+        used = np.ones(self.n_features) if self.divisors is None else self.divisors
+        noise = np.where(used > 0, max(self.noise, self.smallest), 0.0)
+        return FactorModel(self.directions.T * self.factor_scale, noise)
+
+    @property
+    def smallest(self) -> float:
+        """Rounding of the total variance: no variance of the model is taken to be less."""
+        return smallest_variance(self)
+
+    @property
+    def directions(self) -> Array:
+        """(k, p) the components."""
+        return self.require_components()
+
+    @property
+    def factor_scale(self) -> Array:
+        """(k,) standard deviations of the factors along the components."""
+        return np.sqrt(np.maximum(self.explained_variance - self.noise, 0.0))
+
+    @property
+    def noise_variance(self) -> float:
+        """That of the likelihood's maximum: the p - k variances left out, divided by p - k."""
+        return self.noise
+
+    @property
+    def n_parameters(self) -> int:
+        """Directions, their variances, the noise and the means."""
+        p, k = self.n_dimensions, self.n_components
+        return p * k - k * (k - 1) // 2 + 1 + p
+
+
+def smallest_variance(result: Decomposition) -> float:
+    """Rounding of the total variance; 1e-300 where there is none, which can be divided by."""
+    return max(float(np.finfo(np.float64).eps) * float(result.total_variance), 1e-300)
+
+
+def noise_of(result: Decomposition, k: int) -> float:
+    """Mean variance of the directions beside the first k, of all that there are."""
+    left = result.n_dimensions - k
+    rest = float(result.total_variance - np.sum(result.explained_variance[:k]))
+    return max(rest, 0.0) / left if left > 0 else 0.0
+
+
+def mean_log_likelihood(result: Decomposition, k: int, rows: Any = None) -> float:
+    """Per standardised row, under the first k components of a PCA.
+
+    rows : (captured (k,), residual) mean squares of rows along the components and beside them;
+        None takes the rows of the fit.
+    """
+    smallest, left = smallest_variance(result), result.n_dimensions - k
+    variance = np.maximum(result.explained_variance[:k], smallest)
+    noise = max(noise_of(result, k), smallest)
+    if rows is None:
+        share = 1.0 - result.ddof / result.weight
+        rows = share * variance, share * noise * left
+    captured, residual = rows
+    distance = float(np.sum(captured[:k] / variance)) + float(residual) / noise
+    logdet = float(np.sum(np.log(variance))) + max(left, 0) * float(np.log(noise))
+    return -0.5 * (result.n_dimensions * LOG_2_PI + logdet + distance)
+
+
+def bic_of(likelihood: Array, count: Array, p: int, weight: float) -> Array:
+    """Schwarz's criterion of models with so many components."""
+    parameters = p * count - count * (count - 1) // 2 + 1 + p
+    return np.asarray(-2.0 * likelihood + np.log(weight) * parameters)
+
+
+def fewest_by_bic(result: Decomposition) -> int:
+    """The k, at least 1 and less than the rank, with the smallest criterion."""
+    most = max(1, min(result.n_components, result.rank, result.n_dimensions) - 1)
+    count = np.arange(1, most + 1)
+    likelihood = [result.weight * mean_log_likelihood(result, int(k)) for k in count]
+    criterion = bic_of(np.array(likelihood), count, result.n_dimensions, result.weight)
+    return int(count[np.argmin(criterion)])
+
+
+def leading(result: Decomposition, k: int) -> Decomposition:
+    """A decomposition of the first k components alone."""
+    certificate = result.certificate
+    if certificate is not None:
+        names = ("residual", "variance_bound", "gap", "angle_bound")
+        certificate = replace(certificate, **{n: getattr(certificate, n)[:k] for n in names})
+    return replace(
+        result,
+        explained_variance=result.explained_variance[:k],
+        components=None if result.components is None else result.components[:k],
+        scores=None if result.scores is None else result.scores[:, :k],
+        certificate=certificate,
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Probabilistic PCA of a matrix with holes: EM from the closed form of the mean-filled one.
 
 LARGEST = 32  # components, where their number is not known
 LEAST_NOISE = 1e-10  # of the mean variance of a feature: less, and EM loses its digits

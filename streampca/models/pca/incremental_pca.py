@@ -25,9 +25,9 @@ from streampca.models.pca.incremental_state import StateRequest, plan_append, st
 from streampca.models.pca.pca import PCA
 from streampca.models.pca.scatter import solve_accumulator
 from streampca.models.registry import estimator, registered_name
+from streampca.models.request import sample_weights
 from streampca.models.result import Result
 from streampca.models.saved_labels import axis_to_saved, labels_from_saved, labels_to_saved
-from streampca.models.side_data import sample_weights
 from streampca.passes import Plan, run
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted

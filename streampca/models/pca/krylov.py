@@ -18,8 +18,7 @@ from streampca.matrix import ChunkedMatrix, Scaling, found
 from streampca.models.fitted import Fitted, Resolution
 from streampca.models.pca.eigenproblem import RowsSink, count_missing, unweighted_rows
 from streampca.models.pca.gram_outputs import finish_components
-from streampca.models.pca.krylov_plan import RANDOM, STEPS, KrylovShape, space_dtype
-from streampca.models.pca.krylov_verdict import Judge, Verdict
+from streampca.models.pca.krylov_plan import RANDOM, STEPS, Judge, KrylovShape, Verdict, space_dtype
 from streampca.models.pca.removal import residual_stats
 from streampca.models.projection import FeatureLoadings
 from streampca.models.request import Request

@@ -13,7 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from streampca.errors import ChangingSourceError, InvalidInputError
-from streampca.remote import OBJECTS, has_obstore, open_objects, scheme_of
+from streampca.paths import OBJECTS, has_obstore, open_objects, scheme_of
 from streampca.sources.zarr.opening import pick_array
 from streampca.sources.zarr.watermark import COMMITTED, MARK, RowMark
 

@@ -22,11 +22,20 @@ from streampca.errors import (
     MissingDependencyError,
     NoAnswerError,
     SourceError,
+    hide_secrets,
 )
 from streampca.matrix import ReadCount
-from streampca.regular_file import check_regular, open_at_once, read_regular, refuse_special
-from streampca.remote import OBJECTS, has_obstore, open_objects, plain_errors, scheme_of
-from streampca.shown import hide_secrets
+from streampca.paths import (
+    OBJECTS,
+    check_regular,
+    has_obstore,
+    open_at_once,
+    open_objects,
+    plain_errors,
+    read_regular,
+    refuse_special,
+    scheme_of,
+)
 from streampca.sources.reading import Tally, ThreadBuffers
 from streampca.sources.zarr.chunks import FrameLimit, ShardIndex
 

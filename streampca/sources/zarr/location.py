@@ -20,9 +20,9 @@ from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
+from streampca.errors import hide_secrets
 from streampca.matrix import Location
-from streampca.remote import plain_errors
-from streampca.shown import hide_secrets
+from streampca.paths import plain_errors
 from streampca.sources.zarr.guard import METADATA, default_timeout
 
 # Of a store that cannot be listed nothing is known but that this process has just read it.

@@ -20,15 +20,15 @@ from streampca.errors import (
     MissingDependencyError,
     SourceError,
     StreamPCAError,
+    hide_secrets,
 )
-from streampca.remote import (
+from streampca.paths import (
     any_credentials,
     first_line,
     loopback_over_http,
     plain_errors,
     s3_options,
 )
-from streampca.shown import hide_secrets
 from streampca.sources.zarr.guard import default_timeout, no_answer, store_at
 
 # --------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def is_repository(path: str) -> bool:
 class Snapshots:
     """An Icechunk repository at a path or an ``s3://`` URL, opened when it is needed.
 
-    options : for S3, as :func:`streampca.remote.open_objects` takes them.
+    options : for S3, as :func:`streampca.paths.open_objects` takes them.
     """
 
     def __init__(self, place: str, options: Mapping[str, Any] | None = None) -> None:

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import zarr
 
-from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAError
+from streampca.errors import DamagedSourceError, InvalidInputError, StreamPCAError, hide_secrets
 from streampca.matrix import Location, ReadCount
-from streampca.shown import hide_secrets
 from streampca.sources.reading import ThreadBuffers, check_grid
 from streampca.sources.stacked import Index, Reader, room_for
-from streampca.sources.zarr.cf import Packing, absent_value, on_store, with_fill
 from streampca.sources.zarr.chunks import FrameLimit, ShardIndex, decoder_of
 from streampca.sources.zarr.guard import CONCURRENCY, EncodedChunks, GuardedStore, default_timeout
+from streampca.sources.zarr.labels import Packing, absent_value, on_store, with_fill
 from streampca.sources.zarr.location import ZarrLocation, absolute, local_paths, place_of, stamp
 from streampca.sources.zarr.opening import Snapshots
 

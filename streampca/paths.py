@@ -1,15 +1,165 @@
-"""URLs: the supported schemes, and object storage (S3, Google Cloud, Azure) opened by obstore."""
+"""Paths and URLs: regular files that are read back, object storage opened by obstore."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import stat
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from streampca.errors import InvalidInputError, MissingDependencyError
+from streampca.errors import DamagedSourceError, InvalidInputError, MissingDependencyError
+
+# --------------------------------------------------------------------------------------------------
+# Safe reading of files: only regular files, of a bounded size, and not through links.
+#
+# A FIFO or a device in place of a file would hang its reader, or never end. A link would lead the
+# reader out of its folder.
+#
+# Windows lacks some flags, and calls that take a folder's handle or a position in a file; the
+# substitutes for them are here too.
+
+BINARY = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a FIFO does not wait
+FILE = os.O_RDONLY | AT_ONCE | getattr(os, "O_NOCTTY", 0) | BINARY
+BY_HANDLE = os.open in os.supports_dir_fd
+JUNCTION = 0xA0000003  # the reparse tag of a Windows folder that links to another
+IN_THE_WAY = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ENODEV, errno.EISDIR)
+
+_seeking = threading.Lock()  # threads share the position of a handle
+
+
+def read_inside(folder: str | os.PathLike[str], name: str, most: int) -> bytes:
+    """The bytes of the regular file ``folder/name``, which may have at most ``most`` bytes.
+
+    The folder may be a link; nothing below it may. ``name`` has "/" between its parts; the caller
+    must check it for "..".
+    Raises FileNotFoundError; DamagedSourceError for a link, a special file, or a longer file.
+    """
+    handle = _open_inside(folder, name)
+    try:
+        check_regular(handle, f"{os.fspath(folder)}/{name}")
+        return _read(handle, f"{os.fspath(folder)}/{name}", most)
+    finally:
+        os.close(handle)
+
+
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+    """The bytes of a file that may be reached through links. Raises as ``read_inside``."""
+    shown = os.fspath(path)
+    handle = open_at_once(shown)
+    try:
+        check_regular(handle, shown)
+        return _read(handle, shown, most)
+    finally:
+        os.close(handle)
+
+
+def open_at_once(path: str, flags: int = 0) -> int:
+    """A handle for reading; does not wait for a FIFO. An ``opener`` for Python's ``open``."""
+    try:
+        return os.open(path, flags | FILE)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket, or a device without driver
+            raise no_file(path) from None
+        raise
+
+
+def read_at(handle: int, into: memoryview, place: int) -> int:
+    """Fill a buffer from a position in an open file, as far as one system call does.
+
+    Returns the number of bytes, 0 at the end of the file. Threads may share the handle.
+    Raises OSError.
+    """
+    if hasattr(os, "preadv"):
+        return os.preadv(handle, [into], place)
+    with _seeking:
+        os.lseek(handle, place, os.SEEK_SET)
+        data = os.read(handle, len(into))
+    into[: len(data)] = data
+    return len(data)
+
+
+def check_regular(handle: int, shown: str) -> int:
+    """The size of an open file. Raises DamagedSourceError if it is not a regular file."""
+    about = os.fstat(handle)
+    if not stat.S_ISREG(about.st_mode):
+        raise no_file(shown)
+    return about.st_size
+
+
+def refuse_special(path: str | os.PathLike[str]) -> None:
+    """Raise DamagedSourceError if a FIFO, a device or a socket is at this path."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):  # opening it will tell
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise no_file(os.fspath(path))
+
+
+def no_file(shown: str) -> DamagedSourceError:
+    """The error for something in place of a regular file."""
+    return DamagedSourceError(
+        f"{shown} is a link, a folder or a special file; expected a regular file. Restore it from "
+        "a backup"
+    )
+
+
+def _open_inside(folder: str | os.PathLike[str], name: str) -> int:
+    if not BY_HANDLE:
+        return _open_by_name(os.fspath(folder), name)
+    *parents, last = name.split("/")
+    at = os.open(folder, FOLDER)
+    try:
+        for part in parents:
+            inner = os.open(part, FOLDER | NO_LINK, dir_fd=at)
+            os.close(at)
+            at = inner
+        return os.open(last, FILE | NO_LINK, dir_fd=at)
+    except OSError as error:
+        if error.errno in IN_THE_WAY:
+            raise no_file(f"{os.fspath(folder)}/{name}") from None
+        raise
+    finally:
+        os.close(at)
+
+
+def _open_by_name(folder: str, name: str) -> int:
+    """Without handles of folders: check each part first. A link made in between is followed."""
+    *parents, last = name.split("/")
+    path = folder
+    for part, right in [*((one, stat.S_ISDIR) for one in parents), (last, stat.S_ISREG)]:
+        path = os.path.join(path, part)
+        about = os.lstat(path)
+        if not right(about.st_mode) or getattr(about, "st_reparse_tag", 0) == JUNCTION:
+            raise no_file(f"{folder}/{name}")
+    return os.open(path, FILE)
+
+
+def _read(handle: int, shown: str, most: int) -> bytes:
+    """The whole file. The size it reports is checked, but not relied on."""
+    size, done = os.fstat(handle).st_size, 0
+    parts: list[bytes] = []
+    while size <= most and done <= most:
+        part = os.read(handle, min(most + 1 - done, max(size - done, 1 << 16)))
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+        done += len(part)
+    raise DamagedSourceError(
+        f"{shown} has {max(size, done)} bytes or more where at most {most} are expected; restore "
+        "it from a backup"
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# URLs: the supported schemes, and object storage (S3, Google Cloud, Azure) opened by obstore.
 
 OBJECTS = ("s3", "gs", "gcs", "az", "abfs", "abfss")  # opened by obstore
 READ = (*OBJECTS, "https", "http", "file", "memory")  # supported for reading
