@@ -29,11 +29,7 @@ from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
-from streampca.passes import (
-    Plan,
-    block_edges,
-    easier_axis,
-)
+from streampca.passes import Plan, block_edges, easier_axis, warn_of_excess
 from streampca.passes.plan import BLOCK_NBYTES
 from streampca.solvers import eigh_lower, numerical_rank, signs
 from streampca.sources import as_matrix, counted
@@ -193,7 +189,7 @@ class KernelPCA(Estimator):
     degree: float = parameter(default=3.0, meaning="of the polynomial kernel.")
     coef0: float = parameter(default=1.0, meaning="added by the polynomial and sigmoid kernels.")
     keep_training: str | None = parameter(
-        default=None, kept=Kept.NOT,
+        default=None, kept=Kept.NOT, process=True,
         meaning="""path of a new Zarr array for a copy of the training rows, (n, p). None: the
             model refers to the path of X, or holds X where that is in memory.""",
     )  # fmt: skip
@@ -216,6 +212,7 @@ class KernelPCA(Estimator):
         execution = self._begun(plan, matrix)
         lower, shift = sum_kernel(plan, matrix, kernel, execution)
         execution.finished()
+        warn_of_excess(plan, execution.memory)
         means = centred(lower)
         spectrum = eigh_lower(lower, self.n_components)
         del lower  # n x n
