@@ -200,11 +200,8 @@ class Estimator(Parameters):
 
     def _passes(self, matrix: ChunkedMatrix) -> RowPasses:
         """Passes that apply the result to a matrix."""
-        limits, kept = (
-            (self.memory_limit, self.scheduler, self.progress),
-            self._fitted().kept_nbytes,
-        )
-        return RowPasses(matrix, self._options(matrix), *limits, kept)
+        limits = (self.memory_limit, self.scheduler, self.progress)
+        return RowPasses(matrix, self._options(matrix), *limits, self._fitted().kept_nbytes)
 
     def _begun(self, plan: Plan, matrix: ChunkedMatrix, whole: Plan | None = None) -> Execution:
         """How the passes of a fit are run: see :meth:`Execution.begun`."""

@@ -13,7 +13,7 @@ from streampca.accumulators import Gram
 from streampca.kernels import Array, lower_product, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Standardize, work_dtype
 from streampca.models.pca.eigenproblem import RowsSink
-from streampca.models.pca.panels import PANELS, feature_products, panel_bounds
+from streampca.models.pca.panels import feature_products, panel_divisions
 from streampca.models.row_passes import RowMap
 from streampca.passes import (
     Candidate,
@@ -28,6 +28,7 @@ from streampca.passes import (
     follow,
     make_plan,
     pass_spec,
+    single_threaded_blas,
 )
 from streampca.store import MemorySink
 
@@ -91,8 +92,9 @@ class Rows(RowMap):
 def centred(lower: Array) -> Array:
     """Centre a kernel matrix in the feature space, K - 1K - K1 + 1K1, in place; its means (n,)."""
     means = np.asarray(lower_product(lower, np.ones((len(lower), 1)))[:, 0] / len(lower))
+    mean = means.mean()
     for i, row in enumerate(lower):
-        row[: i + 1] += means.mean() - means[i] - means[: i + 1]
+        row[: i + 1] += mean - means[i] - means[: i + 1]
     return means
 
 
@@ -173,9 +175,8 @@ def _row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:
             kept_nbytes=8 * (n * n + panel * (p + panel)), flops=2.0 * np.ptp(rows) * panel * p,
         )  # fmt: skip
 
-    divisions = {len(one): one for one in (panel_bounds(matrix, count) for count in PANELS)}
     found = []
-    for bounds in list(divisions.values())[: 1 if kernel.name == "precomputed" else None]:
+    for bounds in panel_divisions(matrix)[: 1 if kernel.name == "precomputed" else None]:
         panel, specs = int(np.diff(bounds).max()), []
         for i, (first, last) in enumerate(pairwise(map(int, bounds)), 1):
             specs.append(spec(f"panel {i}", panel, first, last))
@@ -203,7 +204,8 @@ def _by_rows(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
         if first == 0 and kernel.name in SHIFTED:
             shift = panel.mean(axis=0, dtype=np.float64).astype(dtype).astype(np.float64)
             panel -= shift.astype(dtype)
-        lower[first:last, first:last] = kernel.of_rows(panel, panel)
+        with single_threaded_blas():
+            lower[first:last, first:last] = kernel.of_rows(panel, panel)
         if last < n:
             yield Pass(f"below {one.name}", maps={"kernel": Rows(shift, dtype, kernel)},
                        sinks={"kernel": RowsSink(lower[last:, first:last], last)},

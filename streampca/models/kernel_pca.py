@@ -26,10 +26,10 @@ from streampca.models.kernel_matrix import (
     sum_kernel,
 )
 from streampca.models.parameters import Kept, parameter
-from streampca.models.registry import estimator
+from streampca.models.registry import estimator, registered_name
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
-from streampca.passes import Plan, block_edges, easier_axis, warn_of_excess
+from streampca.passes import Plan, block_edges, easier_axis, single_threaded_blas, warn_of_excess
 from streampca.passes.plan import BLOCK_NBYTES
 from streampca.solvers import eigh_lower, numerical_rank, signs
 from streampca.sources import as_matrix, counted
@@ -212,9 +212,9 @@ class KernelPCA(Estimator):
         execution = self._begun(plan, matrix)
         lower, shift = sum_kernel(plan, matrix, kernel, execution)
         execution.finished()
-        warn_of_excess(plan, execution.memory)
-        means = centred(lower)
-        spectrum = eigh_lower(lower, self.n_components)
+        with single_threaded_blas():
+            means = centred(lower)
+            spectrum = eigh_lower(lower, self.n_components)
         del lower  # n x n
         rank = numerical_rank(spectrum.values, len(means))
         k = self.n_components or max(rank, 1)
@@ -222,9 +222,10 @@ class KernelPCA(Estimator):
         vectors = spectrum.vectors[:, :k]
         vectors = vectors * signs(vectors.T @ probe(0, len(means)))
         self.cost_, self.dim_ = execution.costs, dim
+        warn_of_excess(plan, execution.memory)
         training, source, rows = self._training(matrix, X)
         attach(self, KernelResult(
-            method="KernelPCA", n_samples=len(means), labels=matrix.labels,
+            method=registered_name(type(self)), n_samples=len(means), labels=matrix.labels,
             settings=self.stored_params(), plan=plan.to_dict(),
             provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
             eigenvalues=values, eigenvectors=vectors, means=means, shift=shift,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError
 from streampca.kernels import symmetrize
 from streampca.models import kernel_matrix
 from streampca.models.kernel_matrix import Kernel, plan_kernel, sum_kernel
+from streampca.models.pca import panels
 from streampca.passes import Execution
 from streampca.sources import as_matrix
 
@@ -74,7 +78,7 @@ def test_several_panels_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     only("rows", monkeypatch)
     path = stored(tmp_path, X, (8, 7))
     expected = quiet(kernel="rbf").fit_transform(path)
-    monkeypatch.setattr(kernel_matrix, "PANELS", (4,))
+    monkeypatch.setattr(panels, "PANELS", (4,))
     model = quiet(kernel="rbf")
     same(model.fit_transform(path), expected, 1e-12)
     names = [one.name for one in model.plan_.passes]
@@ -108,7 +112,7 @@ def test_the_kernel_matrix_is_symmetric_to_the_bit(
     kernel: str, route: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only(route, monkeypatch)
-    monkeypatch.setattr(kernel_matrix, "PANELS", (3,))
+    monkeypatch.setattr(panels, "PANELS", (3,))
     matrix, asked = as_matrix(stored(tmp_path, X, (10, 3))), Kernel(kernel, 0.1, 3.0, 1.0)
     lower, shift = sum_kernel(plan_kernel(matrix, asked, 4, None), matrix, asked, Execution())
     whole = symmetrize(lower)
@@ -252,7 +256,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_an_interrupted_fit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only("rows", monkeypatch)
-    monkeypatch.setattr(kernel_matrix, "PANELS", (3,))
+    monkeypatch.setattr(panels, "PANELS", (3,))
     path = stored(tmp_path, X, (5, 7))
     expected = quiet(kernel="rbf").fit(path).eigenvectors_
 
@@ -265,3 +269,20 @@ def test_an_interrupted_fit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         KernelPCA(4, kernel="rbf", progress=stop, checkpoint=place).fit(path)
     model = quiet(kernel="rbf", checkpoint=place).fit(path)
     np.testing.assert_array_equal(model.eigenvectors_, expected)
+
+
+def test_the_same_bits_on_any_number_of_threads() -> None:
+    code = (
+        "import numpy as np, streampca\n"
+        "x = np.random.default_rng(0).standard_normal((900, 60))\n"
+        "model = streampca.KernelPCA(6, kernel='rbf', progress=False).fit(x)\n"
+        "print(model.eigenvectors_.tobytes().hex(), model.eigenvalues_.tobytes().hex())\n"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": threads},
+        ).stdout
+        for threads in ("1", "2")
+    }  # fmt: skip
+    assert len(found) == 1

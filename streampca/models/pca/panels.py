@@ -59,19 +59,13 @@ def panel_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]
     k = kept_count(matrix, request)
     solve, flops = eigh_cost(n, request, k)
     solve |= {"Gram matrix": n * n * 8, "scores": 2 * n * k * 8, "column statistics": 20 * p * 8}
-    divisions: dict[int, np.ndarray[Any, Any]] = {}
     before: dict[str, Accumulator] = {"columns": Moments()}
     read = matrix
     if (basis := request.side.basis) is not None:
         before["design"] = CrossMoments(y="design", width=basis.shape[1])
         read = matrix.without(basis, np.broadcast_to(0.0, (1 + basis.shape[1], p)))
-    for wanted in PANELS:
-        bounds = panel_bounds(matrix, wanted)
-        divisions.setdefault(len(bounds), bounds)
-        if int(np.diff(bounds).max()) * p * work_dtype(matrix.dtype).itemsize <= LEAST_PANEL_NBYTES:
-            break
     candidates = []
-    for bounds in divisions.values():
+    for bounds in panel_divisions(matrix):
         specs = []
         if needs_moments(request):
             specs.append(pass_spec("moments", matrix, 0, before, flops=6.0 * n * p))
@@ -131,6 +125,18 @@ def _panel_passes(
             )
             specs.append(replace(below, scratch=lambda length: 3 * length * longest * 8))
     return specs
+
+
+def panel_divisions(matrix: ChunkedMatrix) -> list[np.ndarray[Any, Any]]:
+    """The bounds of panels of rows that are worth planning, the fewest panels first."""
+    row_nbytes = matrix.shape[1] * work_dtype(matrix.dtype).itemsize
+    divisions: dict[int, np.ndarray[Any, Any]] = {}
+    for wanted in PANELS:
+        bounds = panel_bounds(matrix, wanted)
+        divisions.setdefault(len(bounds), bounds)
+        if int(np.diff(bounds).max()) * row_nbytes <= LEAST_PANEL_NBYTES:
+            break
+    return list(divisions.values())
 
 
 def panel_bounds(matrix: ChunkedMatrix, count: int) -> np.ndarray[Any, Any]:
