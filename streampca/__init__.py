@@ -28,6 +28,7 @@ from streampca.models import (
 )
 from streampca.models.anndata_results import write_anndata
 from streampca.models.kernel_pca import KernelPCA
+from streampca.models.random_projection import RandomProjection
 from streampca.operations.model_store import ModelStore, load
 from streampca.passes import Advance, Plan
 from streampca.registration import register_with_xarray
@@ -51,6 +52,7 @@ __all__ = [
     "ModelStore",
     "Plan",
     "ProbabilisticDecomposition",
+    "RandomProjection",
     "RotatedDecomposition",
     "RotatedPCA",
     "SoftImpute",

@@ -23,7 +23,6 @@ NOT_BUILT = (
     ("UMAP after filter and PCA", "UMAP", "000", "UMAP, practical aspects"),
     ("canonical correlation analysis", "CCA", "000", "CCA 1 to CCA r, computations"),
     ("intrinsic dimension of curved data", "intrinsic_dimension", "003", "rank against ID"),
-    ("random projection", "RandomProjection", "004", "1.1 Projection"),
     ("total least squares", "TotalLeastSquares", "004", "1 PCA, relation to TLS"),
 )
 

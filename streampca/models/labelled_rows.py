@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, ChunkedMatrix
+from streampca.matrix import AxisLabels, Block, ChunkedMatrix
 from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import is_xarray
-from streampca.models.projection import BackProjection
+from streampca.models.result import Result
 from streampca.models.row_passes import WRITTEN_NBYTES, RowPasses, score_dtype
 from streampca.models.value_attributes import of_values
 from streampca.sources import as_matrix, open
@@ -31,12 +31,30 @@ from streampca.sources.lazy import (
 from streampca.sources.opening import lazy_matrix
 
 
+class RowsOfScores(Protocol):
+    """What makes rows of scores: a map of a pass, and a function of scores in memory.
+
+    removed : coefficients of a design whose part is added, which takes ``apply_beside``; or None.
+    """
+
+    @property
+    def removed(self) -> Array | None: ...
+
+    def __call__(self, block: Block) -> Array: ...
+
+    def apply(self, scores: Array) -> Array: ...
+
+    def apply_beside(self, scores: Array, design: Array) -> Array: ...
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]: ...
+
+
 def rows_of_scores(
-    result: Decomposition,
+    result: Result,
     passes: Callable[[ChunkedMatrix], RowPasses],
     name: str,
     scores: Any,
-    back: BackProjection,
+    back: RowsOfScores,
     *,
     out: str | os.PathLike[str] | None,
     overwrite: bool,
@@ -56,7 +74,7 @@ def rows_of_scores(
     dim = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
     matrix = (as_matrix if result.n_components else open)(scores, dim=dim)
     _check_width(matrix.shape, result)
-    basis = None if back.removed is None else result.design_rows(matrix, remove)
+    basis = _design(result, matrix, remove) if back.removed is not None else None
     sides = None if basis is None else {"design": basis}
     dtype = score_dtype(matrix.dtype)
     rows = passes(matrix).mapped(name, back, sides)
@@ -65,9 +83,7 @@ def rows_of_scores(
     return _wrapped(result, scores, matrix.labels.samples, rows.in_memory(p, dtype))
 
 
-def lazy_rows_of_scores(
-    result: Decomposition, scores: Any, back: BackProjection, remove: Any = None
-) -> Any:
+def lazy_rows_of_scores(result: Result, scores: Any, back: RowsOfScores, remove: Any = None) -> Any:
     """(n, p) rows as a Dask array, inside xarray where the scores are."""
     refuse_masked(scores, "scores")
     dims = [d for d in scores.dims if d != _component(result)] if is_xarray(scores) else None
@@ -79,13 +95,13 @@ def lazy_rows_of_scores(
         rows = scores.transpose(*dims, _component(result)).data.reshape(matrix.shape)
     rows = in_chunks(rows, max(1, WRITTEN_NBYTES // (8 * result.n_features)))
     dtype = score_dtype(rows.dtype)
-    basis = None if back.removed is None else result.design_rows(matrix, remove)
+    basis = _design(result, matrix, remove) if back.removed is not None else None
     function: Any = back.apply if basis is None else back.apply_beside
     made = map_rows(rows, function, result.n_features, dtype, basis)
     return _wrapped(result, scores, matrix.labels.samples, made)
 
 
-def _wrapped(result: Decomposition, scores: Any, samples: AxisLabels, rows: Any) -> Any:
+def _wrapped(result: Result, scores: Any, samples: AxisLabels, rows: Any) -> Any:
     """Rows with the labels of the scores and of the fit, where the scores have any."""
     if not is_xarray(scores):
         return rows
@@ -111,11 +127,16 @@ def completed_like(X: Any, matrix: ChunkedMatrix, features: AxisLabels, rows: Ar
     return framed_like(X, rows)
 
 
-def _component(result: Decomposition) -> str:
+def _design(result: Result, matrix: ChunkedMatrix, remove: Any) -> Array | None:
+    assert isinstance(result, Decomposition)  # no other kind removes anything
+    return result.design_rows(matrix, remove)
+
+
+def _component(result: Result) -> str:
     return result.component_axis.dims[0]
 
 
-def _check_width(shape: tuple[int, ...], result: Decomposition) -> None:
+def _check_width(shape: tuple[int, ...], result: Result) -> None:
     if shape[1] != result.n_components:
         raise InvalidInputError(
             f"scores have {shape[1]} columns, the model {result.n_components} components"

@@ -37,7 +37,7 @@ class Projection(RowMap):
     """
 
     components: Array  # (k, p)
-    center: Array  # (p,)
+    center: Array | None  # (p,) or None
     scale: Array | None  # (p,) or None
     whiten: Array | None  # (k,) divisors of the scores, or None
     missing: str
@@ -136,7 +136,7 @@ class BackProjection:
     def of(cls, result: LinearResult, whiten: bool, again: bool = False) -> BackProjection:
         """The inverse of ``Projection.of``.  again : add what a design removed."""
         forward = Projection.of(result, RowOptions(whiten=whiten))
-        center = np.array(forward.center)
+        center = np.array(result.mean)
         center[result.dropped] = np.nan
         removed = result.removed if again else None
         components = result.require_components()

@@ -228,11 +228,14 @@ def test_an_interrupted_fit_goes_on(kind: str, tmp_path: Path) -> None:
             stopped.append(advance)
             raise KeyboardInterrupt
 
+    expected = made(kind).fit(path)
+    if not expected.cost_:
+        return  # this fit reads nothing
     place = str(tmp_path / "kept")
     with pytest.raises(KeyboardInterrupt):
         made(kind, progress=stop, checkpoint=place).fit(path)
     assert stopped
-    again, expected = made(kind, checkpoint=place).fit(path), made(kind).fit(path)
+    again = made(kind, checkpoint=place).fit(path)
     np.testing.assert_array_equal(again.transform(path), expected.transform(path))
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import streampca
-from streampca import PCA, PPCA, FactorAnalysis, TruncatedSVD
+from streampca import PCA, PPCA, FactorAnalysis, RandomProjection, TruncatedSVD
 from tests.seeds.documents import SOLVERS, centred, random_bases, sample, spectrum
 
 X = sample(60, 6, seed=4)
@@ -29,6 +29,19 @@ def test_scalar_projection() -> None:
         x = 2.5 * np.array([[np.cos(theta), np.sin(theta)]])
         found = model.transform(x)[0, 0] * np.sign(model.components_[0, 0])
         assert found == pytest.approx(2.5 * np.cos(theta), abs=1e-15)
+
+
+def test_random_projection() -> None:
+    """1.1 Projection: an iid Gaussian vector, normalised, is uniform over directions in space."""
+    drawn = [RandomProjection(1, random_state=i).fit(X).components_[0] for i in range(2000)]
+    unit = np.stack([v / np.linalg.norm(v) for v in drawn])
+    np.testing.assert_allclose(unit.mean(axis=0), 0, atol=5 / np.sqrt(2000 * d))
+    np.testing.assert_allclose(
+        unit.T @ unit / 2000, np.eye(d) / d, atol=5 * np.sqrt(2 / d**2 / 2000)
+    )
+    share = (unit @ np.cov(X.T) * unit).sum(axis=1) / np.trace(np.cov(X.T))
+    assert share.mean() == pytest.approx(1 / d, rel=0.1)  # it does not adapt to the data:
+    assert share.max() <= PCA(1).fit(X).explained_variance_ratio_[0]
 
 
 @pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
