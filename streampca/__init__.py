@@ -27,6 +27,7 @@ from streampca.models import (
     variable_weights,
 )
 from streampca.models.anndata_results import write_anndata
+from streampca.models.intrinsic_dimension import intrinsic_dimension
 from streampca.models.kernel_pca import KernelPCA
 from streampca.models.random_projection import RandomProjection
 from streampca.operations.model_store import ModelStore, load
@@ -67,6 +68,7 @@ __all__ = [
     "correlation",
     "covariance",
     "errors",
+    "intrinsic_dimension",
     "load",
     "open",
     "preprocess",

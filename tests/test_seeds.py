@@ -22,7 +22,6 @@ NOT_BUILT = (
     ("UMAP", "UMAP", "000", "Local dimension reduction: UMAP"),
     ("UMAP after filter and PCA", "UMAP", "000", "UMAP, practical aspects"),
     ("canonical correlation analysis", "CCA", "000", "CCA 1 to CCA r, computations"),
-    ("intrinsic dimension of curved data", "intrinsic_dimension", "003", "rank against ID"),
     ("total least squares", "TotalLeastSquares", "004", "1 PCA, relation to TLS"),
 )
 

@@ -7,6 +7,7 @@ from streampca.accumulators.filled_step import FilledStep
 from streampca.accumulators.latent import FeaturePosterior, LatentEquations, RowInformation
 from streampca.accumulators.leading_directions import LeadingDirections, ObservedPower
 from streampca.accumulators.moments import CrossMoments, Moments, RowMissing
+from streampca.accumulators.neighbours import NearestDistances
 from streampca.accumulators.observed import HeldOutError, RowSpread
 from streampca.accumulators.products import CrossProduct, Gram, MeanImputedScatter
 from streampca.accumulators.projection import FeatureProjection, Reconstruction
@@ -29,6 +30,7 @@ __all__ = [
     "LeadingDirections",
     "MeanImputedScatter",
     "Moments",
+    "NearestDistances",
     "ObservedPower",
     "RFactor",
     "Reconstruction",

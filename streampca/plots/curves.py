@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -248,3 +249,35 @@ def _kept(result: Any, curve: list[dict[str, Any]]) -> dict[str, Any]:
     kept = (settings["rank"], settings.get("ridge", settings.get("lambda_")))
     least = min(curve, key=lambda one: one["held_out"])
     return next((one for one in curve if (one["rank"], one["penalty"]) == kept), least)
+
+
+# --------------------------------------------------------------------------------------------------
+# The spectrum, with the numbers of dimensions of the flat space and of the data.
+
+
+def dimension(found: Any, ax: Axes | None = None) -> Axes:
+    """Variances of the components on a logarithmic axis, with rank and intrinsic dimension.
+
+    found : what :func:`streampca.intrinsic_dimension` returned; its verdict is the title.
+    Returns the Axes. Raises InvalidTypeError, InvalidInputError; MissingDependencyError.
+    """
+    if not hasattr(found, "verdict"):
+        raise InvalidTypeError(
+            f"found is a {type(found).__name__}; expected what intrinsic_dimension(X) returns"
+        )
+    checked_axes(ax)
+    variance = found.explained_variance[found.explained_variance > 0]
+    axes = drawing_axes(ax, (7.0, 4.0))
+    axes.grid(axis="y", color=FAINT, linewidth=0.7)
+    axes.semilogy(np.arange(1, len(variance) + 1), variance, color=PALETTE[0], marker="o",
+                  markersize=4, linewidth=1.5)  # fmt: skip
+    lines = ((found.flat, "flat space", PALETTE[4], "--"),
+             (found.dimension, f"{found.method}: {found.dimension:.3g}", INK, "-"))  # fmt: skip
+    for place, name, colour, style in lines:
+        if np.isfinite(place):
+            axes.axvline(place, color=colour, linewidth=1.2, linestyle=style, label=name)
+    axes.set_xlabel("Component")
+    axes.set_ylabel("Variance")
+    axes.legend(frameon=False)
+    axes.set_title("\n".join(textwrap.wrap(found.verdict, 80)), fontsize="small", loc="left")
+    return axes

@@ -21,6 +21,7 @@ from law_oracles import (
     oracle_gram,
     oracle_latent_equations,
     oracle_moments,
+    oracle_nearest,
     oracle_projection,
     oracle_reconstruction,
     oracle_row_information,
@@ -59,6 +60,7 @@ from streampca.accumulators import (
     LeadingDirections,
     MeanImputedScatter,
     Moments,
+    NearestDistances,
     Reconstruction,
     RFactor,
     RowInformation,
@@ -317,6 +319,12 @@ CASES = [
             axis=axis,
         )
         for axis in (0, 1)
+    ),
+    Case(
+        "NearestDistances",
+        lambda: NearestDistances(nearest=2, m=3),
+        lambda a: {"squares": a.nearest_squares()},
+        oracle_nearest,
     ),
     Case(
         "RowInformation",

@@ -43,6 +43,9 @@ class Data:
             "loadings": square[: min(2, p)].T + 0.5,
             "noise": np.where(np.arange(p) == 1, 0.0, 0.5 + np.arange(p)),
             "inverse_noise": np.arange(p) / max(p, 1),
+            "queries": np.random.default_rng(p + 1).normal(size=(3, p)),
+            "numbers": np.full(3, -1),
+            "origin": np.full(p, 3.0),
             "table": np.outer(1.0 + np.arange(p), [1.0, -0.5, 0.0]),
         }
 

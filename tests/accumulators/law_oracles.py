@@ -460,3 +460,13 @@ def read_two_way(a: TwoWayStep) -> dict[str, Any]:
     m = 0 if a.table is None else a.table.shape[1]
     a.across(np.zeros(m), np.ones(m), 1e-16)
     return {name: a.state()[name] for name in ("table", "squares", "largest")}
+
+
+def oracle_nearest(d: Data) -> Values:
+    queries = d.operands["queries"]
+    x = np.where(d.missing, 3.0, d.x.astype(np.float64))[d.weights > 0]
+    found = np.sort(((queries[:, None, :] - x[None, :, :]) ** 2).sum(axis=2), axis=1)[:, :2]
+    nearest = np.full((len(queries), 2), np.inf)  # the origin of the operands is 3
+    nearest[:, : found.shape[1]] = found
+    size = 1.0 + np.abs(x).max(initial=0.0) + np.abs(queries).max(initial=0.0)
+    return {"squares": (nearest, x.shape[1] * size**2)}

@@ -33,12 +33,10 @@ def test_scalar_projection() -> None:
 
 def test_random_projection() -> None:
     """1.1 Projection: an iid Gaussian vector, normalised, is uniform over directions in space."""
-    drawn = [RandomProjection(1, random_state=i).fit(X).components_[0] for i in range(2000)]
+    drawn = [RandomProjection(1, random_state=i).fit(X).components_[0] for i in range(500)]
     unit = np.stack([v / np.linalg.norm(v) for v in drawn])
-    np.testing.assert_allclose(unit.mean(axis=0), 0, atol=5 / np.sqrt(2000 * d))
-    np.testing.assert_allclose(
-        unit.T @ unit / 2000, np.eye(d) / d, atol=5 * np.sqrt(2 / d**2 / 2000)
-    )
+    np.testing.assert_allclose(unit.mean(axis=0), 0, atol=5 / np.sqrt(500 * d))
+    np.testing.assert_allclose(unit.T @ unit / 500, np.eye(d) / d, atol=0.05)
     share = (unit @ np.cov(X.T) * unit).sum(axis=1) / np.trace(np.cov(X.T))
     assert share.mean() == pytest.approx(1 / d, rel=0.1)  # it does not adapt to the data:
     assert share.max() <= PCA(1).fit(X).explained_variance_ratio_[0]
