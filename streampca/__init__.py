@@ -30,6 +30,7 @@ from streampca.models.anndata_results import write_anndata
 from streampca.models.intrinsic_dimension import intrinsic_dimension
 from streampca.models.kernel_pca import KernelPCA
 from streampca.models.random_projection import RandomProjection
+from streampca.models.sparse_pca import SparsePCA
 from streampca.operations.model_store import ModelStore, load
 from streampca.passes import Advance, Plan
 from streampca.registration import register_with_xarray
@@ -57,6 +58,7 @@ __all__ = [
     "RotatedDecomposition",
     "RotatedPCA",
     "SoftImpute",
+    "SparsePCA",
     "StreamPCAError",
     "TruncatedSVD",
     "VariantFilter",

@@ -17,7 +17,6 @@ from tests.seeds.documents import ERRATA
 
 # name, public name that it would have, document, place
 NOT_BUILT = (
-    ("sparse PCA", "SparsePCA", "000", "PCA is a linear method, modifications"),
     ("t-SNE", "TSNE", "000", "PCA is a linear method, modifications"),
     ("UMAP", "UMAP", "000", "Local dimension reduction: UMAP"),
     ("UMAP after filter and PCA", "UMAP", "000", "UMAP, practical aspects"),

@@ -214,7 +214,7 @@ def stats_of_sums(accumulator: Any) -> ColumnStats:
     )
 
 
-def _scaled_lower(lower: Array, scale: Array | None, live: Array) -> Array:
+def scaled_lower(lower: Array, scale: Array | None, live: Array) -> Array:
     """The scatter of the columns that vary, scaled where they are."""
     if scale is None and len(live) == len(lower):
         return lower
@@ -253,7 +253,7 @@ def _solve_sums(
     explained: Array | None,
 ) -> _Solved:
     """From the scatter matrix."""
-    lower = _scaled_lower(accumulator.lower(), scale, live)
+    lower = scaled_lower(accumulator.lower(), scale, live)
     with single_threaded_blas():
         spectrum, known, everything = solve_symmetric(lower, request, limit)
         residual = residual_norms(lower, spectrum)
