@@ -42,7 +42,7 @@ class Block:
 
     values : ndarray or scipy.sparse (CSR when samples are streamed, CSC when features are).
     arrays : operands, side inputs and map outputs, by name: ``block["scores"]``.
-    weights : (rows of this block,) or None.  halo : the streamed rows before ``start``, in a scan.
+    weights : (rows of this block,) or None.
     """
 
     values: Any
@@ -54,7 +54,6 @@ class Block:
     missing_value: float | None = None
     hidden: Array | None = None  # mask of further missing cells (held out), True = missing
     weights: Array | None = None
-    halo: Array | None = None
     arrays: Mapping[str, Any] = field(default_factory=dict)
     buffer: Any = None  # memory that holds the values, reused after the block
     scratch: dict[Any, Any] | None = None  # arrays shared by the blocks of one thread

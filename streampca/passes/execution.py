@@ -204,14 +204,14 @@ class Checkpoint:
 
 def _key(plan: Mapping[str, Any], work: Work, held: Mapping[str, Array]) -> str:
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode())
-    digest.update(f"{work.matrix.content_stamp()} {work.halo}".encode())
+    digest.update(work.matrix.content_stamp().encode())
     digest.update(repr([(n, v.shape, str(v.dtype)) for n, v in sorted(held.items())]).encode())
     try:
         for name, accumulator in sorted(work.accumulators.items()):
             settings = {s: getattr(accumulator, s) for s in accumulator.settings}
             digest.update(pickle.dumps((name, type(accumulator), settings)))
         digest.update(pickle.dumps(sorted(work.maps.items())))
-        rows = {"w": work.weights, "hidden": work.hidden, "design": work.design}
+        rows = {"w": work.weights, "design": work.design}
         for group in (work.operands, work.side_inputs, rows):
             for name, value in sorted(group.items()):
                 if value is not None:
