@@ -29,10 +29,10 @@ from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.gram_outputs import COMPONENTS
 from streampca.models.pca.routes import fit_pca, plan_pca
 from streampca.models.projection import Projection
-from streampca.models.registry import estimator, registered_name
+from streampca.models.registry import estimator
 from streampca.models.request import Cohort, Request, iteration_limits, seed_of
 from streampca.models.row_passes import RowOptions
-from streampca.passes import PassCost, Plan, easier_axis
+from streampca.passes import Execution, PassCost, Plan, easier_axis
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL
@@ -214,7 +214,7 @@ class GenotypePCA(LinearModel):
         )
         cohort = self._cohort(matrix)
         plan = self._plan(cohort)
-        execution = self._begun(plan, matrix)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         self.n_features_in_ = matrix.shape[1]
         execution.costs += [cost for _, cost in made]
         fitted_on = _fitted(cohort)
@@ -227,7 +227,7 @@ class GenotypePCA(LinearModel):
         self.cost_, self.dim_ = execution.costs, dim
         labels = Labels(cohort.everyone.labels.samples, matrix.labels.features)
         self.result_ = assemble(
-            registered_name(type(self)),
+            self.registered_name,
             fitted,
             fitted_on.shape[0],
             labels,

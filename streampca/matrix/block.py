@@ -36,6 +36,24 @@ def stored_eps(dtype: np.dtype[Any]) -> float:
     return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
 
 
+@dataclass(frozen=True)
+class Resolution:
+    """How finely values were stored, and in which dtype blocks of them are summed."""
+
+    eps: float
+    work: np.dtype[Any]
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any]) -> Resolution:
+        """Of stored values of this dtype."""
+        return cls(stored_eps(dtype), work_dtype(dtype))
+
+    def joined(self, other: Resolution) -> Resolution:
+        """That of sums over both: the coarser."""
+        work = min(self.work, other.work, key=lambda dtype: dtype.itemsize)
+        return Resolution(max(self.eps, other.eps), work)
+
+
 @dataclass
 class Block:
     """One block: raw values over [start, stop) of the streamed axis and all of the other.

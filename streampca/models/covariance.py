@@ -16,7 +16,7 @@ from streampca.models.assemble import NO_GAP
 from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import Decomposition
 from streampca.models.estimator import attach
-from streampca.models.fitted import count_components
+from streampca.models.pca.eigenproblem import count_components
 from streampca.models.request import Request, check_ddof, degrees_of_freedom, sample_weights
 from streampca.passes import (
     Candidate,

@@ -21,7 +21,7 @@ from streampca.models.parameters import Parameters
 from streampca.models.result import Result
 from streampca.models.row_passes import RowOptions, RowPasses, score_dtype
 from streampca.models.value_attributes import of_series
-from streampca.passes import Execution, PassCost, Plan
+from streampca.passes import PassCost, Plan
 from streampca.sources.lazy import frame_of_rows, is_dask_array, is_dask_frame, is_lazy, lazily_held
 
 RUNNING = ("memory_limit", "scheduler", "progress")
@@ -35,6 +35,7 @@ class Estimator(Parameters):
     """
 
     _estimator_type = "transformer"
+    registered_name: ClassVar[str]  # of its own class or a base: saved models load under it
     reconstructs: ClassVar[bool] = False  # rows from scores, with an error that is least
     result_: Result
     n_features_in_: int
@@ -202,12 +203,6 @@ class Estimator(Parameters):
         """Passes that apply the result to a matrix."""
         limits = (self.memory_limit, self.scheduler, self.progress)
         return RowPasses(matrix, self._options(matrix), *limits, self._fitted().kept_nbytes)
-
-    def _begun(self, plan: Plan, matrix: ChunkedMatrix, whole: Plan | None = None) -> Execution:
-        """How the passes of a fit are run: see :meth:`Execution.begun`."""
-        return Execution.begun(
-            plan, matrix, self.scheduler, self.progress, self.checkpoint, whole=whole
-        )
 
     def _lazy_scores(self, X: Any, lazy: LazyRows) -> Any:
         """(n, k) lazy scores of X, as the kind of object that it is."""

@@ -344,13 +344,14 @@ def client_for(scheduler: Any, matrix: ChunkedMatrix) -> Any | None:
     it block by block.
     """
     futures = matrix.futures()
-    client = find_client(scheduler)
+    asked = setting("scheduler") if scheduler is None else scheduler
+    threads = asked is None or (isinstance(asked, str) and asked == "threads")
+    client = None if threads and "distributed" not in sys.modules else find_client(scheduler)
     if not futures:
-        ambient = scheduler is None and client is ambient_client()
+        ambient = client is not None and scheduler is None and client is ambient_client()
         return None if ambient and in_memory(matrix) else client
     own = futures[0].client
     if client is None:
-        asked = setting("scheduler") if scheduler is None else scheduler
         return None if asked == "threads" or in_task() else _open(own)
     if scheduler is not None and _cluster(client) != _cluster(_open(own)):
         raise InvalidInputError(

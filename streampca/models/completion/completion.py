@@ -26,9 +26,8 @@ from streampca.models.completion.trace import Sweep, scratch_folder
 from streampca.models.labelled_rows import completed_like
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, declared, parameter
-from streampca.models.registry import registered_name
 from streampca.models.row_passes import score_dtype
-from streampca.passes import Plan, warn_of_excess
+from streampca.passes import Execution, Plan, warn_of_excess
 from streampca.sources import as_matrix, counted
 from streampca.sources.lazy import is_dask_array
 
@@ -162,7 +161,7 @@ class Completion(LinearModel):
         matrix = self._observed(as_matrix(counted(X), dim=dim, missing_value=self.missing_value))
         request = self._request(matrix, sample_weight)
         plan = self._plan_request(matrix, request)
-        execution = self._begun(plan, matrix)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         folder = None
         if fit.in_scratch(plan):
             folder = scratch_folder(self, self.scratch or self.checkpoint)
@@ -181,7 +180,7 @@ class Completion(LinearModel):
             done,
             matrix,
             request,
-            registered_name(type(self)),
+            self.registered_name,
             self.stored_params(),
             plan,
             execution,
@@ -201,7 +200,7 @@ class Completion(LinearModel):
         return completion_request(self, matrix, self._soft, sample_weight)
 
     def _plan_request(self, matrix: ChunkedMatrix, request: CompletionRequest) -> Plan:
-        return plan_completion(matrix, registered_name(type(self)), request)
+        return plan_completion(matrix, self.registered_name, request)
 
     @classmethod
     def from_result(cls, result: Any) -> Self:

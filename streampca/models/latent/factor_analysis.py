@@ -22,7 +22,7 @@ from streampca.models.latent.latent import LatentModel
 from streampca.models.parameters import parameter
 from streampca.models.registry import estimator
 from streampca.models.request import degrees_of_freedom, sample_weights
-from streampca.passes import Plan, warn_of_excess
+from streampca.passes import Execution, Plan, warn_of_excess
 from streampca.sources import as_matrix, counted
 
 
@@ -159,7 +159,9 @@ class FactorAnalysis(LatentModel):
         request = replace(request, weights=sample_weights(sample_weight, matrix))
         degrees_of_freedom(request.count(matrix.shape[0]), self.ddof)
         whole, plan, steps = self._plans(matrix, request)
-        execution = self._begun(plan, matrix, whole)
+        execution = Execution.begun(
+            plan, matrix, self.scheduler, self.progress, self.checkpoint, whole=whole
+        )
         execution.n_passes = whole.n_passes
         self.n_features_in_ = matrix.shape[1]
         how = request if steps is None else replace(request, missing="mean")

@@ -8,8 +8,7 @@ import numpy as np
 
 from streampca.accumulators import MeanImputedScatter, Scatter
 from streampca.errors import InvalidInputError
-from streampca.matrix import ChunkedMatrix, constant_columns
-from streampca.models.fitted import Resolution
+from streampca.matrix import ChunkedMatrix, Resolution, constant_columns
 from streampca.models.latent.em import EmRequest, run_em
 from streampca.models.latent.factor_fit import (
     FactorFit,

@@ -11,8 +11,7 @@ import numpy as np
 from streampca.accumulators import Accumulator, LeadingDirections, Moments, SubspaceStep
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, Standardize, constant_columns
-from streampca.models.fitted import Resolution
+from streampca.matrix import ChunkedMatrix, Resolution, Standardize, constant_columns
 from streampca.models.latent.factor_fit import FactorFit, FactorRequest
 from streampca.models.pca.krylov_plan import PIECES_NBYTES, RANDOM, space_dtype, stored_entries
 from streampca.passes import (

@@ -32,7 +32,7 @@ from streampca.models.pca.pca import PCA
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
 from streampca.models.request import sample_weights
-from streampca.passes import Plan, warn_of_excess
+from streampca.passes import Execution, Plan, warn_of_excess
 from streampca.solvers import known_count
 from streampca.sources import as_matrix, counted
 
@@ -148,7 +148,7 @@ class PPCA(LatentModel):
         """
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         plan = self._plan(matrix, sample_weight)
-        execution = self._begun(plan, matrix)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         base = self._pca(matrix).fit(matrix, sample_weight=sample_weight)
         start, costs = base.result_, execution.costs
         costs += base.cost_

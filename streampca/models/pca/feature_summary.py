@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from streampca.kernels import Array, ColumnStats
-from streampca.matrix import Block, ChunkedMatrix, Column, Scaling, Standardize
-from streampca.models.fitted import Resolution
+from streampca.matrix import Block, ChunkedMatrix, Column, Resolution, Scaling, Standardize
 from streampca.models.request import Request
 from streampca.store import ColumnsSink, labelled_vector
 

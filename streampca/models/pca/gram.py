@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca.accumulators import Accumulator, Gram, RowMissing
 from streampca.matrix import ChunkedMatrix, found, work_dtype
-from streampca.models.fitted import Fitted
+from streampca.models.assemble import Fitted
 from streampca.models.pca.eigenproblem import (
     RowsSink,
     SampleSpace,

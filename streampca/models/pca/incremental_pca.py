@@ -12,23 +12,22 @@ import numpy as np
 from streampca.accumulators import Scatter, TruncatedFactor
 from streampca.errors import InvalidInputError, SourceError, not_fitted
 from streampca.kernels import Array, reciprocal
-from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Resolution
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features, is_xarray, restacked
-from streampca.models.fitted import Resolution
 from streampca.models.linear import LinearModel
 from streampca.models.new_rows import prepared
 from streampca.models.parameters import parameter
 from streampca.models.pca.incremental_state import StateRequest, plan_append, state_kind
 from streampca.models.pca.pca import PCA
 from streampca.models.pca.scatter import solve_accumulator
-from streampca.models.registry import estimator, registered_name
+from streampca.models.registry import estimator
 from streampca.models.request import sample_weights
 from streampca.models.result import Result
 from streampca.models.saved_labels import axis_to_saved, labels_from_saved, labels_to_saved
-from streampca.passes import Plan, run
+from streampca.passes import Execution, Plan, run
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted
 from streampca.store import read_bundle, understood, write_bundle
@@ -138,7 +137,7 @@ class IncrementalPCA(LinearModel):
         if batches is not None:
             matrix = batches.checked(X, matrix)
         plan = plan_append(matrix, request, blank, held=seen)
-        execution = self._begun(plan, matrix)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         self.plan_ = plan
         done = run(
             plan.passes[0],
@@ -255,7 +254,7 @@ class IncrementalPCA(LinearModel):
         fitted = solve_accumulator(state, request, self._resolution, min(state.count, p))
         told = self.__dict__.setdefault("_told", set())  # not again at every solution
         return assemble(
-            registered_name(type(self)),
+            self.registered_name,
             fitted,
             state.count,
             self._labels,

@@ -14,8 +14,8 @@ from streampca.accumulators import (
 )
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
-from streampca.matrix import ChunkedMatrix, Scaling, found
-from streampca.models.fitted import Fitted, Resolution
+from streampca.matrix import ChunkedMatrix, Resolution, Scaling, found
+from streampca.models.assemble import Fitted
 from streampca.models.pca.eigenproblem import RowsSink, count_missing, unweighted_rows
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.pca.krylov_plan import RANDOM, STEPS, Judge, KrylovShape, Verdict, space_dtype

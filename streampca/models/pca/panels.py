@@ -19,8 +19,8 @@ from streampca.kernels import (
     probe_vectors,
     reciprocal,
 )
-from streampca.matrix import ChunkedMatrix, weighted_divisors, work_dtype
-from streampca.models.fitted import Fitted, Resolution
+from streampca.matrix import ChunkedMatrix, Resolution, weighted_divisors, work_dtype
+from streampca.models.assemble import Fitted
 from streampca.models.pca.eigenproblem import (
     RowsSink,
     count_missing,

@@ -26,9 +26,9 @@ from streampca.models.estimator import attach
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import parameter
 from streampca.models.pca.routes import WarmStart, fit_pca, plan_pca
-from streampca.models.registry import estimator, registered_name
+from streampca.models.registry import estimator
 from streampca.models.request import Request, iteration_limits, seed_of, side_data
-from streampca.passes import Plan
+from streampca.passes import Execution, Plan
 from streampca.sources import as_matrix, counted
 
 LEAST_PASSES = 60
@@ -233,11 +233,11 @@ class PCA(LinearModel):
         request = self._request(matrix, sample_weight, seed)
         self.n_features_in_ = matrix.shape[1]
         plan = plan_pca(matrix, request)
-        execution = self._begun(plan, matrix)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         fitted = fit_pca(plan, matrix, request, execution, self._carry(matrix, request))
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         self.result_ = assemble(
-            registered_name(type(self)),
+            self.registered_name,
             fitted,
             matrix.shape[0],
             matrix.labels,

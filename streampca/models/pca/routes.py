@@ -16,7 +16,7 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
-from streampca.models.fitted import Fitted
+from streampca.models.assemble import Fitted
 from streampca.models.pca.eigenproblem import with_kept_sums
 from streampca.models.pca.gram import gram_by_features, gram_candidates
 from streampca.models.pca.krylov import krylov

@@ -15,15 +15,16 @@ from streampca.accumulators import (
 )
 from streampca.errors import InvalidInputError
 from streampca.kernels import VARIES, Array, ColumnStats, norm_estimate, reciprocal
-from streampca.matrix import ChunkedMatrix, work_dtype
-from streampca.models.fitted import (
-    Fitted,
-    Resolution,
+from streampca.matrix import ChunkedMatrix, Resolution, work_dtype
+from streampca.models.assemble import Fitted
+from streampca.models.pca.eigenproblem import (
     count_components,
+    count_missing,
+    kept_count,
     refuse_no_variant,
+    scatter_cost,
     solve_symmetric,
 )
-from streampca.models.pca.eigenproblem import count_missing, kept_count, scatter_cost
 from streampca.models.pca.removal import Removed, beside_design, factor_without, scatter_without
 from streampca.models.request import Request
 from streampca.passes import Candidate, Pass, SolverInput, Steps, pass_spec, single_threaded_blas
@@ -70,8 +71,9 @@ def solve_scatter(inputs: SolverInput[Request]) -> Steps[Fitted]:
     """Eigenvectors of the scatter matrix."""
     matrix, request = inputs.matrix, inputs.request
     more: dict[str, Any] = {}
-    counts = MemorySink(matrix.shape[0], 1, np.int64)
+    counts: MemorySink | None = None
     if request.missing == "mean":
+        counts = MemorySink(matrix.shape[0], 1, np.int64)
         more = {"maps": {"missing": count_missing}, "sinks": {"missing": counts}}
     resolution, removed = Resolution.of(matrix.dtype), None
     if (basis := request.side.basis) is not None:
@@ -81,7 +83,7 @@ def solve_scatter(inputs: SolverInput[Request]) -> Steps[Fitted]:
         done, removed = scatter_without(done, basis.shape[1])
         resolution = replace(resolution, work=np.dtype(np.float64))
     fitted = solve_accumulator(done, request, resolution, min(matrix.shape), removed)
-    if request.missing == "mean":
+    if counts is not None:
         fitted.missing_by_sample = counts.values[:, 0]
     return fitted
 

@@ -7,8 +7,8 @@ import numpy as np
 from streampca.accumulators import LeadingDirections, Moments
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, work_dtype
-from streampca.models.fitted import Fitted, Resolution
+from streampca.matrix import ChunkedMatrix, Resolution, work_dtype
+from streampca.models.assemble import Fitted
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.request import Request
 from streampca.passes import (

@@ -292,6 +292,7 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
             return arrays[found[0]]
     shown = ", ".join(f"{name} {array.shape}" for name, array in sorted(arrays.items())) or "none"
     example = min(wide, default=next(iter(arrays), "X"))
+    source = hide_secrets(source)
     asked = "does not say which array" if variable is None else f"has no array {variable!r}"
     raise InvalidInputError(
         f"{source} is a Zarr group and the call {asked}; it holds: {shown}. "
