@@ -21,7 +21,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.columns import label_array
 from streampca.models.decomposition import Decomposition
-from streampca.models.genotype_numbers import used_variants
+from streampca.models.genotype_numbers import ploidy_of, used_variants
 from streampca.passes import (
     Candidate,
     Execution,
@@ -165,7 +165,7 @@ def project_samples(
         )
     layout = SumsLayout(
         result.n_components,
-        int(result.settings.get("ploidy", 2) if ploidy is None else ploidy),
+        ploidy_of(result) if ploidy is None else ploidy,
         missing == "least_squares",
         shrinkage is not None,
     )
@@ -209,7 +209,7 @@ def _check_settings(
     shrinkage: str | None,
     n_components: int | None,
 ) -> None:
-    if result.components is None and result.settings.get("loadings") is None:
+    if result.components is None and result.streamed_to is None:
         result.require_components()  # raises; those in Zarr are read when their variants are known
     if missing not in MISSING:
         raise InvalidInputError(f"missing={missing!r}; expected one of {MISSING}")

@@ -33,9 +33,9 @@ def frequencies(result: Any) -> Array:
 def frequency_column(result: Any) -> Any:
     """The same, unread where the fit left its means beside streamed components."""
     if isinstance(result.mean, Column):
-        of_calls = partial(_of_calls, n=result.n_samples, ploidy=ploidy(result))
+        of_calls = partial(_of_calls, n=result.n_samples, ploidy=ploidy_of(result))
         return Mapped(of_calls, np.float64, result.mean, result.missing)
-    values = np.array(result.mean) / ploidy(result)
+    values = np.array(result.mean) / ploidy_of(result)
     values[result.dropped] = np.nan
     return values
 
@@ -46,7 +46,7 @@ def _of_calls(mean: Array, missing: Array, n: int, ploidy: int) -> Array:
 
 def observed_alleles(result: Any) -> Any:
     """(p,) alleles that the frequencies were counted from: ploidy times the calls."""
-    count = partial(_count_alleles, n=result.n_samples, ploidy=ploidy(result))
+    count = partial(_count_alleles, n=result.n_samples, ploidy=ploidy_of(result))
     if isinstance(result.missing, Column):
         return Mapped(count, np.int64, result.missing)
     lost = np.zeros(result.n_features, np.int64) if result.missing is None else result.missing
@@ -57,7 +57,7 @@ def _count_alleles(missing: Array, n: int, ploidy: int) -> Array:
     return np.asarray(ploidy * (n - missing))
 
 
-def ploidy(result: Any) -> int:
+def ploidy_of(result: Any) -> int:
     """Most copies that a call can have."""
     return int(result.settings.get("ploidy", 2))
 

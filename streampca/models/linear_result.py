@@ -177,13 +177,18 @@ class LinearResult(Result):
         """(p, k) covariance of standardised features with scores of unit variance."""
         return self.loadings
 
+    @property
+    def streamed_to(self) -> str | None:
+        """The path to which the fit wrote its components, where they were not kept in memory."""
+        return self.settings.get("loadings")
+
     def require_components(self) -> Array:
         """The components; those that the fit streamed to Zarr are read from there each time.
 
         Raises the error that says how to get them, SourceError where they are not there any more.
         """
         if self.components is None:
-            if (path := self.settings.get("loadings")) is not None:
+            if (path := self.streamed_to) is not None:
                 try:
                     return read_components(path, self)
                 except (SourceError, InvalidInputError) as error:

@@ -41,18 +41,18 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
     @classmethod
     def adopts(cls, kind: str, document: Mapping[str, Any]) -> bool:
         """Whether an older version saved this as a model like any other."""
-        settings = document.get("settings")
-        if kind != Decomposition.kind or not isinstance(settings, Mapping):
+        saved = document.get("settings")
+        if kind != Decomposition.kind or not isinstance(saved, Mapping):
             return False
-        completed = "rank" in settings and not set(PENALTIES).isdisjoint(settings)
-        return completed or settings.get("missing") == "impute"
+        completed = "rank" in saved and not set(PENALTIES).isdisjoint(saved)
+        return completed or saved.get("missing") == "impute"
 
     @classmethod
     def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
         """The fields of what was saved; the penalty stood among the settings before."""
-        settings = document["settings"]
+        saved = document["settings"]
         if "penalty" not in document:
-            known = [float(settings[name]) for name in PENALTIES if name in settings]
+            known = [float(saved[name]) for name in PENALTIES if name in saved]
             document["penalty"] = known[0] if known else 0.0
         return super().restored_fields(arrays, document)
 
