@@ -16,7 +16,6 @@ from streampca.accumulators import (
     RowMissing,
     SubspaceStep,
 )
-from streampca.errors import InvalidInputError
 from streampca.kernels import CONFIDENCE, PROBES, Array
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.request import Request
@@ -204,16 +203,7 @@ class KrylovShape:
 def krylov_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
     """Block Krylov along either axis, with bases of several sizes."""
     k = known_count(request.n_components, *matrix.shape)
-    if not k or request.n_components is None:
-        raise InvalidInputError(
-            f"svd_solver='randomized' needs a number of components from 1, not "
-            f"n_components={request.n_components!r}: the whole spectrum is not computed"
-        )
-    if request.cohort is not None:
-        raise InvalidInputError(
-            "svd_solver='randomized' does not give scores of other samples in the same fit "
-            "(fit_samples); use 'gram'"
-        )
+    assert k
     axes: tuple[int, ...] = (1, 0)
     if request.side.basis is not None:
         matrix = matrix.expanded()
