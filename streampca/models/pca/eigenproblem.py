@@ -50,7 +50,7 @@ LEADING = 100  # eigenvalues that are tested for significance before all are com
 
 @dataclass
 class SampleSpace:
-    """The eigenproblem on the side of the samples."""
+    """The eigenproblem of the n x n Gram matrix, solved."""
 
     spectrum: Spectrum
     values: Array
@@ -117,7 +117,7 @@ def remove_mean(lower: Array, z_probe: Array, sample_weight: Array | None = None
     q = np.ones(n) if sample_weight is None else np.sqrt(sample_weight)
     q = q / np.linalg.norm(q)
     image = lower_product(lower, q[:, None])[:, 0]
-    with np.errstate(over="ignore", invalid="ignore"):  # who solves looks at what overflowed
+    with np.errstate(over="ignore", invalid="ignore"):  # who solves looks at overflow
         a = image - 0.5 * (q @ image) * q
         for rows in row_pieces(n, 16 * n):
             part = lower[rows, : rows.stop]
@@ -133,7 +133,7 @@ def fitted_from_samples(
     request: Request,
     passes: int,
 ) -> Fitted:
-    """What the solver hands on, without components."""
+    """The result of the solver, without components."""
     beside = request.side
     weight = beside.count(matrix.shape[0])
     kept = space.spectrum.head(space.k)
@@ -200,14 +200,14 @@ class RowsSink(Sink):
         return False
 
     def concurrent_threads(self, edges: Array) -> bool:
-        return True  # rows of one block are not those of another
+        return True  # blocks have different rows
 
     def nbytes_in_memory(self) -> int:
         return int(self.values.nbytes)
 
 
 def solve_symmetric(lower: Array, request: Request, limit: int) -> tuple[Spectrum, Array, bool]:
-    """(leading pairs, the eigenvalues that are known, whether those are all)."""
+    """(leading eigenpairs, known eigenvalues, whether those are all of them)."""
     k = known_count(request.n_components, limit, limit)
     if request.n_components == TRACY_WIDOM and len(lower) > 2 * LEADING:
         spectrum = eigh_lower(lower, LEADING)
@@ -216,7 +216,7 @@ def solve_symmetric(lower: Array, request: Request, limit: int) -> tuple[Spectru
     if k is None or k >= len(lower):
         spectrum = eigh_lower(lower)
         return spectrum, spectrum.values, True
-    spectrum = eigh_lower(lower, max(k, 1))  # of none asked the largest tells the scale
+    spectrum = eigh_lower(lower, max(k, 1))  # without any component, the largest gives the scale
     return spectrum, np.append(spectrum.values, spectrum.next_value), k + 1 >= len(lower)
 
 
@@ -236,7 +236,7 @@ def count_components(
     limit: int,
     rank: int,
 ) -> tuple[int, int | None]:
-    """(components to keep, the gap's k if one was asked and found).
+    """(components to keep, the k of the gap if one was requested and found).
 
     values : the eigenvalues that are known.  n : rows, if known.  limit : the most components
     there can be: rows, or features that vary.  Where the Tracy-Widom test was asked, its k takes
@@ -249,7 +249,7 @@ def count_components(
     if wanted == "gap":
         known_values = values[: max(rank, 1)]
         room = limit if n is None else min(limit, n - int(request.center))
-        if 0 < rank < room:  # the data could hold more: the drop to zero is one like any other
+        if 0 < rank < room:  # the data could hold more: the drop to zero may be the gap
             known_values = np.append(known_values, 0.0)
         gap = by_gap(known_values, n)
         return (max(rank, 1) if gap is None else gap), gap
@@ -273,7 +273,7 @@ def refuse_no_variant(request: Request, used: int, total: int) -> None:
 
 
 def kept_count(matrix: ChunkedMatrix, request: Request) -> int:
-    """How many components are kept, as far as the request say; else all that there can be."""
+    """The number of components that was requested; else the most that there can be."""
     n, p = matrix.shape
     return known_count(request.n_components, n, p) or min(n, p)
 
@@ -297,12 +297,12 @@ def scatter_cost(p: int, request: Request, k: int) -> tuple[dict[str, int], floa
 
 
 def sample_space_nbytes(matrix: ChunkedMatrix, request: Request, k: int) -> int:
-    """What is held while loadings are computed: eigenvectors, scores, statistics of the columns."""
+    """Bytes held while loadings are computed: eigenvectors, scores, column statistics."""
     return vectors_nbytes(matrix, request, k) + 20 * matrix.shape[1] * 8
 
 
 def vectors_nbytes(matrix: ChunkedMatrix, request: Request, k: int) -> int:
-    """Of those the eigenvectors and scores."""
+    """Bytes of the eigenvectors and scores alone."""
     n = matrix.shape[0]
     vectors = n if _all_pairs(n, request, k) else k + 1
     return n * (vectors + 3 * k) * 8

@@ -64,7 +64,7 @@ def krylov(inputs: SolverInput[Request]) -> Steps[Fitted]:
 
 
 class _Iteration:
-    """One fit: the searched space, the column statistics, and what the steps have told."""
+    """One fit: the searched space, the column statistics, and the results of its steps."""
 
     def __init__(self, plan: Plan, matrix: ChunkedMatrix, request: Request) -> None:
         self.plan, self.matrix, self.request = plan, matrix, request
@@ -83,7 +83,7 @@ class _Iteration:
         self.missing_by_sample: Array | None = None
         self.z_probe: Array | None = None
         self.removed: Array | None = None  # (1 + r, p) means, and coefficients of the design
-        self.verdicts: list[Verdict] = []  # one for every step
+        self.verdicts: list[Verdict] = []  # one per step
         self.stopped = ""
 
     # -- reading ----------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class _Iteration:
             block = start_block(
                 directions[:, : max(1, width - RANDOM)], width, self.live_vectors, self.rng
             )
-            # without their mean, as many vectors as there are dimensions may be dependent
+            # with the mean removed, as many vectors as dimensions may be dependent
             block = orthonormalised(self._centred(block), self.live_vectors)
         self.block = self._centred(block).astype(self.dtype)
 
@@ -143,7 +143,7 @@ class _Iteration:
         return self._corrected(product, self.block if q is None else q)
 
     def _corrected(self, product: Array, q: Array) -> Array:
-        """S q without what rounding of the column means added, and 0 for what does not vary."""
+        """S q without the error of rounded column means, and 0 for constant features."""
         product = self._centred(product)
         product[~self.live_vectors] = 0.0
         low = self.stats.mean_low
@@ -171,7 +171,7 @@ class _Iteration:
         self.matrix = self.matrix.without(basis, self.removed)
 
     def _begin(self) -> None:
-        """What follows from the statistics: live features, the trace, an empty space."""
+        """Set up what follows from the statistics: live features, the trace, an empty space."""
         live = self._live()
         self.live_vectors = np.ones(self.shape.m, bool) if self.shape.streamed else live
         if not self.live_vectors.any():
@@ -192,7 +192,7 @@ class _Iteration:
         )
 
     def _live(self) -> Array:
-        """(p,) features that can have a loading other than 0."""
+        """(p,) True for features that can have a non-zero loading."""
         still = self.scaling.still if self.request.center else np.zeros(len(self.stats.m2), bool)
         if self.scaling.scale is not None:
             still = still | (self.scaling.scale == 0.0)
@@ -238,7 +238,7 @@ class _Iteration:
         return self.take_stock()
 
     def take_stock(self) -> bool:
-        """Take stock of the searched space, and prepare another step. False when it is enough."""
+        """Evaluate the searched space, and prepare another step. False if it was the last."""
         with single_threaded_blas():
             ritz = self.space.ritz()
             self.verdicts.append(self.judge.verdict(ritz, self.passes))
@@ -263,7 +263,7 @@ class _Iteration:
         room = self.dimensions - self.space.size
         if not room:
             self.stopped = "the searched space is everything"
-        elif len(last.certified) < self.judge.k and self.steps < most:  # of a smaller fit before
+        elif len(last.certified) < self.judge.k and self.steps < most:  # of an earlier, smaller fit
             pass
         elif last.certified.all():
             self.stopped = "certified"
@@ -284,7 +284,7 @@ class _Iteration:
         return True
 
     def _worth(self) -> int:
-        """How many more passes are worth making: as long as an exact solver would not be faster."""
+        """The number of further passes that would still be faster than an exact solver."""
         left = self.plan.named("step").times - self.steps
         predicted = dict(self.plan.considered)
         if self.plan.then is None or not predicted.get("krylov"):
@@ -295,7 +295,7 @@ class _Iteration:
     # -- the result -------------------------------------------------------------------------
 
     def _exact(self) -> str:
-        """Which solver would leave nothing uncertain, in words; "" where none was considered."""
+        """A sentence that names the exact solver to use instead; "" if none was considered."""
         for solver, seconds in self.plan.considered:
             fits = not any(why.startswith(f"{solver}:") for why in self.plan.rejected)
             if solver in ("scatter", "gram") and fits:
@@ -303,7 +303,7 @@ class _Iteration:
         return ""
 
     def fitted(self) -> Steps[Fitted]:
-        """What the last step holds."""
+        """The result of the last step."""
         last = self.verdicts[-1]
         ritz, k = last.ritz, len(last.certified)
         with single_threaded_blas():

@@ -102,9 +102,9 @@ GO_OVER = ((120.0, np.inf), (np.inf, 4.0))  # or gone over to where an iteration
 
 
 def plan_pca(matrix: ChunkedMatrix, request: Request) -> Plan:
-    """The plan of a PCA as it is requested.
+    """The plan of a requested PCA.
 
-    Raises InvalidInputError for a solver that does not suit, MemoryLimitError where none fits.
+    Raises InvalidInputError for an unsuitable solver, MemoryLimitError if no plan fits.
     """
     solver = ALIASES.get(request.svd_solver, request.svd_solver)
     if solver not in SOLVERS:
@@ -166,7 +166,7 @@ def _ordered(
 
 
 def within(rule: Iterable[tuple[float, float]], seconds: float, quickest: float) -> bool:
-    """Whether an exact solver of so many predicted seconds is within one pair of the rule.
+    """Whether the predicted seconds of an exact solver satisfy one pair of the rule.
 
     quickest : predicted seconds of the iterative solver.
     """
@@ -213,10 +213,10 @@ class WarmStart:
     def __init__(self) -> None:
         self._of = ""
         self._passes: dict[str, tuple[PassResult, dict[str, Any]]] = {}
-        self.iteration: Any = None  # what the iterative solver left
+        self.iteration: Any = None  # the searched space of the iterative solver
 
     def turn_to(self, matrix: ChunkedMatrix, request: Request) -> None:
-        """Forget everything that was left by another matrix or by another request."""
+        """Discard what another matrix or another request left."""
         taken = (request.svd_solver, request.standardize, request.missing, matrix.missing_value)
         digest = hashlib.sha256(repr(taken).encode())
         digest.update(matrix.content_stamp().encode())
@@ -230,7 +230,7 @@ class WarmStart:
             self.iteration = None
 
     def recall(self, plan: PassPlan, wanted: Pass, run: Callable[[], PassResult]) -> PassResult:
-        """The result of a first pass: the one that was kept, or that of ``run``, which is kept."""
+        """The result of a first pass: the kept one, or that of ``run``, which is then kept."""
         accumulators, sinks = wanted.accumulators(plan), wanted.sinks
         settings = [(n, repr([getattr(a, s) for s in a.settings])) for n, a in accumulators.items()]
         key = json.dumps([plan.to_dict(), settings], sort_keys=True)

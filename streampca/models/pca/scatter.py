@@ -1,4 +1,4 @@
-"""PCA of streamed samples through p x p sums: the scatter matrix, or its R factor."""
+"""PCA of streamed samples through p x p sums: the scatter matrix, or its R factor (TSQR)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from streampca.solvers import (
 )
 from streampca.store import MemorySink
 
-SPAN_ROWS = 16 * 8192  # that a span of float32 sums holds, about
+SPAN_ROWS = 16 * 8192  # rows in a span of float32 sums, about
 
 
 def scatter_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
@@ -119,11 +119,11 @@ def solve_tsqr(inputs: SolverInput[Request]) -> Steps[Fitted]:
 
 @dataclass(frozen=True)
 class _Solved:
-    """The spectrum of an accumulator, and how far to trust it."""
+    """The spectrum of an accumulator, with its error bounds."""
 
     spectrum: Spectrum
     known: Array  # the eigenvalues that are known
-    everything: bool  # whether those are all
+    everything: bool  # whether those are all eigenvalues
     residual: Array
     floor: float
     rank: int
@@ -195,7 +195,7 @@ def solve_accumulator(
 
 
 def stats_of_sums(accumulator: Any) -> ColumnStats:
-    """What an accumulator of samples says about each column."""
+    """Column statistics from an accumulator of samples."""
     p = len(accumulator.mean)
     if isinstance(accumulator, TruncatedFactor):
         m2 = accumulator.m2
@@ -234,7 +234,7 @@ def _scaled_columns(rows: Array, scale: Array | None, live: Array) -> Array:
 
 
 def _with(spectrum: Spectrum, explained: Array | None) -> Spectrum:
-    """The size of what was summed, before a design was taken off: rounding is that of larger sums.
+    """The larger sums from before a design was eliminated, which determine the rounding.
 
     explained : (r, live), with explained'explained what was taken off.
     """
@@ -266,7 +266,7 @@ def _solve_sums(
     floor = solver_floor(summed.values, len(lower))
     level = rank_floor(work, summed, terms, rounding)
     rank = min(numerical_rank(known, len(lower), floor + level), limit)
-    if isinstance(accumulator, Scatter):  # what removed rows left behind
+    if isinstance(accumulator, Scatter):  # rounding that forgotten rows left
         floor += accumulator.forgotten / _least(scale, live) ** 2
     return _Solved(spectrum, known, everything, residual, floor, rank, rounding)
 
@@ -315,7 +315,7 @@ def _solve_factor(
     limit: int,
     explained: Array | None,
 ) -> _Solved:
-    """From a factor of the scatter, which is not squared; arithmetic was float64 throughout."""
+    """The solution from a factor of the scatter matrix, in float64 throughout."""
     factor = accumulator.r_factor() if isinstance(accumulator, RFactor) else accumulator.factor()
     if len(live) < factor.shape[1]:
         factor = factor[:, live]

@@ -1,4 +1,4 @@
-"""PCA from one look at samples that cannot be read again: approximate, with a bound."""
+"""PCA from a single pass over samples that cannot be read again: approximate, with a bound."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from streampca.solvers import (
     solver_floor,
 )
 
-WIDTH = 64  # directions kept, at least; four times as many as components
-UNDETERMINED = 1.5  # radians: a bound that says no more than a right angle does
+WIDTH = 64  # least number of directions kept; else four times the components
+UNDETERMINED = 1.5  # radians: a larger bound says no more than a right angle
 
 
 def sketch_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
     """One pass over samples that keeps a few directions.
 
-    Raises InvalidInputError for request that need the statistics of the whole matrix first.
+    Raises InvalidInputError for a request that needs statistics of the whole matrix first.
     """
     n, p = matrix.shape
     k = known_count(request.n_components, n, p)
@@ -86,7 +86,7 @@ def sketch(inputs: SolverInput[Request]) -> Steps[Fitted]:
     """The leading directions of a factor whose distance from the scatter is bounded."""
     matrix, request = inputs.matrix, inputs.request
     k = known_count(request.n_components, *matrix.shape)
-    assert k is not None  # the plan refuses others
+    assert k is not None  # plan_pca refuses other requests
     done = yield Pass("sketch")
     found, stats = done["directions"], done["columns"].columns()
     scaling = request.standardize.resolve(stats, Resolution.of(matrix.dtype).eps)
@@ -134,7 +134,7 @@ def sketch(inputs: SolverInput[Request]) -> Steps[Fitted]:
 
 
 def _undetermined(fitted: Fitted, rank: int) -> str:
-    """Which components that vary the bound of this look leaves undetermined; "" where none is."""
+    """A sentence on components that this bound leaves undetermined; "" if there are none."""
     assert fitted.certificate is not None
     bad = np.flatnonzero(fitted.certificate.angle_bound[:rank] >= UNDETERMINED)
     if not bad.size:
