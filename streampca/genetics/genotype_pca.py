@@ -1,4 +1,4 @@
-"""Principal components of genotypes: allele counts standardised, holes at the mean, all exact."""
+"""Exact principal components of genotypes: standardised counts, missing calls at the mean."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ScoresAndHoles:
         return len(self.projection.components) + 1
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Of the projection, and of the columns that are put together."""
+        """Scratch of the projection and of the joined columns."""
         beside = self.projection.scratch_nbytes(matrix)
         return lambda length: beside(length) + 8 * self.width * length
 
@@ -257,7 +257,7 @@ class GenotypePCA(LinearModel):
         return np.array(self.fit(X, dim=dim).scores_)
 
     def _request(self) -> Request:
-        """The parameters as the solvers read them."""
+        """The request of the parameters, for the solvers."""
         tol, max_passes = iteration_limits(self.tol, self.max_passes)
         return Request.of(
             self,
@@ -270,7 +270,7 @@ class GenotypePCA(LinearModel):
         )
 
     def _stored_parameters(self, request: Request) -> dict[str, Any]:
-        """The parameters as they are kept with a result, with those that every such fit shares."""
+        """The parameters as stored with a result, with those that all genotype fits share."""
         fixed = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
         outputs = {"loadings": request.loadings, "relationship": request.relationship}
         seed = {"random_state": request.random_state, "exact_first": True}
@@ -366,7 +366,7 @@ def _fitted(cohort: Cohort) -> ChunkedMatrix:
 
 
 def _refuse_outputs(paths: Mapping[str, str]) -> None:
-    """Refuse outputs that are there, or the same, before anything is read."""
+    """Refuse outputs that exist, or that share a path, before reading."""
     for name, path in paths.items():
         if occupied(path):
             raise InvalidInputError(f"{name}: {path} exists already; remove it or name another")

@@ -1,4 +1,4 @@
-"""From what a solver found to a Decomposition: labels, provenance, and warnings to the user."""
+"""From the result of a solver to a Decomposition: labels, provenance, warnings to the user."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ NO_GAP = (
     "were kept. Choose a number, or a share such as n_components=0.9."
 )
 NOT_SIGNIFICANT = "no component is significant by the Tracy-Widom test at 0.05; the first was kept"
-DOMINANT = 0.5  # of the total variance in one feature: rather its unit than its meaning
+DOMINANT = 0.5  # of the total variance in one feature: probably due to its unit
 
 
 @dataclass(kw_only=True)
 class Fitted:
-    """What a solver hands to the estimator, before labels and provenance."""
+    """The result of a solver, before labels and provenance are added."""
 
     spectrum: Spectrum  # of the scatter, the k kept components
-    all_values: Array | None = None  # every eigenvalue, where the solver made them
+    all_values: Array | None = None  # every eigenvalue, if the solver computed them
     mean: Array
     scale: Array | None = None  # divisors, weights of the features included
     weight: float
@@ -59,7 +59,7 @@ class Fitted:
     missing_by_sample: Array | None = None  # (n,)
     deviation: Array | None = None  # (p,) the scale before weights entered it
     column_mean: Array | None = None  # (p,) whether it was subtracted or not
-    uncertain: str = ""  # what an iterative solver could not certify, in words
+    uncertain: str = ""  # what an iterative solver could not certify, as text
     removed: Array | None = None  # (r, p) coefficients of the basis of the design
 
 
@@ -76,10 +76,10 @@ def assemble(
     told: set[type[Warning]] | None = None,
     memory: MemoryUse | None = None,
 ) -> Decomposition:
-    """The frozen result of a fit, after warning about what its user should know.
+    """The frozen result of a fit. Warns the user where necessary.
 
     parameters : of the estimator, as they are stored with the result.
-    told : kinds of warning that were given before, and are not repeated; new ones are added.
+    told : kinds of warnings that were given before and are not repeated; new ones are added.
     memory : of this process during the fit.
     """
     refuse_lost_squares(fitted, _squared_in(plan))
@@ -150,10 +150,10 @@ def refuse_lost_squares(fitted: Fitted, work: str) -> None:
 def provenance(
     costs: Sequence[PassCost], source: str, memory: MemoryUse | None = None
 ) -> dict[str, Any]:
-    """What was read, what it cost, and with which versions.
+    """The source, the cost of reading it, and the versions of libraries.
 
     ``peak_bytes`` is the most that this process held while the fit ran, ``held_bytes`` of it were
-    there before. Without ``memory``: the most so far, whatever it was that held it.
+    there before. Without ``memory``: the peak of this process so far.
     """
     names = ("streampca", "numpy", "scipy", "zarr", "dask", "xarray")
     return {
@@ -178,7 +178,7 @@ def _version(name: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a user should know about a fit, as warnings: one remark in each function.
+# Warnings about a fit, one in each function.
 
 FitWarning = tuple[type[Warning], str]
 
@@ -190,7 +190,7 @@ def warn_of_fit(
     request: Request,
     told: set[type[Warning]],
 ) -> None:
-    """Warn whoever called ``fit``, once for each kind that is not in ``told``; those are added."""
+    """Warn the caller of ``fit``, once for each kind that is not in ``told``, and add it there."""
     remarks = (
         *_left_out(fitted, labels.features),
         *_dominant(fitted, labels.features, request),
@@ -237,7 +237,7 @@ def _no_gap(fitted: Fitted, request: Request) -> Iterator[FitWarning]:
 
 
 def _too_few(fitted: Fitted, n_samples: int, request: Request) -> Iterator[FitWarning]:
-    """Components that are not certain, that nothing is left for, or that are rounding."""
+    """Warns of components that are uncertain, absent, or mere rounding."""
     if fitted.uncertain:
         yield AccuracyWarning, fitted.uncertain
     p, kept, asked = len(fitted.mean), len(fitted.spectrum.values), request.n_components
@@ -250,7 +250,7 @@ def _too_few(fitted: Fitted, n_samples: int, request: Request) -> Iterator[FitWa
             f"{asked} components were asked and {varying} of {p} features vary: "
             f"{kept} were kept" + ("" if varying else ", which is 0"),
         )
-    if asked is None:  # all: those that shape and centring allow
+    if asked is None:  # all components that shape and centring allow
         kept = min(kept, n_samples - request.center - request.side.rank, varying)
     if kept > fitted.rank > 0:
         streamed = ", and 0 in loadings=" if request.loadings is not None else ""

@@ -1,4 +1,4 @@
-"""A matrix into a sink, unchanged: one pass in bounded memory."""
+"""Copies a matrix into a sink: one pass in bounded memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def copy_axis(matrix: ChunkedMatrix) -> int:
 
 
 def copy_step(matrix: ChunkedMatrix, axis: int, wanted: int) -> int:
-    """How long a slice to write, near ``wanted``, so that source blocks are whole slices."""
+    """The length of slices to write, near ``wanted``, so that source blocks are whole slices."""
     edges = block_edges(matrix, axis)
     first = int(edges[1])
     regular = matrix.chunk_edges(axis) is not None and bool(np.all(edges[:-1] % first == 0))
@@ -113,7 +113,7 @@ def _entries(block: Block) -> Any:
 
 
 class _InSlices:
-    """A matrix to plan with: where its source may be cut anywhere, it is cut between slices."""
+    """A matrix for the plan: if the source can be cut anywhere, it is cut between slices."""
 
     def __init__(self, matrix: ChunkedMatrix, axis: int, step: int) -> None:
         self.matrix, self.axis, self.step = matrix, axis, step

@@ -112,7 +112,7 @@ class KernelResult(Result, kind="kernel model"):
     coef0: float
     source: str
     stamp: str
-    training: Any = None  # the matrix of the fit, and its function: not kept with a saved model
+    training: Any = None  # the matrix of the fit and its kernel function, which are not saved
     function: Any = None
 
     @property
@@ -277,7 +277,7 @@ class KernelPCA(Estimator):
         return Kernel(known[0], gamma, float(self.degree), float(self.coef0), known[1])
 
     def _training(self, matrix: ChunkedMatrix, X: Any) -> tuple[ChunkedMatrix, str, Array | None]:
-        """(training rows, the path that opens them or "", a copy where X is in memory)."""
+        """(training rows, the path that opens them or "", a copy if X is in memory)."""
         if self.keep_training is not None:
             copy = Rows(np.zeros(matrix.shape[1]), score_dtype(matrix.dtype))
             limits = (self.memory_limit, self.scheduler, self.progress)

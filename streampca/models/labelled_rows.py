@@ -1,4 +1,4 @@
-"""From scores to rows and back, with the labels that the data had."""
+"""From scores to rows and back, with the labels of the data."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def lazy_rows_of_scores(
 
 
 def _wrapped(result: Decomposition, scores: Any, samples: AxisLabels, rows: Any) -> Any:
-    """Rows with the labels of the scores and of the fit, where the scores have any."""
+    """Rows with the labels of the scores and of the fit, if the scores have any."""
     if not is_xarray(scores):
         return rows
     from streampca.sources.labelled_results import to_dataarray
@@ -100,7 +100,7 @@ def _wrapped(result: Decomposition, scores: Any, samples: AxisLabels, rows: Any)
 
 
 def completed_like(X: Any, matrix: ChunkedMatrix, features: AxisLabels, rows: Array) -> Any:
-    """Completed rows (n, p) as the kind of object that came in."""
+    """Completed rows (n, p) as the same kind of object as X."""
     if is_xarray(X):
         from streampca.sources.labelled_results import to_dataarray
 

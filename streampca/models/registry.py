@@ -1,4 +1,4 @@
-"""Kinds of models: every estimator is here by the name of its class.
+"""The registry of models: every estimator by the name of its class.
 
 Loading, job files, the command line and the tests of the contract read this table, so that a class
 defined anywhere, in another package too, takes part as soon as its module is imported.

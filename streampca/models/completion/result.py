@@ -58,11 +58,11 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
 
     @property
     def _absent(self) -> bool:
-        """Whether what sparse data do not store is missing."""
+        """Whether cells that sparse data do not store are missing."""
         return bool(self.settings.get("absent", "missing") == "missing")
 
     def as_rows(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
-        """A sparse matrix with what is not stored missing, unless it means 0."""
+        """A sparse matrix whose absent cells are missing, unless they mean 0."""
         return matrix.observed_only() if matrix.sparse and self._absent else matrix
 
     def scores_of(self, options: RowOptions) -> RowSolve:
@@ -85,7 +85,7 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
         return float(np.mean(rows.mapped("errors", errors).in_memory(1)))
 
     def r2_curve(self, rows: RowPasses | None) -> Array:
-        """(r + 1,) of the estimate alone; it has no other components for the first few."""
+        """(r + 1,) of the estimate only: its components are fitted together."""
         if rows is not None:
             raise InvalidInputError(
                 f"r2_curve(X) of a {self.method} with holes: the components of an estimate are "
@@ -94,7 +94,7 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
         return super().r2_curve(None)
 
     def likelihood_of(self, options: RowOptions) -> RowMap:
-        """Refused: a completion is no probability model. ``PPCA`` is, with holes too."""
+        """Refused: a completion is no probability model. ``PPCA`` is one, and allows holes."""
         raise InvalidInputError(
             f"a {self.method} of data with holes has no likelihood; fit streampca.PPCA"
         )
@@ -122,7 +122,7 @@ def result_of(
     weight = float(n) if request.weights is None else float(request.weights.sum())
     ddof = 1 if weight > 1 else 0
     freedom = max(weight - ddof, 1e-300)
-    left = done.trace[-1].objective[done.chosen]  # beside the estimate, at its fixed point
+    left = done.trace[-1].objective[done.chosen]  # unexplained by the estimate
     dropped = np.flatnonzero(stats.count == 0)
     effects, row_mean = done.effects, done.row_mean
     result = CompletedDecomposition(
@@ -203,7 +203,7 @@ def _told(
 
 
 def turns_of(result: Decomposition) -> list[float]:
-    """How far each turn moved the effects of rows and columns; empty where there were none."""
+    """The change of row and column effects in each turn; empty if there was no turn."""
     return [float(one) for one in result.provenance.get("turns", [])]
 
 

@@ -1,4 +1,4 @@
-"""Factor analysis by maximum likelihood: a few factors, and noise of every feature's own."""
+"""Factor analysis by maximum likelihood: a few factors, and a noise variance for each feature."""
 
 from __future__ import annotations
 
@@ -262,12 +262,12 @@ class FactorAnalysis(LatentModel):
 
     @property
     def degrees_of_freedom_(self) -> int:
-        """Of that test; negative where the factors are too many."""
+        """Degrees of freedom of the test; negative if there are too many factors."""
         return self._factors().freedom
 
     @property
     def p_value_(self) -> float:
-        """Of that test; NaN where there is none."""
+        """P-value of the test; NaN if there is no test."""
         return self._factors().p_value
 
     @property

@@ -110,7 +110,7 @@ class PPCA(LatentModel):
         return PCA(k, missing=missing, ddof=self.ddof, **alike)
 
     def _iterates(self, matrix: ChunkedMatrix) -> bool:
-        """Whether there may be holes, and they are allowed."""
+        """Whether EM may be needed: holes are allowed, and there may be some."""
         possible = matrix.dtype.kind == "f" or matrix.missing_value is not None
         return self.missing == "em" and self.remove is None and possible
 
@@ -130,7 +130,7 @@ class PPCA(LatentModel):
         return joined_plan(first, self._em_plan(matrix, whole=True), "PPCA")
 
     def _em_plan(self, matrix: ChunkedMatrix, whole: bool = False) -> Plan:
-        """The plan of the steps of one EM alone, or of all that a fit may take."""
+        """The plan of the steps of one EM, or of all EMs of a fit."""
         k = known_count(self.n_components, *matrix.shape)
         k = min(*matrix.shape, LARGEST) if k is None else k
         scaled = self.scale is not None or self.weights is not None
@@ -177,7 +177,7 @@ class PPCA(LatentModel):
         return self
 
     def _alike(self) -> set[str]:
-        """The parameters that are declared once, for this and for PCA."""
+        """The parameters that this estimator shares with PCA."""
         return {n for n, one in self.parameters.items() if PCA.parameters.get(n) is one}
 
     @property
@@ -234,7 +234,7 @@ class PPCA(LatentModel):
 
 
 def check_passes(max_passes: Any) -> int:
-    """The limit, refused where it is none."""
+    """The checked limit of passes."""
     whole = isinstance(max_passes, (int, np.integer)) and not isinstance(max_passes, bool)
     if not whole or max_passes < 1:
         raise InvalidInputError(f"max_passes={max_passes!r}; expected 1 or more")
