@@ -54,7 +54,7 @@ class LDScan(Accumulator):
         values, code = _calls(block)
         bits, strange = pack_calls(values, code)
         if strange:
-            raise _strange(block, values, code)
+            raise _not_calls(block, values, code)
         counts = np.empty((len(bits), 3), np.int64)
         count_calls(bits, counts)
         self.seen = block.stop
@@ -119,7 +119,7 @@ def _calls(block: Any) -> tuple[Array, int]:
     return calls, -1
 
 
-def _strange(block: Any, values: Array, code: int) -> InvalidInputError:
+def _not_calls(block: Any, values: Array, code: int) -> InvalidInputError:
     """The error for cells that are not calls."""
     bad = (values != code) & ((values < 0) | (values > 2))
     columns = np.flatnonzero(bad.any(axis=0))

@@ -53,7 +53,7 @@ def write_anndata(
     components = np.zeros((len(names[1]), result.n_components))
     components[rows] = result.require_components().T
     column = _mask_column(result, mask_var, len(names[1]))
-    found = _told(model, result, column)
+    found = _uns_entry(model, result, column)
     obsm, varm, uns = (key_added,) * 3 if key_added else ("X_pca", "PCs", "pca")
     masks = {} if column is None else _new_mask(target, column, rows, len(names[1]), overwrite)
     if not isinstance(target, (str, os.PathLike)):
@@ -68,7 +68,7 @@ def write_anndata(
         write_elements(root, elements, overwrite)
 
 
-def _told(model: LinearModel, result: Decomposition, column: str | None) -> dict[str, Any]:
+def _uns_entry(model: LinearModel, result: Decomposition, column: str | None) -> dict[str, Any]:
     """The entry of uns["pca"]."""
     params: dict[str, Any] = {
         "zero_center": bool(result.settings.get("center", True)),

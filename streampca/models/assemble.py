@@ -73,17 +73,17 @@ def assemble(
     plan: Plan | None = None,
     costs: Sequence[PassCost] = (),
     source: str = "",
-    told: set[type[Warning]] | None = None,
+    warned: set[type[Warning]] | None = None,
     memory: MemoryUse | None = None,
 ) -> Decomposition:
     """The frozen result of a fit. Warns the user where necessary.
 
     parameters : of the estimator, as they are stored with the result.
-    told : kinds of warnings that were given before and are not repeated; new ones are added.
+    warned : kinds of warnings that were given before and are not repeated; new ones are added.
     memory : of this process during the fit.
     """
     refuse_lost_squares(fitted, _squared_in(plan))
-    warn_of_fit(fitted, n_samples, labels, request, set() if told is None else told)
+    warn_of_fit(fitted, n_samples, labels, request, set() if warned is None else warned)
     if plan is not None and memory is not None:
         warn_of_excess(plan, memory)
     divisor = request.divisor(fitted.weight)
@@ -188,18 +188,18 @@ def warn_of_fit(
     n_samples: int,
     labels: Labels,
     request: Request,
-    told: set[type[Warning]],
+    warned: set[type[Warning]],
 ) -> None:
-    """Warn the caller of ``fit``, once for each kind that is not in ``told``, and add it there."""
-    remarks = (
+    """Warn the caller of ``fit``, once for each kind that is not in ``warned``, which grows."""
+    found = (
         *_left_out(fitted, labels.features),
         *_dominant(fitted, labels.features, request),
         *_no_gap(fitted, request),
         *_too_few(fitted, n_samples, request),
     )
-    for kind, message in remarks:
-        if kind not in told:
-            told.add(kind)
+    for kind, message in found:
+        if kind not in warned:
+            warned.add(kind)
             warnings.warn(message, kind, stacklevel=4)
 
 

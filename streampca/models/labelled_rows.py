@@ -80,7 +80,7 @@ def lazy_rows_of_scores(
     rows = in_chunks(rows, max(1, WRITTEN_NBYTES // (8 * result.n_features)))
     dtype = score_dtype(rows.dtype)
     basis = None if back.removed is None else result.design_rows(matrix, remove)
-    function: Any = back.apply if basis is None else back.apply_beside
+    function: Any = back.apply if basis is None else back.apply_with_design
     made = map_rows(rows, function, result.n_features, dtype, basis)
     return _wrapped(result, scores, matrix.labels.samples, made)
 

@@ -156,7 +156,7 @@ class BackProjection:
             rows += (block["design"] @ self.removed).astype(rows.dtype)
         return rows
 
-    def apply_beside(self, scores: Array, design: Array) -> Array:
+    def apply_with_design(self, scores: Array, design: Array) -> Array:
         """(rows, p) of scores in memory, with the rows of the design."""
         rows = self.apply(scores)
         rows += (design @ self.removed).astype(rows.dtype)
@@ -209,7 +209,7 @@ class FeatureLoadings:
         return out
 
 
-class ScoresBesideFit(Accumulator):
+class ScoresOfAllSamples(Accumulator):
     """Scores of all samples from the loadings of some, in the pass that makes the loadings.
 
     Every block must hold ``block["loadings"]``, the result of :class:`FeatureLoadings` with the

@@ -48,11 +48,11 @@ from streampca.sources.zarr.opening import (
     Snapshots,
     Which,
     how_to_convert,
-    instead_of,
     is_repository,
+    metadata_errors,
     open_array,
     pick_array,
-    understood,
+    suggestion,
 )
 from streampca.sources.zarr.reader import ZarrReader
 
@@ -73,7 +73,7 @@ def open_path(
     if not remote and not os.path.exists(path):
         whole, _, _inner = path.rpartition(".zarr/")
         if not (whole and os.path.isdir(whole + ".zarr")):
-            raise SourceError(f"{path}: no such file or directory{instead_of(path)}")
+            raise SourceError(f"{path}: no such file or directory{suggestion(path)}")
     if path.endswith(".npy"):
         return stack(NpyReader(path), dim)
     if path.endswith((".mtx", ".mtx.gz")):
@@ -87,7 +87,7 @@ def open_path(
     if not remote and os.path.isfile(path) and not path.endswith(".zip"):
         raise SourceError(f"{path}: {how_to_convert(path)}")
     node = open_array(path, storage_options)
-    with understood(path):
+    with metadata_errors(path):
         return from_zarr(node, variable, dim, policy, path)
 
 
@@ -264,7 +264,7 @@ def _open_repository(
     snapshots = Snapshots(path, options["storage_options"])
     rest = {name: value for name, value in options.items()
             if name not in (*which, "storage_options")}  # fmt: skip
-    with understood(path), plain_errors():
+    with metadata_errors(path), plain_errors():
         matrix = open(snapshots.open(which), variable=variable, **rest)
     if isinstance(matrix, StackedMatrix) and isinstance(matrix.reader, ZarrReader):
         matrix.reader.pin(snapshots)

@@ -13,7 +13,7 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.completion import fit
 from streampca.models.completion.fit import fit_completion, plan_completion
-from streampca.models.completion.fit_warnings import tell
+from streampca.models.completion.fit_warnings import warn_of_completion
 from streampca.models.completion.request import CompletionRequest, bounds_of, completion_request
 from streampca.models.completion.result import (
     CompletedDecomposition,
@@ -187,7 +187,7 @@ class Completion(LinearModel):
         )
         warn_of_excess(plan, execution.memory)
         self.turns_: list[float] = turns_of(self.result_)
-        tell(done, matrix, request)
+        warn_of_completion(done, matrix, request)
         return self
 
     def _observed(self, matrix: ChunkedMatrix) -> ChunkedMatrix:

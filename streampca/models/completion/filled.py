@@ -147,7 +147,7 @@ class FilledSweeps:
 
     def take(self, step: FilledStep) -> dict[str, Any] | None:
         """Compute the next estimate; returns the trace entries of the one just evaluated."""
-        told = None if self.turn is None else self._told(step)
+        entry = None if self.turn is None else self._trace_entry(step)
         self.gram = np.array(step.gram)
         self.old, turn = self.new.copy(), np.zeros_like(self.new)
         fresh = np.zeros_like(self.new)
@@ -160,7 +160,7 @@ class FilledSweeps:
             fresh[:, part], turn[:, part] = vectors, vectors * share
             self.values[part] = shrunk
         self.new, self.turn = fresh, turn
-        return told
+        return entry
 
     def _leading(self, step: FilledStep, c: int) -> tuple[Array, Array]:
         """(values (r,), vectors (m, r)) of Y: its leading ones, or one step towards them."""
@@ -177,7 +177,7 @@ class FilledSweeps:
         vectors, values, _ = np.linalg.svd(product @ (e * inverse), full_matrices=False)
         return values, vectors
 
-    def _told(self, step: FilledStep) -> dict[str, Any]:
+    def _trace_entry(self, step: FilledStep) -> dict[str, Any]:
         penalised, change = [], []
         for c, part in enumerate(self.request.parts):
             inside = (part, part)

@@ -157,7 +157,7 @@ class _Fit:
     def _turn(self, name: str, operands: dict[str, Any]) -> Steps[PassResult]:
         """A pass that turns the effects of rows and columns."""
         assert self.effects is not None
-        sink, (beside, sides) = self.effects.sink(), self.effects.beside()
+        sink, (beside, sides) = self.effects.sink(), self.effects.standardisation()
         number = len(self.effects.changes) + 1
         done = yield self._pass(name, number, operands=operands | beside, side_inputs=sides,
                                 sinks={"effects": sink})  # fmt: skip
@@ -252,7 +252,7 @@ class _Fit:
 
     def _rows(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """(operands, side inputs) that standardise rows and multiply them by roots of weights."""
-        operands, sides = ({}, {}) if self.effects is None else self.effects.beside()
+        operands, sides = ({}, {}) if self.effects is None else self.effects.standardisation()
         if (roots := self.request.roots) is not None:
             into = operands if self.axis else sides
             with np.errstate(divide="ignore"):  # a row of weight 0 is 0: over infinity

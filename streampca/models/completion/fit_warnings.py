@@ -16,7 +16,7 @@ from streampca.models.completion.request import CompletionRequest
 LEVEL = 3  # stack level of the caller of fit
 
 
-def tell(done: Completed, matrix: ChunkedMatrix, request: CompletionRequest) -> None:
+def warn_of_completion(done: Completed, matrix: ChunkedMatrix, request: CompletionRequest) -> None:
     """Warn of columns without observations, lack of convergence, and extrapolation."""
     if len(dropped := np.flatnonzero(done.stats.count == 0)):
         value = "the mean of all cells" if request.standardize.center else "0"

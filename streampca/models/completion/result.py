@@ -141,8 +141,8 @@ def result_of(
         constant=np.setdiff1d(np.flatnonzero(done.scaling.constant), dropped),
         missing=stats.missing,
         labels=matrix.labels,
-        settings=_kept(parameters, request, done.chosen),
-        provenance=_told(done, matrix, request, execution),
+        settings=_stored_parameters(parameters, request, done.chosen),
+        provenance=_provenance(done, matrix, request, execution),
         plan=plan.to_dict(),
         weight=weight,
         feature_variance=stats.m2 / np.maximum(stats.weight - 1.0, 1.0),
@@ -178,7 +178,9 @@ def _write_scores(done: Completed, turn: Array, n: int) -> Any:
     return sink.array
 
 
-def _kept(parameters: Mapping[str, Any], request: CompletionRequest, chosen: int) -> dict[str, Any]:
+def _stored_parameters(
+    parameters: Mapping[str, Any], request: CompletionRequest, chosen: int
+) -> dict[str, Any]:
     """The parameters, with the rank and penalty of the best candidate."""
     penalty = PENALTIES[request.soft]
     known = {**parameters, "rank": request.ranks[chosen], penalty: request.ridges[chosen]}
@@ -187,19 +189,19 @@ def _kept(parameters: Mapping[str, Any], request: CompletionRequest, chosen: int
     return known
 
 
-def _told(
+def _provenance(
     done: Completed, matrix: ChunkedMatrix, request: CompletionRequest, execution: Execution
 ) -> dict[str, Any]:
     """Where the result came from: passes, trace, turns, held-out curve, range of the data."""
-    told = provenance(execution.costs, matrix.fingerprint(), execution.memory)
-    told["observed"] = observed_range(done.stats)
+    made = provenance(execution.costs, matrix.fingerprint(), execution.memory)
+    made["observed"] = observed_range(done.stats)
     if request.biases:
-        told["bias_ridges"] = list(request.bias_ridges)
-    told["trace"] = [one.to_dict() for one in done.trace]
-    told["validation"] = curve(request, done.trace)
+        made["bias_ridges"] = list(request.bias_ridges)
+    made["trace"] = [one.to_dict() for one in done.trace]
+    made["validation"] = curve(request, done.trace)
     if done.effects is not None:
-        told["turns"] = done.effects.changes.tolist()
-    return told
+        made["turns"] = done.effects.changes.tolist()
+    return made
 
 
 def turns_of(result: Decomposition) -> list[float]:

@@ -45,7 +45,7 @@ class TwoWay:
         """The sink of a turn, for the effects of its lines."""
         return MemorySink(len(self.center if self.axis else self.row_center), 3)
 
-    def beside(self) -> tuple[dict[str, Array], dict[str, Array]]:
+    def standardisation(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """(operands, side inputs) by which blocks are standardised."""
         columns = {name: getattr(self, name) for name in COLUMNS}
         rows = {name: getattr(self, name) for name in ROWS}

@@ -134,8 +134,8 @@ def fitted_from_samples(
     passes: int,
 ) -> Fitted:
     """The result of the solver, without components."""
-    beside = request.side
-    weight = beside.count(matrix.shape[0])
+    side = request.side
+    weight = side.count(matrix.shape[0])
     kept = space.spectrum.head(space.k)
     divisor = request.divisor(weight)
     certificate = certify(
@@ -161,7 +161,7 @@ def fitted_from_samples(
         certificate=certificate,
         column_variance=summary.variance,
         gap=space.gap,
-        scores=unweighted_rows(space.u * space.s, beside.sample_weight),
+        scores=unweighted_rows(space.u * space.s, side.sample_weight),
         filtered=summary.filtered,
         missing=summary.missing,
         column_mean=summary.mean,

@@ -32,7 +32,7 @@ from streampca.models.pca.gram_outputs import (
     streamed_nbytes,
     write_relationship,
 )
-from streampca.models.projection import FeatureLoadings, ScoresBesideFit
+from streampca.models.projection import FeatureLoadings, ScoresOfAllSamples
 from streampca.models.request import Request
 from streampca.passes import Candidate, Pass, PassSpec, SolverInput, Steps, larger, pass_spec
 from streampca.store import ColumnsSink, LabelledSink, MemorySink
@@ -58,7 +58,7 @@ def gram_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
         components = {} if streamed else {"components": k * p * 8}
         scoring: dict[str, Accumulator] = {}
         if cohort is not None:
-            scores = ScoresBesideFit(standardize=standardize, rows=cohort.rows)
+            scores = ScoresOfAllSamples(standardize=standardize, rows=cohort.rows)
             scoring = {"scores": scores, "rows": RowMissing()}
         itemsize = work_dtype(matrix.dtype).itemsize
 

@@ -252,7 +252,7 @@ class IncrementalPCA(LinearModel):
         check_n_components(self.n_components, state.count, p)
         request.check_state()
         fitted = solve_accumulator(state, request, self._resolution, min(state.count, p))
-        told = self.__dict__.setdefault("_told", set())  # once, not at every solution
+        warned = self.__dict__.setdefault("_warned", set())  # once, not at every solution
         return assemble(
             self.registered_name,
             fitted,
@@ -261,7 +261,7 @@ class IncrementalPCA(LinearModel):
             request,
             self.stored_params() | {"components": True},
             costs=self.cost_,
-            told=told,
+            warned=warned,
         )
 
     @classmethod
@@ -329,7 +329,7 @@ class IncrementalPCA(LinearModel):
     _resolution: Resolution
 
     def _reset(self) -> None:
-        for name in ("_accumulator", "_solved", "_labels", "_resolution", "cost_", "_told"):
+        for name in ("_accumulator", "_solved", "_labels", "_resolution", "cost_", "_warned"):
             self.__dict__.pop(name, None)
 
     def _request(self) -> StateRequest:

@@ -59,7 +59,7 @@ def most_spans(estimator: IncrementalPCA, shape: tuple[int, int], allowed: int |
     return int(min(MOST, nbytes // max(state, 1)))
 
 
-def beside(estimator: IncrementalPCA, shape: tuple[int, int], states: int) -> IncrementalPCA:
+def with_room_for(estimator: IncrementalPCA, shape: tuple[int, int], states: int) -> IncrementalPCA:
     """An unfitted clone whose memory limit leaves room for so many states of this width."""
     clone = IncrementalPCA(**estimator.get_params())
     if (limit := parse_nbytes(estimator.memory_limit)) is not None:
@@ -68,7 +68,7 @@ def beside(estimator: IncrementalPCA, shape: tuple[int, int], states: int) -> In
     return clone
 
 
-def divided(rows: int, step: int, row_nbytes: int, most: int) -> tuple[Rows, ...]:
+def divide(rows: int, step: int, row_nbytes: int, most: int) -> tuple[Rows, ...]:
     """At most so many spans of about equal length, each a multiple of ``step`` rows."""
     chunks = -(-rows // step)
     count = max(1, min(most, chunks, rows * row_nbytes // max(LEAST_NBYTES, 1)))
@@ -76,7 +76,7 @@ def divided(rows: int, step: int, row_nbytes: int, most: int) -> tuple[Rows, ...
     return tuple(pairwise(edges))
 
 
-def folded(states: Sequence[IncrementalPCA]) -> IncrementalPCA:
+def merged(states: Sequence[IncrementalPCA]) -> IncrementalPCA:
     """All states merged in their order; none is changed. Cost: a copy of one state."""
     total = IncrementalPCA.state_from_saved(*states[0].state_to_saved(), "a span")
     for state in states[1:]:
@@ -84,18 +84,18 @@ def folded(states: Sequence[IncrementalPCA]) -> IncrementalPCA:
     return total
 
 
-def joined(spans: Sequence[Span], most: int) -> tuple[Span, ...]:
+def merge_neighbours(spans: Sequence[Span], most: int) -> tuple[Span, ...]:
     """At most so many: neighbours with the fewest rows together become one."""
     kept = list(spans)
     while len(kept) > max(most, 1):
         lengths = [b.rows[1] - a.rows[0] for a, b in pairwise(kept)]
         i = int(np.argmin(lengths))
         a, b = kept[i : i + 2]
-        kept[i : i + 2] = [Span(a.parts + b.parts, folded([a.state, b.state]))]
+        kept[i : i + 2] = [Span(a.parts + b.parts, merged([a.state, b.state]))]
     return tuple(kept)
 
 
-def touched(spans: Sequence[Span], changed: Iterable[Rows]) -> tuple[int, ...]:
+def changed_spans(spans: Sequence[Span], changed: Iterable[Rows]) -> tuple[int, ...]:
     """Numbers of the spans that hold any of the changed rows."""
     ranges = list(changed)
     return tuple(
@@ -104,9 +104,9 @@ def touched(spans: Sequence[Span], changed: Iterable[Rows]) -> tuple[int, ...]:
     )  # fmt: skip
 
 
-def anew(span: Span, fit: Fit) -> Span:
+def refolded(span: Span, fit: Fit) -> Span:
     """The span folded from its current rows, and merged in the same parts as before."""
-    return Span(span.parts, folded([fit(part) for part in span.parts]))
+    return Span(span.parts, merged([fit(part) for part in span.parts]))
 
 
 def to_saved(spans: Sequence[Span]) -> tuple[dict[str, Array], dict[str, Any]]:

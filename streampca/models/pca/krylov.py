@@ -52,7 +52,7 @@ def krylov(inputs: SolverInput[Request]) -> Steps[Fitted]:
         matrix = matrix.expanded()
     work = _Iteration(inputs.plan, matrix, inputs.request)
     if earlier is not None and work.adopts(earlier.iteration):
-        going = work.take_stock()
+        going = work.evaluate()
     else:
         yield from work.look()
         going = True
@@ -235,9 +235,9 @@ class _Iteration:
             self.space.probed = self._corrected(one.probed, probe_vectors(self.shape.m))
         with single_threaded_blas():
             self.space.add(self.block, product, one.image() if self.shape.images else None)
-        return self.take_stock()
+        return self.evaluate()
 
-    def take_stock(self) -> bool:
+    def evaluate(self) -> bool:
         """Evaluate the searched space, and prepare another step. False if it was the last."""
         with single_threaded_blas():
             ritz = self.space.ritz()
@@ -271,7 +271,7 @@ class _Iteration:
             self.stopped = f"max_passes={self.request.max_passes}"
         elif last.stuck.all():
             self.stopped = f"{self.dtype} arithmetic resolves no more"
-        elif (needed := last.passes_needed(before)) > self._worth():
+        elif (needed := last.passes_needed(before)) > self._passes_worth_making():
             self.stopped = f"the next one would need about {needed} more passes"
         if self.stopped:
             return False
@@ -283,7 +283,7 @@ class _Iteration:
         self.block = fresh
         return True
 
-    def _worth(self) -> int:
+    def _passes_worth_making(self) -> int:
         """The number of further passes that would still be faster than an exact solver."""
         left = self.plan.named("step").times - self.steps
         predicted = dict(self.plan.considered)

@@ -153,8 +153,8 @@ def needs_moments(request: Request) -> bool:
     """Whether means or deviations must be known before products are formed."""
     filters = request.standardize.filters
     known = request.scale is None and not filters and request.missing != "mean"
-    beside = request.side
-    return not known or beside.sample_weight is not None or beside.basis is not None
+    side = request.side
+    return not known or side.sample_weight is not None or side.basis is not None
 
 
 def gram_by_panels(inputs: SolverInput[Request]) -> Steps[Fitted]:

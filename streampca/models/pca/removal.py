@@ -18,7 +18,7 @@ EXPLAINED = 64 * float(np.finfo(np.float64).eps)  # of a variance: less is round
 Joint = TypeVar("Joint", Scatter, RFactor)
 
 
-def beside_design(matrix: ChunkedMatrix, basis: Array) -> ChunkedMatrix:
+def with_design_columns(matrix: ChunkedMatrix, basis: Array) -> ChunkedMatrix:
     """[basis, X]: the columns of the design first, in float64.
 
     (In float32 the rounding of sums of what the design explains is left among the residuals, and

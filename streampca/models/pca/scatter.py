@@ -25,7 +25,12 @@ from streampca.models.pca.eigenproblem import (
     scatter_cost,
     solve_symmetric,
 )
-from streampca.models.pca.removal import Removed, beside_design, factor_without, scatter_without
+from streampca.models.pca.removal import (
+    Removed,
+    factor_without,
+    scatter_without,
+    with_design_columns,
+)
 from streampca.models.request import Request
 from streampca.passes import Candidate, Pass, SolverInput, Steps, pass_spec, single_threaded_blas
 from streampca.solvers import (
@@ -53,7 +58,7 @@ def scatter_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidat
     solve, flops = scatter_cost(p, request, k)
     read = matrix
     if (basis := request.side.basis) is not None:
-        read = beside_design(matrix, basis)
+        read = with_design_columns(matrix, basis)
         solve["scatter of residuals"] = p * p * 8
     flops_of_pass = (4.0 if imputed else 1.0) * n * p * p
     spec = pass_spec("scatter", read, 0, {"scatter": accumulator}, flops=flops_of_pass)
@@ -77,7 +82,7 @@ def solve_scatter(inputs: SolverInput[Request]) -> Steps[Fitted]:
         more = {"maps": {"missing": count_missing}, "sinks": {"missing": counts}}
     resolution, removed = Resolution.of(matrix.dtype), None
     if (basis := request.side.basis) is not None:
-        more["matrix"] = beside_design(matrix, basis)
+        more["matrix"] = with_design_columns(matrix, basis)
     done = (yield Pass("scatter", **more)).accumulators.pop("scatter")
     if basis is not None:
         done, removed = scatter_without(done, basis.shape[1])
@@ -96,7 +101,7 @@ def tsqr_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
         )
     n, p = matrix.shape
     basis = request.side.basis
-    read = matrix if basis is None else beside_design(matrix, basis)
+    read = matrix if basis is None else with_design_columns(matrix, basis)
     accumulators = {"r": RFactor(center=request.center)}
     spec = pass_spec("tsqr", read, 0, accumulators, flops=2.0 * n * p * p, work="factor")
     spec = replace(spec, matrix=read)
@@ -110,7 +115,7 @@ def solve_tsqr(inputs: SolverInput[Request]) -> Steps[Fitted]:
     matrix, request = inputs.matrix, inputs.request
     removed, basis = None, request.side.basis
     resolution, limit = Resolution.of(matrix.dtype), min(matrix.shape)
-    read = matrix if basis is None else beside_design(matrix, basis)
+    read = matrix if basis is None else with_design_columns(matrix, basis)
     done = (yield Pass("tsqr", matrix=read)).accumulators.pop("r")
     if basis is not None:
         done, removed = factor_without(done, basis.shape[1])

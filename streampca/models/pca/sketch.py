@@ -46,12 +46,12 @@ def sketch_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate
             f"svd_solver='sketch' needs a number of components from 1, not "
             f"n_components={request.n_components!r}"
         )
-    beside = request.side
+    side = request.side
     wanted = {
         "scale": request.scale,
         "missing='mean'": request.missing == "mean",
-        "remove": beside.basis is not None,
-        "weights of features": beside.weights is not None,
+        "remove": side.basis is not None,
+        "weights of features": side.weights is not None,
     }
     if refused := [name for name, value in wanted.items() if value]:
         raise InvalidInputError(

@@ -299,10 +299,12 @@ def group_labels(
         _axis(parent, tuple(names[d] for d in ds), sizes, beside, loose=number == 1)
         for number, ds in enumerate(dims)
     )
-    return Labels(rows, columns, array.path.rpartition("/")[2] or None, told_by(array))
+    return Labels(
+        rows, columns, array.path.rpartition("/")[2] or None, descriptive_attributes(array)
+    )
 
 
-def told_by(array: Any) -> dict[str, Any]:
+def descriptive_attributes(array: Any) -> dict[str, Any]:
     """Attributes that say what an array is, without those that say how it is stored."""
     return {
         name: value
@@ -330,11 +332,13 @@ def _axis(
             grids[name] = (along, decoded(array))
         else:
             continue
-        told = told_by(array)
+        described = descriptive_attributes(array)
         if (coords[name] if name in coords else grids[name][1]).dtype.kind == "M":
-            told = {n: value for n, value in told.items() if n not in ("units", "calendar")}
-        if told:
-            attrs[name] = told
+            described = {
+                n: value for n, value in described.items() if n not in ("units", "calendar")
+            }
+        if described:
+            attrs[name] = described
     extra = extra_columns(parent, dims[0], sizes[dims[0]]) if len(dims) == 1 else {}
     lengths = tuple(sizes[d] for d in dims)
     return AxisLabels(dims, lengths, coords, attrs, extra, grids)

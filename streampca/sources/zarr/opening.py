@@ -62,27 +62,27 @@ def how_to_convert(path: str) -> str:
     if (reader := TABLES.get(os.path.splitext(path)[1])) is not None:
         return f"not a format that streampca opens; load it first: X = pandas.{reader}({path!r})"
     known = ".bed, .nc, .npy, .npz, .h5ad or .mtx"
-    found = instead_of(os.path.splitext(path)[0])
+    found = suggestion(os.path.splitext(path)[0])
     return f"not a format that streampca opens; expected a Zarr directory, {known}{found}"
 
 
-def instead_of(path: str) -> str:
+def suggestion(path: str) -> str:
     """``; did you mean data.bed?`` if such files are next to ``data``; else ""."""
     stem = path.rstrip("/")
     found = [stem + suffix for suffix in (*OPENED, *CONVERSIONS) if os.path.exists(stem + suffix)]
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
-def in_folder(path: str) -> str:
+def folder_contents(path: str) -> str:
     """What a folder without a Zarr store contains, and the line that opens it; "" for others."""
     if "://" in path or not os.path.isdir(path):
         return ""
     names = sorted(name for name in os.listdir(path) if not name.startswith("."))
     if not names:
-        return f": the folder is empty{instead_of(path)}"
+        return f": the folder is empty{suggestion(path)}"
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     held = f": the folder holds {', '.join(names[:SHOWN])}{more}"
-    return held + _line_for(path, names) + instead_of(path)
+    return held + _line_for(path, names) + suggestion(path)
 
 
 def _line_for(path: str, names: list[str]) -> str:
@@ -140,7 +140,7 @@ class Snapshots:
             session = repository.readonly_session(**{key: value})
         except (icechunk.IcechunkError, ValueError) as error:
             raise SourceError(
-                f"{hide_secrets(self.place)}: no {name} {value!r}: {_words(error)}"
+                f"{hide_secrets(self.place)}: no {name} {value!r}: {_first_line(error)}"
             ) from None
         return zarr.open(session.store, mode="r")
 
@@ -167,7 +167,7 @@ class Snapshots:
             return icechunk.Repository.open(self._storage(icechunk))
         except icechunk.IcechunkError as error:
             raise SourceError(
-                f"no Icechunk repository at {hide_secrets(self.place)}: {_words(error)}"
+                f"no Icechunk repository at {hide_secrets(self.place)}: {_first_line(error)}"
             ) from None
 
     def _storage(self, icechunk: Any) -> Any:
@@ -206,7 +206,7 @@ def _icechunk() -> Any:
     return icechunk
 
 
-def _words(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return first_line(error).removeprefix("x ")
 
 
@@ -222,7 +222,7 @@ def open_array(
     """The Zarr array or group at a path or URL. Raises SourceError where there is none."""
     timeout = read_timeout or default_timeout()
     try:
-        with understood(source):
+        with metadata_errors(source):
             return _open(source, storage_options, timeout)
     except TimeoutError:
         raise no_answer("its metadata", source, timeout) from None
@@ -234,7 +234,7 @@ def open_array(
         zarr.errors.NodeNotFoundError,
     ) as error:
         raise SourceError(
-            f"no Zarr array or group at {hide_secrets(source)}{in_folder(source)}"
+            f"no Zarr array or group at {hide_secrets(source)}{folder_contents(source)}"
         ) from error
 
 
@@ -256,7 +256,7 @@ def _open(source: str, storage_options: dict[str, Any] | None, timeout: float) -
 
 
 @contextlib.contextmanager
-def understood(source: str) -> Iterator[None]:
+def metadata_errors(source: str) -> Iterator[None]:
     """Turn Zarr's errors about invalid metadata into a DamagedSourceError."""
     try:
         yield
