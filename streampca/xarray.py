@@ -25,9 +25,9 @@ class StreampcaAccessor:
     def __init__(self, obj: Any) -> None:
         self._obj = obj
 
-    def plan(self, n_components: Any = None, dim: Any = None, **settings: Any) -> Plan:
+    def plan(self, n_components: Any = None, dim: Any = None, **parameters: Any) -> Plan:
         """What :meth:`pca` would do: solver, passes, reads, memory. Reads nothing."""
-        return PCA(n_components, **settings).plan(self._obj, dim=self._dim(dim))
+        return PCA(n_components, **parameters).plan(self._obj, dim=self._dim(dim))
 
     def pca(
         self,
@@ -35,10 +35,10 @@ class StreampcaAccessor:
         dim: Any = None,
         *,
         sample_weight: Any = None,
-        **settings: Any,
+        **parameters: Any,
     ) -> PCA:
         """A fitted :class:`streampca.PCA`."""
-        model = PCA(n_components, **settings)
+        model = PCA(n_components, **parameters)
         return model.fit(self._obj, dim=self._dim(dim), sample_weight=sample_weight)
 
     def eof(
@@ -50,7 +50,8 @@ class StreampcaAccessor:
         pc_scaling: int = 0,
         rotation: str | None = None,
         sample_weight: Any = None,
-        **settings: Any,
+        remove: Any = None,
+        **parameters: Any,
     ) -> xarray.Dataset:
         """EOF analysis as one Dataset: eofs, pcs, eigenvalues, variance_fraction, north_errors.
 
@@ -60,13 +61,15 @@ class StreampcaAccessor:
         For a Dataset, the result has ``eofs_<variable>`` for each variable.
         Cost: that of the fit, and one more pass for the PCs if it streamed the samples.
         """
-        model: Any = self.pca(n_components, dim, sample_weight=sample_weight, **settings)
+        model: Any = self.pca(
+            n_components, dim, sample_weight=sample_weight, remove=remove, **parameters
+        )
         if rotation is not None:
             model = rotate(model, rotation)
         scores = model.result_.scores
         if scores is None:
             matrix = as_matrix(self._obj, dim=self._dim(dim), missing_value=model.missing_value)
-            scores = model.transform(matrix, remove=settings.get("remove"))
+            scores = model.transform(matrix, remove=remove)
         result: xarray.Dataset = model.eof_.dataset(scaling, pc_scaling, scores=scores)
         return result
 

@@ -114,20 +114,21 @@ def settings_dicts() -> int:
 
 
 def settings_reads() -> tuple[int, int]:
-    """(reads of ``settings["name"]`` and ``settings.get("name")``, files that have them)."""
-    reads = {module: sum(map(_is_read, ast.walk(parsed(module)))) for module in FILES}
-    return sum(reads.values()), sum(n > 0 for n in reads.values())
+    """Reads by name, ``settings["name"]`` or ``settings.get("name")``: of settings that are handed
+    from function to function, and of ``result.settings``, which a saved model holds as JSON."""
+    read = [one for module in FILES for node in ast.walk(parsed(module)) if (one := _read(node))]
+    return sum("." not in one for one in read), sum("." in one for one in read)
 
 
-def _is_read(node: ast.AST) -> bool:
-    if isinstance(node, ast.Subscript):
-        return ast.unparse(node.value).endswith("settings") and isinstance(node.slice, ast.Constant)
-    return (
-        isinstance(node, ast.Call)
-        and ast.unparse(node.func).endswith("settings.get")
-        and bool(node.args)
-        and isinstance(node.args[0], ast.Constant)
-    )
+def _read(node: ast.AST) -> str:
+    """The settings that are read here by a constant name; "" where none are."""
+    key: ast.AST | None = None
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        whole, key = ast.unparse(node.value), node.slice
+    elif isinstance(node, ast.Call) and node.args:
+        whole, key = ast.unparse(node.func).removesuffix(".get"), node.args[0]
+    named = isinstance(key, ast.Constant) and whole.rpartition(".")[2] == "settings"
+    return whole if named else ""
 
 
 def code_lines() -> int:
@@ -174,7 +175,7 @@ def import_cycles() -> list[set[str]]:
 def figures() -> dict[str, float]:
     """All of them by name."""
     lengths = sorted(n for n, _ in functions())
-    reads, files = settings_reads()
+    passed_on, saved = settings_reads()
     made = checks()
     return {
         **{f"files entered by {name}": entered(name) for name in FITS},
@@ -182,8 +183,8 @@ def figures() -> dict[str, float]:
         "functions, 90th percentile": float(np.percentile(lengths, 90)),
         "longest function": lengths[-1],
         "settings dicts in signatures": settings_dicts(),
-        "settings read by name": reads,
-        "files that read settings by name": files,
+        "settings read by name": passed_on,
+        "saved settings read by name": saved,
         **{f"{name} in one fit": n for name, n in made.items()},
         "files": len(FILES),
         "lines of code": code_lines(),

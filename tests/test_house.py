@@ -7,15 +7,15 @@ import pytest
 from tests import house
 
 LIMITS = {
-    "files entered by PCA": 62,
-    "files entered by HardImpute": 62,
-    "files entered by GenotypePCA": 67,
+    "files entered by PCA": 50,
+    "files entered by HardImpute": 52,
+    "files entered by GenotypePCA": 57,
     "longest file": 400,
     "functions, 90th percentile": 18,
-    "longest function": 73,
-    "settings dicts in signatures": 3,
-    "settings read by name": 19,
-    "files that read settings by name": 11,
+    "longest function": 60,
+    "settings dicts in signatures": 0,
+    "settings read by name": 0,
+    "saved settings read by name": 7,
     "Request.check in one fit": 1,
     "Standardize.__post_init__ in one fit": 1,
     "files": 250,

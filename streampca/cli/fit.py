@@ -18,6 +18,7 @@ from streampca.cli.kinds import kind_options, option_name, run_fit_of_kind, run_
 from streampca.cli.options import (
     model_options,
     open_source,
+    output_options,
     pca_model,
     progress_of,
     removal_wanted,
@@ -80,13 +81,7 @@ def add_commands(commands: Any, kind: str | None = None) -> None:
             labelled_options(one)
             genotype_options(one)
         cluster_options(one)
-        one.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
-        one.add_argument("--scores", metavar="ZARR", help="write the scores of all samples here")
-        one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
-        one.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-        one.add_argument(
-            "--config", metavar="YAML", help="options from a file; those of the command line win"
-        )
+        output_options(one)
         if kind is not None:
             kind_options(one, kind)
             one.set_defaults(kind=kind, run=of_kind)

@@ -8,7 +8,13 @@ from typing import Any
 
 import streampca
 from streampca.cli.config import cluster_options, on_cluster
-from streampca.cli.options import open_source, progress_of, running_options, source_options
+from streampca.cli.options import (
+    open_source,
+    output_options,
+    progress_of,
+    running_options,
+    source_options,
+)
 from streampca.cli.outputs import check_outputs, write_scores
 from streampca.errors import InvalidInputError
 from streampca.models.completion.request import SOLVERS
@@ -24,6 +30,14 @@ def add_commands(commands: Any) -> None:
     cluster_options(one)
     one.add_argument("source", nargs="*", help="as for fit; sparse files are ratings")
     source_options(one)
+    _model_options(one)
+    _stopping_options(one)
+    _writing_options(one)
+    running_options(one)
+
+
+def _model_options(one: argparse.ArgumentParser) -> None:
+    """Rank, penalty, centring and bounds."""
     one.add_argument(
         "-r",
         "--rank",
@@ -72,6 +86,10 @@ def add_commands(commands: Any) -> None:
         default="missing",
         help="meaning of cells that a sparse source does not store",
     )
+
+
+def _stopping_options(one: argparse.ArgumentParser) -> None:
+    """Validation, and when to stop."""
     one.add_argument(
         "--validation", type=float, metavar="SHARE", help="of the cells, held out for validation"
     )
@@ -80,18 +98,15 @@ def add_commands(commands: Any) -> None:
     one.add_argument("--max-passes", type=int, default=100, metavar="N")
     one.add_argument("--random-state", type=int, default=0, metavar="SEED")
     one.add_argument("--init", metavar="MODEL", help="begin with a saved model")
+
+
+def _writing_options(one: argparse.ArgumentParser) -> None:
+    """What is written where, and what is printed."""
     one.add_argument("--completed", metavar="ZARR", help="write the completed matrix here")
-    one.add_argument("--scores", metavar="ZARR", help="write the scores of all samples here")
-    one.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
-    one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     one.add_argument("--checkpoint", metavar="FOLDER", help="resume from here if interrupted")
     one.add_argument("--scratch", metavar="FOLDER", help="for arrays that do not fit into memory")
     one.add_argument("--plan", action="store_true", help="print what would be done; reads no data")
-    one.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-    one.add_argument(
-        "--config", metavar="YAML", help="options from a file; those of the command line win"
-    )
-    running_options(one)
+    output_options(one)
 
 
 def run_impute(arguments: argparse.Namespace) -> int:

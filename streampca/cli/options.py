@@ -155,6 +155,17 @@ def running_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, tcp://host:port")
 
 
+def output_options(one: argparse.ArgumentParser) -> None:
+    """What a fit writes, and where its options come from."""
+    one.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
+    one.add_argument("--scores", metavar="ZARR", help="write the scores of all samples here")
+    one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
+    one.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    one.add_argument(
+        "--config", metavar="YAML", help="options from a file; those of the command line win"
+    )
+
+
 def model_options(parser: argparse.ArgumentParser) -> None:
     """The parameters of a PCA."""
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Samples and variants with enough calls, and what a genotype fit warns of."""
+"""Samples and variants with enough calls, and the warnings of a genotype fit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def well_called(
     scheduler: Any = None,
     progress: Any = None,
 ) -> ChunkedMatrix:
-    """The samples and variants that PLINK's ``--mind``, ``--geno`` and ``--maf`` leave.
+    """The samples and variants that pass PLINK's ``--mind``, ``--geno`` and ``--maf``.
 
     matrix : (n, p) allele counts.
     maf : variants whose rarer allele is less frequent are left out, also those without a call.
@@ -65,7 +65,7 @@ def well_called(
     if wanted.filters:
         judges = matrix if rows is None else select(matrix, samples=rows)
         stats = _counted(judges, "calls by variant", Moments(), made, **running).columns()
-        kept = _enough(stats, wanted)
+        kept = _enough_calls(stats, wanted)
         if not kept.any():
             raise InvalidInputError(
                 f"maf={maf:g} and max_missing={max_missing:g} leave none of {len(kept)} variants"
@@ -98,8 +98,8 @@ def well_called_samples(matrix: ChunkedMatrix, lost: Array, limit: float) -> Arr
     return np.asarray(kept)
 
 
-def _enough(stats: ColumnStats, wanted: Standardize) -> Array:
-    """(p,) True for variants that are neither rare nor ill-called.
+def _enough_calls(stats: ColumnStats, wanted: Standardize) -> Array:
+    """(p,) True for variants that are neither rare nor poorly called.
 
     Those without a call or of one allele alone count among the rare, where rare ones are refused.
     """
@@ -121,12 +121,12 @@ def plan_counting(
 
 
 def plan_counting_samples(matrix: ChunkedMatrix, memory_limit: int | str | None) -> Plan:
-    """The plan of the pass by which ``well_called`` judges samples."""
+    """The plan of the pass that counts the calls of samples for ``well_called``."""
     return plan_counting(matrix, "calls by sample", RowMissing(), memory_limit)
 
 
 def preceded(plan: Plan, *earlier: Plan) -> Plan:
-    """A plan with the passes that come before it, each with its memory."""
+    """A plan that includes earlier passes, each with its memory."""
     memory = dict(plan.memory)
     for one in earlier:
         memory |= {made.name: one.memory[made.name] for made in one.passes}
@@ -153,11 +153,11 @@ def _counted(
 
 
 # --------------------------------------------------------------------------------------------------
-# What a genotype fit warns of: relatives among the samples, components of one short region.
+# Warnings of a genotype fit: relatives among the samples, components of a single short region.
 
 
 def warn_of_local_components(columns: Any, variants: AxisLabels) -> None:
-    """Name the components that one short region makes.
+    """Warn of components that a single short region dominates.
 
     columns : (p, k) unit columns, an array or one in Zarr; None = there are none.
     """
@@ -175,7 +175,7 @@ def warn_of_local_components(columns: Any, variants: AxisLabels) -> None:
 
 
 def warn_of_children(samples: AxisLabels) -> None:
-    """Tell of samples whose parents are both among them."""
+    """Warn of samples whose parents are both in the data."""
     names = ("family", "individual", "father", "mother")
     if not set(names) <= set(samples.extra):
         return

@@ -1,6 +1,6 @@
-"""The regions of the human genome where linkage reaches over megabases.
+"""Filters of variants and samples by name, place, and region of long-range linkage. /
 
-A principal component can follow one of them (the 8p23 inversion, HLA, lactase) instead of
+A principal component can follow such a region (the 8p23 inversion, HLA, lactase) instead of
 ancestry, so they are commonly left out before a PCA.
 """
 
@@ -91,7 +91,7 @@ def in_long_range_ld(chromosome: Any, position: Any, build: int | str = 37) -> A
 
 
 # --------------------------------------------------------------------------------------------------
-# Which variants and samples a genotype analysis uses, by what they are called and where they lie.
+# The variants and samples that a genotype analysis uses, selected by name and position.
 #
 # All of it needs labels only: nothing is read.
 
@@ -135,7 +135,7 @@ class VariantFilter:
         return keep
 
     def _steps(self, labels: AxisLabels) -> Iterator[tuple[str, Array]]:
-        """(name of a setting, (p,) True = kept by it) of those that leave something out."""
+        """(name of a setting, (p,) True = kept by it) of each setting that is in use."""
         if (chromosomes := self._chromosomes(labels)) is not None:
             stored = _column(labels, "chromosome", "chromosomes")
 
@@ -160,7 +160,7 @@ class VariantFilter:
             yield f"exclude_long_range_ld={self.exclude_long_range_ld!r}", ~inside
 
     def _chromosomes(self, labels: AxisLabels) -> list[str] | None:
-        """Names of the chromosomes to keep; None for all, and where "autosomes" has no labels."""
+        """Names of the chromosomes to keep; None for all, or if "autosomes" finds no labels."""
         if isinstance(self.chromosomes, str):
             if self.chromosomes == "all":
                 return None
@@ -251,7 +251,7 @@ def sample_mask(labels: AxisLabels, names: Names, option: str = "samples") -> Ar
 
 
 def _among_ids(labels: AxisLabels, names: Names, option: str) -> Array:
-    """(p,) True where a variant is one of the named ones."""
+    """(p,) True for the named variants."""
     ids, wanted = _names(labels), read_names(names)
     chosen = is_among(ids, wanted)
     _warn_of_absent(wanted, [ids[chosen]], option)
@@ -259,7 +259,7 @@ def _among_ids(labels: AxisLabels, names: Names, option: str) -> Array:
 
 
 def _warn_of_absent(wanted: Iterable[str], columns: Sequence[Array], option: str) -> None:
-    """Count and name what a list asks for and the data do not have."""
+    """Warn of names in a list that the data do not have."""
     absent = dict.fromkeys(wanted)
     asked = len(absent)
     for column in columns:
@@ -317,7 +317,7 @@ def filter_genotypes(
 
 
 def _present(labels: AxisLabels) -> str:
-    """What chromosomes there are, for a message."""
+    """The chromosomes of the data, for a message."""
     if "chromosome" not in labels.extra:
         return ""
     names, _ = numbered(textual(labels.extra["chromosome"]))

@@ -1,4 +1,4 @@
-"""Principal components of genotypes: allele counts standardised, holes at the mean, all exact."""
+"""Exact principal components of genotypes: standardised counts, missing calls at the mean."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.gram_outputs import COMPONENTS
 from streampca.models.pca.routes import fit_pca, plan_pca
 from streampca.models.projection import Projection
-from streampca.models.registry import estimator, registered_name
+from streampca.models.registry import estimator
 from streampca.models.request import Cohort, Request, iteration_limits, seed_of
 from streampca.models.row_passes import RowOptions
-from streampca.passes import PassCost, Plan, easier_axis
+from streampca.passes import Execution, PassCost, Plan, easier_axis
 from streampca.solvers import TracyWidom
 from streampca.sources import as_matrix
 from streampca.sources.variants import MISSING_CALL
@@ -54,7 +54,7 @@ class ScoresAndHoles:
         return len(self.projection.components) + 1
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Of the projection, and of the columns that are put together."""
+        """Scratch of the projection and of the joined columns."""
         beside = self.projection.scratch_nbytes(matrix)
         return lambda length: beside(length) + 8 * self.width * length
 
@@ -214,7 +214,7 @@ class GenotypePCA(LinearModel):
         )
         cohort = self._cohort(matrix)
         plan = self._plan(cohort)
-        execution = self._begun(plan, matrix)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         self.n_features_in_ = matrix.shape[1]
         execution.costs += [cost for _, cost in made]
         fitted_on = _fitted(cohort)
@@ -227,7 +227,7 @@ class GenotypePCA(LinearModel):
         self.cost_, self.dim_ = execution.costs, dim
         labels = Labels(cohort.everyone.labels.samples, matrix.labels.features)
         self.result_ = assemble(
-            registered_name(type(self)),
+            self.registered_name,
             fitted,
             fitted_on.shape[0],
             labels,
@@ -257,7 +257,7 @@ class GenotypePCA(LinearModel):
         return np.array(self.fit(X, dim=dim).scores_)
 
     def _request(self) -> Request:
-        """The parameters as the solvers read them."""
+        """The request of the parameters, for the solvers."""
         tol, max_passes = iteration_limits(self.tol, self.max_passes)
         return Request.of(
             self,
@@ -270,7 +270,7 @@ class GenotypePCA(LinearModel):
         )
 
     def _stored_parameters(self, request: Request) -> dict[str, Any]:
-        """The parameters as they are kept with a result, with those that every such fit shares."""
+        """The parameters as stored with a result, with those that all genotype fits share."""
         fixed = {"whiten": False, "center": True, "ddof": 1, "missing": self.missing}
         outputs = {"loadings": request.loadings, "relationship": request.relationship}
         seed = {"random_state": request.random_state, "exact_first": True}
@@ -366,7 +366,7 @@ def _fitted(cohort: Cohort) -> ChunkedMatrix:
 
 
 def _refuse_outputs(paths: Mapping[str, str]) -> None:
-    """Refuse outputs that are there, or the same, before anything is read."""
+    """Refuse outputs that exist, or that share a path, before reading."""
     for name, path in paths.items():
         if occupied(path):
             raise InvalidInputError(f"{name}: {path} exists already; remove it or name another")

@@ -1,4 +1,4 @@
-"""The windows that LD pruning walks: where they begin and end on each chromosome."""
+"""LD pruning of variants, and the windows on each chromosome in which it compares them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def windows(
 
 
 def chromosomes(features: AxisLabels) -> Array:
-    """(p,) names of the chromosomes; one and the same where X carries none."""
+    """(p,) names of the chromosomes; all the same if X has none."""
     if "chromosome" in features.extra:
         return as_text(features.extra["chromosome"])
     return np.full(len(features), "all")
@@ -228,7 +228,7 @@ def prune_ld(
 
 
 def ld_scan(matrix: ChunkedMatrix, rules: PruningRules) -> LDScan:
-    """The scan of a matrix, empty: all that can be refused is refused here, without reading."""
+    """An empty scan of a matrix. Checks everything that can be checked without reading."""
     length, in_bases = check_pruning(rules, matrix)
     features = matrix.labels.features
     position = features.extra.get("position") if in_bases else None
@@ -243,7 +243,7 @@ def ld_scan(matrix: ChunkedMatrix, rules: PruningRules) -> LDScan:
 
 
 def check_pruning(rules: PruningRules, matrix: ChunkedMatrix) -> tuple[int, bool]:
-    """(window length, whether it is in base pairs). Refuses rules that cannot be met."""
+    """(window length, whether it is in base pairs). Refuses rules that cannot be satisfied."""
     r2, window, step = rules.r2, rules.window, rules.step
     if isinstance(r2, bool) or not isinstance(r2, (int, float, np.number)) or not 0 <= r2 < 1:
         raise InvalidInputError(f"r2={r2!r}; expected a number from 0 to less than 1, such as 0.2")
@@ -274,7 +274,7 @@ def check_pruning(rules: PruningRules, matrix: ChunkedMatrix) -> tuple[int, bool
 def plan_pruning(
     matrix: ChunkedMatrix, scan: LDScan, memory_limit: int | str | None = None
 ) -> Plan:
-    """The plan of the one ordered pass. Raises MemoryLimitError where it does not fit."""
+    """The plan of the single ordered pass. Raises MemoryLimitError if it does not fit."""
     shape = matrix.shape
     pairs = float(np.sum(np.diff(scan.stops, prepend=0) * (scan.stops - scan.starts)))
     spec = PassSpec(

@@ -1,4 +1,4 @@
-"""Components that one short stretch of the genome makes: linkage, an inversion, or an artefact."""
+"""Components dominated by one short region of the genome: linkage, an inversion, or an artefact."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streampca.matrix.columns import Runs, numbered, textual
 
 WINDOW = 4_000_000  # base pairs
 SHARE = 0.25  # of a component's squared loadings in one window
-TIMES = 5  # and so many times its share of the variants
+TIMES = 5  # and at least this multiple of its share of the variants
 FAR = 1 << 40  # base pairs between chromosomes
 COLUMNS_NBYTES = 32 << 20  # of columns that are sorted at once
 SQUARES = 1 << 17  # squared loadings that are summed at once
@@ -23,7 +23,7 @@ RECENT = 8  # blocks of sums that are kept
 
 @dataclass(frozen=True)
 class LocalComponent:
-    """A component (0 = the first) of which a window holds an outsized share."""
+    """A component (0 = the first) with an outsized share of its loadings in one window."""
 
     component: int
     chromosome: str
@@ -87,7 +87,7 @@ def _sorted_columns(columns: Any, order: Array, some: slice) -> Array:
 
 
 def _in_order(columns: Any, genome: _Genome) -> list[LocalComponent]:
-    """Of variants in the order of the genome. Raises _Unsorted where they are not."""
+    """The local components of sorted variants. Raises _Unsorted if they are not sorted."""
     heaviest, found = _heaviest(columns, genome), []
     for i, (begin, last, before, inside) in enumerate(heaviest.windows()):
         share = inside / max(float(heaviest.total[i]), 1e-300)
@@ -104,7 +104,7 @@ class _Unsorted(Exception):
 
 
 class _Genome:
-    """Where the variants lie. Raises _Unsorted where a chromosome comes twice."""
+    """Positions of the variants. Raises _Unsorted if a chromosome occurs twice."""
 
     def __init__(self, chromosome: Runs, position: Any, window: int) -> None:
         if len(numbered(chromosome.values)[0]) < len(chromosome.values):
@@ -115,7 +115,7 @@ class _Genome:
         return len(self.position)
 
     def line(self, start: int, stop: int) -> Array:
-        """(stop - start,) places on one line, chromosomes far apart."""
+        """(stop - start,) positions on one line, with gaps between chromosomes."""
         starts, entries = self.chromosome.starts, np.arange(start, stop)
         number = np.searchsorted(starts, entries, side="right") - 1
         return number * FAR + np.asarray(self.position[start:stop], dtype=np.int64)
@@ -124,7 +124,7 @@ class _Genome:
 class _Sums:
     """Sums of squared loadings from the first variant on, block by block.
 
-    A block is known again while it is recent, else read again: where each begins is kept.
+    Recent blocks are cached, others are read again; the sum before each block is kept.
     """
 
     def __init__(self, columns: Any, genome: _Genome) -> None:
@@ -162,7 +162,7 @@ class _Sums:
 
 @dataclass
 class _Heaviest:
-    """Of each component the window with the largest sum of squared loadings.
+    """The window with the largest sum of squared loadings, for each component.
 
     A window ends at a variant. ``before`` is the sum before it, ``total`` that of all variants.
     """
@@ -180,7 +180,7 @@ class _Heaviest:
 
 
 def _heaviest(columns: Any, genome: _Genome) -> _Heaviest:
-    """Of all components: one block that leads, and one where the windows of its variants begin."""
+    """Find the heaviest windows from two blocks at a time: where they end, and where they begin."""
     sums, k = _Sums(columns, genome), columns.shape[1]
     none = np.zeros(k, np.int64)
     best = _Heaviest(none, none.copy(), np.zeros(k), np.full(k, -1.0), sums.before[0])

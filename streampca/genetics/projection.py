@@ -1,4 +1,4 @@
-"""Scores of new samples on a genotype model: variants matched, missing ones by least squares."""
+"""Scores of new samples on a genotype model: matched variants, least squares for missing ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.matrix.columns import label_array
 from streampca.models.decomposition import Decomposition
-from streampca.models.genotype_numbers import used_variants
+from streampca.models.genotype_numbers import ploidy_of, used_variants
 from streampca.passes import (
     Candidate,
     Execution,
@@ -101,7 +101,7 @@ class GenotypeProjection:
 
 MISSING = ("least_squares", "mean")
 SHRINKAGE = (None, "oadp")
-VARIANT_NBYTES = 128  # labels of one variant, of the model or new, and what matching leaves
+VARIANT_NBYTES = 128  # labels and matches of one variant, the model's or new
 
 
 def project_samples(
@@ -165,7 +165,7 @@ def project_samples(
         )
     layout = SumsLayout(
         result.n_components,
-        int(result.settings.get("ploidy", 2) if ploidy is None else ploidy),
+        ploidy_of(result) if ploidy is None else ploidy,
         missing == "least_squares",
         shrinkage is not None,
     )
@@ -209,8 +209,8 @@ def _check_settings(
     shrinkage: str | None,
     n_components: int | None,
 ) -> None:
-    if result.components is None and result.settings.get("loadings") is None:
-        result.require_components()  # raises; those in Zarr are read when their variants are known
+    if result.components is None and result.streamed_to is None:
+        result.require_components()  # raises; components in Zarr are read once variants are matched
     if missing not in MISSING:
         raise InvalidInputError(f"missing={missing!r}; expected one of {MISSING}")
     if shrinkage not in SHRINKAGE:
@@ -232,7 +232,7 @@ def _check_settings(
 
 
 def _aligned(result: Decomposition, match: VariantMatch, ploidy: int) -> dict[str, Array]:
-    """Center, scale (0 = not used) and loadings for each of the new variants.
+    """Center, scale (0 = not used) and loadings for each new variant.
 
     Where alleles are swapped, x stands for ploidy - x: z = -(x - (ploidy - mean)) / scale, so
     the center is ploidy - mean, and the loading has the other sign.
@@ -250,7 +250,7 @@ def _aligned(result: Decomposition, match: VariantMatch, ploidy: int) -> dict[st
 def _plan(
     matrix: ChunkedMatrix, layout: SumsLayout, n_features: int, memory_limit: int | str | None
 ) -> Plan:
-    """One pass along the axis whose blocks are smaller; the other one where that does not fit."""
+    """The plan of one pass, along the axis with smaller blocks unless only the other fits."""
     n, m = matrix.shape
     held = 2 * m * (layout.k + 2) * 8 + (n_features + m) * VARIANT_NBYTES
     flops = float(n) * m * 2 * layout.width

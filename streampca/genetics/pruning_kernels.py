@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 from streampca.kernels.blas import Array
 
 WORD = 64  # samples in one word
-SLACK = 1.0 + 2.0**-44  # frequencies and r^2 nearer than this are ties, as in PLINK 2
+SLACK = 1.0 + 2.0**-44  # closer frequencies and r^2 are ties, as in PLINK 2
 
 _compile: Any = njit(nogil=True, cache=True)
 
@@ -37,7 +37,7 @@ _ones: Any = intrinsic(_count_ones)
 
 @_compile
 def _pack_by_feature(x: Array, code: int, bits: Array) -> int:
-    """Calls (m, n) to bits (m, 2, words); returns how many cells are no call."""
+    """Calls (m, n) to bits (m, 2, words); returns the number of invalid cells."""
     m, n = x.shape
     strange = 0
     for j in range(m):
@@ -157,7 +157,7 @@ def _walk_forward(
 ) -> None:  # fmt: skip
     """Sweep the pairs from the first variant on; each sweep acts on one pair per first variant."""
     size = len(rows)
-    checked = np.empty(size, np.int64)  # the pairs of the last window are settled
+    checked = np.empty(size, np.int64)  # the pairs of the previous window are decided
     for i in range(size):
         checked[i] = max(i + 1, split)
     changed = True
@@ -201,7 +201,7 @@ def prune_windows(
     starts: Array, stops: Array, first: int, entered: int, rows: Array, bits: Array, counts: Array,
     major: Array, n: int, bound: float, backward: bool, alive: Array,
 ) -> tuple[Array, int]:  # fmt: skip
-    """Work through consecutive windows; ``alive`` loses the removed variants.
+    """Prune consecutive windows; ``alive`` becomes False for removed variants.
 
     starts, stops : of the windows, as variant numbers.  entered : the first variant that no
     window has had yet.  rows : the survivors of the last window.  bits, counts, major, alive :

@@ -1,4 +1,4 @@
-"""The walk of LD pruning over blocks of calls.
+"""LD pruning as an ordered scan over blocks of calls.
 
 It is greedy and ordered, so it is no merging accumulator: one span folds all blocks, and what it
 has decided travels back as the accumulator's state.
@@ -33,7 +33,7 @@ class LDScan(Accumulator):
         self.r2, self.order = r2, order
         self.starts, self.stops = np.array(starts), np.array(stops)  # writable on workers too
         self.missing = missing
-        self.keep = np.zeros(0, bool)  # (seen,) whether the variant is kept, as far as is known
+        self.keep = np.zeros(0, bool)  # (seen,) whether the variant is kept so far
         self.constant = np.zeros(0, bool)  # (seen,) whether its observed calls are all equal
         self.bits: Array | None = None  # (w, 2, words) of the last w variants
         self.counts: Array | None = None  # (w, 3) their sums
@@ -42,7 +42,7 @@ class LDScan(Accumulator):
         self.seen = 0  # variants so far
 
     def update(self, block: Any) -> None:
-        """Pack the block, and walk every window that is now whole."""
+        """Pack the block, and prune every window that is now complete."""
         self._check(block)
         from streampca.genetics.pruning_kernels import count_calls, pack_calls, prune_windows
 
@@ -54,7 +54,7 @@ class LDScan(Accumulator):
         values, code = _calls(block)
         bits, strange = pack_calls(values, code)
         if strange:
-            raise _strange(block, values, code)
+            raise _not_calls(block, values, code)
         counts = np.empty((len(bits), 3), np.int64)
         count_calls(bits, counts)
         self.seen = block.stop
@@ -79,7 +79,7 @@ class LDScan(Accumulator):
         self.survivors = rows[rows >= begin - first] + first
 
     def merge(self, other: LDScan) -> None:
-        """Take the place of ``other``; only an empty scan can, for the walk has one order."""
+        """Copy ``other`` into an empty scan; others cannot be merged, since the order matters."""
         if other.seen and self.seen:
             raise InvalidInputError("an LD scan is one walk in order; two cannot be merged")
         if other.seen:
@@ -119,8 +119,8 @@ def _calls(block: Any) -> tuple[Array, int]:
     return calls, -1
 
 
-def _strange(block: Any, values: Array, code: int) -> InvalidInputError:
-    """The error for cells that are no calls."""
+def _not_calls(block: Any, values: Array, code: int) -> InvalidInputError:
+    """The error for cells that are not calls."""
     bad = (values != code) & ((values < 0) | (values > 2))
     columns = np.flatnonzero(bad.any(axis=0))
     found = np.unique(block.dense()[bad]).tolist()

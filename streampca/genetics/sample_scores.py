@@ -1,4 +1,4 @@
-"""Scores of new samples without the shrinkage of a plain projection."""
+"""Scores of new samples from sums over their observed variants, with or without shrinkage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streampca.matrix import AxisLabels, Block
 from streampca.matrix.tiles import tile_length
 
 CHUNK_NBYTES = 8 << 20  # of the small matrices that are decomposed together
-RESOLVED = 1e-8  # of the largest singular value: directions below it are left as they are
+RESOLVED = 1e-8  # of the largest singular value: smaller directions are left unchanged
 
 
 def oadp_scores(singular_values: Array, projected: Array, residual: Array) -> Array:
@@ -62,7 +62,7 @@ def _augmented(s: Array, c: Array, r: Array) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a projection of genotypes sums over the variants that are observed in each sample.
+# The sums of a projection of genotypes over the observed variants of each sample.
 
 MASK_COLUMNS = 4096  # of a mask that are turned into numbers at once
 FLOAT = np.dtype(np.float64)
@@ -190,7 +190,7 @@ class LowCoverageWarning(UserWarning):
 
 @dataclass
 class SampleScores:
-    """Scores before they are refused, and what they rest on."""
+    """Scores before low coverage is refused, and the quantities for that decision."""
 
     scores: Array  # (n, k)
     coverage: Array  # (n,)
@@ -204,7 +204,7 @@ class SampleScores:
         self.scores = oadp_scores(singular_values, scores, np.where(self.good, self.residual, 0.0))
 
     def refuse(self, samples: AxisLabels, min_coverage: float) -> None:
-        """NaN where too little is observed. Raises InvalidInputError if that is everywhere."""
+        """Set scores to NaN if too little is observed; InvalidInputError if no sample is left."""
         bad = np.flatnonzero(~self.good)
         if not bad.size:
             return

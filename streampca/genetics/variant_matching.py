@@ -1,4 +1,4 @@
-"""The two alleles of variants, compared as they are written, swapped, and on the other strand."""
+"""Variants of new data matched with those of a model: by name or position, alleles and strand."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def compare_alleles(
     swap = _equal(counted, new_other) & _equal(other, new_counted)
     flip = _equal(counted, turned_counted) & _equal(other, turned_other)
     both = _equal(counted, turned_other) & _equal(other, turned_counted)
-    # with unknown alleles both ways may fit: then nothing decides
+    # with unknown alleles both orders may fit, and nothing decides
     as_written, turned = same ^ swap, (flip ^ both) & ~(same | swap)
     unsure = as_written & (flip | both)
     return np.where(as_written, swap, both & turned), turned, as_written | turned, unsure
@@ -89,7 +89,7 @@ def pair_codes(a: Array, b: Array) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------
-# Which variants of new data are those of a model, and which of their alleles is counted.
+# Matching of variants of new data with those of a model, and their counted alleles.
 #
 # Two files of the same variants may differ in their order, in the allele that is counted
 # (swapped: g copies of one are ploidy - g of the other), and in the DNA strand on which alleles
@@ -224,7 +224,7 @@ def match_variants(
 
 
 def _one_strand(sure: Array, flipped: Array) -> bool:
-    """Whether both files write their alleles on the same strand, as far as can be seen."""
+    """Whether both files appear to write their alleles on the same strand."""
     seen = int(np.count_nonzero(sure))
     return seen >= EVIDENCE and int(np.count_nonzero(flipped)) <= FLIPPED_SHARE * seen
 
@@ -232,7 +232,7 @@ def _one_strand(sure: Array, flipped: Array) -> bool:
 def _find(
     model: AxisLabels, new: AxisLabels, by: str, codes: list[Array]
 ) -> tuple[str, Array, Array, Array]:
-    """(by what, place in the new data or -1, named more than once, found with other alleles)."""
+    """(how they matched, place in the new data or -1, duplicated, found with other alleles)."""
     placed = all({"chromosome", "position"} <= set(labels.extra) for labels in (model, new))
     named = model.named and new.named
     if (by == "position" and not placed) or (by == "id" and not named) or not (placed or named):
@@ -288,7 +288,7 @@ def _position_keys(
 ) -> tuple[Array, Array, Array]:
     """(keys, new keys, whether the position is in the new data at all).
 
-    A place with one variant on each side is its own key, whatever the alleles; where it holds
+    A position with one variant on each side is its own key, whatever the alleles; if it holds
     several, the pair of alleles belongs to the key, the same on both strands and in any order.
     """
     p = len(model)

@@ -1,19 +1,19 @@
 """The matrix that every method sees: blocks along one axis, labels, joins, standardisation."""
 
-from streampca.matrix.block import Block, stored_eps, work_dtype
-from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount, regular_edges
+from streampca.matrix.block import Block, Resolution, stored_eps, work_dtype
+from streampca.matrix.chunked_matrix import (
+    ChunkedMatrix,
+    ReadCount,
+    SpanCache,
+    current_cache,
+    reading_with,
+    regular_edges,
+)
 from streampca.matrix.columns import Column
 from streampca.matrix.derived import FeatureWeights, Logarithm, RowLengths, RowTotals
 from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels, component_axis
-from streampca.matrix.location import (
-    Location,
-    SpanCache,
-    SpotCheck,
-    current_cache,
-    reading_with,
-    spot_checks,
-)
+from streampca.matrix.location import Location, SpotCheck, spot_checks
 from streampca.matrix.preprocessing import RAW, Preprocessing
 from streampca.matrix.select import ChosenFeatures, select
 from streampca.matrix.standardize import (
@@ -43,6 +43,7 @@ __all__ = [
     "Logarithm",
     "Preprocessing",
     "ReadCount",
+    "Resolution",
     "RowLengths",
     "RowTotals",
     "Scaling",

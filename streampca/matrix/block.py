@@ -36,13 +36,31 @@ def stored_eps(dtype: np.dtype[Any]) -> float:
     return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
 
 
+@dataclass(frozen=True)
+class Resolution:
+    """How finely values were stored, and in which dtype blocks of them are summed."""
+
+    eps: float
+    work: np.dtype[Any]
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any]) -> Resolution:
+        """Of stored values of this dtype."""
+        return cls(stored_eps(dtype), work_dtype(dtype))
+
+    def joined(self, other: Resolution) -> Resolution:
+        """That of sums over both: the coarser."""
+        work = min(self.work, other.work, key=lambda dtype: dtype.itemsize)
+        return Resolution(max(self.eps, other.eps), work)
+
+
 @dataclass
 class Block:
     """One block: raw values over [start, stop) of the streamed axis and all of the other.
 
     values : ndarray or scipy.sparse (CSR when samples are streamed, CSC when features are).
     arrays : operands, side inputs and map outputs, by name: ``block["scores"]``.
-    weights : (rows of this block,) or None.  halo : the streamed rows before ``start``, in a scan.
+    weights : (rows of this block,) or None.
     """
 
     values: Any
@@ -54,7 +72,6 @@ class Block:
     missing_value: float | None = None
     hidden: Array | None = None  # mask of further missing cells (held out), True = missing
     weights: Array | None = None
-    halo: Array | None = None
     arrays: Mapping[str, Any] = field(default_factory=dict)
     buffer: Any = None  # memory that holds the values, reused after the block
     scratch: dict[Any, Any] | None = None  # arrays shared by the blocks of one thread

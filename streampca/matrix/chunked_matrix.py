@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import itertools
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -335,3 +338,55 @@ class MatrixView(ChunkedMatrix):
 
     def add_checksums(self, found: Mapping[str, int]) -> None:
         self.base.add_checksums(found)
+
+
+# --------------------------------------------------------------------------------------------------
+# Data that a source keeps from one block to the next while a span is read.
+
+
+class SpanCache:
+    """Cached objects by owner. Each span has a new cache, so that reads depend only on the plan.
+
+    Thread-safe. A pickled cache is empty.
+    """
+
+    def __init__(self) -> None:
+        self._things: dict[Hashable, Any] = {}
+        self._ended = False
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return SpanCache, ()
+
+    def of(self, owner: Hashable, make: Callable[[], Any]) -> Any:
+        """The object of this owner, created by ``make`` on first use."""
+        with self._lock:
+            if self._ended:
+                return make()
+            if owner not in self._things:
+                self._things[owner] = make()
+            return self._things[owner]
+
+    def end(self) -> None:
+        """Drop everything, and cache nothing more: a read may still be in progress."""
+        with self._lock:
+            self._things.clear()
+            self._ended = True
+
+
+_current: ContextVar[SpanCache | None] = ContextVar("streampca_span_cache", default=None)
+
+
+def current_cache() -> SpanCache | None:
+    """The cache of the span that this thread is reading; None outside of a pass."""
+    return _current.get()
+
+
+@contextmanager
+def reading_with(cache: SpanCache) -> Iterator[None]:
+    """Make the cache current for the reads of this thread."""
+    token = _current.set(cache)
+    try:
+        yield
+    finally:
+        _current.reset(token)

@@ -1,4 +1,4 @@
-"""A fitted result into an AnnData, on disk or in memory, where scanpy puts and finds it."""
+"""Writes a fitted result into an AnnData, on disk or in memory, where scanpy expects it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def write_anndata(
 
     model : a fitted PCA or TruncatedSVD.
     target : path of an ``.h5ad`` or of an AnnData in Zarr, or an AnnData object.
-    X : what the scores are of, where the fit has none (it streamed samples): one pass.
-    scores : (n, k) the scores themselves, where they are at hand.
+    X : the rows to score if the fit has no scores (it streamed samples): one pass.
+    scores : (n, k) the scores, if they are known already.
     key_added : one name in obsm, varm and uns instead of those three, as in scanpy.
     mask_var : the column of var that says which features the components are made from, where they
         are not all of them; None leaves it out. "auto" is "highly_variable" where
@@ -53,7 +53,7 @@ def write_anndata(
     components = np.zeros((len(names[1]), result.n_components))
     components[rows] = result.require_components().T
     column = _mask_column(result, mask_var, len(names[1]))
-    found = _told(model, result, column)
+    found = _uns_entry(model, result, column)
     obsm, varm, uns = (key_added,) * 3 if key_added else ("X_pca", "PCs", "pca")
     masks = {} if column is None else _new_mask(target, column, rows, len(names[1]), overwrite)
     if not isinstance(target, (str, os.PathLike)):
@@ -68,8 +68,8 @@ def write_anndata(
         write_elements(root, elements, overwrite)
 
 
-def _told(model: LinearModel, result: Decomposition, column: str | None) -> dict[str, Any]:
-    """What uns["pca"] holds."""
+def _uns_entry(model: LinearModel, result: Decomposition, column: str | None) -> dict[str, Any]:
+    """The entry of uns["pca"]."""
     params: dict[str, Any] = {
         "zero_center": bool(result.settings.get("center", True)),
         "use_highly_variable": column == HIGHLY_VARIABLE,
@@ -83,13 +83,13 @@ def _told(model: LinearModel, result: Decomposition, column: str | None) -> dict
 
 
 def _choice(result: Decomposition) -> ChosenFeatures | None:
-    """How the features of the fit were chosen among others, where the fit knows."""
+    """How the features of the fit were selected, if the fit knows."""
     steps = result.preprocessing.steps
     return next((one for one in steps[::-1] if isinstance(one, ChosenFeatures)), None)
 
 
 def _mask_column(result: Decomposition, mask_var: str | None, n_features: int) -> str | None:
-    """The column that says which features were used; None where that are all, or is left out."""
+    """The column that marks the used features; None if all were used, or if it is left out."""
     if result.n_features == n_features:
         return None
     if mask_var != AUTO:

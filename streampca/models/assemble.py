@@ -1,10 +1,11 @@
-"""What a user should know about a fit, as warnings: one remark in each function."""
+"""From the result of a solver to a Decomposition: labels, provenance, warnings to the user."""
 
 from __future__ import annotations
 
 import platform
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -23,103 +24,43 @@ from streampca.errors import (
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels
 from streampca.models.decomposition import Decomposition
-from streampca.models.fitted import Fitted
 from streampca.models.request import Request
 from streampca.passes import MemoryUse, PassCost, Plan, warn_of_excess
 from streampca.passes.memory import peak_nbytes
-from streampca.solvers import LARGEST, TRACY_WIDOM
+from streampca.solvers import LARGEST, TRACY_WIDOM, Certificate, Spectrum
 
 NO_GAP = (
     "the spectrum has no gap that stands above sampling error; all components above rounding "
     "were kept. Choose a number, or a share such as n_components=0.9."
 )
 NOT_SIGNIFICANT = "no component is significant by the Tracy-Widom test at 0.05; the first was kept"
-DOMINANT = 0.5  # of the total variance in one feature: rather its unit than its meaning
-
-FitWarning = tuple[type[Warning], str]
+DOMINANT = 0.5  # of the total variance in one feature: probably due to its unit
 
 
-def warn_of_fit(
-    fitted: Fitted,
-    n_samples: int,
-    labels: Labels,
-    request: Request,
-    told: set[type[Warning]],
-) -> None:
-    """Warn whoever called ``fit``, once for each kind that is not in ``told``; those are added."""
-    remarks = (
-        *_left_out(fitted, labels.features),
-        *_dominant(fitted, labels.features, request),
-        *_no_gap(fitted, request),
-        *_too_few(fitted, n_samples, request),
-    )
-    for kind, message in remarks:
-        if kind not in told:
-            told.add(kind)
-            warnings.warn(message, kind, stacklevel=4)
+@dataclass(kw_only=True)
+class Fitted:
+    """The result of a solver, before labels and provenance are added."""
 
-
-def _left_out(fitted: Fitted, names: AxisLabels) -> Iterator[FitWarning]:
-    if len(fitted.dropped):
-        yield (
-            DroppedFeaturesWarning,
-            f"{len(fitted.dropped)} of {len(fitted.mean)} features have no observation and were "
-            f"left out: {shorten(names.names(fitted.dropped[:4].tolist()), len(fitted.dropped))}",
-        )
-
-
-def _dominant(fitted: Fitted, names: AxisLabels, request: Request) -> Iterator[FitWarning]:
-    variance: Array = fitted.column_variance
-    if (weights := request.side.weights) is not None:
-        variance = variance * weights**2
-    described = request.center and request.scale is None  # else not what is decomposed
-    if not described or len(variance) <= 2 or not variance.sum() > 0:
-        return
-    largest = int(np.argmax(variance))
-    share = variance[largest] / variance.sum()
-    if share > DOMINANT:
-        yield (
-            DominantFeatureWarning,
-            f"{names.name(largest)} holds {share:.0%} of the total variance. If that comes "
-            "from its unit and not from what it measures, use scale='std'.",
-        )
-
-
-def _no_gap(fitted: Fitted, request: Request) -> Iterator[FitWarning]:
-    words = {"gap": NO_GAP, TRACY_WIDOM: NOT_SIGNIFICANT}
-    asked = request.n_components
-    if isinstance(asked, str) and asked in words and fitted.gap is None:
-        yield NoGapWarning, words[asked]
-
-
-def _too_few(fitted: Fitted, n_samples: int, request: Request) -> Iterator[FitWarning]:
-    """Components that are not certain, that nothing is left for, or that are rounding."""
-    if fitted.uncertain:
-        yield AccuracyWarning, fitted.uncertain
-    p, kept, asked = len(fitted.mean), len(fitted.spectrum.values), request.n_components
-    unused = len(fitted.dropped) + len(fitted.filtered)
-    unused += len(fitted.constant) if request.center else 0
-    varying = p - unused
-    if isinstance(asked, (int, np.integer)) and varying < asked:
-        yield (
-            AccuracyWarning,
-            f"{asked} components were asked and {varying} of {p} features vary: "
-            f"{kept} were kept" + ("" if varying else ", which is 0"),
-        )
-    if asked is None:  # all: those that shape and centring allow
-        kept = min(kept, n_samples - request.center - request.side.rank, varying)
-    if kept > fitted.rank > 0:
-        streamed = ", and 0 in loadings=" if request.loadings is not None else ""
-        yield (
-            AccuracyWarning,
-            f"{kept} components were asked and the data have numerical rank {fitted.rank}: those "
-            f"after it are rounding{streamed}. For small singular values use float64 data and "
-            "svd_solver='tsqr'.",
-        )
-
-
-# --------------------------------------------------------------------------------------------------
-# From a solver's result to a Decomposition: labels, settings, provenance.
+    spectrum: Spectrum  # of the scatter, the k kept components
+    all_values: Array | None = None  # every eigenvalue, if the solver computed them
+    mean: Array
+    scale: Array | None = None  # divisors, weights of the features included
+    weight: float
+    rank: int
+    dropped: Array
+    constant: Array
+    certificate: Certificate
+    column_variance: Array  # (p,) unscaled
+    gap: int | None = None
+    components: Array | None = None  # (k, p)
+    scores: Array | None = None  # (n, k), or (everyone, k) with a cohort
+    filtered: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    missing: Array | None = None  # (p,) missing cells of each column
+    missing_by_sample: Array | None = None  # (n,)
+    deviation: Array | None = None  # (p,) the scale before weights entered it
+    column_mean: Array | None = None  # (p,) whether it was subtracted or not
+    uncertain: str = ""  # what an iterative solver could not certify, as text
+    removed: Array | None = None  # (r, p) coefficients of the basis of the design
 
 
 def assemble(
@@ -132,17 +73,17 @@ def assemble(
     plan: Plan | None = None,
     costs: Sequence[PassCost] = (),
     source: str = "",
-    told: set[type[Warning]] | None = None,
+    warned: set[type[Warning]] | None = None,
     memory: MemoryUse | None = None,
 ) -> Decomposition:
-    """The frozen result of a fit, after warning about what its user should know.
+    """The frozen result of a fit. Warns the user where necessary.
 
     parameters : of the estimator, as they are stored with the result.
-    told : kinds of warning that were given before, and are not repeated; new ones are added.
+    warned : kinds of warnings that were given before and are not repeated; new ones are added.
     memory : of this process during the fit.
     """
     refuse_lost_squares(fitted, _squared_in(plan))
-    warn_of_fit(fitted, n_samples, labels, request, set() if told is None else told)
+    warn_of_fit(fitted, n_samples, labels, request, set() if warned is None else warned)
     if plan is not None and memory is not None:
         warn_of_excess(plan, memory)
     divisor = request.divisor(fitted.weight)
@@ -209,10 +150,10 @@ def refuse_lost_squares(fitted: Fitted, work: str) -> None:
 def provenance(
     costs: Sequence[PassCost], source: str, memory: MemoryUse | None = None
 ) -> dict[str, Any]:
-    """What was read, what it cost, and with which versions.
+    """The source, the cost of reading it, and the versions of libraries.
 
     ``peak_bytes`` is the most that this process held while the fit ran, ``held_bytes`` of it were
-    there before. Without ``memory``: the most so far, whatever it was that held it.
+    there before. Without ``memory``: the peak of this process so far.
     """
     names = ("streampca", "numpy", "scipy", "zarr", "dask", "xarray")
     return {
@@ -234,3 +175,88 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "unknown"
+
+
+# --------------------------------------------------------------------------------------------------
+# Warnings about a fit, one in each function.
+
+FitWarning = tuple[type[Warning], str]
+
+
+def warn_of_fit(
+    fitted: Fitted,
+    n_samples: int,
+    labels: Labels,
+    request: Request,
+    warned: set[type[Warning]],
+) -> None:
+    """Warn the caller of ``fit``, once for each kind that is not in ``warned``, which grows."""
+    found = (
+        *_left_out(fitted, labels.features),
+        *_dominant(fitted, labels.features, request),
+        *_no_gap(fitted, request),
+        *_too_few(fitted, n_samples, request),
+    )
+    for kind, message in found:
+        if kind not in warned:
+            warned.add(kind)
+            warnings.warn(message, kind, stacklevel=4)
+
+
+def _left_out(fitted: Fitted, names: AxisLabels) -> Iterator[FitWarning]:
+    if len(fitted.dropped):
+        yield (
+            DroppedFeaturesWarning,
+            f"{len(fitted.dropped)} of {len(fitted.mean)} features have no observation and were "
+            f"left out: {shorten(names.names(fitted.dropped[:4].tolist()), len(fitted.dropped))}",
+        )
+
+
+def _dominant(fitted: Fitted, names: AxisLabels, request: Request) -> Iterator[FitWarning]:
+    variance: Array = fitted.column_variance
+    if (weights := request.side.weights) is not None:
+        variance = variance * weights**2
+    described = request.center and request.scale is None  # else not what is decomposed
+    if not described or len(variance) <= 2 or not variance.sum() > 0:
+        return
+    largest = int(np.argmax(variance))
+    share = variance[largest] / variance.sum()
+    if share > DOMINANT:
+        yield (
+            DominantFeatureWarning,
+            f"{names.name(largest)} holds {share:.0%} of the total variance. If that comes "
+            "from its unit and not from what it measures, use scale='std'.",
+        )
+
+
+def _no_gap(fitted: Fitted, request: Request) -> Iterator[FitWarning]:
+    words = {"gap": NO_GAP, TRACY_WIDOM: NOT_SIGNIFICANT}
+    asked = request.n_components
+    if isinstance(asked, str) and asked in words and fitted.gap is None:
+        yield NoGapWarning, words[asked]
+
+
+def _too_few(fitted: Fitted, n_samples: int, request: Request) -> Iterator[FitWarning]:
+    """Warns of components that are uncertain, absent, or mere rounding."""
+    if fitted.uncertain:
+        yield AccuracyWarning, fitted.uncertain
+    p, kept, asked = len(fitted.mean), len(fitted.spectrum.values), request.n_components
+    unused = len(fitted.dropped) + len(fitted.filtered)
+    unused += len(fitted.constant) if request.center else 0
+    varying = p - unused
+    if isinstance(asked, (int, np.integer)) and varying < asked:
+        yield (
+            AccuracyWarning,
+            f"{asked} components were asked and {varying} of {p} features vary: "
+            f"{kept} were kept" + ("" if varying else ", which is 0"),
+        )
+    if asked is None:  # all components that shape and centring allow
+        kept = min(kept, n_samples - request.center - request.side.rank, varying)
+    if kept > fitted.rank > 0:
+        streamed = ", and 0 in loadings=" if request.loadings is not None else ""
+        yield (
+            AccuracyWarning,
+            f"{kept} components were asked and the data have numerical rank {fitted.rank}: those "
+            f"after it are rounding{streamed}. For small singular values use float64 data and "
+            "svd_solver='tsqr'.",
+        )

@@ -1,4 +1,4 @@
-"""Arrays that stand beside one axis of a matrix: broadcast by dimension name, checked, flat."""
+"""Arrays along one axis of a matrix: broadcast by dimension name, checked, flattened."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def along(values: Any, axis: AxisLabels, name: str) -> Array:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Raise where a masked array hides something: a value is needed everywhere."""
+    """Refuse a masked array with masked entries: every value is needed."""
     if np.ma.is_masked(values):
         raise InvalidInputError(
             f"{name} is a masked array with {int(np.ma.count_masked(values))} masked entries; "
@@ -75,7 +75,7 @@ def refuse_masked(values: Any, name: str) -> None:
 
 
 def _of_part(values: Any, axis: AxisLabels, name: str) -> Array:
-    """Those of one variable; one number stands for all of its features."""
+    """The values of one variable; a single number applies to all of its features."""
     return np.full(len(axis), values) if np.ndim(values) == 0 else along(values, axis, name)
 
 
@@ -144,7 +144,7 @@ def _broadcast(values: Any, axis: AxisLabels, name: str) -> Array:
 def _matched(
     wanted: Array | None, known: Array | None, size: int, dim: str, name: str, array: Array, d: int
 ) -> Array:
-    """Numbers of the entries along ``dim`` that stand for those of the data, by coordinate."""
+    """Positions along ``dim`` of the entries that match the data, by coordinate."""
     if wanted is None or known is None:
         if array.shape[d] != size:
             raise InvalidInputError(f"{name} has {array.shape[d]} along {dim!r}; expected {size}")
@@ -153,7 +153,7 @@ def _matched(
 
 
 def match(wanted: Array, known: Array, what: str) -> Array:
-    """(len(wanted),) where each wanted coordinate stands among the known ones."""
+    """(len(wanted),) positions of the wanted coordinates among the known ones."""
     if np.array_equal(wanted, known):
         return np.arange(len(wanted))
     if len(known):
@@ -174,7 +174,7 @@ def match(wanted: Array, known: Array, what: str) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------
-# Weights that let every variable of a Dataset count the same.
+# Weights that give every variable of a Dataset the same total variance.
 
 
 def variable_weights(
@@ -192,7 +192,7 @@ def variable_weights(
     within it, features keep their proportions (``scale="std"`` gives those up as well).
 
     X : a Dataset, or what ``streampca.concat_features(..., variables=...)`` returned.
-    The others : as :class:`PCA`. Missing cells are left out, not refused.
+    Other parameters : as in :class:`PCA`. Missing cells are left out, not refused.
 
     Cost: one pass, and moments of every feature.
     Raises InvalidInputError where X has no variables, or one of them does not vary.

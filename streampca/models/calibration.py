@@ -1,4 +1,4 @@
-"""Measure the rates of this machine, by which plans order their candidates."""
+"""Measures the rates of this machine, by which plans order their candidates."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _read(values: Array) -> float:
     """Seconds of one lane to read and decode a store of such values."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "x.zarr")
-        whole = np.round(values, 1)  # compressible, as measurements are
+        whole = np.round(values, 1)  # compressible like measurements
         sink = ZarrSink(path, ROWS, COLUMNS, np.float32, chunk=ROWS // 8)
         sink.write(0, whole)
         sink.finish()
@@ -96,7 +96,7 @@ def _read(values: Array) -> float:
 
 
 def _once(work: Callable[[], Any]) -> float:
-    """Median seconds of ``work`` while as many lanes as passes have do the same."""
+    """Median seconds of ``work`` when it runs on as many lanes as a pass has."""
     work()
     with ThreadPoolExecutor(LANES) as lanes:
         return _median(lambda: list(lanes.map(lambda _: work(), range(LANES))))

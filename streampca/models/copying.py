@@ -1,4 +1,4 @@
-"""A matrix into a sink, unchanged: one pass in bounded memory."""
+"""Copies a matrix into a sink: one pass in bounded memory."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from streampca.passes import (
     make_plan,
     run,
 )
+from streampca.passes.work import Map
 
 LABEL_NBYTES = 160  # of one sample or variant: id, chromosome, position, two alleles
 
@@ -37,7 +38,7 @@ def copy_axis(matrix: ChunkedMatrix) -> int:
 
 
 def copy_step(matrix: ChunkedMatrix, axis: int, wanted: int) -> int:
-    """How long a slice to write, near ``wanted``, so that source blocks are whole slices."""
+    """The length of slices to write, near ``wanted``, so that source blocks are whole slices."""
     edges = block_edges(matrix, axis)
     first = int(edges[1])
     regular = matrix.chunk_edges(axis) is not None and bool(np.all(edges[:-1] % first == 0))
@@ -74,13 +75,7 @@ def copy_matrix(
     one = plan.passes[0]
     if not sink.concurrent(one.edges):
         plan = replace(plan, lanes=1)
-    execution = Execution.begun(plan, matrix, "threads", progress)
-    try:
-        maps, sinks = {"values": _slices}, {"values": sink}
-        return plan, run(one, matrix, maps=maps, sinks=sinks, execution=execution).cost
-    except BaseException:
-        sink.interrupted()
-        raise
+    return plan, _copied(plan, matrix, _slices, sink, progress)
 
 
 def copy_sparse(
@@ -98,11 +93,15 @@ def copy_sparse(
     kept = sink.nbytes_in_memory() + LABEL_NBYTES * sum(matrix.shape)
     spec = PassSpec("copy", axis, 0, 0, kept_nbytes=kept, stored=True)
     plan = make_plan(matrix, "copy", [Candidate("copy", "one pass", (spec,))], memory_limit)
+    return plan, _copied(replace(plan, lanes=1), matrix, _entries, sink, progress)
+
+
+def _copied(plan: Plan, matrix: ChunkedMatrix, values: Map, sink: Any, progress: Any) -> PassCost:
+    """The cost of the one pass of a plan, which hands ``values`` of every block to the sink."""
     try:
-        alone = replace(plan, lanes=1)
-        execution = Execution.begun(alone, matrix, "threads", progress)
-        maps, sinks = {"values": _entries}, {"values": sink}
-        return plan, run(plan.passes[0], matrix, maps=maps, sinks=sinks, execution=execution).cost
+        execution = Execution.begun(plan, matrix, "threads", progress)
+        maps, sinks = {"values": values}, {"values": sink}
+        return run(plan.passes[0], matrix, maps=maps, sinks=sinks, execution=execution).cost
     except BaseException:
         sink.interrupted()
         raise
@@ -114,7 +113,7 @@ def _entries(block: Block) -> Any:
 
 
 class _InSlices:
-    """A matrix to plan with: where its source may be cut anywhere, it is cut between slices."""
+    """A matrix for the plan: if the source can be cut anywhere, it is cut between slices."""
 
     def __init__(self, matrix: ChunkedMatrix, axis: int, step: int) -> None:
         self.matrix, self.axis, self.step = matrix, axis, step

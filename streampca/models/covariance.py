@@ -16,7 +16,7 @@ from streampca.models.assemble import NO_GAP
 from streampca.models.by_name import refuse_masked
 from streampca.models.decomposition import Decomposition
 from streampca.models.estimator import attach
-from streampca.models.fitted import count_components
+from streampca.models.pca.eigenproblem import count_components
 from streampca.models.request import Request, check_ddof, degrees_of_freedom, sample_weights
 from streampca.passes import (
     Candidate,
@@ -136,7 +136,7 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
     with single_threaded_blas():
         spectrum = eigh_lower(matrix)
         residual = residual_norms(matrix, spectrum)
-    negative = float(np.sum(spectrum.values)) - spectrum.total  # they are 0 among the values
+    negative = float(np.sum(spectrum.values)) - spectrum.total  # which are 0 in the values
     if negative > 1e-8 * largest * p:
         raise InvalidInputError("S has a negative eigenvalue; expected a covariance matrix")
     rank = numerical_rank(spectrum.values, p)
@@ -168,9 +168,9 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
 
 
 def checked_covariance(S: Any, mean: Any, names: Any) -> tuple[Array, Array, Any]:
-    """(S as a fresh (p, p) float64 array, the mean (p,), names of the features or None).
+    """(S as a new (p, p) float64 array, the mean (p,), names of the features or None).
 
-    Raises InvalidInputError for what is no covariance matrix, as far as its entries tell.
+    Raises InvalidInputError if its entries cannot be those of a covariance matrix.
     """
     names = _names(S) if names is None else names
     for name, one in (("S", S), ("mean", mean)):
@@ -189,7 +189,7 @@ def checked_covariance(S: Any, mean: Any, names: Any) -> tuple[Array, Array, Any
 
 
 def _names(S: Any) -> Any:
-    """What the rows of a data frame or a labelled array are called, or None."""
+    """The names of the rows of a data frame or labelled array, or None."""
     if (dims := getattr(S, "dims", None)) is None:
         return getattr(S, "columns", None)
     return S.coords[dims[0]].values if dims[0] in S.coords else None

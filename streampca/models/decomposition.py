@@ -1,4 +1,4 @@
-"""The fitted result of a linear model, and what can be asked of it."""
+"""The fitted result of a linear model, with everything that follows from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streampca.solvers import TracyWidom, tracy_widom_test
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Decomposition(LinearResult, kind="model"):
-    """What a fit found. Saved, plotted, compared and applied as it is.
+    """The result of a fit: saved, plotted, compared and applied as it is.
 
     components : (k, p) orthonormal rows, or None (a wide fit with ``components=False``).
     explained_variance : (k,) descending.  total_variance : of all components, kept or not.
@@ -61,7 +61,7 @@ class Decomposition(LinearResult, kind="model"):
         return rotated.of(self, method, k, normalize=normalize, power=power)
 
     def permuted_parts(self, order: Array, sign: Array) -> dict[str, Any]:
-        """What a kind of result has of each component beside the fields of all, permuted too."""
+        """The additional fields of this kind of result that are permuted with the components."""
         return {}
 
     def with_components(self, path: str | os.PathLike[str]) -> Decomposition:
@@ -183,7 +183,7 @@ class Decomposition(LinearResult, kind="model"):
 
 
 def scaled_matrix(values: Array, factors: Array | None) -> Array:
-    """Rows and columns of a matrix times factors, in place; None: as it is."""
+    """Multiply rows and columns of a matrix by factors, in place; None: unchanged."""
     if factors is not None:
         values *= factors[:, None] * factors[None, :]
     return np.asarray(values)

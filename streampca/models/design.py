@@ -1,4 +1,4 @@
-"""What is projected out of the samples: seasonal cycles, trends, batches, covariates."""
+"""Designs to project out of the samples: seasonal cycles, trends, batches, covariates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Design:
 
     @classmethod
     def fit(cls, remove: Any, samples: AxisLabels, weights: Array | None) -> tuple[Self, Array]:
-        """(the design that ``remove`` means for these samples, its basis (n, r)).
+        """(the design of ``remove`` for these samples, its basis (n, r)).
 
         weights : (n,) or None. Raises InvalidInputError.
         """
@@ -59,12 +59,12 @@ class Design:
 
     @property
     def rank(self) -> int:
-        """r, the independent columns beside the mean."""
+        """r, the number of independent columns in addition to the mean."""
         return int(self.turn.shape[1])
 
     @property
     def names(self) -> tuple[str, ...]:
-        """(c,) what the columns are called."""
+        """(c,) names of the columns."""
         return tuple(name for term in self.terms for name in term.names)
 
     def rows(self, samples: AxisLabels, remove: Any = None, find: Find | None = None) -> Array:
@@ -100,7 +100,7 @@ class Design:
     # -- at rest ------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, Array]:
-        """The numbers, for a bundle."""
+        """The arrays, for a bundle."""
         return {"design-mean": self.mean, "design-norm": self.norm, "design-turn": self.turn}
 
     def to_dict(self) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ class Term:
 
 
 def terms_of(remove: Any, samples: AxisLabels) -> tuple[tuple[Term, ...], Array]:
-    """(the terms that ``remove`` means for these samples, their columns (n, c))."""
+    """(the terms of ``remove`` for these samples, their columns (n, c))."""
     terms: list[Term] = []
     columns: list[Array] = []
     if isinstance(remove, (list, tuple)) and not remove:
@@ -93,12 +93,12 @@ def columns_of(
 
 
 def arrays_among(remove: Any) -> list[Any]:
-    """What is no word in ``remove``."""
+    """The items of ``remove`` that are not words."""
     return [] if remove is None else [one for one in _items(remove) if not isinstance(one, str)]
 
 
 def _items(remove: Any) -> list[Any]:
-    """One term or several: a list counts as several where it holds words or arrays."""
+    """The terms as a list: a list of words or arrays counts as several terms."""
     if isinstance(remove, (list, tuple)) and any(
         isinstance(one, str) or getattr(one, "ndim", 0) for one in remove
     ):
@@ -128,7 +128,7 @@ def _of_word(word: str, samples: AxisLabels, dim: str = "") -> tuple[Term, Array
 
 
 def _coordinate_for(word: str, samples: AxisLabels, dim: str, read: Any) -> tuple[str, Array]:
-    """(name, values) of the coordinate of the samples that serves, or of the one named.
+    """(name, values) of the suitable coordinate of the samples, or of the named one.
 
     Dates come first, then "time", then numbers along the only dimension that has them; numbers
     beside a dimension (a month, a year of birth) are not taken for its course.
@@ -159,7 +159,7 @@ def _coordinate_for(word: str, samples: AxisLabels, dim: str, read: Any) -> tupl
 
 
 def _is_date(values: Any) -> bool:
-    """Whether these are dates, of NumPy or of a calendar of their own."""
+    """Whether these are dates, of NumPy or of another calendar."""
     return bool(values.dtype.kind == "M") or (
         values.dtype == object and all(hasattr(one, "toordinal") for one in values)
     )
@@ -182,7 +182,7 @@ def _numbers(values: Array) -> Array:
 
 
 def _refuse_gaps(values: Array, name: str) -> None:
-    """Raise where a coordinate is NaT or NaN, which are not equal to themselves."""
+    """Refuse a coordinate with NaT or NaN, which are not equal to themselves."""
     gaps = values != values
     if np.any(gaps):
         raise InvalidInputError(
@@ -228,7 +228,7 @@ def _of_array(given: Any, samples: AxisLabels) -> list[tuple[Term, Array]]:
 
 
 def _of_named(given: Named, samples: AxisLabels) -> tuple[Term, Array]:
-    """The one term of a column that was asked for by its name."""
+    """The single term of a column that was requested by name."""
     name = given.name
     values = along(given.values, samples, f"remove={name!r}")
     ((term, columns),) = _of_array(values, samples)
@@ -238,7 +238,7 @@ def _of_named(given: Named, samples: AxisLabels) -> tuple[Term, Array]:
 
 
 def _named_columns(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
-    """The columns of what was given, each (n,), in the order of the samples."""
+    """The columns of the argument, each (n,), in the order of the samples."""
     if by_dims(given):
         return _of_dataarray(given, samples)
     if hasattr(given, "columns") and hasattr(given, "index"):
@@ -287,7 +287,7 @@ def _of_dataarray(given: Any, samples: AxisLabels) -> list[tuple[str, Array]]:
 
 
 def _in_order(index: Any, samples: AxisLabels, size: int) -> Any:
-    """Where the rows of a data frame stand for the samples, by its index if both have names."""
+    """The rows of a data frame that belong to the samples, by its index if both have names."""
     n = len(samples)
     plain = type(index).__name__ == "RangeIndex"
     known = samples.coords.get(samples.dims[0]) if len(samples.dims) == 1 else None

@@ -1,4 +1,4 @@
-"""How far one decomposition lies from another: angles, matched components, spectrum."""
+"""Differences between two decompositions: angles, matched components, spectrum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features
 from streampca.models.saved_labels import plain
 
-ORTHONORMAL = 1e-6  # factors, which are not, differ by more
+ORTHONORMAL = 1e-6  # factors, which are not orthonormal, differ by more
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def align(new: Decomposition, old: Decomposition, how: str = "order") -> Decompo
 
 
 def permuted(result: Decomposition, order: Array, sign: Array) -> Decomposition:
-    """The same result with its components in another order and with other signs."""
+    """The result with its components in another order and with other signs."""
     if np.array_equal(order, np.arange(len(order))) and np.all(sign > 0):
         return result
     certificate = result.certificate
@@ -134,7 +134,7 @@ def permuted(result: Decomposition, order: Array, sign: Array) -> Decomposition:
 
 
 def _orthonormal(rows: Array) -> Array:
-    """Rows that span the same space; those that are orthonormal already as they are."""
+    """Orthonormal rows that span the same space; orthonormal ones are unchanged."""
     if np.abs(rows @ rows.T - np.eye(len(rows))).max(initial=0.0) < ORTHONORMAL:
         return rows
     return np.asarray(np.linalg.qr(rows.T)[0].T)

@@ -1,4 +1,4 @@
-"""What every estimator does with a result of any kind: scores of rows, scikit-learn's contract.
+"""What all estimators share, whatever their result: scores of rows, scikit-learn's contract.
 
 A method defines ``plan`` and ``fit``, which leaves ``result_``; the result says what it makes of a
 block of rows. Everything between the data and that block is here.
@@ -21,7 +21,7 @@ from streampca.models.parameters import Parameters
 from streampca.models.result import Result
 from streampca.models.row_passes import RowOptions, RowPasses, score_dtype
 from streampca.models.value_attributes import of_series
-from streampca.passes import Execution, PassCost, Plan
+from streampca.passes import PassCost, Plan
 from streampca.sources.lazy import frame_of_rows, is_dask_array, is_dask_frame, is_lazy, lazily_held
 
 RUNNING = ("memory_limit", "scheduler", "progress")
@@ -35,10 +35,11 @@ class Estimator(Parameters):
     """
 
     _estimator_type = "transformer"
-    reconstructs: ClassVar[bool] = False  # rows from scores, with an error that is least
+    registered_name: ClassVar[str]  # of its own class or a base: saved models load under it
+    reconstructs: ClassVar[bool] = False  # rows from scores with the least error
     result_: Result
     n_features_in_: int
-    plan_: Plan  # of ``fit``, which the method ``plan`` of an estimator makes before it
+    plan_: Plan  # of the last ``fit``; the method ``plan`` makes one in advance
     cost_: list[PassCost]
     dim_: Any = None
 
@@ -183,16 +184,16 @@ class Estimator(Parameters):
         return NewRows(name, labels, result, self.dim_, self.missing_value, code, running)
 
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
-        """What means "missing" in new data of this dtype that do not say it themselves."""
+        """The missing code of new data of this dtype that do not define one."""
         return self.missing_value
 
     def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
-        """New data as samples x features, as the maps of the result take them."""
+        """New data as samples x features, in the form that the maps of the result expect."""
         result = self._fitted()
         return result.as_rows(self._new_rows(result).matrix(X, dim, remove))
 
     def _options(self, rows: ChunkedMatrix | LazyRows) -> RowOptions:
-        """What the parameters say of rows like these."""
+        """The options of the parameters for such rows."""
         centre = rows.design is None
         named = ("missing", "whiten", "scores")
         known = {name: getattr(self, name) for name in named if hasattr(self, name)}
@@ -202,12 +203,6 @@ class Estimator(Parameters):
         """Passes that apply the result to a matrix."""
         limits = (self.memory_limit, self.scheduler, self.progress)
         return RowPasses(matrix, self._options(matrix), *limits, self._fitted().kept_nbytes)
-
-    def _begun(self, plan: Plan, matrix: ChunkedMatrix, whole: Plan | None = None) -> Execution:
-        """How the passes of a fit are run: see :meth:`Execution.begun`."""
-        return Execution.begun(
-            plan, matrix, self.scheduler, self.progress, self.checkpoint, whole=whole
-        )
 
     def _lazy_scores(self, X: Any, lazy: LazyRows) -> Any:
         """(n, k) lazy scores of X, as the kind of object that it is."""
@@ -245,7 +240,7 @@ class Estimator(Parameters):
 
 
 def attach(model: Any, result: Result) -> Any:
-    """Give a model a result that was made elsewhere (loaded, merged, from a covariance)."""
+    """Give a model a result from elsewhere (loaded, merged, from a covariance)."""
     model.result_ = result
     model.n_features_in_ = result.n_features
     return model

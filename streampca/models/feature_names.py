@@ -1,4 +1,4 @@
-"""Whether the features of new data are those of the fit, stacked alike, in the same order."""
+"""Checks that new data have the features of the fit, stacked alike, in the same order."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from streampca.sources.frames import column_names, is_frame
 from streampca.sources.lazy import is_dask_frame
 
 ALLELES = ("counted_allele", "other_allele")
-UNKNOWN = ("0", ".", "")  # an allele that nobody carried
+UNKNOWN = ("0", ".", "")  # an allele that no sample carried
 
 
 def check_same_features(came: AxisLabels, fitted: AxisLabels) -> None:
-    """Refuse other features than those of the fit, or another order, where both have names.
+    """Refuse features that are not those of the fit, or in another order, if both have names.
 
     Axes of the same dimensions are compared coordinate by coordinate, so that a stacked grid of
     a million cells costs two short arrays; others by name. Float coordinates may differ by 1e-6.
@@ -66,7 +66,7 @@ def check_same_features(came: AxisLabels, fitted: AxisLabels) -> None:
 
 
 def variants_hint(came: AxisLabels, fitted: AxisLabels) -> str:
-    """What finds a model's variants among others, where both sides are variants; else nothing."""
+    """A hint at ``project_samples`` if both sides are variants; else ""."""
     if not all(set(ALLELES) <= set(one.extra) for one in (came, fitted)):
         return ""
     return (
@@ -76,7 +76,7 @@ def variants_hint(came: AxisLabels, fitted: AxisLabels) -> str:
 
 
 def _check_alleles(came: AxisLabels, fitted: AxisLabels) -> None:
-    """Refuse variants of which another allele is counted: their scores would have another sign."""
+    """Refuse variants that count the other allele: their scores would have the opposite sign."""
     if not (hint := variants_hint(came, fitted)):
         return
     differ = np.zeros(len(came), np.bool_)
@@ -108,7 +108,7 @@ def _equal(a: Array, b: Array) -> Array:
 
 
 def _text(values: Array) -> Any:
-    """Strings in an array that compares without regard to how it stores them."""
+    """Strings as an array that compares them whatever their storage."""
     if values.dtype.kind in "UT":
         return values
     return label_array([str(v) for v in values])
@@ -129,7 +129,7 @@ def text_names(features: AxisLabels) -> Array | None:
 
 
 def check_column_names(X: Any, features: AxisLabels) -> None:
-    """Refuse a data frame of as many columns as the fit had, if they have other names."""
+    """Refuse a data frame with the right number of columns but other names."""
     names = _frame_columns(X)
     known = None if names is None else text_names(features)
     if known is None or names is None or len(names) != len(known):
@@ -165,12 +165,12 @@ def _names_message(came: list[str], fitted: list[str]) -> str:
 
 
 def arranged(X: Any, features: AxisLabels) -> Any:
-    """An xarray object with the variables of the fit, stacked as they were; others as they are."""
+    """An xarray object with the variables of the fit, stacked as in the fit; others unchanged."""
     return restacked(variables_of(X, features), features) if is_xarray(X) else X
 
 
 def variables_of(X: Any, features: AxisLabels) -> Any:
-    """Of a Dataset, the variables of the fit in their order; anything else as it is."""
+    """The variables of the fit in their order, if X is a Dataset; anything else unchanged."""
     known = hasattr(X, "data_vars") and set(features.parts) <= set(X.data_vars)
     return X[list(features.parts)] if features.parts and known else X
 
@@ -181,7 +181,7 @@ def is_xarray(X: Any) -> bool:
 
 
 def restacked(X: Any, features: AxisLabels) -> Any:
-    """An xarray object whose feature dimensions are stacked as in the fit, where names tell how.
+    """An xarray object with its feature dimensions stacked as in the fit, if names show how.
 
     ``X.stack(space=("lat", "lon"))`` of the fit may come as lat and lon, or stacked in another
     order; and a grid of the fit may come stacked. Anything else stays as it is, and so do arrays
@@ -207,14 +207,14 @@ def restacked(X: Any, features: AxisLabels) -> Any:
 
 
 def _levels(features: AxisLabels) -> list[str]:
-    """Names of the dimensions that were stacked to one; none where it is no stack."""
+    """Names of the dimensions that were stacked to one; none if it is not a stack."""
     from streampca.sources.labelled_results import LEVELS
 
     return list(features.attrs.get(features.dims[0], {}).get(LEVELS, []))
 
 
 def _unstacked(X: Any, dims: set[str]) -> Any:
-    """X with the dimension unstacked that was stacked from these."""
+    """X with the stack of these dimensions unstacked."""
     for dim in X.dims:
         if dim in X.indexes and set(X.indexes[dim].names) == dims and _at_hand(X):
             return X.unstack(dim)
@@ -222,7 +222,7 @@ def _unstacked(X: Any, dims: set[str]) -> Any:
 
 
 def _in_order(X: Any, dim: str, levels: list[str], features: AxisLabels) -> Any:
-    """X with the entries of a stacked dimension in the order of the fit, if they are the same."""
+    """X with the entries of a stacked dimension in the order of the fit, if these are the same."""
     known = [features.extra[level] for level in levels if level in features.extra]
     if dim not in X.indexes or len(known) < len(levels) or len(features) != X.sizes[dim]:
         return X
@@ -233,6 +233,6 @@ def _in_order(X: Any, dim: str, levels: list[str], features: AxisLabels) -> Any:
 
 
 def _at_hand(X: Any) -> bool:
-    """Whether all values lie in memory or in a Dask graph: others would be read to be stacked."""
+    """Whether all values are in memory or in a Dask graph; others would be read by stacking."""
     each = X.data_vars.values() if hasattr(X, "data_vars") else [X]
     return all(one.variable._in_memory or one.chunks is not None for one in each)

@@ -1,4 +1,4 @@
-"""What geneticists call the numbers of a genotype fit, from its Decomposition alone."""
+"""The numbers of a genotype fit under the names of genetics, from its Decomposition alone."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def frequencies(result: Any) -> Array:
 
 
 def frequency_column(result: Any) -> Any:
-    """The same, unread where the fit left its means beside streamed components."""
+    """The same, lazy if the fit stored its means with streamed components."""
     if isinstance(result.mean, Column):
-        of_calls = partial(_of_calls, n=result.n_samples, ploidy=ploidy(result))
+        of_calls = partial(_of_calls, n=result.n_samples, ploidy=ploidy_of(result))
         return Mapped(of_calls, np.float64, result.mean, result.missing)
-    values = np.array(result.mean) / ploidy(result)
+    values = np.array(result.mean) / ploidy_of(result)
     values[result.dropped] = np.nan
     return values
 
@@ -46,7 +46,7 @@ def _of_calls(mean: Array, missing: Array, n: int, ploidy: int) -> Array:
 
 def observed_alleles(result: Any) -> Any:
     """(p,) alleles that the frequencies were counted from: ploidy times the calls."""
-    count = partial(_count_alleles, n=result.n_samples, ploidy=ploidy(result))
+    count = partial(_count_alleles, n=result.n_samples, ploidy=ploidy_of(result))
     if isinstance(result.missing, Column):
         return Mapped(count, np.int64, result.missing)
     lost = np.zeros(result.n_features, np.int64) if result.missing is None else result.missing
@@ -57,8 +57,8 @@ def _count_alleles(missing: Array, n: int, ploidy: int) -> Array:
     return np.asarray(ploidy * (n - missing))
 
 
-def ploidy(result: Any) -> int:
-    """Most copies that a call can have."""
+def ploidy_of(result: Any) -> int:
+    """The largest number of copies in a call."""
     return int(result.settings.get("ploidy", 2))
 
 
@@ -71,7 +71,8 @@ def used_variants(result: Any) -> Array:
 
 
 def genotype_tables(result: Any, component: Any) -> dict[str, tuple[Array, list[Any]]]:
-    """Name -> (values, labels of their axes) of what ``to_xarray`` says about a genotype fit.
+    """Name -> (values, labels of their axes) of the variables that ``to_xarray`` adds for
+    genotypes.
 
     component : labels of the components.
     """
@@ -89,6 +90,6 @@ def genotype_tables(result: Any, component: Any) -> dict[str, tuple[Array, list[
             tables[name] = (values, [samples])
     try:
         p_value = result.tracy_widom().p_value[: result.n_components]
-    except InvalidInputError:  # all of the variance is in the components
+    except InvalidInputError:  # the components hold all of the variance
         return tables
     return tables | {"tracy_widom_p": (p_value, [component])}

@@ -1,4 +1,4 @@
-"""Features whose variance is large for their mean, as scanpy chooses highly variable genes."""
+"""Features with a large variance for their mean: scanpy's highly variable genes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streampca.sources import as_matrix
 
 FLAVORS = ("seurat", "cell_ranger")
 MAD_OF_NORMAL = 0.6744897501960817  # median absolute deviation of a standard normal
-CHOSEN_BY = "highly variable"  # what a matrix of these features says of the choice
+CHOSEN_BY = "highly variable"  # the description of the choice in a matrix of these features
 NOTHING = 1e-12  # the mean of a feature of zeros, so that the dispersion is 0
 
 
@@ -97,7 +97,7 @@ def highly_variable(
 
 
 def _equal_bins(mean: Array, count: int) -> Array:
-    """Which of so many bins of equal width; each holds its upper end, the first its lower too."""
+    """Numbers of bins of equal width; each includes its upper end, the first its lower one too."""
     low, high = float(mean.min()), float(mean.max())
     if low == high:
         return np.zeros(len(mean), np.int64)
@@ -111,7 +111,7 @@ def _percentile_bins(mean: Array) -> Array:
 
 
 def _z_scores(dispersion: Array, bins: Array) -> Array:
-    """Of the dispersions within their bin; 1 where it is the only one known there."""
+    """Z-scores of the dispersions within their bin; 1 for a single known one."""
     norm = np.full(len(dispersion), np.nan)
     for one in np.unique(bins):
         inside = np.flatnonzero((bins == one) & ~np.isnan(dispersion))
@@ -136,7 +136,7 @@ def _by_medians(dispersion: Array, bins: Array) -> Array:
 
 
 def _largest(norm: Array, count: int) -> Array:
-    """True for those not smaller than the ``count``-th largest known value."""
+    """True for values not smaller than the ``count``-th largest known one."""
     known = np.sort(norm[~np.isnan(norm)])[::-1]
     if not len(known):
         return np.zeros(len(norm), bool)

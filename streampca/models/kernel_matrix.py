@@ -70,7 +70,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Rows(RowMap):
-    """The rows of a block, shifted; against the rows of a panel, their kernel with it."""
+    """Shifted rows of a block, or their kernel with the rows of a panel."""
 
     shift: Array
     dtype: Any
@@ -166,7 +166,7 @@ def _by_features(inputs: SolverInput[Kernel]) -> Steps[KernelSums]:
 
 
 def _row_candidates(matrix: ChunkedMatrix, kernel: Kernel) -> list[Candidate]:
-    """Streamed samples: a panel of rows is held while the rows below it pass by."""
+    """Streamed samples: a panel of rows is held in memory while the rows below it are read."""
     n, p = matrix.shape
 
     def spec(name: str, panel: int, *rows: int) -> PassSpec:

@@ -26,10 +26,17 @@ from streampca.models.kernel_matrix import (
     sum_kernel,
 )
 from streampca.models.parameters import Kept, parameter
-from streampca.models.registry import estimator, registered_name
+from streampca.models.registry import estimator
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
-from streampca.passes import Plan, block_edges, easier_axis, single_threaded_blas, warn_of_excess
+from streampca.passes import (
+    Execution,
+    Plan,
+    block_edges,
+    easier_axis,
+    single_threaded_blas,
+    warn_of_excess,
+)
 from streampca.passes.plan import BLOCK_NBYTES
 from streampca.solvers import eigh_lower, numerical_rank, signs
 from streampca.sources import as_matrix, counted
@@ -105,7 +112,7 @@ class KernelResult(Result, kind="kernel model"):
     coef0: float
     source: str
     stamp: str
-    training: Any = None  # the matrix of the fit, and its function: not kept with a saved model
+    training: Any = None  # the matrix of the fit and its kernel function, which are not saved
     function: Any = None
 
     @property
@@ -209,7 +216,7 @@ class KernelPCA(Estimator):
         matrix = as_matrix(counted(X), dim=dim)
         kernel = self._kernel(matrix)
         self.plan_ = plan = plan_kernel(matrix, kernel, self.n_components, self.memory_limit)
-        execution = self._begun(plan, matrix)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         lower, shift = sum_kernel(plan, matrix, kernel, execution)
         execution.finished()
         with single_threaded_blas():
@@ -225,7 +232,7 @@ class KernelPCA(Estimator):
         warn_of_excess(plan, execution.memory)
         training, source, rows = self._training(matrix, X)
         attach(self, KernelResult(
-            method=registered_name(type(self)), n_samples=len(means), labels=matrix.labels,
+            method=self.registered_name, n_samples=len(means), labels=matrix.labels,
             settings=self.stored_params(), plan=plan.to_dict(),
             provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
             eigenvalues=values, eigenvectors=vectors, means=means, shift=shift,
@@ -270,7 +277,7 @@ class KernelPCA(Estimator):
         return Kernel(known[0], gamma, float(self.degree), float(self.coef0), known[1])
 
     def _training(self, matrix: ChunkedMatrix, X: Any) -> tuple[ChunkedMatrix, str, Array | None]:
-        """(training rows, the path that opens them or "", a copy where X is in memory)."""
+        """(training rows, the path that opens them or "", a copy if X is in memory)."""
         if self.keep_training is not None:
             copy = Rows(np.zeros(matrix.shape[1]), score_dtype(matrix.dtype))
             limits = (self.memory_limit, self.scheduler, self.progress)

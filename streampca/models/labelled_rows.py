@@ -1,4 +1,4 @@
-"""From scores to rows and back, with the labels that the data had."""
+"""From scores to rows and back, with the labels of the data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from streampca.sources.opening import lazy_matrix
 class RowsOfScores(Protocol):
     """What makes rows of scores: a map of a pass, and a function of scores in memory.
 
-    removed : coefficients of a design whose part is added, which takes ``apply_beside``; or None.
+    removed : coefficients of a design whose part is added (``apply_with_design``), or None.
     """
 
     @property
@@ -44,7 +44,7 @@ class RowsOfScores(Protocol):
 
     def apply(self, scores: Array) -> Array: ...
 
-    def apply_beside(self, scores: Array, design: Array) -> Array: ...
+    def apply_with_design(self, scores: Array, design: Array) -> Array: ...
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]: ...
 
@@ -96,13 +96,13 @@ def lazy_rows_of_scores(result: Result, scores: Any, back: RowsOfScores, remove:
     rows = in_chunks(rows, max(1, WRITTEN_NBYTES // (8 * result.n_features)))
     dtype = score_dtype(rows.dtype)
     basis = _design(result, matrix, remove) if back.removed is not None else None
-    function: Any = back.apply if basis is None else back.apply_beside
+    function: Any = back.apply if basis is None else back.apply_with_design
     made = map_rows(rows, function, result.n_features, dtype, basis)
     return _wrapped(result, scores, matrix.labels.samples, made)
 
 
 def _wrapped(result: Result, scores: Any, samples: AxisLabels, rows: Any) -> Any:
-    """Rows with the labels of the scores and of the fit, where the scores have any."""
+    """Rows with the labels of the scores and of the fit, if the scores have any."""
     if not is_xarray(scores):
         return rows
     from streampca.sources.labelled_results import to_dataarray
@@ -116,7 +116,7 @@ def _wrapped(result: Result, scores: Any, samples: AxisLabels, rows: Any) -> Any
 
 
 def completed_like(X: Any, matrix: ChunkedMatrix, features: AxisLabels, rows: Array) -> Any:
-    """Completed rows (n, p) as the kind of object that came in."""
+    """Completed rows (n, p) as the same kind of object as X."""
     if is_xarray(X):
         from streampca.sources.labelled_results import to_dataarray
 

@@ -1,4 +1,4 @@
-"""Statistics of all columns and sums of all rows of a matrix, each by one planned pass."""
+"""Column statistics and row sums of a matrix, each by one planned pass."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _planned(
     matrix: ChunkedMatrix, name: str, specs: list[PassSpec], memory_limit: Any, scheduler: Any,
     progress: Any,
 ) -> tuple[Any, Execution]:  # fmt: skip
-    """The plan of one pass, along the axis that fits better, and how to run it."""
+    """The plan of one pass, along the more suitable axis, and its execution."""
     plans = [make_plan(matrix, name, [Candidate(name, "", (spec,))]) for spec in specs]
     best = 0 if plans[0].portable_nbytes <= 1.5 * plans[1].portable_nbytes else 1
     plan = make_plan(matrix, name, [Candidate(name, "", (specs[best],))], memory_limit)
@@ -65,7 +65,7 @@ def totals(stats: ColumnStats) -> Array:
 
 
 def row_sums_in_memory(matrix: ChunkedMatrix, squares: bool) -> Array:
-    """(n,) as :func:`row_sums`, of rows that lie in memory: no pass."""
+    """(n,) as :func:`row_sums`, for rows in memory: no pass."""
     n = matrix.shape[0]
     block = Block(matrix.read(0, 0, n), 0, 0, n, missing_value=matrix.missing_value)
     return RowTotal(squares)(block)[:, 0]

@@ -1,4 +1,4 @@
-"""What every linear model offers: its numbers, rows from scores, errors, likelihoods."""
+"""What all linear models offer: attributes, rows from scores, errors, likelihoods."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LinearModel(Estimator):
         X = counted(X)
         weight = {} if sample_weight is None else {"sample_weight": sample_weight}
         result = self.fit(X, dim=dim, **weight)._fitted()
-        if result.scores is None or is_dask_frame(X):  # which has an index to keep
+        if result.scores is None or is_dask_frame(X):  # which keeps its index
             return self.transform(X, dim=dim, remove=getattr(self, "remove", None))
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         values = np.array(result.scores, dtype=score_dtype(matrix.dtype))
@@ -89,7 +89,7 @@ class LinearModel(Estimator):
             factor = factor / scaling_factor(result.explained_variance, 1)
         dims = list(result.labels.samples.dims)
         one = is_xarray(X) and not set(dims) & set(X.dims)
-        if one:  # a date that it carries stays: what was removed follows from it
+        if one:  # its date is kept, since what was removed follows from it
             X = X.expand_dims(dims)
         scores = self.transform(X, dim=dim, remove=remove) * factor
         if is_xarray(scores):
@@ -138,7 +138,8 @@ class LinearModel(Estimator):
             out=out, overwrite=overwrite, remove=remove,
         )  # fmt: skip
 
-    # -- how good is it -------------------------------------------------------------------------
+    # -- quality of the fit
+    # -------------------------------------------------------------------------
 
     def r2_curve(self, X: Any = None, *, remove: Any = None) -> Array:
         """(k + 1,) share of the variance about the mean that 0, 1, ..., k components carry.

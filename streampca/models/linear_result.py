@@ -1,4 +1,4 @@
-"""The arrays of a linear model, and what follows from them by algebra alone."""
+"""The arrays of a linear model, and what follows from them algebraically."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class LinearResult(Result):
 
     @property
     def projectors(self) -> Array:
-        """(k, p) what makes scores of standardised rows: the components, unless rotated."""
+        """(k, p) projectors from standardised rows to scores: the components, unless rotated."""
         return self.require_components()
 
     @property
@@ -177,13 +177,18 @@ class LinearResult(Result):
         """(p, k) covariance of standardised features with scores of unit variance."""
         return self.loadings
 
+    @property
+    def streamed_to(self) -> str | None:
+        """The path to which the fit wrote its components, where they were not kept in memory."""
+        return self.settings.get("loadings")
+
     def require_components(self) -> Array:
         """The components; those that the fit streamed to Zarr are read from there each time.
 
         Raises the error that says how to get them, SourceError where they are not there any more.
         """
         if self.components is None:
-            if (path := self.settings.get("loadings")) is not None:
+            if (path := self.streamed_to) is not None:
                 try:
                     return read_components(path, self)
                 except (SourceError, InvalidInputError) as error:
@@ -250,7 +255,7 @@ class LinearResult(Result):
         }
 
     def record(self) -> dict[str, Any]:
-        """What the manifest of a version says of its model, without opening it."""
+        """The entry of its model in the manifest of a version."""
         return super().record() | {
             "explained_variance": plain(self.explained_variance),
             "total_variance": self.total_variance,
@@ -258,7 +263,7 @@ class LinearResult(Result):
         }
 
     def notes(self) -> list[str]:
-        """How many features say nothing, where some do."""
+        """The number of features without information, if there are any."""
         if not len(self.dropped) and not len(self.constant):
             return []
         counts = f"{len(self.dropped)} without observation, {len(self.constant)} constant"

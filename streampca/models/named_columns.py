@@ -1,4 +1,4 @@
-"""Columns of the samples or features by their name: what ``remove="batch"`` stands for."""
+"""Columns of samples or features by name, as in ``remove="batch"``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Find = Callable[[str], Any]  # a column by its name; raises InvalidInputError wh
 
 @dataclass(frozen=True)
 class Named:
-    """A column with the name by which it was asked for."""
+    """A column with the name by which it was requested."""
 
     name: str
     values: Any

@@ -1,4 +1,4 @@
-"""What comes as further rows of a fit, made what its own rows were.
+"""New rows of a fit, processed like the rows of the fit.
 
 :class:`NewRows` is the door of ``transform`` and its like: it opens the data, arranges and checks
 the features, applies the steps of preprocessing that they lack, and removes what the fit removed.
@@ -92,7 +92,7 @@ class NewRows:
         return matrix if gone is None else matrix.without(*gone)
 
     def lazy(self, X: Any, dim: Any = None, remove: Any = None) -> LazyRows | None:
-        """The rows of X, where it is lazy; None for anything else. Raises as ``matrix``."""
+        """The rows of X if it is lazy; None for anything else. Raises as ``matrix``."""
         if not is_lazy(X):
             return None
         if is_dask_frame(X):
@@ -102,10 +102,10 @@ class NewRows:
             steps = self._steps_of_raw(X.shape)
             return LazyRows(X, None, steps, None, None, self.missing_code(X.dtype))
         if is_dask_array(X) and any(np.isnan(n) for n in X.shape):
-            return None  # refused, or counted, by whoever opens it
+            return None  # the caller refuses or counts it
         matrix = lazy_matrix(arranged(X, self.features), self.dim_for(X) if dim is None else dim)
         steps = steps_left(RAW, self.labels.preprocessing, matrix.shape[1], len(self.features))
-        if steps:  # which change no label of a row, whatever its sums are
+        if steps:  # the values of sums do not affect labels
             self.checked(X, steps.apply(matrix, _no_sums))
         else:
             matrix = self.checked(X, matrix)
@@ -115,7 +115,7 @@ class NewRows:
         return LazyRows(lazy_rows(matrix), matrix, steps, design, removed, code)
 
     def dim_for(self, X: Any) -> Any:
-        """The sample dimensions of the fit, where X has names for its dimensions, or many."""
+        """The sample dimensions of the fit, if X has named dimensions or more than two."""
         if is_xarray(X):
             dims = self.labels.samples.dims
             return dims if all(d in X.dims for d in dims) else self.dim
@@ -139,7 +139,7 @@ class NewRows:
         return matrix
 
     def _removes(self, remove: Any) -> bool:
-        """Whether something is, or may not be, removed from the rows."""
+        """Whether a removal from the rows applies, or has to be refused."""
         if remove is False or self.result is None:
             return False
         return remove is not None or self.result.removes
@@ -181,7 +181,7 @@ def prepared(
 def steps_left(
     done: Preprocessing, fitted: Preprocessing, width: int, n_features: int | None = None
 ) -> Preprocessing:
-    """What is to be done to rows of this width that have had ``done``; see :func:`prepared`."""
+    """The remaining steps for rows of this width that have had ``done``; see :func:`prepared`."""
     left = fitted.after(done)
     if left is None and fitted:
         same = str(done) == str(fitted)
@@ -199,7 +199,7 @@ def steps_left(
                 "were: weights that X gave itself are not those of the fit. Fit the model to what "
                 "streampca.preprocess gives, and pass raw rows",
                 PreprocessingWarning,
-                stacklevel=6,  # whoever called transform
+                stacklevel=6,  # the caller of transform
             )
         return RAW
     narrow = width == n_features and width != left.width
@@ -227,7 +227,7 @@ class SumsByPass:
 
 
 def _no_sums(matrix: ChunkedMatrix, squares: bool) -> Array:
-    """In place of the sums of rows, where only labels are asked for."""
+    """A substitute for row sums when only labels are needed."""
     return np.ones(matrix.shape[0])
 
 
@@ -236,7 +236,7 @@ def _no_sums(matrix: ChunkedMatrix, squares: bool) -> Array:
 
 @dataclass(frozen=True)
 class LazyRows:
-    """Rows as a Dask array, and what they lack of what the fit did to its own.
+    """Rows as a Dask array, and the steps of the fit that they still need.
 
     rows : (n, p), raw.  matrix : their labels; None for a plain Dask array, which has none.
     steps : of the preprocessing, that the rows have not had.
@@ -253,7 +253,7 @@ class LazyRows:
     missing_value: float | None
 
     def function(self, rows: RowMap) -> Callable[..., Any]:
-        """Of a map, the function of arrays in memory."""
+        """The function of arrays in memory that corresponds to a map."""
         return partial(rows.apply, missing_value=self.missing_value)
 
     def map(self, function: Callable[..., Any], width: int, dtype: Any) -> Any:
@@ -261,7 +261,7 @@ class LazyRows:
         return map_rows(self.rows, self.whole(function), width, dtype, self.design)
 
     def whole(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, after what these rows lack."""
+        """The function applied after the steps that these rows still need."""
         if self.removed is not None:
             function = OfResiduals(function, self.removed, self.missing_value)
         if self.steps:
@@ -271,7 +271,7 @@ class LazyRows:
 
 @dataclass(frozen=True)
 class OfResiduals:
-    """A function of rows in memory, applied to what a design leaves of them."""
+    """A function of rows in memory, applied to their residuals of a design."""
 
     function: Callable[[Any], Any]
     removed: Array

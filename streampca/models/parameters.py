@@ -22,7 +22,7 @@ WIDTH = 100  # of generated documentation
 
 
 class Kept(Enum):
-    """What a result, and a model that is saved, keeps of a parameter."""
+    """What a result and a saved model keep of a parameter."""
 
     VALUE = "as it is"
     NAME = "where it is a name, or several: arrays lie in the result itself"
@@ -34,12 +34,12 @@ class Kept(Enum):
 class Parameter:
     """One parameter of an estimator.
 
-    default : what it is where nothing is said.
+    default : its default value.
     meaning : one paragraph for the documentation.
-    choices : values that it may have, where these are all.
+    choices : allowed values, if these are all.
     kw_only : given by name alone.
     kept : what is kept with a result.
-    process : it says where and how this process computes, not what: job files do not set it.
+    process : it concerns where and how this process computes, not what: job files do not set it.
     needs_data : it can be checked only against a matrix, whose names or dates it uses.
     counts_components : it is the number of components, which the matrix bounds.
     """
@@ -172,7 +172,7 @@ class Parameters:
         return cls(**{n: stored[n] for n in cls._parameters() if n in stored and n not in left})
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without a client, which is of this process: elsewhere the ambient one, or threads."""
+        """The state without a client, which belongs to this process."""
         state = dict(self.__dict__)
         if is_client(state.get("scheduler")):
             state["scheduler"] = None
@@ -199,7 +199,7 @@ class Parameters:
 
 
 def names_alone(value: Any) -> Any:
-    """The value where it is a name, or several; None for arrays."""
+    """The value if it is a name or several names; None for arrays."""
     words = [value] if isinstance(value, str) else value
     plain = isinstance(words, (list, tuple)) and all(isinstance(one, str) for one in words)
     return value if plain else None

@@ -1,4 +1,4 @@
-"""Count matrices made ready: total counts, logarithms, term weights. Lazy, block by block.
+"""Preprocessing of count matrices: totals, logarithms, term weights. Lazy, block by block.
 
 Each class is fitted to some rows and then applied to these or others; sparse stays sparse. What it
 gives is a matrix that every method takes, and that remembers the fitted steps: a model fitted to it
@@ -35,7 +35,7 @@ from streampca.store import read_bundle, understood, write_bundle
 
 
 class Preprocessor(Parameters):
-    """What is fitted to some rows and applied to any: ``fit``, ``transform``, ``save``, ``load``.
+    """A step fitted to some rows and applied to any: ``fit``, ``transform``, ``save``, ``load``.
 
     memory_limit, scheduler, progress : of the passes, as :class:`streampca.PCA` takes them.
 
@@ -56,7 +56,7 @@ class Preprocessor(Parameters):
 
     @abstractmethod
     def _steps(self, matrix: ChunkedMatrix, row_sums: RowSums) -> Preprocessing:
-        """The steps that these rows give."""
+        """The steps fitted to these rows."""
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the numbers in X, (n, p): anything that ``streampca.open`` takes."""
@@ -253,7 +253,8 @@ class LogEntropy(Preprocessor):
         return Preprocessing((Logarithm(), FeatureWeights(weights, "log-entropy")))
 
 
-# -- at once ---------------------------------------------------------------------------------------
+# -- fit and apply in one call
+# ---------------------------------------------------------------------------------------
 
 
 def normalize_total(

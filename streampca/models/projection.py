@@ -1,4 +1,4 @@
-"""Rows to scores and scores to rows: what a pass applies to every block."""
+"""From rows to scores and back: the maps that a pass applies to every block."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Projection(RowMap):
         return block.entries.product(self.components.T, self.center, self.scale)
 
     def check(self, block: Block, tile: Tile) -> None:
-        """Raise where cells are missing and may not be."""
+        """Refuse missing cells where they are not allowed."""
         if self.missing == "raise":
             refuse_holes(block, tile, self.absent)
 
@@ -143,7 +143,7 @@ class BackProjection:
         return cls(components, center, forward.scale, forward.whiten, removed)
 
     def of_modes(self, chosen: Array, mean: bool) -> BackProjection:
-        """That of some components alone, from all scores; without the mean: of anomalies."""
+        """The map of some components only, from all scores; without the mean for anomalies."""
         components = np.zeros_like(self.components)
         components[chosen] = self.components[chosen]
         center = self.center if mean else np.where(np.isnan(self.center), np.nan, 0.0)
@@ -156,7 +156,7 @@ class BackProjection:
             rows += (block["design"] @ self.removed).astype(rows.dtype)
         return rows
 
-    def apply_beside(self, scores: Array, design: Array) -> Array:
+    def apply_with_design(self, scores: Array, design: Array) -> Array:
         """(rows, p) of scores in memory, with the rows of the design."""
         rows = self.apply(scores)
         rows += (design @ self.removed).astype(rows.dtype)
@@ -209,7 +209,7 @@ class FeatureLoadings:
         return out
 
 
-class ScoresBesideFit(Accumulator):
+class ScoresOfAllSamples(Accumulator):
     """Scores of all samples from the loadings of some, in the pass that makes the loadings.
 
     Every block must hold ``block["loadings"]``, the result of :class:`FeatureLoadings` with the
@@ -310,6 +310,6 @@ class Likelihood(RowMap):
         return lambda length: 8 * tile_length(length, p, 8) * (3 * p + 2 * k)
 
     def of_parts(self, scores: Array, residual: Array) -> Array:
-        """(rows,) from the scores (rows, k) and the squared norms of what lies beside them."""
+        """(rows,) from the scores (rows, k) and the squared norms of the residuals."""
         distance = np.sum(scores**2 / self.variance, axis=1) + residual / self.noise
         return np.asarray(self.constant - 0.5 * distance)

@@ -23,7 +23,7 @@ from streampca.models.estimator import Estimator, attach
 from streampca.models.labelled_rows import rows_of_scores
 from streampca.models.parameters import parameter
 from streampca.models.projection import Projection
-from streampca.models.registry import estimator, registered_name
+from streampca.models.registry import estimator
 from streampca.models.request import seed_of
 from streampca.models.result import Result
 from streampca.models.row_passes import FeatureSums, RowMap, RowOptions, score_dtype
@@ -183,7 +183,7 @@ class RandomRows:
             out[:, part] = y @ self.matrix[:, part]
         return out
 
-    def apply_beside(self, scores: Array, design: Array) -> Array:
+    def apply_with_design(self, scores: Array, design: Array) -> Array:
         """Nothing is removed from rows, so that there is no design."""
         raise NotImplementedError
 
@@ -290,7 +290,7 @@ class RandomProjection(Estimator):
             )
         self.plan_, self.cost_, self.dim_ = self._plan(matrix), [], dim
         attach(self, RandomResult(
-            method=registered_name(type(self)), n_samples=n, labels=matrix.labels,
+            method=self.registered_name, n_samples=n, labels=matrix.labels,
             settings=self.stored_params(), plan=self.plan_.to_dict(),
             provenance=provenance([], matrix.fingerprint()), width=k,
             seed=seed_of(self.random_state) % 2**63, distribution=self.distribution,

@@ -1,4 +1,4 @@
-"""Kinds of models: every estimator is here by the name of its class.
+"""The registry of models: every estimator by the name of its class.
 
 Loading, job files, the command line and the tests of the contract read this table, so that a class
 defined anywhere, in another package too, takes part as soon as its module is imported.
@@ -32,6 +32,7 @@ def estimator(cls: Class) -> Class:
             f"{cls.__module__} another name"
         )
     KINDS[cls.__name__] = declared(cls)
+    cls.registered_name = cls.__name__
     return cls
 
 
@@ -44,11 +45,6 @@ def loaded(cls: Class) -> Class:
 def opened_as(name: str) -> type[Estimator] | None:
     """The estimator as which results of that name open; None where none is registered."""
     return KINDS.get(name) or LOADED.get(name)
-
-
-def registered_name(cls: type[Estimator]) -> str:
-    """The name under which a saved model of this class loads: its own, or that of a base class."""
-    return next(base.__name__ for base in cls.__mro__ if KINDS.get(base.__name__) is base)
 
 
 def kind_named(name: str) -> type[Estimator]:

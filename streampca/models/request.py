@@ -1,4 +1,4 @@
-"""Arrays beside the matrix of one fit: weights and designs, bound to its rows and columns."""
+"""The request of one fit: checked parameters, and side data bound to the matrix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streampca.solvers import check_n_components
 
 @dataclass(frozen=True)
 class SideData:
-    """Arrays of one fit, None where there are none.
+    """Side data of one fit; None for what is absent.
 
     weights : (p,) multiply the centred and scaled features.
     sample_weight : (n,) how often each sample counts.
@@ -49,7 +49,7 @@ NOTHING = SideData()
 def side_data(
     matrix: ChunkedMatrix, *, weights: Any = None, remove: Any = None, sample_weight: Any = None
 ) -> SideData:
-    """The arrays that these parameters mean for a matrix.
+    """The side data that these parameters give for a matrix.
 
     Text names a column of its samples or features. Cost: those columns are read.
     """
@@ -60,7 +60,7 @@ def side_data(
         return SideData(weights, samples)
     remove = with_columns(remove, removable(matrix), len(labels.samples))
     design, basis = Design.fit(remove, labels.samples, samples)
-    if not design.rank:  # one month alone: nothing but the mean
+    if not design.rank:  # a single month: nothing but the mean
         return SideData(weights, samples)
     n = len(labels.samples) if samples is None else int(np.count_nonzero(samples))
     if n <= 1 + design.rank:
@@ -97,7 +97,7 @@ def _along(
 
 
 # --------------------------------------------------------------------------------------------------
-# What is asked of one matrix: parameters and side data, checked and bound once, at the door.
+# The request: parameters and side data, checked and bound once before anything is read.
 
 TOL = 1e-4  # radians
 MAX_PASSES = 8
@@ -125,7 +125,7 @@ def iteration_limits(
 
 
 def seed_of(random_state: Any) -> int:
-    """The seed of one fit: a number as it is; from a generator, or None, one drawn.
+    """The seed of one fit: a given number, or one drawn from a generator or at random.
 
     Raises InvalidInputError where it is none of these.
     """
@@ -149,7 +149,7 @@ def _is_count(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Cohort:
-    """Samples that are scored beside those that are fitted.
+    """Samples that are scored in addition to the fitted ones.
 
     everyone : the matrix of all of them.  rows : increasing numbers of the fitted ones.
     """
@@ -160,13 +160,13 @@ class Cohort:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a decomposition is asked for; solvers read nothing else, and check nothing again.
+    """The request of a decomposition; solvers read nothing else, and check nothing again.
 
     Parameters of the estimators are as :class:`streampca.PCA` and
     :class:`streampca.GenotypePCA` describe them, resolved: limits of an iteration are numbers,
     the random state is a seed, paths are text. ``ploidy`` is None where values are no allele
     counts.
-    iterate : the user bounded the iteration, and means it: no exact solver comes first.
+    iterate : the user bounded the iteration, so no exact solver comes first.
     may_go_over : an iteration that cannot certify its answer may go over to an exact solver.
     exact_first : an exact solver that fits the memory comes first, however long it takes.
     side : arrays of this matrix: weights, sample weights, the design.
@@ -215,7 +215,7 @@ class Request:
         return cls(**{n: getattr(model, n) for n in taken if hasattr(model, n)}, **resolved)
 
     def bound(self, **found: Any) -> Self:
-        """This request with what is now known of the data, or drawn; it is not checked again.
+        """This request with values that are now known or drawn; it is not checked again.
 
         found : ``side``, ``cohort`` or ``random_state``.
         """
@@ -226,12 +226,12 @@ class Request:
 
     @property
     def count(self) -> int | None:
-        """The number of components where it was asked as one; None for a share or a rule."""
+        """The requested number of components; None for a share or a rule."""
         k = self.n_components
         return int(k) if isinstance(k, (int, np.integer)) else None
 
     def check(self, shape: tuple[int, int], least: int = 1) -> None:
-        """Refuse what no data, or no data of this shape, can meet.
+        """Refuse parameters that no data, or no data of this shape, can satisfy.
 
         least : components that may be asked.  Raises InvalidInputError.
         """
@@ -254,7 +254,7 @@ class Request:
             )
 
     def divisor(self, weight: float) -> float:
-        """n - ddof, for rows of that weight. Raises InvalidInputError where nothing is left."""
+        """n - ddof for rows of total weight n. Raises InvalidInputError if nothing is left."""
         return degrees_of_freedom(weight, self.ddof)
 
 
@@ -269,6 +269,6 @@ def degrees_of_freedom(weight: float, ddof: int) -> float:
 
 
 def check_ddof(ddof: Any) -> None:
-    """Refuse what is no count of degrees of freedom."""
+    """Refuse a ``ddof`` that is not a count."""
     if isinstance(ddof, bool) or not isinstance(ddof, (int, np.integer)) or ddof < 0:
         raise InvalidInputError(f"ddof={ddof!r}; expected 0, 1 or another count")

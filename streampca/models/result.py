@@ -1,4 +1,4 @@
-"""What every fitted result has, whatever it models: where it came from, labels, a form at rest.
+"""What every fitted result has, whatever it models: provenance, labels, a saved form.
 
 A kind of result is one class: its arrays are fields, what it can answer are methods. What it
 cannot answer, it does not have. ::
@@ -68,14 +68,14 @@ def shaped(*shape: str | None, empty: Any = None, optional: bool = False) -> Any
 
 
 def places() -> Any:
-    """Declare an array of numbers of features; empty by default."""
+    """Declare an array of feature numbers; empty by default."""
     told = {"shape": (None,), PLACES: True}
     return field(default_factory=lambda: np.zeros(0, dtype=np.int64), metadata=told)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Result:
-    """What a fit found: frozen. Saved, published and applied as it is.
+    """The frozen result of a fit: saved, published and applied as it is.
 
     method : the name of the estimator.  n_samples : rows of the fit, 0 where they are not known.
     settings : its parameters.  provenance : source, cost and versions.  plan : what was run.
@@ -91,7 +91,7 @@ class Result:
     scores: Array | None = shaped(None, "k", optional=True)
 
     kind: ClassVar[str] = ""
-    kinds: ClassVar[dict[str, type[Result]]] = {}  # by what a saved one calls itself
+    kinds: ClassVar[dict[str, type[Result]]] = {}  # by the kind in a saved document
 
     def __init_subclass__(cls, kind: str = "", **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -127,7 +127,7 @@ class Result:
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """What made the rows of the fit from raw ones, and makes new rows; often nothing."""
+        """The preprocessing of the rows of the fit, which new rows get too; often empty."""
         return self.labels.preprocessing
 
     @property
@@ -148,11 +148,11 @@ class Result:
     # -- rows -----------------------------------------------------------------------------------
 
     def scores_of(self, options: RowOptions) -> RowMap:
-        """The map from rows to their scores (rows, k); what the parameters say of it."""
+        """The map from rows to their scores (rows, k), with the options of the parameters."""
         raise NotImplementedError
 
     def as_rows(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
-        """A matrix of new rows as the maps of this kind take it."""
+        """A matrix of new rows, in the form that the maps of this kind expect."""
         return matrix
 
     @property
@@ -186,7 +186,7 @@ class Result:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """The arrays (or None) by which scores are known to be of this model."""
+        """The arrays (or None) that identify the model that scores belong to."""
         return tuple(getattr(self, one.name) for one in fields(self) if "shape" in one.metadata)
 
     def summary(self) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class Result:
         }
 
     def record(self) -> dict[str, Any]:
-        """What the manifest of a version says of its model, without opening it."""
+        """The entry of its model in the manifest of a version."""
         provenance = dict(self.provenance)
         return {
             "method": self.method,
@@ -286,7 +286,7 @@ class Result:
 
     @classmethod
     def adopts(cls, kind: str, document: Mapping[str, Any]) -> bool:
-        """Whether a result that was saved as another kind, before there was this one, is of it."""
+        """Whether a result that an older version saved as another kind belongs to this one."""
         return False
 
     @classmethod
@@ -296,7 +296,7 @@ class Result:
         return {**document, **arrays, "labels": labels}
 
     def check(self, where: str) -> None:
-        """Look at types and shapes of what was read. Raises DamagedSourceError."""
+        """Check types and shapes after loading. Raises DamagedSourceError."""
         check_fields(self, where)
         size = {"k": self.n_components, "p": self.n_features}
         shapes: dict[str, tuple[int | None, ...]] = {
@@ -327,7 +327,7 @@ class Result:
 
 
 def _check_entries(told: Any, types: dict[str, tuple[type, ...]], where: str) -> None:
-    """Those entries that are printed: where they are there, they have these types."""
+    """Check the types of the entries that are printed, if they are present."""
     for name, kinds in types.items():
         if name in told and (not isinstance(told[name], kinds) or isinstance(told[name], bool)):
             raise DamagedSourceError(f"{where} is damaged: {name} is {told[name]!r:.80}")

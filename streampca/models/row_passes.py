@@ -37,7 +37,7 @@ def score_dtype(dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class RowOptions:
-    """What the parameters of an estimator say of rows; a kind reads those that it knows.
+    """Parameters of an estimator that concern rows; a kind reads those that it knows.
 
     missing : "raise" refuses holes.  whiten : scores have variance 1.  scores : which ones, of
         factors.  centre : False where blocks come without the mean, and what else was removed.
@@ -51,7 +51,7 @@ class RowOptions:
 
 @dataclass(frozen=True)
 class FeatureSums:
-    """How a map is applied by blocks of features: what belongs to a row is summed over them.
+    """How a map is applied to blocks of features: sums over the features of each row.
 
     finish : of the accumulator and the eps of the arithmetic, the rows (n, width).
     """
@@ -62,14 +62,14 @@ class FeatureSums:
 
 
 class RowMap:
-    """What a result makes of a block of rows: (rows, ``width``). A map of a pass.
+    """A map of a pass, from a block of rows to (rows, ``width``).
 
-    It holds all that it needs, and travels to workers.
+    It holds everything that it needs, and is sent to workers.
     """
 
     @property
     def width(self) -> int:
-        """Columns that come out."""
+        """The number of output columns."""
         raise NotImplementedError
 
     def __call__(self, block: Block) -> Array:
@@ -77,11 +77,11 @@ class RowMap:
         raise NotImplementedError
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Of a number of rows, the bytes that they need beside blocks and tiles."""
+        """Bytes that so many rows need in addition to blocks and tiles."""
         raise NotImplementedError
 
     def by_features(self) -> FeatureSums | None:
-        """The same by blocks of features, for rows of which few fit; None where that cannot be."""
+        """The same by blocks of features, for very wide rows; None if that is not possible."""
         return None
 
     def apply(self, values: Any, missing_value: float | None = None) -> Array:
@@ -107,17 +107,17 @@ class RowPasses:
 
     @property
     def by_features(self) -> bool:
-        """Whether blocks of features are the easier ones."""
+        """Whether features are streamed."""
         return easier_axis(self.matrix) == 1
 
     @property
     def dtype(self) -> Any:
-        """Of scores of these rows, or of rows like them."""
+        """The dtype of scores of these rows."""
         return score_dtype(self.matrix.dtype)
 
     @property
     def eps(self) -> float:
-        """Of the arithmetic of blocks."""
+        """The resolution of the arithmetic of blocks."""
         return float(np.finfo(work_dtype(self.matrix.dtype)).eps)
 
     def table(self, name: str, rows: RowMap, dtype: Any = np.float64) -> Array:
@@ -158,17 +158,18 @@ class RowPasses:
         side_inputs: dict[str, Any] | None = None,
         stored: bool = True,
     ) -> MappedRows:
-        """What a function makes of every block of samples, by one planned pass."""
+        """The results of a function of every block of samples, by one planned pass."""
         return MappedRows(name, self, function, stored, side_inputs)
 
     def begun(self, plan: Plan) -> Execution:
-        """How a pass over these rows is run."""
+        """The execution of a pass over these rows."""
         return Execution.begun(plan, self.matrix, self.scheduler, self.progress)
 
 
 @dataclass(frozen=True)
 class MappedRows:
-    """What a function makes of every block of samples; nothing is read before it is asked for.
+    """The results of a function of every block of samples; nothing is read before they are
+    requested.
 
     name : of the pass.
     function : of a Block, its rows; ``scratch_nbytes(matrix)`` says what a block needs for it.

@@ -1,4 +1,4 @@
-"""Labels as arrays and JSON, for a saved model."""
+"""Labels as arrays and JSON, for saved models."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def axis_from_saved(saved: Mapping[str, Any], name: str, arrays: dict[str, Array
 
 
 def _check(axis: AxisLabels, name: str) -> None:
-    """Raise DamagedSourceError where the parts of saved labels do not belong together."""
+    """Raise DamagedSourceError if the parts of saved labels are inconsistent."""
     size = dict(zip(axis.dims, axis.sizes, strict=True))
     wrong = [*axis.dims] if len(size) != len(axis.dims) else []
     wrong += [d for d, n in size.items() if not isinstance(d, str) or type(n) is not int or n < 0]
@@ -136,7 +136,7 @@ def _storable(values: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """JSON-ready copy: NumPy numbers become Python's, anything unknown its text."""
+    """A JSON-ready copy: NumPy numbers become Python's, anything unknown becomes text."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

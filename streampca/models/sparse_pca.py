@@ -14,23 +14,23 @@ import numpy as np
 from streampca.accumulators import FeatureProjection, SubspaceStep
 from streampca.errors import ConvergenceWarning, InvalidInputError
 from streampca.kernels import Array, symmetrize
-from streampca.matrix import ChunkedMatrix, Labels, work_dtype
+from streampca.matrix import ChunkedMatrix, Labels, Resolution, work_dtype
 from streampca.models import shared_parameters as shared
-from streampca.models.assemble import provenance
+from streampca.models.assemble import Fitted, provenance
 from streampca.models.covariance import checked_covariance
 from streampca.models.estimator import Estimator, attach
-from streampca.models.fitted import Fitted, Resolution
 from streampca.models.labelled_rows import rows_of_scores
 from streampca.models.parameters import parameter
 from streampca.models.pca.routes import ROUTES as PCA_ROUTES
 from streampca.models.pca.scatter import scaled_lower, solve_accumulator
 from streampca.models.projection import BackProjection, Projection
-from streampca.models.registry import estimator, registered_name
+from streampca.models.registry import estimator
 from streampca.models.request import Request, seed_of, side_data
 from streampca.models.result import Result, places, shaped
 from streampca.models.row_passes import RowMap, RowOptions
 from streampca.passes import (
     Candidate,
+    Execution,
     Pass,
     Plan,
     Rates,
@@ -76,7 +76,7 @@ class SparseRequest:
 def covariance_candidates(matrix: ChunkedMatrix, request: SparseRequest) -> list[Candidate]:
     """One read that sums the scatter matrix."""
     p, k = matrix.shape[1], request.pca.count or 1
-    found = PCA_ROUTES["scatter"].candidates(matrix, request.pca)
+    found = PCA_ROUTES["scatter"].route.candidates(matrix, request.pca)
     terms = {"covariance": p * p * 8, "loadings": 12 * p * k * 8}
     return [replace(one, solve_nbytes={**one.solve_nbytes, **terms}) for one in found]
 
@@ -130,7 +130,7 @@ def sweep_candidates(name: str, matrix: ChunkedMatrix, request: SparseRequest) -
     (n, p), k, axis = matrix.shape, request.pca.count or 1, easier_axis(matrix)
     held = {"loadings and their products": 12 * p * k * 8 + 4 * n * k * 8}
     step = {"step": SubspaceStep(streamed=axis, width=k, images=axis == 1)}
-    for one in PCA_ROUTES[name].candidates(matrix, request.pca):
+    for one in PCA_ROUTES[name].route.candidates(matrix, request.pca):
         most = max(3, request.max_passes - sum(spec.times for spec in one.passes))
         often = {"times": most, "likely": min(most, 12), "work": "skinny"}
         passes = [pass_spec("product", matrix, axis, step, kept=held, stored=True,
@@ -149,7 +149,7 @@ def sweep_candidates(name: str, matrix: ChunkedMatrix, request: SparseRequest) -
 def by_sweeps(name: str, inputs: SolverInput[SparseRequest]) -> Steps[tuple[Fitted, Alternated]]:
     """Each iteration multiplies loadings and directions by the covariance."""
     request, plan = inputs.request, inputs.plan
-    fitted = yield from PCA_ROUTES[name].solve(SolverInput(plan, inputs.matrix, request.pca))
+    fitted = yield from PCA_ROUTES[name].route.solve(SolverInput(plan, inputs.matrix, request.pca))
     divisor = request.pca.divisor(fitted.weight)
     values, total = fitted.spectrum.values / divisor, fitted.spectrum.total / divisor
     work = _Products(inputs, fitted, divisor)
@@ -368,7 +368,7 @@ class SparsePCA(Estimator):
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         request = self._request(matrix, seed_of(self.random_state))
         plan = self._plan(matrix, request)
-        execution = self._begun(plan, matrix)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         execution.n_passes = plan.n_passes
         fitted, found = follow(
             ROUTES[plan.solver],
@@ -504,7 +504,7 @@ class SparsePCA(Estimator):
                 ConvergenceWarning, stacklevel=3,
             )  # fmt: skip
         attach(self, SparseResult(
-            method=registered_name(type(self)), n_samples=n, labels=labels,
+            method=self.registered_name, n_samples=n, labels=labels,
             settings=self.stored_params(), components=np.ascontiguousarray((found.b * sign).T),
             directions=np.ascontiguousarray((found.a * sign).T),
             explained_variance=adjusted_variances(found.inner),

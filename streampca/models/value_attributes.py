@@ -1,4 +1,4 @@
-"""What labelled results say of themselves: long name, units, and the variable that they are of.
+"""Attributes of labelled results: long name, units, and the variable that they belong to.
 
 Everything about the variable stands in attributes of its own, ``variable`` (its name) and
 ``variable_<attribute>`` (units, standard_name and whatever else it had), since a unit or a
@@ -62,7 +62,7 @@ def of_series(result: Result, what: str, power: int) -> dict[str, Any]:
 
 
 def of_values(labels: Labels, variable: str | None) -> dict[str, Any]:
-    """Attributes of values of the variable itself, as they came: reconstructed or imputed rows.
+    """Attributes of values of the variable itself: reconstructed or imputed rows.
 
     Of preprocessed values the unit of the raw ones is not theirs.
     """
@@ -74,7 +74,7 @@ def of_values(labels: Labels, variable: str | None) -> dict[str, Any]:
 
 
 def unit_of(labels: Labels, variable: str | None) -> Units:
-    """The unit of a variable, where it says one."""
+    """The unit of a variable, if it has one."""
     unit = of_values(labels, variable).get("units")
     return unit.strip() or ONE if isinstance(unit, str) else None
 

@@ -1,4 +1,4 @@
-"""A linear result to be looked at: as text, as a Dataset, in the words of climate science."""
+"""Views of a linear result: as text, as a Dataset, and in the terms of climate science."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def spectrum_table(result: LinearResult, rows: int) -> str:
 
 
 def _stated(bound: float, most: float) -> str:
-    """A bound, in a column of the table, where it says something."""
+    """A bound as an entry of the table; empty if it is uninformative."""
     return f" {bound:>14.1e}" if bound < most else f" {'not determined':>14}"
 
 
@@ -91,7 +91,7 @@ SCALINGS = (0, 1, 2)
 
 @dataclass(frozen=True)
 class EofViews:
-    """EOFs and PCs with the scalings of the eofs package, and what is told from them.
+    """EOFs and PCs with the scalings of the eofs package, and maps derived from them.
 
     Labelled xarray where the data had named dimensions, else NumPy. Nothing here reads data.
     Scaling 0 leaves a component as it is, 1 divides by the square root of its eigenvalue (PCs:
@@ -137,7 +137,7 @@ class EofViews:
         """
         covariance = self._covariance()
         deviation = np.sqrt(np.maximum(self._variance(), 0.0))
-        deviation[self.result.constant] = 0.0  # else rounding divided by rounding
+        deviation[self.result.constant] = 0.0  # else rounding is divided by rounding
         undefined = np.full_like(covariance, np.nan)
         correlation = np.divide(covariance, deviation, out=undefined, where=deviation > 0)
         return self._maps("eofs_as_correlation", correlation, partial(of_correlation, self.result))
@@ -243,7 +243,7 @@ class EofViews:
         return self._wrap(name, maps, [self._component(), self.result.labels.features], told)
 
     def _wrap(self, name: str, values: Any, axes: list[AxisLabels], told: Any) -> Any:
-        """Labelled, where the data had names for their dimensions."""
+        """The values with labels, if the data had named dimensions."""
         if not self.result.labels.dims_named:
             return values
         from streampca.sources.labelled_results import to_dataarray
@@ -264,7 +264,7 @@ def scaling_factor(variance: Array, scaling: int) -> Array:
 
 
 def check_scaling(scaling: int) -> int:
-    """One of SCALINGS. Raises InvalidInputError."""
+    """The scaling, which must be one of SCALINGS. Raises InvalidInputError."""
     if scaling not in SCALINGS or isinstance(scaling, bool):
         raise InvalidInputError(
             f"scaling={scaling!r}; expected 0 (as it is), 1 (divided by the square root of the "
@@ -274,7 +274,7 @@ def check_scaling(scaling: int) -> int:
 
 
 def mode_indices(modes: Any, k: int) -> Array:
-    """Indices of modes that people count from 1: a number takes as many leading ones.
+    """Indices of modes that are counted from 1; a number stands for so many leading modes.
 
     Raises InvalidInputError.
     """

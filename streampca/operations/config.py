@@ -37,37 +37,42 @@ from streampca.store.places import refuse_inside
 SIDE = 64  # rows and columns of a dummy matrix
 
 
-def build(kind: str, settings: Mapping[str, Any], **running: Any) -> Any:
+def build(kind: str, values: Mapping[str, Any], **running: Any) -> Any:
     """The unfitted estimator.
 
+    values : of its parameters, as YAML holds them.
     running : parameters that do not change results; those that it does not have are ignored.
     Raises InvalidInputError.
     """
-    settings = dict(settings)
-    if isinstance(variants := settings.get("variants"), Mapping):
-        try:
-            settings["variants"] = VariantFilter(**variants)
-        except TypeError:
-            names = ", ".join(vars(VariantFilter()))
-            raise InvalidInputError(
-                f"variants={dict(variants)!r}; expected some of {names}"
-            ) from None
     cls = kind_named(kind)
-    return cls(**settings, **{n: v for n, v in running.items() if n in cls.parameters})
+    filters = {n for n, one in cls.parameters.items() if isinstance(one.default, VariantFilter)}
+    made = {
+        name: _filter(name, value) if name in filters and isinstance(value, Mapping) else value
+        for name, value in values.items()
+    }
+    return cls(**made, **{n: v for n, v in running.items() if n in cls.parameters})
 
 
-def problem_of(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
-    """(parameter, reason) for a setting that is wrong for any data, or ("", "").
+def _filter(name: str, rules: Mapping[str, Any]) -> VariantFilter:
+    try:
+        return VariantFilter(**rules)
+    except TypeError:
+        known = ", ".join(vars(VariantFilter()))
+        raise InvalidInputError(f"{name}={dict(rules)!r}; expected some of {known}") from None
+
+
+def problem_of(kind: str, values: Mapping[str, Any]) -> tuple[str, str]:
+    """(parameter, reason) for a value that is wrong for any data, or ("", "").
 
     Plans a fit of a dummy matrix; nothing is read.
     """
     parameters = kind_named(kind).parameters
     for name, one in parameters.items():
-        if isinstance(one.default, bool) and not isinstance(settings.get(name, True), bool):
-            return name, f"{settings[name]!r:.80}; expected true or false"
+        if isinstance(one.default, bool) and not isinstance(values.get(name, True), bool):
+            return name, f"{values[name]!r:.80}; expected true or false"
     try:
-        build(kind, settings)
-        general = {n: value for n, value in settings.items() if not parameters[n].needs_data}
+        build(kind, values)
+        general = {n: value for n, value in values.items() if not parameters[n].needs_data}
         for name in (n for n in general if parameters[n].counts_components):
             general[name] = _cut(general[name])
         model = build(kind, general, scheduler="threads", memory_limit="1TiB")
@@ -78,9 +83,9 @@ def problem_of(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
                 model.plan(np.broadcast_to(np.int8(0), (SIDE, SIDE)))
     except (InvalidInputError, InvalidTypeError) as error:
         name, _, reason = str(error).partition("=")
-        return (name, reason) if name in settings else ("", str(error))
+        return (name, reason) if name in values else ("", str(error))
     except (TypeError, ValueError, ArithmeticError) as error:
-        return _of_another_type(kind, settings, error)
+        return _of_another_type(kind, values, error)
     return "", ""
 
 
@@ -91,12 +96,12 @@ def _cut(count: Any) -> Any:
     return min(count, SIDE) if type(count) is int else count
 
 
-def _of_another_type(kind: str, settings: Mapping[str, Any], error: Exception) -> tuple[str, str]:
-    """(parameter, reason) for the setting of a wrong type."""
-    if len(settings) == 1:
-        ((name, value),) = settings.items()
+def _of_another_type(kind: str, values: Mapping[str, Any], error: Exception) -> tuple[str, str]:
+    """(parameter, reason) for the value of a wrong type."""
+    if len(values) == 1:
+        ((name, value),) = values.items()
         return name, f"{value!r:.80}: {error}"
-    for name, value in settings.items():
+    for name, value in values.items():
         found = problem_of(kind, {name: value})
         if found[1]:
             return found
@@ -129,8 +134,8 @@ class Job:
 
     def estimator(self, **running: Any) -> Any:
         """The unfitted model.  running : parameters that do not change results."""
-        settings = {name: value for name, value in self.model.items() if name != "kind"}
-        return build(self.model["kind"], settings, **running)
+        values = {name: value for name, value in self.model.items() if name != "kind"}
+        return build(self.model["kind"], values, **running)
 
 
 def read_job(path: str | os.PathLike[str]) -> Job:
@@ -257,9 +262,9 @@ def _model(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
             f"{origin.at('model.kind')}: {kind!r:.80}: "
             f"expected one of {', '.join(sorted(KINDS))}{nearest(kind, KINDS)}"
         )
-    settings = {name: value for name, value in entries.items() if name != "kind"}
+    values = {name: value for name, value in entries.items() if name != "kind"}
     known = [name for name, one in KINDS[kind].parameters.items() if not one.process]
-    for name, value in settings.items():
+    for name, value in values.items():
         at = origin.at(f"model.{name}")
         if name not in known:
             hint = nearest(name, known) or (_elsewhere(name) if name in SECTIONS[""] else "")
@@ -268,13 +273,14 @@ def _model(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
             )
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{at}: {value}; expected a finite number")
-    k = settings.get("n_components")
-    if isinstance(k, bool) or (isinstance(k, int | float) and k <= 0):
-        raise ConfigError(f"{origin.at('model.n_components')}: {k}; expected more than 0")
-    name, why = problem_of(kind, settings)
+    for name in (n for n in values if KINDS[kind].parameters[n].counts_components):
+        k = values[name]
+        if isinstance(k, bool) or (isinstance(k, int | float) and k <= 0):
+            raise ConfigError(f"{origin.at(f'model.{name}')}: {k}; expected more than 0")
+    name, why = problem_of(kind, values)
     if why:
         raise ConfigError(f"{origin.at(f'model.{name}' if name else 'model')}: {why}")
-    return {"kind": kind, **settings}
+    return {"kind": kind, **values}
 
 
 def _scores(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:

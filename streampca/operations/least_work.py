@@ -109,7 +109,7 @@ class Work:
         if source is None:
             return ()
         row_nbytes = source.inner * shape[1] * self.found.matrix.dtype.itemsize
-        return kept_spans.divided(self.found.rows, source.step, row_nbytes, self._most())
+        return kept_spans.divide(self.found.rows, source.step, row_nbytes, self._most())
 
     def _most(self) -> int:
         model = self.job.estimator(memory_limit=self.job.memory_limit)
@@ -182,7 +182,7 @@ class Work:
             self.spans = (Span((new,), batch),)
             self.base, self.links = self.current.id, saved["links"] + 1
         elif saved is not None and (kept := self._kept()):
-            self.spans = kept_spans.joined([*kept, Span((new,), batch)], self._most())
+            self.spans = kept_spans.merge_neighbours([*kept, Span((new,), batch)], self._most())
             return self._total()
         state.merge(batch)  # the same as merging all spans in order
         return state
@@ -191,23 +191,23 @@ class Work:
         """Fold changed spans again, and rows that were appended as well."""
         assert self.old is not None
         kept = list(self._kept())
-        for i in kept_spans.touched(kept, self.found.changed):
-            kept[i] = kept_spans.anew(kept[i], self._fit)
+        for i in kept_spans.changed_spans(kept, self.found.changed):
+            kept[i] = kept_spans.refolded(kept[i], self._fit)
         if self.found.rows > self.old.rows:
             new = (self.old.rows, self.found.rows)
             kept.append(Span((new,), self._fit(new)))
             self._judge(kept[-1].state)
-        self.spans = kept_spans.joined(kept, self._most())
+        self.spans = kept_spans.merge_neighbours(kept, self._most())
         return self._total()
 
     def _total(self) -> IncrementalPCA:
-        model = kept_spans.folded([span.state for span in self.spans])
+        model = kept_spans.merged([span.state for span in self.spans])
         return model.set_params(memory_limit=self.job.memory_limit)
 
     def _fit(self, rows: Rows) -> IncrementalPCA:
         assert self.found.source is not None
         shape = self.found.matrix.shape
-        model = kept_spans.beside(self.estimator, shape, 1 + self._most())
+        model = kept_spans.with_room_for(self.estimator, shape, 1 + self._most())
         model.partial_fit(self.found.source.rows_from(*rows))
         self.costs += model.cost_
         return model

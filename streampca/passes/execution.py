@@ -204,14 +204,14 @@ class Checkpoint:
 
 def _key(plan: Mapping[str, Any], work: Work, held: Mapping[str, Array]) -> str:
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode())
-    digest.update(f"{work.matrix.content_stamp()} {work.halo}".encode())
+    digest.update(work.matrix.content_stamp().encode())
     digest.update(repr([(n, v.shape, str(v.dtype)) for n, v in sorted(held.items())]).encode())
     try:
         for name, accumulator in sorted(work.accumulators.items()):
             settings = {s: getattr(accumulator, s) for s in accumulator.settings}
             digest.update(pickle.dumps((name, type(accumulator), settings)))
         digest.update(pickle.dumps(sorted(work.maps.items())))
-        rows = {"w": work.weights, "hidden": work.hidden, "design": work.design}
+        rows = {"w": work.weights, "design": work.design}
         for group in (work.operands, work.side_inputs, rows):
             for name, value in sorted(group.items()):
                 if value is not None:
@@ -344,13 +344,14 @@ def client_for(scheduler: Any, matrix: ChunkedMatrix) -> Any | None:
     it block by block.
     """
     futures = matrix.futures()
-    client = find_client(scheduler)
+    asked = setting("scheduler") if scheduler is None else scheduler
+    threads = asked is None or (isinstance(asked, str) and asked == "threads")
+    client = None if threads and "distributed" not in sys.modules else find_client(scheduler)
     if not futures:
-        ambient = scheduler is None and client is ambient_client()
+        ambient = client is not None and scheduler is None and client is ambient_client()
         return None if ambient and in_memory(matrix) else client
     own = futures[0].client
     if client is None:
-        asked = setting("scheduler") if scheduler is None else scheduler
         return None if asked == "threads" or in_task() else _open(own)
     if scheduler is not None and _cluster(client) != _cluster(_open(own)):
         raise InvalidInputError(

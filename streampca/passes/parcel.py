@@ -295,6 +295,7 @@ def in_memory(matrix: ChunkedMatrix) -> bool:
     return carried > 0 and (matrix.sparse or 2 * carried >= matrix.nbytes)
 
 
+@dataclass
 class Scattered:
     """The parts of an X in memory that were sent to workers.
 
@@ -303,9 +304,8 @@ class Scattered:
     the scheduler if the client cannot reach them.
     """
 
-    def __init__(self) -> None:
-        self._parts: dict[Any, Any] = {}
-        self._direct = True
+    _parts: dict[Any, Any] = field(default_factory=dict)
+    _direct: bool = True
 
     def part(self, client: Any, work: Work, span: range, workers: list[str], keep: bool,
              ) -> tuple[Any, int]:  # fmt: skip

@@ -264,18 +264,13 @@ def fold_span(work: Work, span: range, ahead: int, stop: threading.Event | None 
     result = SpanResult(accumulators, [])
     before = work.matrix.reads()
     reader = ReadAhead(work, InOrder(span), ahead, stop, patience)
-    tail: list[Any] = []
     with reader.blocks() as blocks:
         for block in blocks:
             if stop.is_set():
                 raise Stopped
-            if work.halo:
-                block.halo = _halo(tail, work.halo, block)
             result.pieces += work.process(block, accumulators)
             result.nbytes += values_nbytes(block)
             result.n_blocks += 1
-            if work.halo:
-                _remember(tail, work.halo, block)
             if ready is not None:
                 ready(block)
             del block
@@ -290,18 +285,3 @@ def values_nbytes(block: Block) -> int:
         return sparse_nbytes(block.values)
     rows, columns = block.shape
     return int(rows * columns * block.values.dtype.itemsize)
-
-
-def _halo(tail: list[Any], halo: int, block: Block) -> Any:
-    """The last ``halo`` streamed rows before this block."""
-    if not tail:
-        return block.dense()[:, :0] if block.axis else block.dense()[:0]
-    joined = np.concatenate(tail, axis=block.axis)
-    return joined[:, -halo:] if block.axis else joined[-halo:]
-
-
-def _remember(tail: list[Any], halo: int, block: Block) -> None:
-    values = block.dense()
-    tail.append((values[:, -halo:] if block.axis else values[-halo:]).copy())
-    while sum(t.shape[block.axis] for t in tail[1:]) >= halo:
-        tail.pop(0)

@@ -133,8 +133,7 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
         accumulators: Mapping[str, Accumulator] | None = None,
         operands: Mapping[str, Any] | None = None, side_inputs: Mapping[str, Any] | None = None,
         maps: Mapping[str, Map] | None = None, sinks: Mapping[str, Sink] | None = None,
-        weights: Any = None, hidden: Any = None, halo: int = 0,
-        execution: Execution | None = None) -> PassResult:  # fmt: skip
+        weights: Any = None, execution: Execution | None = None) -> PassResult:  # fmt: skip
     """Walk the matrix once as planned.
 
     accumulators : empty accumulators by name in place of those of the plan; they are not changed,
@@ -144,9 +143,7 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
     maps : name -> function of a block; its result is ``block[name]`` for what follows.
     sinks : name of a map, or of rows that an accumulator makes -> where they are written.
         Idempotent.
-    weights : (samples,) row weights.  hidden : (samples, features) boolean, more missing cells.
-    halo : streamed rows before each block, as ``block.halo``. A pass with a halo is a scan: its
-        plan is ordered, accumulators are updated in one lane and never merged.
+    weights : (samples,) row weights.
 
     Bits depend on the plan alone, not on lanes, workers or the order in which they finish.
     Ctrl-C stops it within a block. Raises what reading, maps and accumulators raise.
@@ -165,12 +162,10 @@ def run(plan: PassPlan, matrix: ChunkedMatrix, *,
         matrix.without(None).streamed(plan.axis, plan.edges),
         dict(plan.accumulators if accumulators is None else accumulators),
         {name: _laid_out(value) for name, value in operands.items()},
-        dict(side_inputs or {}), dict(maps or {}), dict(sinks or {}), weights, hidden, halo,
+        dict(side_inputs or {}), dict(maps or {}), dict(sinks or {}), weights,
         design=matrix.design,
     )  # fmt: skip
     _check(work)
-    if halo and not plan.ordered:
-        raise InvalidInputError("a halo needs blocks in order: PassSpec(..., ordered=True)")
     give_back()  # what came before: a solver, another pass
     cost = PassCost(plan.name)
     begun = time.perf_counter()
@@ -228,10 +223,6 @@ def _check(work: Work) -> None:
     if work.weights is not None and len(work.weights) != work.matrix.shape[0]:
         raise InvalidInputError(
             f"{len(work.weights)} weights for {work.matrix.shape[0]} samples; expected one each"
-        )
-    if work.hidden is not None and np.shape(work.hidden) != tuple(work.matrix.shape):
-        raise InvalidInputError(
-            f"hidden has shape {np.shape(work.hidden)}, not that of the matrix, {work.matrix.shape}"
         )
     sources = set(work.matrix.paths())
     for sink in work.sinks.values():

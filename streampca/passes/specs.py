@@ -21,7 +21,7 @@ class PassSpec:
     kept : further ones by their names, each of KEPT.
     rows : (first, last) of the streamed axis that are read, or None for all.
     longest : of a block on the streamed axis, where chunks are no longer; None leaves it to bytes.
-    ordered : one lane takes all blocks in order and nothing is merged (``run`` with a halo).
+    ordered : one lane takes all blocks in order and nothing is merged.
     matrix : what this pass reads, where it is not the plan's.
     stored : of sparse blocks the stored entries alone are taken, none is expanded: blocks are as
         long as their stored bytes allow.

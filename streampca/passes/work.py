@@ -25,7 +25,6 @@ class Work:
     accumulators : empty; each span folds into fresh copies.
     side_inputs : name -> array aligned with the streamed axis; blocks get their slice.
     weights : (samples,) row weights, or None.
-    hidden : (samples, features) boolean, True for cells to treat as missing.
     design : (samples, r), projected out of every block before it is folded. If samples are
         streamed, the operand "removed" holds what that subtracts.
     """
@@ -37,9 +36,7 @@ class Work:
     maps: Mapping[str, Map] = field(default_factory=dict)
     sinks: Mapping[str, Sink] = field(default_factory=dict)
     weights: Any = None
-    hidden: Any = None
-    halo: int = 0
-    offset: int = 0  # streamed row at which side inputs, weights and mask begin
+    offset: int = 0  # streamed row at which side inputs and weights begin
     design: Any = None
     hold: tuple[str, ...] = ()  # sinks that the folding process writes itself
     checks: Mapping[str, SpotCheck] = field(default_factory=dict)  # of workers, by location
@@ -49,7 +46,7 @@ class Work:
         return {name: a.blank() for name, a in self.accumulators.items()}
 
     def read(self, i: int, buffer: Any = None) -> Block:
-        """Read block i, and attach operands and its slices of side inputs, weights and mask."""
+        """Read block i, and attach operands and its slices of side inputs and weights."""
         block = self.matrix.read_block(i, buffer)
         part = slice(block.start - self.offset, block.stop - self.offset)
         block.arrays = {
@@ -59,8 +56,6 @@ class Work:
         if self.weights is not None:
             weights = self.weights if block.axis else self.weights[part]
             block.weights = np.ascontiguousarray(weights, dtype=float)
-        if self.hidden is not None:
-            block.hidden = np.asarray(self.hidden[:, part] if block.axis else self.hidden[part])
         return block
 
     def process(self, block: Block, into: Mapping[str, Accumulator]) -> list[tuple[str, int, Any]]:
@@ -107,16 +102,13 @@ class Work:
         part = slice(start - self.offset, stop - self.offset)
         sides = {name: np.asarray(values[part]) for name, values in self.side_inputs.items()}
         weights = self.weights if self.weights is None or axis else self.weights[part]
-        hidden = self.hidden
-        if hidden is not None:
-            hidden = np.asarray(hidden[:, part] if axis else hidden[part])
         design = self.design if self.design is None or axis else self.design[part]
         cut_out = matrix.part(axis, start, stop)
         read = {one.name for one in cut_out.locations()}
         checks = {name: check for name, check in self.checks.items() if name in read}
         sinks: dict[str, Any] = {n: None if n in self.hold else s for n, s in self.sinks.items()}
         return replace(
-            self, matrix=cut_out, side_inputs=sides, weights=weights, hidden=hidden,
+            self, matrix=cut_out, side_inputs=sides, weights=weights,
             offset=start, sinks=sinks, design=design, checks=checks,
         )  # fmt: skip
 

@@ -245,8 +245,7 @@ def validation(source: Any, ax: Axes | None = None) -> Axes:
 
 def _kept(result: Any, curve: list[dict[str, Any]]) -> dict[str, Any]:
     """The candidate that the fit chose."""
-    settings = result.settings
-    kept = (settings["rank"], settings.get("ridge", settings.get("lambda_")))
+    kept = (result.settings["rank"], result.penalty)
     least = min(curve, key=lambda one: one["held_out"])
     return next((one for one in curve if (one["rank"], one["penalty"]) == kept), least)
 

@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import math
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import UncountedRowsWarning
 from streampca.matrix import AxisLabels, ChunkedMatrix, ReadCount
 from streampca.matrix.chunked_matrix import cut_lengths
 from streampca.matrix.join import JoinedMatrix
 from streampca.matrix.kinds import plain_rows
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import Index, Reader, StackedMatrix
-
-# --------------------------------------------------------------------------------------------------
-# Dask arrays with an unknown number of rows.
-
-
-def counted(X: Any) -> Any:
-    """X, or a Dask array with known chunk sizes in place of one without. X is not changed.
-
-    Cost: all of such an array is computed once, by Dask, chunk by chunk, and dropped.
-    Warns with UncountedRowsWarning in that case.
-    """
-    if not hasattr(X, "compute_chunk_sizes") or not any(math.isnan(n) for n in X.shape):
-        return X
-    warnings.warn(
-        f"the chunk sizes of this Dask array are not known (shape {X.shape}): it is computed once "
-        "more to count its rows. X = X.compute_chunk_sizes(), or to_dask_array(lengths=True) of a "
-        "data frame, does that once for all fits.",
-        UncountedRowsWarning,
-        stacklevel=3,
-    )
-    return copy.copy(X).compute_chunk_sizes()
-
 
 # --------------------------------------------------------------------------------------------------
 # Lazy row-wise functions of a Dask array.

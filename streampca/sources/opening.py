@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import copy
+import glob
 import math
 import numbers
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import zarr
 
-from streampca.errors import InvalidInputError, InvalidTypeError, SourceError, hide_secrets
+from streampca.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    SourceError,
+    UncountedRowsWarning,
+    hide_secrets,
+)
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
 from streampca.matrix.kinds import check_dtype, is_sparse
@@ -30,8 +38,7 @@ from streampca.sources.array_files import NpyReader
 from streampca.sources.arrays import from_array
 from streampca.sources.columns import GroupColumns
 from streampca.sources.lazy import LazyReader, is_dask_frame
-from streampca.sources.plink import is_plink as _names_plink
-from streampca.sources.plink import join_stores, open_plink, several_paths
+from streampca.sources.plink import expand, join_stores, open_plink
 from streampca.sources.sparse import from_sparse
 from streampca.sources.sparse_files import open_matrix_market, open_sparse_npz
 from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack
@@ -41,11 +48,11 @@ from streampca.sources.zarr.opening import (
     Snapshots,
     Which,
     how_to_convert,
-    instead_of,
     is_repository,
+    metadata_errors,
     open_array,
     pick_array,
-    understood,
+    suggestion,
 )
 from streampca.sources.zarr.reader import ZarrReader
 
@@ -66,7 +73,7 @@ def open_path(
     if not remote and not os.path.exists(path):
         whole, _, _inner = path.rpartition(".zarr/")
         if not (whole and os.path.isdir(whole + ".zarr")):
-            raise SourceError(f"{path}: no such file or directory{instead_of(path)}")
+            raise SourceError(f"{path}: no such file or directory{suggestion(path)}")
     if path.endswith(".npy"):
         return stack(NpyReader(path), dim)
     if path.endswith((".mtx", ".mtx.gz")):
@@ -80,7 +87,7 @@ def open_path(
     if not remote and os.path.isfile(path) and not path.endswith(".zip"):
         raise SourceError(f"{path}: {how_to_convert(path)}")
     node = open_array(path, storage_options)
-    with understood(path):
+    with metadata_errors(path):
         return from_zarr(node, variable, dim, policy, path)
 
 
@@ -98,20 +105,21 @@ def from_zarr(
 ) -> ChunkedMatrix:
     """policy : for absent chunks and multi-allelic variants, and the missing code."""
     missing_chunks, multiallelic, missing_value = policy
-    if is_sparse_group(node) or (is_anndata(node) and dim in (None, 0)):
+    group = isinstance(node, zarr.Group)
+    if group and (is_sparse_group(node) or (is_anndata(node) and dim in (None, 0))):
         if dim not in (None, 0):
             raise InvalidInputError(f"dim={dim!r}; the rows of a sparse group are its samples")
         shown = hide_secrets(source)
         if is_anndata(node):
             return open_anndata(node, variable, shown, missing_chunks)
         return open_sparse_group(node, shown, missing_chunks)
-    if isinstance(node, zarr.Group) and variable is None:
+    if group and variable is None:
         if is_vcf_zarr(node) and dim in (None, 1, "samples", "sample"):
             return open_vcf_zarr(
                 node, source, multiallelic=multiallelic, missing_chunks=missing_chunks
             )
-        variable = node.attrs.get("streampca_array")  # type: ignore[assignment]
-    array = pick_array(node, variable, hide_secrets(source))
+        variable = node.attrs.get("streampca_array")
+    array = pick_array(node, variable, source)
     check_dtype(np.dtype(array.dtype))
     if array.attrs.get("streampca_complete") is False:
         raise SourceError(
@@ -127,10 +135,10 @@ def from_zarr(
     )
     matrix = stack(reader, dim, None if names is None else tuple(names))
     matrix.missing_value = code
-    if names is not None and isinstance(node, zarr.Group):
-        matrix.labels = group_labels(node, array, tuple(names), matrix.dims)
-    if isinstance(node, zarr.Group):
+    if group:
         matrix.beside = GroupColumns(node)
+        if names is not None:
+            matrix.labels = group_labels(node, array, tuple(names), matrix.dims)
     return matrix
 
 
@@ -203,9 +211,9 @@ def open(
         refuse_special(os.fspath(source))
     if isinstance(source, ChunkedMatrix):
         return _opened_before(source, variable, dim, missing_value)
-    if _names_plink(source):
+    if _is_plink(source):
         matrix: ChunkedMatrix = open_plink(source)
-    elif (paths := several_paths(source)) is not None:
+    elif (paths := _several_paths(source)) is not None:
         return join_stores(paths, [open(path, variable=variable, **options) for path in paths])
     elif isinstance(source, (str, os.PathLike)):
         policy = (missing_chunks, multiallelic, missing_value)
@@ -256,7 +264,7 @@ def _open_repository(
     snapshots = Snapshots(path, options["storage_options"])
     rest = {name: value for name, value in options.items()
             if name not in (*which, "storage_options")}  # fmt: skip
-    with understood(path), plain_errors():
+    with metadata_errors(path), plain_errors():
         matrix = open(snapshots.open(which), variable=variable, **rest)
     if isinstance(matrix, StackedMatrix) and isinstance(matrix.reader, ZarrReader):
         matrix.reader.pin(snapshots)
@@ -295,6 +303,30 @@ def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = Non
     return matrix
 
 
+def _several_paths(source: Any) -> list[str] | None:
+    """The paths that a list of paths, or a pattern such as "chr*.zarr", stands for; else None.
+
+    Those of a pattern come in the order of the numbers in their names.
+    """
+    if isinstance(source, (list, tuple)):
+        named = bool(source) and all(isinstance(one, (str, os.PathLike)) for one in source)
+        return expand(source) if named else None
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    path = os.fspath(source)
+    pattern = glob.has_magic(path) and "://" not in path and not os.path.exists(path)
+    return expand(path) if pattern else None
+
+
+def _is_plink(source: Any) -> bool:
+    """Whether ``streampca.open`` should read this as PLINK 1 filesets."""
+    listed = source if isinstance(source, (list, tuple)) else [source]
+    suffixes = (".bed", ".bim", ".fam")
+    return bool(listed) and all(
+        isinstance(one, (str, os.PathLike)) and os.fspath(one).endswith(suffixes) for one in listed
+    )
+
+
 def _futures(source: Any) -> list[Any]:
     """The futures in X, which may be a future or a list of them."""
     from streampca.sources.dask.arrays import futures_given
@@ -307,6 +339,24 @@ def _is(source: Any, package: str) -> bool:
     return package in sys.modules and any(
         base.__module__.split(".")[0] == package for base in type(source).__mro__
     )
+
+
+def counted(X: Any) -> Any:
+    """X, or a Dask array with known chunk sizes in place of one without. X is not changed.
+
+    Cost: all of such an array is computed once, by Dask, chunk by chunk, and dropped.
+    Warns with UncountedRowsWarning in that case.
+    """
+    if not hasattr(X, "compute_chunk_sizes") or not any(math.isnan(n) for n in X.shape):
+        return X
+    warnings.warn(
+        f"the chunk sizes of this Dask array are not known (shape {X.shape}): it is computed once "
+        "more to count its rows. X = X.compute_chunk_sizes(), or to_dask_array(lengths=True) of a "
+        "data frame, does that once for all fits.",
+        UncountedRowsWarning,
+        stacklevel=3,
+    )
+    return copy.copy(X).compute_chunk_sizes()
 
 
 def lazy_matrix(X: Any, dim: Dim = None) -> ChunkedMatrix:

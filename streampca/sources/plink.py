@@ -269,32 +269,8 @@ def _check_same_samples(
         )
 
 
-def is_plink(source: Any) -> bool:
-    """Whether ``streampca.open`` should read this as PLINK 1 filesets."""
-    listed = source if isinstance(source, (list, tuple)) else [source]
-    suffixes = (".bed", ".bim", ".fam")
-    return bool(listed) and all(
-        isinstance(one, (str, os.PathLike)) and os.fspath(one).endswith(suffixes) for one in listed
-    )
-
-
 # --------------------------------------------------------------------------------------------------
 # Several stores as one matrix, such as the chromosomes of one set of samples.
-
-
-def several_paths(source: Any) -> list[str] | None:
-    """The paths that a list of paths, or a pattern such as "chr*.zarr", stands for; else None.
-
-    Those of a pattern come in the order of the numbers in their names.
-    """
-    if isinstance(source, (list, tuple)):
-        named = bool(source) and all(isinstance(one, (str, os.PathLike)) for one in source)
-        return expand(source) if named else None
-    if not isinstance(source, (str, os.PathLike)):
-        return None
-    path = os.fspath(source)
-    pattern = glob.has_magic(path) and "://" not in path and not os.path.exists(path)
-    return expand(path) if pattern else None
 
 
 def join_stores(paths: Sequence[str], parts: Sequence[ChunkedMatrix]) -> ChunkedMatrix:

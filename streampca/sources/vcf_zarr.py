@@ -35,7 +35,7 @@ NEEDED = ("sample_id", "variant_contig", "variant_position", "variant_allele")
 class VcfZarrReader(Reader):
     """Allele counts of (variants, samples) from the alleles of (variants, samples, ploidy).
 
-    dropped : numbers of the stored variants that are not presented, increasing.
+    dropped : increasing numbers of the stored variants that are left out.
     Alleles are read and summed one row of chunks at a time, which is all the scratch memory.
     """
 
@@ -74,7 +74,7 @@ class VcfZarrReader(Reader):
         return shared if 4 * len(shared) >= len(edges) else edges
 
     def _segments(self, index: Index) -> Iterator[Index]:
-        """The stored ranges that one read reads one after another."""
+        """The stored ranges of one read, in order."""
         start, stop = index[0].start, index[0].stop
         if start == stop:
             return
@@ -93,7 +93,7 @@ class VcfZarrReader(Reader):
         return copies
 
     def _sum(self, segment: Index, out: np.ndarray[Any, Any]) -> int:
-        """Sum the alleles of stored variants into the first rows of ``out``; how many rows."""
+        """Sum the alleles of stored variants into the first rows of ``out``; the number of rows."""
         from streampca.kernels.calls import sum_alleles
 
         rows = np.arange(segment[0].start, segment[0].stop)
@@ -116,7 +116,7 @@ class VcfZarrReader(Reader):
         return len(rows)
 
     def _alleles(self, name: str, segment: Index, reader: ZarrReader) -> np.ndarray[Any, Any]:
-        """Stored values, in a buffer that this thread uses again where the reader takes one."""
+        """Stored values, in a reusable buffer of this thread if the reader accepts one."""
         if reader.decoder is None:
             return reader.read(segment)
         size = int(np.prod([part.stop - part.start for part in segment])) * reader.stored.itemsize
@@ -138,7 +138,7 @@ class VcfZarrReader(Reader):
 
     def scratch_nbytes(self, index: Index) -> int:
         longest = int(np.diff(self.stored_edges[0]).max(initial=0))
-        if self._kept is None:  # else rows that are left out are read too
+        if self._kept is None:  # otherwise rows that are left out are read too
             longest = min(longest, index[0].stop - index[0].start)
         segment = (slice(0, longest), index[1], slice(0, self.ploidy))
         cells = longest * (index[1].stop - index[1].start) * self.ploidy
@@ -225,7 +225,7 @@ def open_vcf_zarr(
 
 
 def _check_layout(group: Any, array: Any, mask: Any, name: str) -> None:
-    """Refuse a group that lacks an array, or whose arrays do not fit each other."""
+    """Refuse a group with missing arrays, or with arrays of inconsistent shapes."""
     if lacking := [one for one in NEEDED if one not in group]:
         raise SourceError(f"{name} has {GENOTYPES} but no {', '.join(lacking)}")
     shape = tuple(array.shape)

@@ -26,12 +26,12 @@ from streampca.models.estimator import Estimator, attach
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.pca import PCA
-from streampca.models.registry import KINDS, estimator, registered_name
+from streampca.models.registry import KINDS, estimator
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions
 from streampca.operations.config import check_job
 from streampca.operations.sections import schema
-from streampca.passes import Candidate, make_plan, pass_spec, run
+from streampca.passes import Candidate, Execution, make_plan, pass_spec, run
 from streampca.sources import as_matrix
 
 
@@ -124,11 +124,13 @@ class FirstRows(Estimator):
     def fit(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
         matrix = as_matrix(X, dim=dim)
         self.plan_, self.dim_ = self.plan(matrix), dim
-        execution = self._begun(self.plan_, matrix)
+        execution = Execution.begun(
+            self.plan_, matrix, self.scheduler, self.progress, self.checkpoint
+        )
         run(self.plan_.passes[0], matrix, execution=execution)
         self.cost_ = execution.costs
         found = PointsResult(
-            method=registered_name(type(self)),
+            method=self.registered_name,
             n_samples=matrix.shape[0],
             labels=matrix.labels,
             settings=self.stored_params(),

@@ -56,7 +56,7 @@ class Growing:
         spans = self.spans()
         assert [span.rows[0] for span in spans] == [0, *(span.rows[1] for span in spans[:-1])]
         assert spans[-1].rows[1] == len(X)
-        same(kept_spans.folded([span.state for span in spans]), self.version().state())
+        same(kept_spans.merged([span.state for span in spans]), self.version().state())
 
 
 def same(a: Any, b: Any) -> None:
@@ -169,9 +169,11 @@ def test_the_bytes_that_are_kept_are_bounded() -> None:
     assert kept_spans.most_spans(estimator, (10**9, 5000), "64MiB") == 0
     limited = streampca.IncrementalPCA(3, memory_limit="128MiB")
     assert kept_spans.most_spans(limited, (10**9, 1000), "64MiB") == 2
-    assert kept_spans.beside(limited, (10**9, 1000), 2).memory_limit < (128 << 20) - 16 * 10**6
-    assert kept_spans.divided(100, 8, 1, 5) == ((0, 100),)
-    edges = kept_spans.divided(10**7 + 3, 1000, 1000, 16)
+    assert (
+        kept_spans.with_room_for(limited, (10**9, 1000), 2).memory_limit < (128 << 20) - 16 * 10**6
+    )
+    assert kept_spans.divide(100, 8, 1, 5) == ((0, 100),)
+    edges = kept_spans.divide(10**7 + 3, 1000, 1000, 16)
     assert len(edges) == 16
     assert edges[-1][1] == 10**7 + 3
     assert all(a % 1000 == 0 for a, _ in edges)

@@ -48,7 +48,7 @@ def fold(matrix: ToyMatrix, how: Execution, **changes: Any) -> PassResult:
     """The pass of these tests; ``changes`` are what a later call may do otherwise."""
     settings: dict[str, Any] = {
         "step": STEP, "span": SPAN, "center": True, "factor": 2.0, "q": np.ones(3),
-        "y": np.arange(N * 2.0).reshape(N, 2), "weights": None, "hidden": None,
+        "y": np.arange(N * 2.0).reshape(N, 2), "weights": None,
     }  # fmt: skip
     settings |= changes
     accumulators: dict[str, Any] = {
@@ -60,7 +60,7 @@ def fold(matrix: ToyMatrix, how: Execution, **changes: Any) -> PassResult:
         toy_plan(matrix, step=settings["step"], span=settings["span"]), matrix, execution=how,
         accumulators=accumulators | settings.get("more", {}),
         maps={"map": Times(settings["factor"])}, side_inputs={"y": settings["y"]},
-        operands={"q": settings["q"]}, weights=settings["weights"], hidden=settings["hidden"],
+        operands={"q": settings["q"]}, weights=settings["weights"],
     )  # fmt: skip
 
 
@@ -198,7 +198,6 @@ OTHERWISE: dict[str, dict[str, Any]] = {
     "another side input": {"y": np.zeros((N, 2))},
     "another operand": {"q": np.zeros(3)},
     "weights": {"weights": np.ones(N)},
-    "hidden cells": {"hidden": np.zeros((N, 4), bool)},
 }
 
 
@@ -228,7 +227,7 @@ def test_of_a_scan_is_not_used(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="on fire"):
         run(toy_plan(failing), failing, accumulators={"s": Sum()}, execution=execution(tmp_path))
     scan = replace(toy_plan(matrix), ordered=True)
-    done = run(scan, matrix, accumulators={"s": Sum()}, halo=2, execution=execution(tmp_path))
+    done = run(scan, matrix, accumulators={"s": Sum()}, execution=execution(tmp_path))
     assert done.cost.resumed_blocks == 0
     assert done["s"].rows == N
 

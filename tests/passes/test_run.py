@@ -101,21 +101,6 @@ def test_weights(axis: int) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_hidden_cells_count_as_missing(axis: int) -> None:
-    rng = np.random.default_rng(0)
-    x, hidden = rng.normal(size=(41, 33)), rng.random((41, 33)) < 0.3
-    x[3, 4] = np.nan
-    matrix = ToyMatrix(x, recycled=True)
-    done = run(toy_plan(matrix, axis=axis), matrix, accumulators={"m": Moments()}, hidden=hidden,
-               execution=here())  # fmt: skip
-    expected = np.ma.masked_array(x, hidden | np.isnan(x))
-    np.testing.assert_allclose(done["m"].mean(), expected.mean(axis=0), rtol=1e-12)
-    np.testing.assert_array_equal(
-        done["m"].columns().missing, np.ma.getmaskarray(expected).sum(axis=0)
-    )
-
-
-@pytest.mark.parametrize("axis", [0, 1])
 def test_sparse_blocks(axis: int) -> None:
     sparse = scipy.sparse.random_array(
         (60, 40), density=0.2, rng=np.random.default_rng(1), format="csr"
@@ -138,8 +123,7 @@ def test_part_of_the_streamed_axis() -> None:
     plan = type(whole)("some rows", 0, np.array([20, 35, 50]), 1, 30, 960, 0.0)
     side = np.arange(90.0)[:, None]
     done = run(plan, matrix, accumulators={"x": Sum(), "side": Sum("side")},
-               side_inputs={"side": side}, weights=np.ones(90), hidden=np.zeros((90, 4), bool),
-               execution=here())  # fmt: skip
+               side_inputs={"side": side}, weights=np.ones(90), execution=here())  # fmt: skip
     np.testing.assert_allclose(done["x"].total, x[20:50].sum(axis=0))
     assert done["side"].total == np.arange(20, 50).sum()
     assert sorted(matrix.log) == [(20, 35), (35, 50)]
@@ -302,12 +286,11 @@ def test_blocks_are_freed_after_an_error() -> None:
     [
         ({"side_inputs": {"y": np.ones((39, 1))}}, "side input 'y' has 39 rows, not 40"),
         ({"weights": np.ones(3)}, "3 weights for 40 samples"),
-        ({"hidden": np.zeros((40, 2), bool)}, r"hidden has shape \(40, 2\)"),
         ({"sinks": {"z": MemorySink(40, 1)}}, r"sinks \['z'\] have no map"),
         ({"operands": {"y": 1}, "maps": {"y": np.shape}}, r"share a name: \['y', 'y'\]"),
         ({"accumulators": {"g": Gram(standardize=Standardize())}}, "'g' needs blocks of features"),
     ],
-    ids=["side input", "weights", "hidden", "sink", "names", "axis"],
+    ids=["side input", "weights", "sink", "names", "axis"],
 )
 def test_what_does_not_fit_is_refused_before_reading(more: dict[str, Any], message: str) -> None:
     matrix = ToyMatrix(np.ones((40, 3)))

@@ -15,7 +15,6 @@ from pass_matrices import ToyMatrix, toy_plan
 
 import streampca.sources
 from streampca.accumulators import Accumulator, CrossProduct, Moments, Scatter
-from streampca.errors import InvalidInputError
 from streampca.matrix import concat_features
 from streampca.passes import run
 from streampca.store import MemorySink, ZarrSink
@@ -233,45 +232,40 @@ def transposed(block: Any) -> np.ndarray:
     return block.dense().T
 
 
-# -- a scan with a halo ------------------------------------------------------------------------
+# -- a scan -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class WindowedR2:
-    """r^2 of each streamed row with its ``window`` predecessors; NaN where there are fewer."""
+class WindowedR2(Accumulator):
+    """r^2 of each streamed row with its ``window`` predecessors, NaN where there are fewer, and how
+    many exceed a bound. It remembers the last rows, so blocks come in order and nothing merges."""
 
-    window: int
+    axis = None
+    settings = ("window", "bound")
+    fields = ("pairs", "blocks", "last")
+    makes = ("r2",)
 
-    def __call__(self, block: Any) -> np.ndarray:
-        values = np.concatenate([block.halo, block.dense()], axis=block.axis)
-        rows = values.T if block.axis else values
-        before = block.halo.shape[block.axis]
+    def __init__(self, *, window: int, bound: float) -> None:
+        self.window, self.bound = window, bound
+        self.pairs = self.blocks = 0
+        self.last: Any = None
+
+    def update(self, block: Any) -> None:
+        rows = block.dense().T if block.axis else block.dense()
+        last = rows[:0] if self.last is None else self.last
+        joined, before = np.concatenate([last, rows]), len(last)
         out = np.full((block.length, self.window), np.nan)
         for i in range(block.length):
             for lag in range(1, min(self.window, before + i) + 1):
-                out[i, lag - 1] = np.corrcoef(rows[before + i], rows[before + i - lag])[0, 1] ** 2
-        return out
-
-
-class StrongPairs(Accumulator):
-    """How many pairs have r^2 above a bound. It cannot be merged: a scan never asks for it."""
-
-    axis = None
-    settings = ("bound",)
-    fields = ("pairs", "blocks")
-
-    def __init__(self, *, bound: float) -> None:
-        self.bound = bound
-        self.pairs = 0
-        self.blocks = 0
-
-    def update(self, block: Any) -> None:
-        self.pairs += int(np.nansum(block["r2"] > self.bound))
+                pair = joined[before + i], joined[before + i - lag]
+                out[i, lag - 1] = np.corrcoef(*pair)[0, 1] ** 2
+        block.arrays["r2"] = out
+        self.last = joined[-self.window :].copy()
+        self.pairs += int(np.nansum(out > self.bound))
         self.blocks += 1
 
-    def merge(self, other: StrongPairs) -> None:
+    def merge(self, other: WindowedR2) -> None:
         assert self.blocks == 0, "merged"
-        self.pairs, self.blocks = other.pairs, other.blocks
+        self.pairs, self.blocks, self.last = other.pairs, other.blocks, other.last
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         return 16
@@ -288,7 +282,7 @@ def r2_with_predecessors(rows: np.ndarray, window: int) -> np.ndarray:
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize(("step", "window"), [(10, 3), (4, 9), (1, 5), (64, 70), (10, 10)])
-def test_scan_with_a_halo(everywhere: Any, axis: int, step: int, window: int) -> None:
+def test_scan_in_order(everywhere: Any, axis: int, step: int, window: int) -> None:
     steps = np.random.default_rng(2).normal(size=(53, 30)).cumsum(axis=0)  # neighbours correlate
     x = steps.T.copy() if axis else steps
 
@@ -296,12 +290,11 @@ def test_scan_with_a_halo(everywhere: Any, axis: int, step: int, window: int) ->
         matrix = ToyMatrix(x, recycled=True, sleep=0.001)
         sink = MemorySink(53, window)
         plan = replace(toy_plan(matrix, axis=axis, step=step, span=2), ordered=True)
-        done = run(plan, matrix, maps={"r2": WindowedR2(window)}, sinks={"r2": sink}, halo=window,
-                   accumulators={"strong": StrongPairs(bound=0.5)},
-                   execution=execution())  # fmt: skip
-        assert done.cost.blocks == done["strong"].blocks == plan.n_blocks
+        done = run(plan, matrix, accumulators={"scan": WindowedR2(window=window, bound=0.5)},
+                   sinks={"r2": sink}, execution=execution())  # fmt: skip
+        assert done.cost.blocks == done["scan"].blocks == plan.n_blocks
         assert done.cost.reads == 53
-        return {"r2": sink.values, "strong": done["strong"].pairs}
+        return {"r2": sink.values, "strong": done["scan"].pairs}
 
     found = everywhere(program)
     expected = r2_with_predecessors(steps, window)
@@ -333,10 +326,3 @@ def test_joint_scatter_of_joined_matrices(everywhere: Any, tmp_path: Any) -> Non
     centred = joint - joint.mean(axis=0)
     np.testing.assert_allclose(found["scatter"], centred.T @ centred, atol=1e-10)
     np.testing.assert_allclose(found["mean"], joint.mean(axis=0), rtol=1e-12)
-
-
-def test_a_halo_needs_an_ordered_plan() -> None:
-    matrix = ToyMatrix(np.ones((40, 2)))
-    with pytest.raises(InvalidInputError, match="ordered=True"):
-        run(toy_plan(matrix), matrix, halo=2)
-    assert not matrix.log

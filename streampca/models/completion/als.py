@@ -14,7 +14,7 @@ from streampca.solvers import balanced, relative_change, singular_form
 
 
 class AlternatingSweeps:
-    """The factors across the lines, from one sweep to the next.
+    """The factors of the columns (across the lines), updated by every sweep.
 
     A sweep solves for U line by line with V held, adds up the equations of V with that U held, and
     solves them: |W (Z - U V')|^2 + ridge (|U|^2 + |V|^2) falls in both halves. Then V is balanced:
@@ -35,9 +35,9 @@ class AlternatingSweeps:
         self.request, self.m, self.compiled = request, m, compiled
         self.dtype = np.float64 if compiled else dtype
         self.v = np.zeros((m, request.total))
-        self.solved = np.zeros((m, request.total))  # of the last sweep, before it was balanced
+        self.solved = np.zeros((m, request.total))  # V of the last sweep, before balancing
         self.gram = np.zeros((request.total, request.total))
-        self.offset = np.zeros(request.total)  # of the factors of the lines, as they were written
+        self.offset = np.zeros(request.total)  # of the factors of the lines, as written
         self.shift = np.zeros(m)  # of the means, in standardised units, since the look
 
     def begin(self, directions: Array) -> None:
@@ -46,7 +46,7 @@ class AlternatingSweeps:
             self.v[:, part.start : part.start + rank] = self._rounded(directions[:, :rank])
 
     def begin_with(self, lines: Array | None, across: Array | None) -> Array | None:
-        """Begin with an estimate; the factors of the lines do not matter."""
+        """Begin with an estimate; the factors of the lines are not used."""
         if across is None:
             return None
         for part, rank in zip(self.request.parts, self.request.ranks, strict=True):
@@ -55,11 +55,11 @@ class AlternatingSweeps:
         return None
 
     def operands(self) -> dict[str, Any]:
-        """What the next pass needs."""
+        """The operands of the next pass."""
         return {"v": self.v}
 
     def take(self, step: AlternatingStep) -> dict[str, Any]:
-        """Solve for V; what the trace keeps of this sweep."""
+        """Solve for V; returns the entries of this sweep in the trace."""
         objective, penalised, change = [], [], []
         self.gram = np.array(step.gram)
         for c, part in enumerate(self.request.parts):
@@ -105,18 +105,18 @@ class AlternatingSweeps:
         return new, gain
 
     def _take_means(self, step: AlternatingStep, means: Array, v: Array) -> None:
-        """Of U V' + 1 m', move what the mean of U makes into m."""
+        """In U V' + 1 m', move the mean of U into m."""
         lines = step.lines
         self.offset = step.sums / lines
         self.gram -= lines * np.outer(self.offset, self.offset)
         self.shift = self.shift + means + v @ self.offset
 
     def factors(self, c: int) -> slice:
-        """Where U and V of a candidate lie."""
+        """The columns of U and V that belong to a candidate."""
         return self.request.parts[c]
 
     def added(self, c: int) -> Array | float:
-        """What biases add to the centres of the columns: nothing."""
+        """What biases add to the column centres: nothing here."""
         return 0.0
 
     def estimate(self, c: int) -> tuple[Array, Array]:
@@ -130,7 +130,7 @@ class AlternatingSweeps:
         return known | {"offset": self.offset, "shift": self.shift}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Go on with that."""
+        """Continue from such a state."""
         for name, value in state.items():
             setattr(self, name, np.array(value))
 

@@ -1,4 +1,4 @@
-"""What every completion of a matrix with holes can do: fit, score, fill in, predict cells."""
+"""What every matrix completion offers: fit, score rows, impute, predict cells."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.completion import fit
 from streampca.models.completion.fit import fit_completion, plan_completion
-from streampca.models.completion.fit_warnings import tell
+from streampca.models.completion.fit_warnings import warn_of_completion
 from streampca.models.completion.request import CompletionRequest, bounds_of, completion_request
 from streampca.models.completion.result import (
     CompletedDecomposition,
@@ -26,16 +26,15 @@ from streampca.models.completion.trace import Sweep, scratch_folder
 from streampca.models.labelled_rows import completed_like
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, declared, parameter
-from streampca.models.registry import registered_name
 from streampca.models.row_passes import score_dtype
-from streampca.passes import Plan, warn_of_excess
+from streampca.passes import Execution, Plan, warn_of_excess
 from streampca.sources import as_matrix, counted
 from streampca.sources.lazy import is_dask_array
 
 
 @declared
 class Completion(LinearModel):
-    """A low-rank model of a matrix of which some cells are missing.
+    """A low-rank model of a matrix with missing cells.
 
     A subclass has ranks and penalties, and says whether singular values are cut off or lowered.
     """
@@ -44,7 +43,7 @@ class Completion(LinearModel):
     whiten = False
     _soft = False
     rank: Any
-    _scores: Any = None  # those of a fit whose factors lie in a scratch store
+    _scores: Any = None  # the scores of a fit whose factors are in a scratch store
 
     solver: str = parameter(
         default="auto",
@@ -162,7 +161,7 @@ class Completion(LinearModel):
         matrix = self._observed(as_matrix(counted(X), dim=dim, missing_value=self.missing_value))
         request = self._request(matrix, sample_weight)
         plan = self._plan_request(matrix, request)
-        execution = self._begun(plan, matrix)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         folder = None
         if fit.in_scratch(plan):
             folder = scratch_folder(self, self.scratch or self.checkpoint)
@@ -171,7 +170,7 @@ class Completion(LinearModel):
         self.n_features_in_ = matrix.shape[1]
         self.trace_: list[Sweep] = done.trace
         self.n_iter_ = len(done.trace)
-        request = done.request  # with the penalties that the look has found
+        request = done.request  # with the penalties that the first pass determined
         self.best_rank_, self.best_penalty_ = (
             request.ranks[done.chosen],
             request.ridges[done.chosen],
@@ -181,18 +180,18 @@ class Completion(LinearModel):
             done,
             matrix,
             request,
-            registered_name(type(self)),
+            self.registered_name,
             self.stored_params(),
             plan,
             execution,
         )
         warn_of_excess(plan, execution.memory)
         self.turns_: list[float] = turns_of(self.result_)
-        tell(done, matrix, request)
+        warn_of_completion(done, matrix, request)
         return self
 
     def _observed(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
-        """A sparse matrix with what is not stored missing, unless it means 0."""
+        """A sparse matrix whose absent cells are missing, unless ``absent="zero"``."""
         if self.absent not in ("missing", "zero"):
             raise InvalidInputError(f"absent={self.absent!r}; expected 'missing' or 'zero'")
         return matrix.observed_only() if matrix.sparse and self.absent == "missing" else matrix
@@ -201,11 +200,11 @@ class Completion(LinearModel):
         return completion_request(self, matrix, self._soft, sample_weight)
 
     def _plan_request(self, matrix: ChunkedMatrix, request: CompletionRequest) -> Plan:
-        return plan_completion(matrix, registered_name(type(self)), request)
+        return plan_completion(matrix, self.registered_name, request)
 
     @classmethod
     def from_result(cls, result: Any) -> Self:
-        """A fitted model with this result, and what ``fit`` leaves beside it."""
+        """A fitted model with this result, and the attributes that ``fit`` sets."""
         model = super().from_result(result)
         told = result.provenance
         model.best_rank_, model.best_penalty_ = result.n_components, result.penalty
@@ -243,8 +242,8 @@ class Completion(LinearModel):
     ) -> Any:
         """X with its holes filled, (n, p); what is observed stays as it is. Never a NaN.
 
-        What is filled in keeps within ``bounds_``, by default the least and the largest cell of the
-        fit; a row that observes more than these may be filled with as much as it observes.
+        Imputed values stay within ``bounds_``, by default the smallest and largest cell of the
+        fit; a row with observations outside them may be filled with values as extreme as its own.
         X : the data of the fit, or new rows.  out : path of a new Zarr array, written block by
             block; without it the result is in memory, as the kind of X.
 
@@ -275,7 +274,7 @@ class Completion(LinearModel):
     def predict(self, rows: Any, columns: Any = None) -> Any:
         """(cells,) values of the model at these cells of the data of the fit, observed or not.
 
-        They keep within ``bounds_``, as those of ``impute``.
+        They stay within ``bounds_``, like those of ``impute``.
 
         rows, columns : numbers from 0, of the same length; or, instead of both, X: then all cells
             of these rows by the model, (n, p), where ``impute`` keeps what is observed.

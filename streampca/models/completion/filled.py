@@ -1,4 +1,4 @@
-"""What the sweeps of a completion leave: the best candidate in its singular form."""
+"""The result of the sweeps of a completion, and the sweeps that fill the holes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from streampca.models.completion.trace import LineFactors, Sweep
 from streampca.models.completion.two_way import TwoWay
 from streampca.solvers import change_of_both, eigh_lower
 
-PIECE_NBYTES = 1 << 20  # of the factors of lines that are looked at together
+PIECE_NBYTES = 1 << 20  # of the factors of lines that are processed together
 
 
 @dataclass
 class Completed:
-    """What the last sweep left.
+    """The result of the last sweep.
 
     chosen : number of the best candidate.  values (r,), vectors (m, r), turn (r, r) : its singular
     form; the factors of the lines are ``factors`` less ``offset``, times ``turn``.
@@ -50,7 +50,7 @@ class Completed:
 
     @property
     def row_mean(self) -> Array | None:
-        """(n,) what rows have beside the means of the columns; None where nothing was asked."""
+        """(n,) row means in addition to the column means; None if not requested."""
         if self.effects is not None:
             return self.effects.row_center
         if not self.request.biases:
@@ -67,7 +67,7 @@ class Completed:
         return self.rows(0, self.factors.length)
 
     def rows(self, start: int, stop: int) -> Array:
-        """Those of some lines."""
+        """The same for some lines."""
         found = self.factors.rows(self.part, start, stop)
         if self.axis:
             return np.asarray((found - self.offset) @ self.turn)
@@ -94,7 +94,7 @@ class Completed:
 
 
 class FilledSweeps:
-    """The loadings of the estimates before and after, from one sweep to the next."""
+    """The loadings of the previous and the next estimate, updated by every sweep."""
 
     def __init__(
         self, request: CompletionRequest, m: int, compiled: bool = False, dtype: Any = float
@@ -108,7 +108,7 @@ class FilledSweeps:
 
     @property
     def judged(self) -> bool:
-        """Whether the next pass has an estimate to judge: the first one has only the start."""
+        """Whether the next pass evaluates an estimate; the first pass has only the start."""
         return self.turn is not None
 
     def begin(self, directions: Array) -> None:
@@ -146,8 +146,8 @@ class FilledSweeps:
         return known if self.turn is None else known | {"turn": self.turn}
 
     def take(self, step: FilledStep) -> dict[str, Any] | None:
-        """What comes next; what the trace keeps of the estimate that the pass has made."""
-        told = None if self.turn is None else self._told(step)
+        """Compute the next estimate; returns the trace entries of the one just evaluated."""
+        entry = None if self.turn is None else self._trace_entry(step)
         self.gram = np.array(step.gram)
         self.old, turn = self.new.copy(), np.zeros_like(self.new)
         fresh = np.zeros_like(self.new)
@@ -160,7 +160,7 @@ class FilledSweeps:
             fresh[:, part], turn[:, part] = vectors, vectors * share
             self.values[part] = shrunk
         self.new, self.turn = fresh, turn
-        return told
+        return entry
 
     def _leading(self, step: FilledStep, c: int) -> tuple[Array, Array]:
         """(values (r,), vectors (m, r)) of Y: its leading ones, or one step towards them."""
@@ -177,7 +177,7 @@ class FilledSweeps:
         vectors, values, _ = np.linalg.svd(product @ (e * inverse), full_matrices=False)
         return values, vectors
 
-    def _told(self, step: FilledStep) -> dict[str, Any]:
+    def _trace_entry(self, step: FilledStep) -> dict[str, Any]:
         penalised, change = [], []
         for c, part in enumerate(self.request.parts):
             inside = (part, part)
@@ -193,11 +193,11 @@ class FilledSweeps:
                 "singular": np.zeros(len(self.request.ranks), int)}  # fmt: skip
 
     def factors(self, c: int) -> slice:
-        """Where U and V of a candidate lie."""
+        """The columns of U and V that belong to a candidate."""
         return self.request.parts[c]
 
     def added(self, c: int) -> Array | float:
-        """What biases add to the centres of the columns: nothing."""
+        """What biases add to the column centres: nothing here."""
         return 0.0
 
     def estimate(self, c: int) -> tuple[Array, Array]:
@@ -206,11 +206,11 @@ class FilledSweeps:
         return self.gram[part, part], self.old[:, part]
 
     def state(self) -> dict[str, Array]:
-        """All that the next sweep needs."""
+        """The state that the next sweep needs."""
         known = {"old": self.old, "new": self.new, "gram": self.gram, "values": self.values}
         return known if self.turn is None else known | {"turn": self.turn}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Go on with that."""
+        """Continue from such a state."""
         for name, value in state.items():
             setattr(self, name, np.array(value))

@@ -97,7 +97,7 @@ ROUTES: dict[str, Route[CompletionRequest, Completed]] = {
 
 
 class _Fit:
-    """One fit: column statistics, the factors on both sides, and the trace."""
+    """The state of one fit: column statistics, the factors on both sides, and the trace."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class _Fit:
     def _turn(self, name: str, operands: dict[str, Any]) -> Steps[PassResult]:
         """A pass that turns the effects of rows and columns."""
         assert self.effects is not None
-        sink, (beside, sides) = self.effects.sink(), self.effects.beside()
+        sink, (beside, sides) = self.effects.sink(), self.effects.standardisation()
         number = len(self.effects.changes) + 1
         done = yield self._pass(name, number, operands=operands | beside, side_inputs=sides,
                                 sinks={"effects": sink})  # fmt: skip
@@ -181,7 +181,7 @@ class _Fit:
 
     @property
     def turns(self) -> int:
-        """How many there were; the look is one of them, if it is none."""
+        """The number of turns so far; the first pass counts as one."""
         return 1 if self.effects is None else len(self.effects.changes)
 
     def _begin(self) -> None:
@@ -196,16 +196,14 @@ class _Fit:
         self.start = None
 
     def _take_request(self, request: CompletionRequest) -> None:
-        """The request with the penalties that the look has found."""
+        """The request with the penalties that the first pass determined."""
         self.request = self.sweeps.request = request
 
     def _take_stats(self, stats: ColumnStats) -> None:
         self.stats = stats
         if (effects := self.effects) is None:
             scaling = self.request.standardize.resolve(stats, stored_eps(self.matrix.dtype))
-            if (
-                self.request.standardize.center
-            ):  # of columns without observations, that of all cells
+            if self.request.standardize.center:  # empty columns get the mean of all cells
                 center = np.where(stats.count > 0, scaling.center, mean_of_all(stats))
                 scaling = replace(scaling, center=center)
             self.scaling = scaling
@@ -253,8 +251,8 @@ class _Fit:
         return not self._finished(done["step"].squares)
 
     def _rows(self) -> tuple[dict[str, Array], dict[str, Array]]:
-        """(operands, side inputs): how rows are standardised, those of weight 4 twice as large."""
-        operands, sides = ({}, {}) if self.effects is None else self.effects.beside()
+        """(operands, side inputs) that standardise rows and multiply them by roots of weights."""
+        operands, sides = ({}, {}) if self.effects is None else self.effects.standardisation()
         if (roots := self.request.roots) is not None:
             into = operands if self.axis else sides
             with np.errstate(divide="ignore"):  # a row of weight 0 is 0: over infinity
@@ -262,7 +260,7 @@ class _Fit:
         return operands, sides
 
     def center(self) -> Array:
-        """(p,) what is subtracted from the columns: means, and what the sweeps moved them by."""
+        """(p,) what is subtracted from the columns: means, and their changes by the sweeps."""
         if not self.request.means:
             return self.scaling.center
         scale = self.scaling.scale
@@ -303,7 +301,7 @@ class _Fit:
     # -- at rest ----------------------------------------------------------------------------
 
     def _save(self) -> None:
-        """Between sweeps, so that an interrupted fit goes on with the sweep it was in."""
+        """Save between sweeps, so that an interrupted fit resumes with the sweep it was in."""
         if self.saved is not None:
             held = self.factors if self.request.filled else None
             state = self.sweeps.state() if self.start is None else {"start": self.start}
@@ -312,7 +310,7 @@ class _Fit:
             self.saved.write(self.number, self.stats, state, self.trace, held, self.effects)
 
     def resume(self) -> int:
-        """Take the state of an interrupted fit of the same request and data; passes it made."""
+        """Restore an interrupted fit of the same request and data; returns the passes it made."""
         if self.saved is None or (found := self.saved.read(self.factors, self.effects)) is None:
             return 0
         self.resumed = True
@@ -343,19 +341,19 @@ class _Fit:
 
 
 def columns_outside(stats: ColumnStats, scaling: Scaling, request: CompletionRequest) -> Array:
-    """(p,) True for columns without loadings: never observed, or such as the means say entirely."""
+    """(p,) True for columns without loadings: never observed, or fully explained by the means."""
     alone = request.standardize.center and not request.means and not request.biases
     still = scaling.still & alone
     return np.asarray(still | (stats.count == 0))
 
 
 def mean_of_all(stats: ColumnStats) -> float:
-    """Of all observed cells; 0 where there are none."""
+    """The mean of all observed cells; 0 if there are none."""
     return float(np.average(stats.mean, weights=stats.weight)) if stats.weight.any() else 0.0
 
 
 def observed_range(stats: ColumnStats) -> list[float] | None:
-    """The least and the largest cell that the fit has seen; None where it has seen none."""
+    """The smallest and largest cell that the fit has read; None if there was none."""
     if not (stats.count > 0).any():
         return None
     return [float(stats.minimum.min()), float(stats.maximum.max())]
@@ -367,7 +365,7 @@ def in_scratch(plan: Plan) -> bool:
 
 
 def _directions(found: Array, m: int, width: int, rng: np.random.Generator) -> Array:
-    """(m, width) orthonormal: what the first pass found, and random ones where that is less."""
+    """(m, width) orthonormal directions of the first pass, filled up with random ones."""
     found = found[:, :width]
     random = rng.standard_normal((m, width - found.shape[1]))
     return np.asarray(np.linalg.qr(np.hstack([found, random]))[0])

@@ -1,4 +1,4 @@
-"""What the user of a completion should know: warnings, each of them once."""
+"""Warnings about a completion, each given once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models.completion.filled import PIECE_NBYTES, Completed
 from streampca.models.completion.request import CompletionRequest
 
-LEVEL = 3  # of the stack: the caller of fit
+LEVEL = 3  # stack level of the caller of fit
 
 
-def tell(done: Completed, matrix: ChunkedMatrix, request: CompletionRequest) -> None:
-    """Warn of columns without observations, of what has not converged, and of far estimates."""
+def warn_of_completion(done: Completed, matrix: ChunkedMatrix, request: CompletionRequest) -> None:
+    """Warn of columns without observations, lack of convergence, and extrapolation."""
     if len(dropped := np.flatnonzero(done.stats.count == 0)):
         value = "the mean of all cells" if request.standardize.center else "0"
         names = matrix.labels.features.names(dropped[:4].tolist())
@@ -77,7 +77,7 @@ class Extrapolation:
 
 
 def find_extrapolations(done: Completed) -> Extrapolation | None:
-    """What is far in the estimate of the last sweep; None where nothing is. Reads no data."""
+    """The extrapolation in the estimate of the last sweep; None if there is none. Reads no data."""
     reach, vectors = _reach(done), done.vectors
     if not reach > 0.0 or not done.values.any():
         return None

@@ -1,4 +1,4 @@
-"""The plan of a completion: which axis is streamed, where the factors of its lines lie, penalties.
+"""The plan of a completion: streamed axis, place of the factors of its lines, penalties.
 
 Ridges to choose from are multiples of the noise level s (sqrt(N / n) + sqrt(N / p)): about the
 largest singular value of N cells of noise of deviation s in an n x p matrix of zeros, below which
@@ -36,11 +36,11 @@ OVERSAMPLED = 40  # random vectors beyond the rank, in a first look at ratings
 BESIDE = 5  # directions beyond the rank that a first look at dense data keeps
 ENTRY = 6.0  # bytes beside each stored one: values in float64, and their other order
 HOLES = 3.0  # bytes for each cell of a dense block: where it is missing
-STORE_NBYTES = 32 << 20  # what writing and reading a store of factors takes, 27 MiB measured
+STORE_NBYTES = 32 << 20  # taken by writing and reading a store of factors; 27 MiB measured
 EVEN, CROWDED = 1.5, 6.0  # times the mean share of held-out cells, in a block
 LIKELY = 8  # sweeps, for predictions of time
-LEAST_NOISE = 0.05  # of the variance of all cells, that is left for noise
-LARGEST = 1e4  # ridge of biases: they differ by noise alone
+LEAST_NOISE = 0.05  # share of the variance of all cells that is left for noise
+LARGEST = 1e4  # ridge of biases that differ by noise alone
 
 
 def completion_candidates(matrix: ChunkedMatrix, request: CompletionRequest) -> list[Candidate]:
@@ -54,7 +54,7 @@ def completion_candidates(matrix: ChunkedMatrix, request: CompletionRequest) -> 
 
 
 def _look_of(matrix: ChunkedMatrix, request: CompletionRequest, axis: int) -> Accumulator:
-    """What finds where to begin."""
+    """The accumulators of the first pass, which find the start."""
     m, width = matrix.shape[1 - axis], max(request.ranks)
     if matrix.absent:
         width = min(m, width + OVERSAMPLED)
@@ -66,7 +66,7 @@ def _look_of(matrix: ChunkedMatrix, request: CompletionRequest, axis: int) -> Ac
 
 
 def _step_of(request: CompletionRequest, axis: int) -> AlternatingStep | FilledStep:
-    """What one sweep sums."""
+    """The accumulator of one sweep."""
     if request.filled:
         return FilledStep(streamed=axis, ranks=request.ranks, whole=request.solver == "exact")
     return AlternatingStep(
@@ -75,7 +75,7 @@ def _step_of(request: CompletionRequest, axis: int) -> AlternatingStep | FilledS
 
 
 def penalties_of(request: CompletionRequest) -> dict[str, Any]:
-    """The settings of a sweep that are known after the look; none where holes are filled."""
+    """Settings of a sweep that follow from the first pass; none if the sweeps fill the holes."""
     if request.filled:
         return {}
     biases = (request.bias_ridges[0],) * len(request.ranks) if request.biases else None
@@ -100,7 +100,7 @@ def _held_share(request: CompletionRequest, matrix: ChunkedMatrix, cells: float)
 
 
 def factor_dtype(matrix: ChunkedMatrix) -> np.dtype[Any]:
-    """In which the factors of the lines are kept: float32 beside float32 data."""
+    """The dtype of the factors of the lines: float32 for float32 data."""
     result: np.dtype[Any] = np.dtype(score_dtype(matrix.dtype))
     return result
 
@@ -122,7 +122,7 @@ def _candidate(
         nbytes = int(matrix.spans_nbytes(axis, np.array([0, lines])).sum())
         cells = nbytes / (matrix.dtype.itemsize + 4)
     factors = (0 if scratch else 1 + request.filled) * lines * total * factor_dtype(matrix).itemsize
-    beside_rows = 14 * 8 * (lines + m) * request.both  # effects before and after a turn, as given
+    beside_rows = 14 * 8 * (lines + m) * request.both  # effects before and after a turn
     beside_rows += 4 * 8 * matrix.shape[0] * (request.weights is not None)
     kept = factors + beside_rows + 6 * m * total * 8 + 16 * p * 8 + (STORE_NBYTES if scratch else 0)
     turning: dict[str, Accumulator] = {}
@@ -190,7 +190,7 @@ def with_penalties(
 
 
 def noise_level(request: CompletionRequest, stats: ColumnStats) -> float:
-    """About the largest singular value of noise alone, in standardised units."""
+    """The expected largest singular value of pure noise, in standardised units."""
     cells = float(stats.weight.sum())
     if cells == 0.0:
         return 0.0

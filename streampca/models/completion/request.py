@@ -1,4 +1,4 @@
-"""What is asked of a completion: ranks and penalties, solver, where to begin and when to stop."""
+"""The request of a completion: ranks and penalties, solver, where to begin and when to stop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """A completion, checked.
+    """The checked parameters of a completion.
 
     ranks, ridges : of the candidates, all fitted in the same passes.
     relative : the ridges are multiples of the noise level, which the look finds.
@@ -69,12 +69,12 @@ class CompletionRequest:
 
     @property
     def roots(self) -> Array | None:
-        """(n,) roots of the weights: what a row counts for the factors of a repeated one."""
+        """(n,) roots of the weights, by which the factors of the rows are multiplied."""
         return None if self.weights is None else np.sqrt(self.weights)
 
     @property
     def turns(self) -> int:
-        """Passes that find means and scales of rows and columns, at most; 0 where none is asked."""
+        """The most passes that find means and scales of rows and columns; 0 if not requested."""
         return self.max_passes // TURNS if self.both else 0
 
     @property
@@ -99,7 +99,7 @@ class CompletionRequest:
 
     @property
     def filled(self) -> bool:
-        """Whether sweeps fill the holes with the estimate before."""
+        """Whether sweeps fill the holes with the previous estimate."""
         return self.solver != "als"
 
 
@@ -214,7 +214,7 @@ def bounds_of(wanted: Any, observed: Any) -> tuple[float, float] | None:
 
 
 def _several(value: Any, name: str, kind: type, choice: str = "") -> tuple[Any, ...]:
-    """A number from 0 or a list of such as a tuple.  choice : what else might have come."""
+    """A number from 0, or a list of them, as a tuple.  choice : other accepted values."""
     several = tuple(value) if isinstance(value, (list, tuple, np.ndarray)) else (value,)
     for one in several:
         wrong = isinstance(one, bool) or not isinstance(one, kind)

@@ -41,28 +41,28 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
     @classmethod
     def adopts(cls, kind: str, document: Mapping[str, Any]) -> bool:
         """Whether an older version saved this as a model like any other."""
-        settings = document.get("settings")
-        if kind != Decomposition.kind or not isinstance(settings, Mapping):
+        saved = document.get("settings")
+        if kind != Decomposition.kind or not isinstance(saved, Mapping):
             return False
-        completed = "rank" in settings and not set(PENALTIES).isdisjoint(settings)
-        return completed or settings.get("missing") == "impute"
+        completed = "rank" in saved and not set(PENALTIES).isdisjoint(saved)
+        return completed or saved.get("missing") == "impute"
 
     @classmethod
     def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
         """The fields of what was saved; the penalty stood among the settings before."""
-        settings = document["settings"]
+        saved = document["settings"]
         if "penalty" not in document:
-            known = [float(settings[name]) for name in PENALTIES if name in settings]
+            known = [float(saved[name]) for name in PENALTIES if name in saved]
             document["penalty"] = known[0] if known else 0.0
         return super().restored_fields(arrays, document)
 
     @property
     def _absent(self) -> bool:
-        """Whether what sparse data do not store is missing."""
+        """Whether cells that sparse data do not store are missing."""
         return bool(self.settings.get("absent", "missing") == "missing")
 
     def as_rows(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
-        """A sparse matrix with what is not stored missing, unless it means 0."""
+        """A sparse matrix whose absent cells are missing, unless they mean 0."""
         return matrix.observed_only() if matrix.sparse and self._absent else matrix
 
     def scores_of(self, options: RowOptions) -> RowSolve:
@@ -85,7 +85,7 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
         return float(np.mean(rows.mapped("errors", errors).in_memory(1)))
 
     def r2_curve(self, rows: RowPasses | None) -> Array:
-        """(r + 1,) of the estimate alone; it has no other components for the first few."""
+        """(r + 1,) of the estimate only: its components are fitted together."""
         if rows is not None:
             raise InvalidInputError(
                 f"r2_curve(X) of a {self.method} with holes: the components of an estimate are "
@@ -94,7 +94,7 @@ class CompletedDecomposition(Decomposition, kind="completed model"):
         return super().r2_curve(None)
 
     def likelihood_of(self, options: RowOptions) -> RowMap:
-        """Refused: a completion is no probability model. ``PPCA`` is, with holes too."""
+        """Refused: a completion is no probability model. ``PPCA`` is one, and allows holes."""
         raise InvalidInputError(
             f"a {self.method} of data with holes has no likelihood; fit streampca.PPCA"
         )
@@ -122,7 +122,7 @@ def result_of(
     weight = float(n) if request.weights is None else float(request.weights.sum())
     ddof = 1 if weight > 1 else 0
     freedom = max(weight - ddof, 1e-300)
-    left = done.trace[-1].objective[done.chosen]  # beside the estimate, at its fixed point
+    left = done.trace[-1].objective[done.chosen]  # unexplained by the estimate
     dropped = np.flatnonzero(stats.count == 0)
     effects, row_mean = done.effects, done.row_mean
     result = CompletedDecomposition(
@@ -141,8 +141,8 @@ def result_of(
         constant=np.setdiff1d(np.flatnonzero(done.scaling.constant), dropped),
         missing=stats.missing,
         labels=matrix.labels,
-        settings=_kept(parameters, request, done.chosen),
-        provenance=_told(done, matrix, request, execution),
+        settings=_stored_parameters(parameters, request, done.chosen),
+        provenance=_provenance(done, matrix, request, execution),
         plan=plan.to_dict(),
         weight=weight,
         feature_variance=stats.m2 / np.maximum(stats.weight - 1.0, 1.0),
@@ -178,7 +178,9 @@ def _write_scores(done: Completed, turn: Array, n: int) -> Any:
     return sink.array
 
 
-def _kept(parameters: Mapping[str, Any], request: CompletionRequest, chosen: int) -> dict[str, Any]:
+def _stored_parameters(
+    parameters: Mapping[str, Any], request: CompletionRequest, chosen: int
+) -> dict[str, Any]:
     """The parameters, with the rank and penalty of the best candidate."""
     penalty = PENALTIES[request.soft]
     known = {**parameters, "rank": request.ranks[chosen], penalty: request.ridges[chosen]}
@@ -187,23 +189,23 @@ def _kept(parameters: Mapping[str, Any], request: CompletionRequest, chosen: int
     return known
 
 
-def _told(
+def _provenance(
     done: Completed, matrix: ChunkedMatrix, request: CompletionRequest, execution: Execution
 ) -> dict[str, Any]:
     """Where the result came from: passes, trace, turns, held-out curve, range of the data."""
-    told = provenance(execution.costs, matrix.fingerprint(), execution.memory)
-    told["observed"] = observed_range(done.stats)
+    made = provenance(execution.costs, matrix.fingerprint(), execution.memory)
+    made["observed"] = observed_range(done.stats)
     if request.biases:
-        told["bias_ridges"] = list(request.bias_ridges)
-    told["trace"] = [one.to_dict() for one in done.trace]
-    told["validation"] = curve(request, done.trace)
+        made["bias_ridges"] = list(request.bias_ridges)
+    made["trace"] = [one.to_dict() for one in done.trace]
+    made["validation"] = curve(request, done.trace)
     if done.effects is not None:
-        told["turns"] = done.effects.changes.tolist()
-    return told
+        made["turns"] = done.effects.changes.tolist()
+    return made
 
 
 def turns_of(result: Decomposition) -> list[float]:
-    """How far each turn moved the effects of rows and columns; empty where there were none."""
+    """The change of row and column effects in each turn; empty if there was no turn."""
     return [float(one) for one in result.provenance.get("turns", [])]
 
 

@@ -1,4 +1,4 @@
-"""Rows with holes: their scores by least squares over what is observed, and the holes filled."""
+"""Scores of rows with holes, by least squares over their observed cells, and imputed rows."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class RowSolve(RowMap):
     """
 
     balanced: Array  # (p, r) V sqrt(values); with a bias (p, r + 1), 1 at the end
-    roots: Array  # (r,) sqrt(values), a little more where that is next to 0
+    roots: Array  # (r,) sqrt(values), bounded away from 0
     center: Array
     scale: Array | None
     ridge: float
     about_rows: bool = False
     rows_scaled: bool = False
     bias: float | None = None
-    absent: bool = False  # of sparse rows in memory, what is not stored is missing
+    absent: bool = False  # cells that sparse rows in memory do not store are missing
 
     @classmethod
     def of(cls, result: Decomposition, ridge: float, absent: bool) -> RowSolve:
-        """That of a fitted completion."""
+        """The map of a fitted completion."""
         values = result.singular_values
         if len(values) and values[0] > 0:
             roots = np.sqrt(np.maximum(values, 1e-6 * float(values[0])))
@@ -69,7 +69,7 @@ class RowSolve(RowMap):
         return len(self.roots)
 
     def standing(self, block: Block) -> None:
-        """Lay beside the block how its columns are standardised, and its rows by what they hold."""
+        """Attach to the block how its columns are standardised, and its rows by their cells."""
         arrays = {**block.arrays, "center": self.center}
         block.arrays = arrays if self.scale is None else {**arrays, "scale": self.scale}
         if self.about_rows:
@@ -109,7 +109,7 @@ class RowSolve(RowMap):
 
     @property
     def _along(self) -> Array:
-        """(factors,) what turns solutions into factors: roots, and 1 for a bias."""
+        """(factors,) multipliers that turn solutions into factors: roots, and 1 for a bias."""
         return self.roots if self.bias is None else np.append(self.roots, 1.0)
 
     @property
@@ -169,7 +169,7 @@ class ObservedErrors:
         return out
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Beside that of the solution: residuals of a tile, or of some entries."""
+        """In addition to the solution: residuals of a tile, or of some entries."""
         p, r = self.solve.balanced.shape
         base = self.solve.scratch_nbytes(matrix)
         return lambda length: base(length) + 8 * (p * r + 3 * ENTRIES * r + 2 * max(length, 64) * p)
@@ -177,11 +177,11 @@ class ObservedErrors:
 
 @dataclass(frozen=True)
 class FillHoles:
-    """Rows with their holes filled by the model, what is observed as it was. A map, (rows, p).
+    """Rows with their holes filled by the model; observed cells are unchanged. A map, (rows, p).
 
     everywhere : all cells by the model.
-    bounds : (low, high) of what is filled in, or None. Where a row observes more than that, it may
-        be filled with as much.
+    bounds : (low, high) of imputed values, or None. A row with observations outside these / bounds
+        may be filled with values as extreme.
     """
 
     solve: RowSolve
@@ -226,12 +226,12 @@ class FillHoles:
         return np.minimum(low, least), np.maximum(high, most)
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
-        """Beside that of the solution: the rows, and what is predicted of them."""
+        """In addition to the solution: the rows and their predictions."""
         p, base = len(self.solve.balanced), self.solve.scratch_nbytes(matrix)
         return lambda length: base(length) + 4 * p * length * 8
 
 
 def _bias_ridge(result: Decomposition) -> float | None:
-    """The ridge of the biases of rows, where the fit had them."""
+    """The ridge of the row biases, if the fit had any."""
     ridges = result.provenance.get("bias_ridges")
     return None if ridges is None else float(ridges[0])

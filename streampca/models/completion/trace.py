@@ -1,4 +1,4 @@
-"""What a completion keeps of its sweeps: the trace, the factors of the lines, a state to resume."""
+"""The record of the sweeps of a completion: trace, factors of the lines, a state to resume from."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Sweep:
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Sweep:
-        """That of ``to_dict``."""
+        """The inverse of ``to_dict``."""
         known: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in saved.items()
         }
@@ -72,7 +72,7 @@ class Sweep:
 
 
 def settled(trace: list[Sweep], tol: float, floor: float, left: int = 0) -> Array:
-    """(candidates,) whether each has stopped changing, or cannot be the best one any more.
+    """(candidates,) whether each has converged, or can no longer be the best.
 
     It has stopped when a sweep changes neither its estimate nor its objective by more than ``tol``,
     or two sweeps its held-out error. It cannot be the best one where its held-out error would stay
@@ -117,7 +117,7 @@ class SavedSweeps:
     def of(
         cls, folder: str | None, plan: Plan, matrix: ChunkedMatrix, request: CompletionRequest
     ) -> SavedSweeps | None:
-        """That of this fit; None where no checkpoint is wanted."""
+        """The saved sweeps of this fit; None without a checkpoint."""
         if folder is None:
             return None
         digest = hashlib.sha256(plan.to_json().encode())
@@ -156,7 +156,7 @@ class SavedSweeps:
     def read(self, factors: LineFactors, effects: TwoWay | None = None) -> FOUND | None:
         """(sweeps made, column statistics, state, trace); factors and effects in their place.
 
-        None where nothing is saved, it is of another fit, or damaged.
+        None if nothing is saved, or if it is damaged or of another fit.
         """
         if not is_bundle(self.path):
             return None
@@ -182,7 +182,7 @@ class SavedSweeps:
         return number, stats, state, [Sweep.from_dict(one) for one in document["trace"]]
 
     def clear(self) -> None:
-        """The fit is done."""
+        """Remove them: the fit is done."""
         remove_bundle(self.path)
 
 
@@ -218,20 +218,20 @@ class LineFactors:
         return result
 
     def written(self, number: int) -> None:
-        """The sweep is done: its factors are the current ones."""
+        """Make the factors of a finished sweep the current ones."""
         self.values = self._sink.values if self.folder is None else self._sink.array
         self.number = number
 
     def begin_with(self, values: Array) -> None:
-        """A first estimate."""
+        """Set the first estimate."""
         self.values = np.ascontiguousarray(values, self.dtype)
 
     def open(self, number: int) -> None:
-        """Take what sweep ``number`` of an interrupted fit has left in its scratch store."""
+        """Open the scratch store that sweep ``number`` of an interrupted fit has written."""
         self.values, self.number = open_written(self.path(number % 2)), number
 
     def path(self, turn: int) -> str:
-        """Of one of the two stores."""
+        """The path of one of the two stores."""
         return os.path.join(str(self.folder), f"factors-{turn}.zarr")
 
     def rows(self, part: slice, start: int, stop: int) -> Array:
@@ -240,7 +240,7 @@ class LineFactors:
 
 
 def scratch_folder(owner: object, wanted: str | None) -> str:
-    """A folder for scratch stores; one of our own making goes when its owner does."""
+    """A folder for scratch stores; a temporary one is removed with its owner."""
     if wanted is not None:
         os.makedirs(wanted, exist_ok=True)
         return wanted

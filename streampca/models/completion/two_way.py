@@ -1,4 +1,4 @@
-"""Centring and scaling of rows and columns with holes, by turns: means 0 and mean squares 1.
+"""Alternating centring and scaling of rows and columns with holes: means 0, mean squares 1.
 
 x_ij = a_i + b_j + t_i g_j z_ij. In one pass the effects of the lines are found given those across,
 and with them new ones across, until these stay what they are. What can be moved between rows and
@@ -21,7 +21,7 @@ SAVED = (*COLUMNS, *ROWS, "still", "changes", "largest")
 
 
 class TwoWay:
-    """The effects of rows and columns, from one turn to the next.
+    """The effects of rows and columns, updated by every turn.
 
     center, scale : (p,) b and g.  row_center, row_scale : (n,) a and t.
     changes : of each turn, relative to what the effects leave of the data.
@@ -42,10 +42,10 @@ class TwoWay:
         return TwoWayStep(streamed=self.axis, scaled=self.scaled)
 
     def sink(self) -> MemorySink:
-        """Where a turn writes the effects of its lines."""
+        """The sink of a turn, for the effects of its lines."""
         return MemorySink(len(self.center if self.axis else self.row_center), 3)
 
-    def beside(self) -> tuple[dict[str, Array], dict[str, Array]]:
+    def standardisation(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """(operands, side inputs) by which blocks are standardised."""
         columns = {name: getattr(self, name) for name in COLUMNS}
         rows = {name: getattr(self, name) for name in ROWS}
@@ -54,7 +54,7 @@ class TwoWay:
     def take(
         self, step: TwoWayStep, lines: Array, eps: float, weights: Array | None = None
     ) -> None:
-        """What a turn has found.
+        """Update the effects with the result of a turn.
 
         lines : (lines, 3) as its sink has them.  weights : (n,) of the samples, or None.
         """
@@ -74,7 +74,7 @@ class TwoWay:
         self.changes = np.append(self.changes, found.change)
 
     def _move_to_columns(self, seen: Array, weights: Array) -> None:
-        """Let the observed rows have centers of mean 0, and scales of geometric mean 1."""
+        """Normalise the effects: row centers of mean 0, row scales of geometric mean 1."""
         mean = float(np.average(self.row_center, weights=weights)) if weights.any() else 0.0
         self.row_center[seen] -= mean
         self.center = self.center + mean
@@ -85,18 +85,18 @@ class TwoWay:
         self.scale = self.scale * factor
 
     def state(self) -> dict[str, Array]:
-        """All that the next turn needs."""
+        """The state that the next turn needs."""
         return {name: np.asarray(getattr(self, name)) for name in SAVED}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Go on with that."""
+        """Continue from such a state."""
         for name in SAVED:
             setattr(self, name, np.array(state[name]))
 
     def directions(self, found: Array) -> Array:
-        """(m, width) directions of the data as they were, as those of what the effects leave.
+        """(m, width) directions of the original data, turned into directions of the residuals.
 
-        Their part along what lies across every line alike is taken out.
+        Their part along a pattern that is common to all lines is removed.
         """
         over = 1.0 / (self.row_scale if self.axis else self.scale)
         alike = over * (self.row_center if self.axis else 1.0)

@@ -1,4 +1,4 @@
-"""Cells that are held out of a fit, so that ranks and penalties can be judged by them."""
+"""Held-out cells, by which ranks and penalties are selected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streampca.matrix import Block
 
 @dataclass(frozen=True)
 class HeldCells:
-    """Observed cells of one block that the fit does not see.
+    """The held-out observed cells of one block.
 
     rows, columns : (cells,) in the block.  values : as stored.
     """
@@ -28,7 +28,7 @@ class HeldCells:
 
 @dataclass(frozen=True)
 class Withhold:
-    """Takes held-out cells away from a block, before anything else looks at it. A map.
+    """Hides held-out cells of a block before anything else reads it. A map.
 
     share, seed : of a random choice by a hash of each cell's place; or
     cells : (samples, features) boolean CSR (CSC where features are streamed) of chosen ones.
@@ -69,7 +69,7 @@ class Withhold:
         return cls(cells=cells.asformat("csc" if axis else "csr"))
 
     def __call__(self, block: Block) -> HeldCells:
-        """Hide the cells of this block; what was in those that are observed."""
+        """Hide the held-out cells of this block; returns the observed ones."""
         return self._of_observed(block) if block.absent else self._of_dense(block)
 
     def _of_dense(self, block: Block) -> HeldCells:

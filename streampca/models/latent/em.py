@@ -1,4 +1,4 @@
-"""EM of a linear Gaussian model, one read for each step, until nothing is left to gain."""
+"""EM of a linear Gaussian model, one read for each step, until the likelihood converges."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from streampca.passes import (
 from streampca.solvers import LatentState, expanded_step
 from streampca.store import MemorySink
 
-LIKELY = 8  # steps that are usually enough, for the prediction of time
+LIKELY = 8  # steps that are usually enough; for predicted times
 SLOWEST = 0.5  # rate of convergence that is always allowed for
 SIDES = ("samples", "features")
 ROUNDING = 1e-14  # of the log-likelihood
@@ -40,7 +40,7 @@ ROUNDING = 1e-14  # of the log-likelihood
 
 @dataclass(frozen=True)
 class EmSizes:
-    """What a plan of EM depends on.
+    """The sizes that a plan of EM depends on.
 
     width : factors, at most.  max_passes : steps, one read each.  scaled : whether columns have
     divisors.
@@ -53,11 +53,11 @@ class EmSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class EmRequest:
-    """What EM is asked for.
+    """The request of an EM.
 
     scale : (p,) divisors of the columns, 0 for those that are left out, or None.  shared, lower :
-    as :func:`expanded_step`.  tol : what the log-likelihood may still gain.  weights : (n,) of the
-    samples, or None.
+    as :func:`expanded_step`.  tol : the gain of the log-likelihood at which EM stops.
+    weights : (n,) of the samples, or None.
     """
 
     scale: Array | None
@@ -69,7 +69,7 @@ class EmRequest:
 
 @dataclass(frozen=True)
 class EmResult:
-    """Parameters whose log-likelihood is known, and how it came there.
+    """Parameters, their log-likelihood, and its trace.
 
     seen : (p,) weights of the observed cells.
     trace : (passes,) log-likelihood at each pass; the last is that of ``state``.
@@ -84,12 +84,12 @@ class EmResult:
 
 
 def em_plan(matrix: ChunkedMatrix, sizes: EmSizes, memory_limit: int | str | None) -> Plan:
-    """The plan of at most so many steps, along the axis of the smaller blocks."""
+    """The plan of at most ``max_passes`` steps, along the axis with the smaller blocks."""
     return make_plan(matrix, "EM", EM.candidates(matrix, sizes), memory_limit)
 
 
 def em_candidates(matrix: ChunkedMatrix, sizes: EmSizes) -> list[Candidate]:
-    """Along the axis of the smaller blocks first."""
+    """Candidates along both axes, that of the smaller blocks first."""
     axes = (1, 0) if easier_axis(matrix) == 1 else (0, 1)
     return [_candidate(matrix, sizes, axis) for axis in axes]
 
@@ -119,7 +119,7 @@ def _candidate(matrix: ChunkedMatrix, sizes: EmSizes, axis: int) -> Candidate:
 
 
 def joined_plan(first: Plan, second: Plan, method: str) -> Plan:
-    """One plan of the passes of two, which run one after the other."""
+    """One plan for the passes of two plans that run one after the other."""
     memory: dict[str, dict[str, int]] = {"process": {}}
     for term in {**first.memory["process"], **second.memory["process"]}:
         both = [one.memory["process"].get(term, 0) for one in (first, second)]
@@ -181,7 +181,7 @@ def em(inputs: SolverInput[EmRequest]) -> Steps[EmResult]:
     while True:
         before = stepper.state
         likelihood = yield from stepper.step(len(trace) + 1)
-        if trace and not likelihood >= trace[-1]:  # by rounding alone
+        if trace and not likelihood >= trace[-1]:  # only by rounding
             gain = trace[-1] - likelihood
             return EmResult(before, stepper.seen, np.array(trace), gain, gain <= tol)
         trace.append(likelihood)
@@ -262,7 +262,7 @@ def _operands(scale: Array | None) -> dict[str, Any]:
 
 
 def _left_to_gain(trace: list[float]) -> float:
-    """By extrapolation; infinite after fewer than three passes."""
+    """The remaining gain, extrapolated; infinite after fewer than three passes."""
     if len(trace) < 3:
         return math.inf
     before, last = trace[-2] - trace[-3], trace[-1] - trace[-2]

@@ -1,4 +1,4 @@
-"""EM whose columns stream: the loadings of a block are found, and used, while it is in memory."""
+"""EM over streamed features: the loadings of a block are updated and used while it is in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streampca.matrix import Block
 from streampca.solvers import LatentState, expansion, solve_columns
 from streampca.solvers.latent import LOG_2_PI
 
-ROWS = 4096  # whose posteriors are computed together
+ROWS = 4096  # rows whose posteriors are computed together
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ColumnStep:
 
 @dataclass(frozen=True)
 class RowPosteriors:
-    """What every row knows of its factors, laid out for the next step, and how likely that is."""
+    """The posterior of each row's factors, as arrays for the next step, and the log-likelihood."""
 
     operands: dict[str, Array]
     likelihood: float

@@ -1,4 +1,4 @@
-"""Factor analysis by maximum likelihood: a few factors, and noise of every feature's own."""
+"""Factor analysis by maximum likelihood: a few factors, and a noise variance for each feature."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streampca.models.latent.latent import LatentModel
 from streampca.models.parameters import parameter
 from streampca.models.registry import estimator
 from streampca.models.request import degrees_of_freedom, sample_weights
-from streampca.passes import Plan, warn_of_excess
+from streampca.passes import Execution, Plan, warn_of_excess
 from streampca.sources import as_matrix, counted
 
 
@@ -159,7 +159,9 @@ class FactorAnalysis(LatentModel):
         request = replace(request, weights=sample_weights(sample_weight, matrix))
         degrees_of_freedom(request.count(matrix.shape[0]), self.ddof)
         whole, plan, steps = self._plans(matrix, request)
-        execution = self._begun(plan, matrix, whole)
+        execution = Execution.begun(
+            plan, matrix, self.scheduler, self.progress, self.checkpoint, whole=whole
+        )
         execution.n_passes = whole.n_passes
         self.n_features_in_ = matrix.shape[1]
         how = request if steps is None else replace(request, missing="mean")
@@ -260,12 +262,12 @@ class FactorAnalysis(LatentModel):
 
     @property
     def degrees_of_freedom_(self) -> int:
-        """Of that test; negative where the factors are too many."""
+        """Degrees of freedom of the test; negative if there are too many factors."""
         return self._factors().freedom
 
     @property
     def p_value_(self) -> float:
-        """Of that test; NaN where there is none."""
+        """P-value of the test; NaN if there is no test."""
         return self._factors().p_value
 
     @property

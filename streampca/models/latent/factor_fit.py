@@ -1,4 +1,4 @@
-"""A factor analysis as it is requested, and from a correlation matrix to its result."""
+"""The request of a factor analysis, and the way from a correlation matrix to its result."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FactorRequest:
 
     @classmethod
     def of(cls, model: Any, p: int) -> FactorRequest:
-        """That of an estimator; refuses what no data of p features can meet."""
+        """The request of an estimator. Refuses what no data of p features can satisfy."""
         check_ddof(model.ddof)
         k, lower = model.n_components, model.min_uniqueness
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= p:
@@ -102,7 +102,7 @@ class FactorRequest:
 
 @dataclass
 class FactorFit:
-    """What a fit found, before it is rotated and labelled.
+    """The solution of a fit, before it is rotated and labelled.
 
     solution : of the features ``live``, on the scale of their correlations.
     log_determinant : of their correlation matrix, NaN where it is singular or not known.
@@ -161,7 +161,7 @@ def fit_covariance(
 
 
 def first_factors(fit: FactorFit, lower: float) -> LatentState:
-    """Where EM with holes begins: the factors of the mean-filled matrix, on its own scale.
+    """The start of EM with holes: the factors of the mean-filled matrix, on its own scale.
 
     No factor begins at 0: EM would leave it there.
     lower : least share of a feature's variance in the model that is noise.
@@ -178,7 +178,7 @@ def first_factors(fit: FactorFit, lower: float) -> LatentState:
 
 
 def factors_of_em(fit: FactorFit, found: EmResult) -> FactorFit:
-    """What EM found, on the scale of the correlations of its own model."""
+    """The solution of EM, on the scale of the correlations of its model."""
     live, state = fit.live, found.state
     spread = np.sum(state.loadings[live] ** 2, axis=1) + state.noise[live]
     root = np.sqrt(spread)
@@ -214,7 +214,7 @@ def _log_determinant(correlation: Array) -> float:
 def factor_result(
     fit: FactorFit, request: FactorRequest, labels: Labels, n_samples: int, **more: Any
 ) -> FactorDecomposition:
-    """The frozen result: rotated, ordered, tested, its user warned.
+    """The frozen result: rotated, ordered and tested. Warns the user.
 
     more : further fields of the result, such as the plan and where the data came from.
     """
@@ -332,7 +332,7 @@ def _warn(result: FactorDecomposition, request: FactorRequest) -> None:
             AccuracyWarning,
             stacklevel=4,
         )
-    if not result.converged and request.missing != "em":  # EM says it itself
+    if not result.converged and request.missing != "em":  # EM gives its own warning
         left = f"{result.gain:.1e} (tol={request.tol:g})" if len(result.trace) else "little"
         warnings.warn(
             f"the factors are not certain: the likelihood equations are solved to "

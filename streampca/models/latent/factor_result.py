@@ -88,18 +88,18 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
         return super().r2_curve(None)
 
     def reconstruction_error(self, rows: RowPasses) -> float:
-        """Not for factors: they explain correlations, not squares."""
+        """Refused: factors explain correlations, not squares."""
         raise InvalidInputError("factors explain correlations; compare models by score(X)")
 
     def tracy_widom(self) -> TracyWidom:
-        """Not for factors."""
+        """Refused: the test is for principal components."""
         raise InvalidInputError(
             "the Tracy-Widom test is one of principal components; factors have result.statistic, "
             "result.freedom and result.p_value"
         )
 
     def rotate(self, *_: Any, **__: Any) -> Any:
-        """Not for factors, which are rotated as they are fitted."""
+        """Refused: factors are rotated by their fit."""
         raise InvalidInputError(
             "factors are rotated by the fit: FactorAnalysis(rotation='varimax') or 'promax'"
         )

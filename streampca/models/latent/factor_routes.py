@@ -8,8 +8,7 @@ import numpy as np
 
 from streampca.accumulators import MeanImputedScatter, Scatter
 from streampca.errors import InvalidInputError
-from streampca.matrix import ChunkedMatrix, constant_columns
-from streampca.models.fitted import Resolution
+from streampca.matrix import ChunkedMatrix, Resolution, constant_columns
 from streampca.models.latent.em import EmRequest, run_em
 from streampca.models.latent.factor_fit import (
     FactorFit,
@@ -35,13 +34,13 @@ from streampca.passes import (
     pass_spec,
 )
 
-PATIENCE = 10.0  # seconds: a faster streamed solver must save more, for it cannot test k
+PATIENCE = 10.0  # seconds: "streamed" must save more than this, because it cannot test k
 
 
 def plan_factors(matrix: ChunkedMatrix, request: FactorRequest) -> Plan:
-    """The plan of a factor analysis as it is requested.
+    """The plan of a requested factor analysis.
 
-    Raises InvalidInputError for a solver that does not suit, MemoryLimitError where none fits.
+    Raises InvalidInputError for an unsuitable solver, MemoryLimitError if no plan fits.
     """
     solver, known = request.solver, ("auto", *ROUTES)
     if solver not in known:
@@ -57,7 +56,7 @@ def plan_factors(matrix: ChunkedMatrix, request: FactorRequest) -> Plan:
 def fit_factors(
     plan: Plan, matrix: ChunkedMatrix, request: FactorRequest, execution: Execution
 ) -> FactorFit:
-    """Run the plan's passes and solve; holes, where they are allowed, hold means."""
+    """Run the plan's passes and solve. Holes, if allowed, are filled with means."""
     inputs = SolverInput(plan, matrix, request)
     return follow(ROUTES[plan.solver], inputs, execution, weights=request.weights)
 
@@ -79,7 +78,7 @@ def scatter_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[Ca
 
 
 def solve_scatter(inputs: SolverInput[FactorRequest]) -> Steps[FactorFit]:
-    """The factors of the correlations of the sums."""
+    """The factors of the correlations in the accumulated sums."""
     request = inputs.request
     sums = (yield Pass("scatter"))["scatter"]
     stats = stats_of_sums(sums)
@@ -107,7 +106,7 @@ def fit_around_holes(
     request: FactorRequest,
     execution: Execution,
 ) -> FactorFit:
-    """EM from the factors of the mean-filled matrix, one read a step.
+    """EM that starts with the factors of the mean-filled matrix, one read for each step.
 
     plan : of the steps alone.  Warns (AccuracyWarning) where it has not converged.
     """

@@ -1,4 +1,4 @@
-"""Factor analysis of more features than a p x p matrix can hold: one product pair for each read."""
+"""Factor analysis of too many features for a p x p matrix: one product pair for each read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 from streampca.accumulators import Accumulator, LeadingDirections, Moments, SubspaceStep
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, Standardize, constant_columns
-from streampca.models.fitted import Resolution
+from streampca.matrix import ChunkedMatrix, Resolution, Standardize, constant_columns
 from streampca.models.latent.factor_fit import FactorFit, FactorRequest
 from streampca.models.pca.krylov_plan import PIECES_NBYTES, RANDOM, space_dtype, stored_entries
 from streampca.passes import (
@@ -36,7 +35,7 @@ from streampca.solvers.latent import LOG_2_PI
 BLOCKS = 8  # of the basis that are kept, beside the first
 OVER = 12  # vectors of the first product beside the factors
 LIKELY = 4  # products that are usually enough
-SLOWEST = 0.9  # rate at which promises fall, for what is left to gain
+SLOWEST = 0.9  # assumed rate at which expected gains fall
 
 
 def streamed_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[Candidate]:
@@ -72,7 +71,7 @@ def streamed_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[C
         "points of the search": (24 * k + 26) * p * 8,
         "pieces of the space": PIECES_NBYTES,
     }
-    if p <= held:  # where all of it comes to be known
+    if p <= held:  # where the basis spans everything
         solve["points and Hessians of the search"] = 9 * p * p * 8
     reason = (
         f"1 look, and at most {most} reads with the products of {k} vectors each; stops when the "
@@ -84,7 +83,7 @@ def streamed_candidates(matrix: ChunkedMatrix, request: FactorRequest) -> list[C
 
 
 def fit_streamed(inputs: SolverInput[FactorRequest]) -> Steps[FactorFit]:
-    """Look at the matrix once, then read it until nothing is left to gain."""
+    """One first pass, then passes until the likelihood converges."""
     plan, matrix, request = inputs.plan, inputs.matrix, inputs.request
     weight = request.count(matrix.shape[0])
     done = yield Pass("look")
@@ -121,7 +120,7 @@ def fit_streamed(inputs: SolverInput[FactorRequest]) -> Steps[FactorFit]:
 
 @dataclass
 class _Reader:
-    """S times a few vectors, one pass each, on the features that vary."""
+    """Multiplies S with a few vectors, one pass each, on the features that vary."""
 
     live: Array
     mean: Array
@@ -131,7 +130,7 @@ class _Reader:
     passes: int = 0
 
     def first_block(self, directions: Array | None, width: int) -> Array:
-        """(live, width) orthonormal: what the look found, and random vectors."""
+        """(live, width) orthonormal: directions of the first pass, and random vectors."""
         p, rng = len(self.live), np.random.default_rng(0)
         known = np.zeros((p, 0)) if directions is None else directions[self.live]
         known = known[:, : max(width - RANDOM, 1)]
@@ -161,7 +160,7 @@ def _climbed(
     plan: Plan,
     weight: float,
 ) -> Steps[tuple[FactorPoint, list[float], float]]:
-    """(the best parameters whose likelihood is known, its trace, what it may still gain).
+    """(the best parameters with known likelihood, the trace of it, the gain still expected).
 
     Every pass makes the likelihood of the surrogate's optimum known, and the surrogate exact
     there; what the next optimum promises beyond it is what is left to gain. The climb begins at
@@ -195,7 +194,7 @@ def _climbed(
 
 
 def _left_to_gain(gains: list[float]) -> float:
-    """What the next optimum promises, and those after it, if they go on as the last three did."""
+    """The gain expected of the next optima, extrapolated from the last three."""
     if len(gains) < 2:
         return gains[-1]
     rate = max(b / a if a > 0 else 0.0 for a, b in pairwise(gains[-3:]))

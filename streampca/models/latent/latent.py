@@ -1,4 +1,4 @@
-"""A fitted linear Gaussian model, and what its estimators can do: posteriors, samples."""
+"""Fitted linear Gaussian models, and their estimators: posteriors, likelihoods, samples."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LatentDecomposition(Decomposition):
 
     @abstractmethod
     def _factor_model(self) -> FactorModel:
-        """What ``factor_model`` keeps."""
+        """The cached value of ``factor_model``."""
 
     @property
     @abstractmethod
@@ -55,7 +55,7 @@ class LatentDecomposition(Decomposition):
 
     @property
     def factor_scale(self) -> Array:
-        """(k,) standard deviation of the scores when nothing was observed yet."""
+        """(k,) prior standard deviation of the scores."""
         return np.ones(self.n_components)
 
     @property
@@ -65,7 +65,7 @@ class LatentDecomposition(Decomposition):
 
     @property
     def log_jacobian(self) -> float:
-        """What turns the log-likelihood of a standardised row into that of a row of the data."""
+        """The term that turns the log-likelihood of a standardised row into that of a data row."""
         divisors = self.divisors
         return 0.0 if divisors is None else -float(np.sum(np.log(divisors[divisors > 0])))
 
@@ -96,7 +96,7 @@ class LatentDecomposition(Decomposition):
         return PosteriorRows(**self._rows(options))
 
     def _rows(self, options: RowOptions) -> dict[str, Any]:
-        """What all of these maps hold."""
+        """The arguments that all of these maps share."""
         return {
             "model": self.factor_model,
             "center": self.mean if options.centre else np.zeros(self.n_features),
@@ -128,7 +128,7 @@ class LatentDecomposition(Decomposition):
     def precision(self) -> Array:
         """(p, p) inverse of the covariance; 0 beside features that the model leaves out.
 
-        Raises InvalidInputError where nothing is left for the noise.
+        Raises InvalidInputError if no variance is left for the noise.
         """
         divisors = self.divisors
         factors = None if divisors is None else reciprocal(divisors)
@@ -155,7 +155,7 @@ class LatentModel(LinearModel):
     def _has_holes(
         self, matrix: ChunkedMatrix, features: Array, weights: Array | None, costs: list[PassCost]
     ) -> bool:
-        """Whether samples that count have holes: where some weigh 0, one more read says it.
+        """Whether samples of positive weight have holes; if some weigh 0, this takes another read.
 
         features : numbers of those that have missing cells in any sample.
         """
@@ -173,7 +173,7 @@ class LatentModel(LinearModel):
     # -- rows -------------------------------------------------------------------------------
 
     def posterior(self, X: Any, *, dim: Any = None, remove: Any = None) -> tuple[Array, Array]:
-        """What each row says of its factors: (means (n, k), covariances (n, k, k)).
+        """The posterior of the factors of each row: (means (n, k), covariances (n, k, k)).
 
         The covariance of a row depends on which features it observes, not on their values. Units
         are those of ``transform``; of regression scores, whatever ``scores`` says.

@@ -32,7 +32,7 @@ from streampca.models.pca.pca import PCA
 from streampca.models.projection import Projection
 from streampca.models.registry import estimator
 from streampca.models.request import sample_weights
-from streampca.passes import Plan, warn_of_excess
+from streampca.passes import Execution, Plan, warn_of_excess
 from streampca.solvers import known_count
 from streampca.sources import as_matrix, counted
 
@@ -110,7 +110,7 @@ class PPCA(LatentModel):
         return PCA(k, missing=missing, ddof=self.ddof, **alike)
 
     def _iterates(self, matrix: ChunkedMatrix) -> bool:
-        """Whether there may be holes, and they are allowed."""
+        """Whether EM may be needed: holes are allowed, and there may be some."""
         possible = matrix.dtype.kind == "f" or matrix.missing_value is not None
         return self.missing == "em" and self.remove is None and possible
 
@@ -130,7 +130,7 @@ class PPCA(LatentModel):
         return joined_plan(first, self._em_plan(matrix, whole=True), "PPCA")
 
     def _em_plan(self, matrix: ChunkedMatrix, whole: bool = False) -> Plan:
-        """The plan of the steps of one EM alone, or of all that a fit may take."""
+        """The plan of the steps of one EM, or of all EMs of a fit."""
         k = known_count(self.n_components, *matrix.shape)
         k = min(*matrix.shape, LARGEST) if k is None else k
         scaled = self.scale is not None or self.weights is not None
@@ -148,7 +148,7 @@ class PPCA(LatentModel):
         """
         matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
         plan = self._plan(matrix, sample_weight)
-        execution = self._begun(plan, matrix)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         base = self._pca(matrix).fit(matrix, sample_weight=sample_weight)
         start, costs = base.result_, execution.costs
         costs += base.cost_
@@ -177,7 +177,7 @@ class PPCA(LatentModel):
         return self
 
     def _alike(self) -> set[str]:
-        """The parameters that are declared once, for this and for PCA."""
+        """The parameters that this estimator shares with PCA."""
         return {n for n, one in self.parameters.items() if PCA.parameters.get(n) is one}
 
     @property
@@ -234,7 +234,7 @@ class PPCA(LatentModel):
 
 
 def check_passes(max_passes: Any) -> int:
-    """The limit, refused where it is none."""
+    """The checked limit of passes."""
     whole = isinstance(max_passes, (int, np.integer)) and not isinstance(max_passes, bool)
     if not whole or max_passes < 1:
         raise InvalidInputError(f"max_passes={max_passes!r}; expected 1 or more")

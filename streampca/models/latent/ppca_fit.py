@@ -1,4 +1,4 @@
-"""Probabilistic PCA of a matrix with holes, and the fitted result of any."""
+"""The fitted result of probabilistic PCA, and its EM for matrices with holes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ProbabilisticDecomposition(LatentDecomposition, kind="probabilistic model"
     def of_state(
         cls, result: Decomposition, state: LatentState, trace: Array, converged: bool, gain: float
     ) -> ProbabilisticDecomposition:
-        """What EM found, which began at ``result``: the components span the loadings.
+        """The result of an EM that began at ``result``; its components span the loadings.
 
         trace : (passes,) log-likelihood of the data.
         """
@@ -91,7 +91,7 @@ class ProbabilisticDecomposition(LatentDecomposition, kind="probabilistic model"
 
     @property
     def smallest(self) -> float:
-        """Rounding of the total variance: no variance of the model is taken to be less."""
+        """Rounding of the total variance, a lower bound of the model's variances."""
         return smallest_variance(self)
 
     @property
@@ -106,7 +106,7 @@ class ProbabilisticDecomposition(LatentDecomposition, kind="probabilistic model"
 
     @property
     def noise_variance(self) -> float:
-        """That of the likelihood's maximum: the p - k variances left out, divided by p - k."""
+        """The maximum likelihood estimate: the sum of the p - k variances left out, over p - k."""
         return self.noise
 
     @property
@@ -117,7 +117,7 @@ class ProbabilisticDecomposition(LatentDecomposition, kind="probabilistic model"
 
 
 def smallest_variance(result: Decomposition) -> float:
-    """Rounding of the total variance; 1e-300 where there is none, which can be divided by."""
+    """Rounding of the total variance, at least 1e-300 so that it can be divided by."""
     return max(float(np.finfo(np.float64).eps) * float(result.total_variance), 1e-300)
 
 
@@ -180,7 +180,7 @@ def leading(result: Decomposition, k: int) -> Decomposition:
 # Probabilistic PCA of a matrix with holes: EM from the closed form of the mean-filled one.
 
 LARGEST = 32  # components, where their number is not known
-LEAST_NOISE = 1e-10  # of the mean variance of a feature: less, and EM loses its digits
+LEAST_NOISE = 1e-10  # of the mean variance of a feature: with less, EM loses precision
 LOOSE = 1.0  # of the log-likelihood, where numbers of components are compared
 
 
@@ -237,7 +237,7 @@ def fewest_around_holes(
     for k in range(1, most + 1):
         one = leading(start, k)
         found = fit_by_em(plan, matrix, one, max(tol, LOOSE), execution, weights, warn=False)
-        execution.first_pass += plan.n_passes  # the next one's are others
+        execution.first_pass += plan.n_passes  # the next EM has a plan of its own
         if found.bic >= best:
             return k - 1
         best = found.bic
@@ -245,7 +245,7 @@ def fewest_around_holes(
 
 
 def first_state(result: Decomposition) -> LatentState:
-    """Where EM begins: the closed form of the mean-filled matrix.
+    """The start of EM: the closed form of the mean-filled matrix.
 
     No direction begins at 0, and the noise neither: EM would leave them there.
     """

@@ -24,7 +24,7 @@ SCORES = (REGRESSION, BARTLETT)
 
 @dataclass(frozen=True)
 class Posterior:
-    """What some rows say of their factors.
+    """The posterior of the factors of some rows.
 
     means : (rows, k).  covariances : (rows, k, k), or (1, k, k) where all rows share it.
     constants : (rows,) or (1,) of the log-likelihood.
@@ -37,7 +37,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class LatentRows(RowMap):
-    """What the maps share: how rows are standardised, and what the model makes of them.
+    """What the maps share: standardisation of rows, and the model.
 
     missing : "raise" refuses holes, but in the features ``absent``; anything else leaves a hole
         out of its row's likelihood.
@@ -57,7 +57,7 @@ class LatentRows(RowMap):
         return int(self.model.loadings.shape[1])
 
     def sums_by_features(self, finish: Callable[[Any, float], Array]) -> FeatureSums:
-        """A pass over blocks of features that sums up what every row says of its factors."""
+        """The sums over blocks of features from which posteriors follow."""
         model = self.model
         operands: dict[str, Any] = {
             "weighted": model.weighted, "inverse_noise": model.inverse_noise, "center": self.center,
@@ -79,7 +79,7 @@ class LatentRows(RowMap):
         return FeatureSums(total, operands, finish)
 
     def information(self, tables: Array, rows: int) -> Array:
-        """(rows, k, k) precisions of the factors, from what a pass over features summed."""
+        """(rows, k, k) precisions of the factors, from the sums of a pass over features."""
         if self.missing == "raise":
             return np.broadcast_to(self.model.information, (rows, self.k, self.k))
         return unpacked_triangle(tables[:, : self.k * (self.k + 1) // 2], self.k) + self.model.prior
@@ -109,13 +109,13 @@ class LatentRows(RowMap):
         return Posterior(means, covariances, constants)
 
     def jacobian_of(self, seen: Array) -> Array:
-        """(rows,) of what a row observes alone."""
+        """(rows,) for the observed features of each row alone."""
         if self.scale is None:
             return np.zeros(len(seen))
         return -(seen @ np.log(self.scale, out=np.zeros_like(self.scale), where=self.scale > 0))
 
     def _own(self, observed: Array) -> Array:
-        """Rows with holes in features that the model knows."""
+        """Numbers of the rows with holes in features of the model."""
         return np.flatnonzero(~np.all(observed | (self.model.noise <= 0), axis=1))
 
     @cached_property

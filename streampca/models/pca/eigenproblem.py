@@ -1,11 +1,14 @@
-"""The dense eigenproblems of a PCA: what they need, and the one that every Gram matrix leads to."""
+"""The dense eigenproblems of a PCA: what they need, how many components are kept, and the one
+that every Gram matrix leads to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from streampca.errors import InvalidInputError
 from streampca.kernels import (
     Array,
     lower_product,
@@ -13,18 +16,20 @@ from streampca.kernels import (
     row_pieces,
 )
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
-from streampca.models.fitted import (
-    Fitted,
-    count_components,
-    refuse_no_variant,
-    solve_symmetric,
-)
+from streampca.models.assemble import Fitted
 from streampca.models.pca.feature_summary import FeatureSummary
 from streampca.models.request import Request
 from streampca.passes import Candidate, single_threaded_blas
 from streampca.solvers import (
+    MLE,
+    TRACY_WIDOM,
     Spectrum,
+    by_gap,
+    by_mle,
+    by_share,
     certify,
+    count_significant,
+    eigh_lower,
     entry_rounding,
     known_count,
     numerical_rank,
@@ -33,17 +38,19 @@ from streampca.solvers import (
     residual_norms,
     signs,
     solver_floor,
+    tracy_widom_test,
 )
 from streampca.store import Sink
 
 SUMMED = 1 << 14  # features whose products are added in the working dtype, about
 SEARCHED = ("searched space", "images of the space")  # terms of an iteration
 LEAST_WEIGHT = 1e-4  # of the largest: rounding in the scores grows with the root of its inverse
+LEADING = 100  # eigenvalues that are tested for significance before all are computed
 
 
 @dataclass
 class SampleSpace:
-    """The eigenproblem on the side of the samples."""
+    """The eigenproblem of the n x n Gram matrix, solved."""
 
     spectrum: Spectrum
     values: Array
@@ -110,7 +117,7 @@ def remove_mean(lower: Array, z_probe: Array, sample_weight: Array | None = None
     q = np.ones(n) if sample_weight is None else np.sqrt(sample_weight)
     q = q / np.linalg.norm(q)
     image = lower_product(lower, q[:, None])[:, 0]
-    with np.errstate(over="ignore", invalid="ignore"):  # who solves looks at what overflowed
+    with np.errstate(over="ignore", invalid="ignore"):  # who solves looks at overflow
         a = image - 0.5 * (q @ image) * q
         for rows in row_pieces(n, 16 * n):
             part = lower[rows, : rows.stop]
@@ -126,9 +133,9 @@ def fitted_from_samples(
     request: Request,
     passes: int,
 ) -> Fitted:
-    """What the solver hands on, without components."""
-    beside = request.side
-    weight = beside.count(matrix.shape[0])
+    """The result of the solver, without components."""
+    side = request.side
+    weight = side.count(matrix.shape[0])
     kept = space.spectrum.head(space.k)
     divisor = request.divisor(weight)
     certificate = certify(
@@ -154,7 +161,7 @@ def fitted_from_samples(
         certificate=certificate,
         column_variance=summary.variance,
         gap=space.gap,
-        scores=unweighted_rows(space.u * space.s, beside.sample_weight),
+        scores=unweighted_rows(space.u * space.s, side.sample_weight),
         filtered=summary.filtered,
         missing=summary.missing,
         column_mean=summary.mean,
@@ -193,14 +200,80 @@ class RowsSink(Sink):
         return False
 
     def concurrent_threads(self, edges: Array) -> bool:
-        return True  # rows of one block are not those of another
+        return True  # blocks have different rows
 
     def nbytes_in_memory(self) -> int:
         return int(self.values.nbytes)
 
 
+def solve_symmetric(lower: Array, request: Request, limit: int) -> tuple[Spectrum, Array, bool]:
+    """(leading eigenpairs, known eigenvalues, whether those are all of them)."""
+    k = known_count(request.n_components, limit, limit)
+    if request.n_components == TRACY_WIDOM and len(lower) > 2 * LEADING:
+        spectrum = eigh_lower(lower, LEADING)
+        if significant(spectrum, len(lower) - 1) < LEADING:
+            return spectrum, np.append(spectrum.values, spectrum.next_value), False
+    if k is None or k >= len(lower):
+        spectrum = eigh_lower(lower)
+        return spectrum, spectrum.values, True
+    spectrum = eigh_lower(lower, max(k, 1))  # without any component, the largest gives the scale
+    return spectrum, np.append(spectrum.values, spectrum.next_value), k + 1 >= len(lower)
+
+
+def significant(spectrum: Spectrum, count: int) -> int:
+    """Leading components that the Tracy-Widom test finds, of ``count`` non-zero eigenvalues."""
+    test = tracy_widom_test(
+        spectrum.values, total=spectrum.total, squares=spectrum.squares, count=count
+    )
+    return count_significant(test)
+
+
+def count_components(
+    request: Request,
+    values: Array,
+    spectrum: Spectrum,
+    n: int | None,
+    limit: int,
+    rank: int,
+) -> tuple[int, int | None]:
+    """(components to keep, the k of the gap if one was requested and found).
+
+    values : the eigenvalues that are known.  n : rows, if known.  limit : the most components
+    there can be: rows, or features that vary.  Where the Tracy-Widom test was asked, its k takes
+    the place of the gap's.
+    """
+    wanted: Any = request.n_components
+    known = known_count(wanted, limit, limit)
+    if known is not None:
+        return min(known, limit), None
+    if wanted == "gap":
+        known_values = values[: max(rank, 1)]
+        room = limit if n is None else min(limit, n - int(request.center))
+        if 0 < rank < room:  # the data could hold more: the drop to zero may be the gap
+            known_values = np.append(known_values, 0.0)
+        gap = by_gap(known_values, n)
+        return (max(rank, 1) if gap is None else gap), gap
+    if wanted == MLE:
+        return by_mle(values, limit, n, rank), None
+    if wanted == TRACY_WIDOM:
+        found = significant(spectrum, limit if n is None else min(n - 1, limit))
+        return max(found, 1), found or None
+    return min(by_share(values, spectrum.total, float(wanted)), limit), None
+
+
+def refuse_no_variant(request: Request, used: int, total: int) -> None:
+    """Raise InvalidInputError where a fit of genotypes, which have a ploidy, uses no variant."""
+    if used or request.ploidy is None:
+        return
+    raise InvalidInputError(
+        f"none of {total} variants is left: all are monomorphic, without a call, rarer than "
+        f"maf={request.maf:g}, or with more than max_missing={request.max_missing:g} of "
+        "their calls missing"
+    )
+
+
 def kept_count(matrix: ChunkedMatrix, request: Request) -> int:
-    """How many components are kept, as far as the request say; else all that there can be."""
+    """The number of components that was requested; else the most that there can be."""
     n, p = matrix.shape
     return known_count(request.n_components, n, p) or min(n, p)
 
@@ -224,12 +297,12 @@ def scatter_cost(p: int, request: Request, k: int) -> tuple[dict[str, int], floa
 
 
 def sample_space_nbytes(matrix: ChunkedMatrix, request: Request, k: int) -> int:
-    """What is held while loadings are computed: eigenvectors, scores, statistics of the columns."""
+    """Bytes held while loadings are computed: eigenvectors, scores, column statistics."""
     return vectors_nbytes(matrix, request, k) + 20 * matrix.shape[1] * 8
 
 
 def vectors_nbytes(matrix: ChunkedMatrix, request: Request, k: int) -> int:
-    """Of those the eigenvectors and scores."""
+    """Bytes of the eigenvectors and scores alone."""
     n = matrix.shape[0]
     vectors = n if _all_pairs(n, request, k) else k + 1
     return n * (vectors + 3 * k) * 8

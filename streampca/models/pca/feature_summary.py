@@ -1,4 +1,4 @@
-"""What a fit by streamed features keeps of every column: in memory, or beside streamed components.
+"""Column statistics of a fit that streams features: in memory, or stored with its components.
 
 The statistics of a block are final when it passes, so that they are written as it passes: 40 bytes
 a feature where they are held, nothing where they go to Zarr.
@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 
 from streampca.kernels import Array, ColumnStats
-from streampca.matrix import Block, ChunkedMatrix, Column, Scaling, Standardize
-from streampca.models.fitted import Resolution
+from streampca.matrix import Block, ChunkedMatrix, Column, Resolution, Scaling, Standardize
 from streampca.models.request import Request
 from streampca.store import ColumnsSink, labelled_vector
 
-DROPPED, CONSTANT, FILTERED = 1, 2, 3  # codes of "left_out"; 0 = used
+DROPPED, CONSTANT, FILTERED = 1, 2, 3  # codes of "left_out"; 0 means used
 MEAN, VARIANCE, MISSING, LEFT_OUT, SCALE, DEVIATION = (
     "mean", "variance", "missing", "left_out", "scale", "deviation")  # fmt: skip
-DTYPES = {MISSING: np.int32, LEFT_OUT: np.uint8}  # at rest; the others float64
-HELD = 65536  # places that are kept in memory
+DTYPES = {MISSING: np.int32, LEFT_OUT: np.uint8}  # as stored; the others are float64
+HELD = 65536  # positions kept in memory
 AT_ONCE = 65536  # entries
 
 
@@ -64,7 +63,7 @@ class FeatureSummary:
 
     @classmethod
     def held(cls, sink: ColumnsSink, statistics: FeatureStatistics) -> FeatureSummary:
-        """From the rows that a map :class:`FeatureStatistics` left in memory."""
+        """From the rows that the map :class:`FeatureStatistics` wrote to memory."""
         rows = dict(zip(statistics.names, sink.values, strict=True))
         codes = rows[LEFT_OUT]
         return cls(
@@ -79,7 +78,7 @@ class FeatureSummary:
 
     @classmethod
     def stored(cls, path: str, statistics: FeatureStatistics) -> FeatureSummary:
-        """From the columns that the map left beside streamed components."""
+        """From the columns that the map stored with the components."""
         found: dict[str, Any] = {name: StoredColumn(path, name) for name in statistics.names}
         return cls(
             found[MEAN],
@@ -114,14 +113,14 @@ class FeatureStatistics:
         divisor: float,
         rows: Array | None = None,
     ) -> FeatureStatistics:
-        """For this request."""
+        """The statistics that this request needs."""
         weighted = request.side.weights is not None
         eps = Resolution.of(matrix.dtype).eps
         return cls(request.standardize, eps, divisor, weighted, rows)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the columns that it gives."""
+        """Names of the columns that the map returns."""
         scaled = self.standardize.scale is not None or self.standardize.filters
         divisors = (*([SCALE] if scaled or self.weighted else []),
                     *([DEVIATION] if scaled and self.weighted else []))  # fmt: skip
@@ -129,7 +128,7 @@ class FeatureStatistics:
 
     @property
     def dtypes(self) -> dict[str, Any]:
-        """Name -> dtype at rest."""
+        """Name -> stored dtype."""
         return {name: DTYPES.get(name, np.float64) for name in self.names}
 
     def __call__(self, block: Block) -> Array:
@@ -149,13 +148,13 @@ class FeatureStatistics:
 
 
 def statistics_nbytes(matrix: ChunkedMatrix, request: Request) -> int:
-    """Of all features in memory: the rows of the map, and the missing cells as integers."""
+    """Bytes of these statistics for all features, held in memory."""
     names = FeatureStatistics.of(matrix, request, 1.0).names
     return 8 * (len(names) + 1) * matrix.shape[1]
 
 
 def left_out_codes(stats: ColumnStats, scaling: Scaling) -> Array:
-    """(columns,) why a column is left out: without a value, constant, filtered; 0 = it is not."""
+    """(columns,) why a column is left out: no value, constant, filtered; 0 if it is used."""
     codes = np.where(scaling.filtered, FILTERED, 0)
     codes[scaling.constant] = CONSTANT
     codes[stats.count == 0] = DROPPED
@@ -192,13 +191,13 @@ class StoredColumn(Column):
 
 
 class Places(Column):
-    """The numbers of the entries of a column that hold one code, found when they are asked for."""
+    """Positions of the entries with one code, found on first use."""
 
     dtype = np.dtype(np.int64)
 
     def __init__(self, codes: Column, code: int, count: int) -> None:
         self.codes, self.code, self.count = codes, code, count
-        self.piece = max(count, 1)  # all are found at once
+        self.piece = max(count, 1)  # one read finds the positions of all codes
 
     def __len__(self) -> int:
         return self.count
@@ -215,7 +214,7 @@ class Places(Column):
 
 
 def places_of(codes: Column, wanted: Sequence[int]) -> list[Any]:
-    """Where each wanted code stands: arrays, or columns where there are many. One read of all."""
+    """Positions of each code, as arrays, or as lazy columns if there are many. One read."""
     counts = dict.fromkeys(wanted, 0)
     for piece in codes.pieces():
         for code in wanted:

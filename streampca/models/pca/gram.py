@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca.accumulators import Accumulator, Gram, RowMissing
 from streampca.matrix import ChunkedMatrix, found, work_dtype
-from streampca.models.fitted import Fitted
+from streampca.models.assemble import Fitted
 from streampca.models.pca.eigenproblem import (
     RowsSink,
     SampleSpace,
@@ -32,7 +32,7 @@ from streampca.models.pca.gram_outputs import (
     streamed_nbytes,
     write_relationship,
 )
-from streampca.models.projection import FeatureLoadings, ScoresBesideFit
+from streampca.models.projection import FeatureLoadings, ScoresOfAllSamples
 from streampca.models.request import Request
 from streampca.passes import Candidate, Pass, PassSpec, SolverInput, Steps, larger, pass_spec
 from streampca.store import ColumnsSink, LabelledSink, MemorySink
@@ -58,7 +58,7 @@ def gram_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
         components = {} if streamed else {"components": k * p * 8}
         scoring: dict[str, Accumulator] = {}
         if cohort is not None:
-            scores = ScoresBesideFit(standardize=standardize, rows=cohort.rows)
+            scores = ScoresOfAllSamples(standardize=standardize, rows=cohort.rows)
             scoring = {"scores": scores, "rows": RowMissing()}
         itemsize = work_dtype(matrix.dtype).itemsize
 
@@ -84,7 +84,7 @@ def gram_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
     if (basis := request.side.basis) is not None:
         passes = tuple(replace(one, matrix=matrix.without(basis)) for one in passes)
     solving = {"Gram matrix": first.total_nbytes} | solve
-    if request.components and not streamed:  # when they are completed, the Gram matrix is gone
+    if request.components and not streamed:  # the Gram matrix is freed before they are completed
         solving = larger(solving, {"components": k * p * 8, "features of no use": 16 * p})
     terms = {**solving, **held, "scores": 2 * n * k * 8}
     return [Candidate("gram", reason, passes, terms, flops)]
@@ -116,7 +116,7 @@ def gram_by_features(inputs: SolverInput[Request]) -> Steps[Fitted]:
     second: dict[str, Any] = {}
     if streamed:
         sink, statistics = _streamed_components(inputs, space, divisor)
-        # in this order: the last one to finish puts the group in its place
+        # in this order: the last one moves the finished group to its path
         outputs = {"statistics": sink.columns(statistics.dtypes), "loadings": sink}
         second = (yield _loadings(inputs, matrix, space, outputs, statistics)).accumulators
         assert request.loadings is not None
@@ -140,13 +140,13 @@ def gram_by_features(inputs: SolverInput[Request]) -> Steps[Fitted]:
     if cohort is not None and "scores" in second:
         fitted.scores = second["scores"].scores
         fitted.scores[cohort.rows] = space.u * space.s
-    if relationship is not None:  # not before: an interrupted fit must find its place free
+    if relationship is not None:  # not before: after an interrupted fit the path must still be free
         written.finish()
     return fitted
 
 
 def _first_sinks(matrix: ChunkedMatrix, statistics: FeatureStatistics | None) -> dict[str, Any]:
-    """What the first pass leaves of every feature.  statistics : None where the second does."""
+    """What the first pass keeps of every feature.  statistics : None if the second does."""
     sinks: dict[str, Any] = {}
     if statistics is not None:
         sinks["statistics"] = ColumnsSink(matrix.shape[1], len(statistics.names))
@@ -158,7 +158,7 @@ def _first_sinks(matrix: ChunkedMatrix, statistics: FeatureStatistics | None) ->
 def _streamed_components(
     inputs: SolverInput[Request], space: SampleSpace, divisor: float
 ) -> tuple[LabelledSink, FeatureStatistics]:
-    """Where the components go in Zarr, and the statistics of the features beside them."""
+    """The Zarr sink of the components, and the map of the feature statistics stored with them."""
     matrix, request = inputs.matrix, inputs.request
     assert request.loadings is not None
     variance = space.spectrum.head(space.k).values / divisor
@@ -177,7 +177,7 @@ def _loadings(
 ) -> Pass:
     """The second pass.  matrix : without what a design explains.
 
-    Components of mere rounding are 0 in it; they are completed where they are in memory.
+    Components beyond the numerical rank are 0 here; in memory they are completed afterwards.
     """
     cohort = inputs.request.cohort
     real = np.where(np.arange(space.k) < space.rank, space.s, np.inf)

@@ -1,4 +1,4 @@
-"""What a fit through the n x n Gram matrix leaves on disk: relationships, streamed components."""
+"""What a Gram matrix fit writes to disk: the relationship matrix, and streamed components."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def write_relationship(path: str, lower: Array, n_used: int, samples: AxisLabels
 def components_sink(
     path: str, rank: int, variance: Array, matrix: ChunkedMatrix, edges: Array
 ) -> LabelledSink:
-    """Where the components go, block by block: (p, k) in the working dtype of the matrix.
+    """The sink of components, block by block: (p, k) in the working dtype of the matrix.
 
     ``components`` (feature, component), unit columns, 0 in those after the rank; beside it the
     features' labels and ``explained_variance``; the pass adds the statistics of the features.
-    edges : of the blocks that will be written.
+    edges : block boundaries of the pass that writes them.
     """
     p, k = matrix.shape[1], len(variance)
     dim = "-".join(matrix.labels.features.dims)
@@ -87,9 +87,10 @@ def read_components(path: str | os.PathLike[str], result: Any) -> Array:
 
 
 def finish_components(components: Array, rank: int, fitted: Any, centered: bool) -> Array:
-    """(k, p) orthonormal rows from Z'u / s, in place; directions of mere rounding are completed.
+    """(k, p) orthonormal rows from Z'u / s, in place; directions beyond the numerical rank are
+    completed.
 
-    fitted : what knows ``dropped``, ``scale`` and ``constant``.
+    fitted : any object with ``dropped``, ``scale`` and ``constant``.
     """
     dead = fitted.dropped
     if fitted.scale is not None:

@@ -12,23 +12,22 @@ import numpy as np
 from streampca.accumulators import Scatter, TruncatedFactor
 from streampca.errors import InvalidInputError, SourceError, not_fitted
 from streampca.kernels import Array, reciprocal
-from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Resolution
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.decomposition import Decomposition
 from streampca.models.feature_names import check_same_features, is_xarray, restacked
-from streampca.models.fitted import Resolution
 from streampca.models.linear import LinearModel
 from streampca.models.new_rows import prepared
 from streampca.models.parameters import parameter
 from streampca.models.pca.incremental_state import StateRequest, plan_append, state_kind
 from streampca.models.pca.pca import PCA
 from streampca.models.pca.scatter import solve_accumulator
-from streampca.models.registry import estimator, registered_name
+from streampca.models.registry import estimator
 from streampca.models.request import sample_weights
 from streampca.models.result import Result
 from streampca.models.saved_labels import axis_to_saved, labels_from_saved, labels_to_saved
-from streampca.passes import Plan, run
+from streampca.passes import Execution, Plan, run
 from streampca.solvers import check_n_components
 from streampca.sources import as_matrix, counted
 from streampca.store import read_bundle, understood, write_bundle
@@ -107,7 +106,7 @@ class IncrementalPCA(LinearModel):
     # -- taking in rows -------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None) -> Self:
-        """Forget everything, then take in X. The same as one ``partial_fit``."""
+        """Discard the state, then add X. Equals a single ``partial_fit``."""
         self._reset()
         self.partial_fit(X, dim=dim, sample_weight=sample_weight)
         if not self._solvable():
@@ -121,7 +120,7 @@ class IncrementalPCA(LinearModel):
     def partial_fit(
         self, X: Any, y: Any = None, *, dim: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Take in more rows. If reading fails half-way, the state is as it was before.
+        """Add more rows. If reading fails half-way, the state is unchanged.
 
         sample_weight : (rows,) how often each row counts, as :meth:`PCA.fit`.
         """
@@ -138,7 +137,7 @@ class IncrementalPCA(LinearModel):
         if batches is not None:
             matrix = batches.checked(X, matrix)
         plan = plan_append(matrix, request, blank, held=seen)
-        execution = self._begun(plan, matrix)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         self.plan_ = plan
         done = run(
             plan.passes[0],
@@ -153,7 +152,7 @@ class IncrementalPCA(LinearModel):
         else:
             self.n_features_in_ = matrix.shape[1]
             self._accumulator, self._resolution, self.dim_ = done, resolution, dim
-            labels = matrix.labels  # dimensions of samples only: batches have rows of their own
+            labels = matrix.labels  # sample dimensions only: each batch has its own rows
             samples = AxisLabels(labels.samples.dims, labels.samples.sizes)
             self._labels = replace(labels, samples=samples)
             self.cost_ = []
@@ -162,7 +161,7 @@ class IncrementalPCA(LinearModel):
         return self
 
     def merge(self, other: IncrementalPCA) -> Self:
-        """Take in all rows that ``other`` has seen; ``other`` is left as it was. Exact."""
+        """Add all rows that ``other`` has seen; ``other`` is unchanged. Exact."""
         mine, theirs = self._require_state(), other._require_state()
         if self._state_settings() != other._state_settings():
             raise InvalidInputError(
@@ -175,21 +174,21 @@ class IncrementalPCA(LinearModel):
         return self
 
     def forget(self, other: IncrementalPCA) -> float:
-        """Remove the rows that ``other`` has seen, which this model must have taken in.
+        """Remove the rows that ``other`` has seen, which must have been added to this model.
 
         Returns the certified loss: a bound on the error that the subtraction leaves in any
         variance, relative to the largest variance that remains. Forgetting all rows leaves an
         unfitted model. Needs state="scatter" and missing="raise".
 
         Raises InvalidInputError, and changes nothing, where count, sums or squares show that those
-        rows are not among the ones taken in, or were forgotten before. They cannot show it where
+        rows were never added, or were forgotten before. They cannot show it if
         enough rows like those remain: see ``Scatter.forget``. Keep account of what was forgotten.
         """
         mine, theirs = self._require_state(), other._require_state()
         if not isinstance(mine, Scatter) or not isinstance(theirs, Scatter):
             raise InvalidInputError("forget needs IncrementalPCA(state='scatter', missing='raise')")
         self._check_same_columns(other)
-        loss = mine.forget(theirs)  # all of it, or nothing
+        loss = mine.forget(theirs)  # all or nothing
         self._solved = None
         if mine.count == 0:
             self._reset()
@@ -200,7 +199,7 @@ class IncrementalPCA(LinearModel):
 
     @property
     def result_(self) -> Decomposition:  # type: ignore[override]
-        """The decomposition of all rows taken in; made from the state, no data are read."""
+        """The decomposition of all rows added so far, from the state; no data are read."""
         self._require_state()
         if self._solved is None:
             self._solved = self._solve()
@@ -216,7 +215,7 @@ class IncrementalPCA(LinearModel):
 
     @property
     def n_samples_seen_(self) -> int:
-        """Rows taken in so far."""
+        """Rows added so far."""
         return int(self._require_state().count)
 
     def error_under(self, result: Result) -> float:
@@ -253,16 +252,16 @@ class IncrementalPCA(LinearModel):
         check_n_components(self.n_components, state.count, p)
         request.check_state()
         fitted = solve_accumulator(state, request, self._resolution, min(state.count, p))
-        told = self.__dict__.setdefault("_told", set())  # not again at every solution
+        warned = self.__dict__.setdefault("_warned", set())  # once, not at every solution
         return assemble(
-            registered_name(type(self)),
+            self.registered_name,
             fitted,
             state.count,
             self._labels,
             request,
             self.stored_params() | {"components": True},
             costs=self.cost_,
-            told=told,
+            warned=warned,
         )
 
     @classmethod
@@ -330,7 +329,7 @@ class IncrementalPCA(LinearModel):
     _resolution: Resolution
 
     def _reset(self) -> None:
-        for name in ("_accumulator", "_solved", "_labels", "_resolution", "cost_", "_told"):
+        for name in ("_accumulator", "_solved", "_labels", "_resolution", "cost_", "_warned"):
             self.__dict__.pop(name, None)
 
     def _request(self) -> StateRequest:
@@ -361,7 +360,7 @@ class IncrementalPCA(LinearModel):
             )
 
     def _prepared_batch(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
-        """A further batch, preprocessed as the first one was."""
+        """A further batch with the same preprocessing as the first one."""
         steps = self._labels.preprocessing
         if matrix.preprocessing and not steps:
             raise InvalidInputError(
@@ -379,7 +378,7 @@ def _labels_of(
     document: dict[str, Any], arrays: dict[str, Array], p: int, samples: AxisLabels
 ) -> Labels:
     """Labels of a saved state; takes their arrays out of ``arrays``."""
-    if "features" not in document:  # as versions before kept them
+    if "features" not in document:  # as earlier versions stored them
         names = list(arrays["features"]) if "features" in arrays else None
         return Labels(samples, AxisLabels.plain("feature", p, names))
     saved = {"samples": axis_to_saved(NO_SAMPLES, "samples")[1], "features": document["features"]}

@@ -1,4 +1,4 @@
-"""What an ``IncrementalPCA`` keeps of the rows: which accumulator, its settings and its plan."""
+"""The state of an ``IncrementalPCA``: which accumulator holds it, its parameters and its plan."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class StateRequest(Request):
         return MeanImputedScatter() if self.missing == "mean" else Scatter(center=self.center)
 
     def check_state(self) -> None:
-        """Refuse to scale what a truncated state cut off."""
+        """Refuse scaling with a truncated state."""
         if self.state == "truncated" and self.scale is not None:
             raise InvalidInputError(
                 f"scale={self.scale!r} cannot be applied to state='truncated': what it cut off "
@@ -89,7 +89,7 @@ class StateRequest(Request):
             )
 
     def check_appending(self, shape: tuple[int, int]) -> None:
-        """Refuse what cannot be met for rows of this shape, before they are read.
+        """Refuse parameters that rows of this shape cannot satisfy, before reading.
 
         Raises InvalidInputError, MemoryLimitError.
         """
@@ -118,9 +118,9 @@ class StateRequest(Request):
 def plan_append(
     matrix: ChunkedMatrix, request: StateRequest, accumulator: Accumulator, held: bool
 ) -> Plan:
-    """The plan of taking rows into a state (``IncrementalPCA``), and of solving it.
+    """The plan of adding rows to the state of an ``IncrementalPCA``, and of solving it.
 
-    held : whether there is a state of earlier rows, which lives beside the new one.
+    held : whether there is a state of earlier rows, held in memory together with the new one.
     """
     n, p = matrix.shape
     state = accumulator.projected_nbytes(matrix.shape, 8)

@@ -1,6 +1,6 @@
-"""Sums of spans of rows kept apart: rows that changed in one of them do not cost the others.
+"""Sums stored separately for spans of rows, so that only spans with changed rows are read again.
 
-Sums cannot be downdated exactly, so nothing is ever taken out of a total. What changed is folded
+Sums cannot be downdated exactly, so nothing is subtracted from a total. What changed is folded
 anew, span by span, and the total is made again from the spans in their order: the same bits as
 folding all of them anew.
 """
@@ -22,10 +22,10 @@ from streampca.passes import parse_nbytes
 from streampca.store import understood
 
 MOST = 16  # spans
-LEAST_NBYTES = 128 << 20  # decoded rows of a span: under it, what a pass costs by itself is felt
+LEAST_NBYTES = 128 << 20  # decoded rows of a span: with fewer, the fixed cost of a pass dominates
 STATE = "state-"
 
-Rows = tuple[int, int]  # first, and the one behind the last
+Rows = tuple[int, int]  # first row, and the one after the last
 Fit = Callable[[Rows], IncrementalPCA]
 
 
@@ -33,7 +33,8 @@ Fit = Callable[[Rows], IncrementalPCA]
 class Span:
     """Consecutive rows and their sums.
 
-    parts : rows that were folded from nothing each, then merged in order.  state : all of them.
+    parts : rows of the parts, which were folded separately and merged in this order.
+    state : their sum.
     """
 
     parts: tuple[Rows, ...]
@@ -41,14 +42,14 @@ class Span:
 
     @property
     def rows(self) -> Rows:
-        """All of them."""
+        """From the first row of all parts to the last."""
         return self.parts[0][0], self.parts[-1][1]
 
 
 def most_spans(estimator: IncrementalPCA, shape: tuple[int, int], allowed: int | str) -> int:
-    """How many spans may be kept, of states of this width in so many bytes; at most MOST.
+    """The number of spans that fit, for states of this width and so many bytes; at most MOST.
 
-    Of a memory limit an eighth at most: all are held beside the pass.
+    At most an eighth of a memory limit is used, since all are held during the pass.
     """
     limit = parse_nbytes(estimator.memory_limit)
     nbytes = 0 if allowed in (0, "0") else parse_nbytes(allowed) or 0
@@ -58,7 +59,7 @@ def most_spans(estimator: IncrementalPCA, shape: tuple[int, int], allowed: int |
     return int(min(MOST, nbytes // max(state, 1)))
 
 
-def beside(estimator: IncrementalPCA, shape: tuple[int, int], states: int) -> IncrementalPCA:
+def with_room_for(estimator: IncrementalPCA, shape: tuple[int, int], states: int) -> IncrementalPCA:
     """An unfitted clone whose memory limit leaves room for so many states of this width."""
     clone = IncrementalPCA(**estimator.get_params())
     if (limit := parse_nbytes(estimator.memory_limit)) is not None:
@@ -67,15 +68,15 @@ def beside(estimator: IncrementalPCA, shape: tuple[int, int], states: int) -> In
     return clone
 
 
-def divided(rows: int, step: int, row_nbytes: int, most: int) -> tuple[Rows, ...]:
-    """At most so many spans of about the same length, each of whole chunks of ``step`` rows."""
+def divide(rows: int, step: int, row_nbytes: int, most: int) -> tuple[Rows, ...]:
+    """At most so many spans of about equal length, each a multiple of ``step`` rows."""
     chunks = -(-rows // step)
     count = max(1, min(most, chunks, rows * row_nbytes // max(LEAST_NBYTES, 1)))
     edges = [chunks * i // count * step for i in range(count)] + [rows]
     return tuple(pairwise(edges))
 
 
-def folded(states: Sequence[IncrementalPCA]) -> IncrementalPCA:
+def merged(states: Sequence[IncrementalPCA]) -> IncrementalPCA:
     """All states merged in their order; none is changed. Cost: a copy of one state."""
     total = IncrementalPCA.state_from_saved(*states[0].state_to_saved(), "a span")
     for state in states[1:]:
@@ -83,18 +84,18 @@ def folded(states: Sequence[IncrementalPCA]) -> IncrementalPCA:
     return total
 
 
-def joined(spans: Sequence[Span], most: int) -> tuple[Span, ...]:
+def merge_neighbours(spans: Sequence[Span], most: int) -> tuple[Span, ...]:
     """At most so many: neighbours with the fewest rows together become one."""
     kept = list(spans)
     while len(kept) > max(most, 1):
         lengths = [b.rows[1] - a.rows[0] for a, b in pairwise(kept)]
         i = int(np.argmin(lengths))
         a, b = kept[i : i + 2]
-        kept[i : i + 2] = [Span(a.parts + b.parts, folded([a.state, b.state]))]
+        kept[i : i + 2] = [Span(a.parts + b.parts, merged([a.state, b.state]))]
     return tuple(kept)
 
 
-def touched(spans: Sequence[Span], changed: Iterable[Rows]) -> tuple[int, ...]:
+def changed_spans(spans: Sequence[Span], changed: Iterable[Rows]) -> tuple[int, ...]:
     """Numbers of the spans that hold any of the changed rows."""
     ranges = list(changed)
     return tuple(
@@ -103,13 +104,13 @@ def touched(spans: Sequence[Span], changed: Iterable[Rows]) -> tuple[int, ...]:
     )  # fmt: skip
 
 
-def anew(span: Span, fit: Fit) -> Span:
-    """The span from its rows as they are now, folded and merged as they were before."""
-    return Span(span.parts, folded([fit(part) for part in span.parts]))
+def refolded(span: Span, fit: Fit) -> Span:
+    """The span folded from its current rows, and merged in the same parts as before."""
+    return Span(span.parts, merged([fit(part) for part in span.parts]))
 
 
 def to_saved(spans: Sequence[Span]) -> tuple[dict[str, Array], dict[str, Any]]:
-    """(arrays, JSON-ready document), for a bundle: every field of all states end to end."""
+    """(arrays, JSON-ready document), for a bundle: every field of all states, concatenated."""
     saved = [span.state.state_to_saved() for span in spans]
     arrays: dict[str, Array] = {}
     shapes: dict[str, list[Any]] = {}
@@ -125,7 +126,7 @@ def to_saved(spans: Sequence[Span]) -> tuple[dict[str, Array], dict[str, Any]]:
 def from_saved(
     arrays: Mapping[str, Array], document: Mapping[str, Any], total: IncrementalPCA
 ) -> tuple[Span, ...]:
-    """The inverse.  total : of all spans, for its settings and the names of the features.
+    """The inverse.  total : the sum of all spans, for its settings and feature names.
 
     Raises SourceError where it is something else.
     """

@@ -14,8 +14,8 @@ from streampca.accumulators import (
 )
 from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
-from streampca.matrix import ChunkedMatrix, Scaling, found
-from streampca.models.fitted import Fitted, Resolution
+from streampca.matrix import ChunkedMatrix, Resolution, Scaling, found
+from streampca.models.assemble import Fitted
 from streampca.models.pca.eigenproblem import RowsSink, count_missing, unweighted_rows
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.pca.krylov_plan import RANDOM, STEPS, Judge, KrylovShape, Verdict, space_dtype
@@ -52,7 +52,7 @@ def krylov(inputs: SolverInput[Request]) -> Steps[Fitted]:
         matrix = matrix.expanded()
     work = _Iteration(inputs.plan, matrix, inputs.request)
     if earlier is not None and work.adopts(earlier.iteration):
-        going = work.take_stock()
+        going = work.evaluate()
     else:
         yield from work.look()
         going = True
@@ -64,7 +64,7 @@ def krylov(inputs: SolverInput[Request]) -> Steps[Fitted]:
 
 
 class _Iteration:
-    """One fit: the searched space, the column statistics, and what the steps have told."""
+    """One fit: the searched space, the column statistics, and the results of its steps."""
 
     def __init__(self, plan: Plan, matrix: ChunkedMatrix, request: Request) -> None:
         self.plan, self.matrix, self.request = plan, matrix, request
@@ -83,7 +83,7 @@ class _Iteration:
         self.missing_by_sample: Array | None = None
         self.z_probe: Array | None = None
         self.removed: Array | None = None  # (1 + r, p) means, and coefficients of the design
-        self.verdicts: list[Verdict] = []  # one for every step
+        self.verdicts: list[Verdict] = []  # one per step
         self.stopped = ""
 
     # -- reading ----------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class _Iteration:
             block = start_block(
                 directions[:, : max(1, width - RANDOM)], width, self.live_vectors, self.rng
             )
-            # without their mean, as many vectors as there are dimensions may be dependent
+            # with the mean removed, as many vectors as dimensions may be dependent
             block = orthonormalised(self._centred(block), self.live_vectors)
         self.block = self._centred(block).astype(self.dtype)
 
@@ -143,7 +143,7 @@ class _Iteration:
         return self._corrected(product, self.block if q is None else q)
 
     def _corrected(self, product: Array, q: Array) -> Array:
-        """S q without what rounding of the column means added, and 0 for what does not vary."""
+        """S q without the error of rounded column means, and 0 for constant features."""
         product = self._centred(product)
         product[~self.live_vectors] = 0.0
         low = self.stats.mean_low
@@ -171,7 +171,7 @@ class _Iteration:
         self.matrix = self.matrix.without(basis, self.removed)
 
     def _begin(self) -> None:
-        """What follows from the statistics: live features, the trace, an empty space."""
+        """Set up what follows from the statistics: live features, the trace, an empty space."""
         live = self._live()
         self.live_vectors = np.ones(self.shape.m, bool) if self.shape.streamed else live
         if not self.live_vectors.any():
@@ -192,7 +192,7 @@ class _Iteration:
         )
 
     def _live(self) -> Array:
-        """(p,) features that can have a loading other than 0."""
+        """(p,) True for features that can have a non-zero loading."""
         still = self.scaling.still if self.request.center else np.zeros(len(self.stats.m2), bool)
         if self.scaling.scale is not None:
             still = still | (self.scaling.scale == 0.0)
@@ -235,10 +235,10 @@ class _Iteration:
             self.space.probed = self._corrected(one.probed, probe_vectors(self.shape.m))
         with single_threaded_blas():
             self.space.add(self.block, product, one.image() if self.shape.images else None)
-        return self.take_stock()
+        return self.evaluate()
 
-    def take_stock(self) -> bool:
-        """Take stock of the searched space, and prepare another step. False when it is enough."""
+    def evaluate(self) -> bool:
+        """Evaluate the searched space, and prepare another step. False if it was the last."""
         with single_threaded_blas():
             ritz = self.space.ritz()
             self.verdicts.append(self.judge.verdict(ritz, self.passes))
@@ -263,7 +263,7 @@ class _Iteration:
         room = self.dimensions - self.space.size
         if not room:
             self.stopped = "the searched space is everything"
-        elif len(last.certified) < self.judge.k and self.steps < most:  # of a smaller fit before
+        elif len(last.certified) < self.judge.k and self.steps < most:  # of an earlier, smaller fit
             pass
         elif last.certified.all():
             self.stopped = "certified"
@@ -271,7 +271,7 @@ class _Iteration:
             self.stopped = f"max_passes={self.request.max_passes}"
         elif last.stuck.all():
             self.stopped = f"{self.dtype} arithmetic resolves no more"
-        elif (needed := last.passes_needed(before)) > self._worth():
+        elif (needed := last.passes_needed(before)) > self._passes_worth_making():
             self.stopped = f"the next one would need about {needed} more passes"
         if self.stopped:
             return False
@@ -283,8 +283,8 @@ class _Iteration:
         self.block = fresh
         return True
 
-    def _worth(self) -> int:
-        """How many more passes are worth making: as long as an exact solver would not be faster."""
+    def _passes_worth_making(self) -> int:
+        """The number of further passes that would still be faster than an exact solver."""
         left = self.plan.named("step").times - self.steps
         predicted = dict(self.plan.considered)
         if self.plan.then is None or not predicted.get("krylov"):
@@ -295,7 +295,7 @@ class _Iteration:
     # -- the result -------------------------------------------------------------------------
 
     def _exact(self) -> str:
-        """Which solver would leave nothing uncertain, in words; "" where none was considered."""
+        """A sentence that names the exact solver to use instead; "" if none was considered."""
         for solver, seconds in self.plan.considered:
             fits = not any(why.startswith(f"{solver}:") for why in self.plan.rejected)
             if solver in ("scatter", "gram") and fits:
@@ -303,7 +303,7 @@ class _Iteration:
         return ""
 
     def fitted(self) -> Steps[Fitted]:
-        """What the last step holds."""
+        """The result of the last step."""
         last = self.verdicts[-1]
         ritz, k = last.ritz, len(last.certified)
         with single_threaded_blas():

@@ -1,4 +1,4 @@
-"""What a step of the iteration told: which components are certain, and whether to go on."""
+"""When a Krylov iteration stops, and its plan: axis, vectors per step, size of the basis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from streampca.accumulators import (
     RowMissing,
     SubspaceStep,
 )
-from streampca.errors import InvalidInputError
 from streampca.kernels import CONFIDENCE, PROBES, Array
 from streampca.matrix import ChunkedMatrix, work_dtype
 from streampca.models.request import Request
@@ -37,7 +36,7 @@ SMALL = 0.1  # residual over value: a product is taken instead of a vector that 
 
 @dataclass(frozen=True)
 class Judge:
-    """What stays the same from step to step.
+    """The stopping rule, which is the same for all steps.
 
     k : components asked.  total : trace of the scatter.  divisor : n - ddof.
     dtype, shape, terms : of the products, as for :func:`product_floor`.
@@ -54,7 +53,7 @@ class Judge:
     multiplies: bool = False
 
     def verdict(self, ritz: Ritz, passes: int) -> Verdict:
-        """Of the Ritz pairs after so many passes."""
+        """The verdict on the Ritz pairs after so many passes."""
         k = min(self.k, len(ritz.values))
         floor = product_floor(self.dtype, ritz.values, self.total, self.shape, self.terms)
         solver, measured = solver_floor(ritz.values, max(self.shape)), ritz.rounding is not None
@@ -62,7 +61,7 @@ class Judge:
         if ritz.rounding is not None:
             level = solver + ritz.rounding / CONFIDENCE
         multiplied = ritz.residual[:k] < SMALL * ritz.values[:k] * self.multiplies
-        multiplied &= ritz.residual[:k] > level[:k]  # else a product is no better, and rounded
+        multiplied &= ritz.residual[:k] > level[:k]  # else a product gains nothing
         certificate = certify_ritz(
             ritz.values,
             ritz.residual,
@@ -83,11 +82,11 @@ class Judge:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one step.
+    """What one step has shown.
 
     floor : (d,) rounding of a product with each Ritz vector, in units of the spectrum.
     certified : (k,) whether the angle of each component is bounded by tol, or its variance is 0.
-    stuck : (k,) whether more steps would tell nothing more of a component.
+    stuck : (k,) whether more steps cannot improve a component.
     multiplied : (k,) whether its vector is S times the Ritz vector, which is nearer.
     """
 
@@ -143,11 +142,11 @@ class Verdict:
 WIDTH = 32  # vectors per step, at least: reading and decoding cost more than products of fewer
 VECTOR = 16  # widths are multiples of it: columns that a register holds
 RANDOM = 4  # columns of the start block that are random, against directions missed so far
-STEPS = 3  # that are usually enough: for the prediction of time
+STEPS = 3  # usually enough; for predicted times
 ROOM = 4  # blocks of a basis that does well without
 INDEX_NBYTES = 4
-PIECES_NBYTES = 64 << 20  # of the searched space, taken into products in float64
-BASES = (8, 6, 4, 3, 2)  # capacities of the basis in blocks, most generous first
+PIECES_NBYTES = 64 << 20  # of the searched space, multiplied in float64 at a time
+BASES = (8, 6, 4, 3, 2)  # capacities of the basis in blocks, largest first
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ class KrylovShape:
 
     @classmethod
     def of(cls, matrix: ChunkedMatrix, k: int, axis: int, blocks: int, images: bool) -> KrylovShape:
-        """For k components with a basis of so many blocks."""
+        """The sizes for k components and a basis of so many blocks."""
         m = matrix.shape[1 - axis]
         width = min(m, max(WIDTH, _multiple(k + max(10, k // 2), VECTOR)))
         capacity = min(m, blocks * width)
@@ -176,13 +175,13 @@ class KrylovShape:
 
     @classmethod
     def planned(cls, plan: Plan, matrix: ChunkedMatrix) -> KrylovShape:
-        """That of a plan."""
+        """The sizes of a plan."""
         axis, sizes = plan.named("step").axis, plan.sizes
         m = matrix.shape[1 - axis]
         return cls(axis, m, sizes["width"], sizes["basis"], sizes["keep"], bool(sizes["images"]))
 
     def sizes(self) -> dict[str, int]:
-        """What the plan keeps of it."""
+        """The sizes, as the plan stores them."""
         return {
             "width": self.width,
             "basis": self.capacity,
@@ -204,16 +203,7 @@ class KrylovShape:
 def krylov_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
     """Block Krylov along either axis, with bases of several sizes."""
     k = known_count(request.n_components, *matrix.shape)
-    if not k or request.n_components is None:
-        raise InvalidInputError(
-            f"svd_solver='randomized' needs a number of components from 1, not "
-            f"n_components={request.n_components!r}: the whole spectrum is not computed"
-        )
-    if request.cohort is not None:
-        raise InvalidInputError(
-            "svd_solver='randomized' does not give scores of other samples in the same fit "
-            "(fit_samples); use 'gram'"
-        )
+    assert k
     axes: tuple[int, ...] = (1, 0)
     if request.side.basis is not None:
         matrix = matrix.expanded()
@@ -232,12 +222,12 @@ def _multiple(count: int, of: int) -> int:
 
 
 def space_dtype(matrix: ChunkedMatrix) -> np.dtype[Any]:
-    """In which the searched space is held: that of the products."""
+    """The dtype of the searched space, which is that of the products."""
     return np.dtype(np.float64) if matrix.sparse else work_dtype(matrix.dtype)
 
 
 def stored_entries(matrix: ChunkedMatrix, axis: int) -> int:
-    """About how many cells a pass takes into its products: the stored ones of a sparse matrix."""
+    """About how many cells a pass multiplies: the stored ones if the matrix is sparse."""
     if not matrix.sparse:
         return matrix.shape[0] * matrix.shape[1]
     nbytes = int(matrix.spans_nbytes(axis, np.array([0, matrix.shape[axis]])).sum())
@@ -245,7 +235,7 @@ def stored_entries(matrix: ChunkedMatrix, axis: int) -> int:
 
 
 def look_flops(matrix: ChunkedMatrix, shape: KrylovShape) -> float:
-    """Of the first pass: products, and small eigenproblems, which are slow (x 5)."""
+    """Flops of the first pass: products, and small eigenproblems, which are slow (x 5)."""
     taken = LeadingDirections.rows_at_once(shape.width)
     stack = shape.width + taken
     once = 2.0 * shape.m * stack * (taken + 2 * shape.width) + 5 * 9.0 * stack**3
@@ -278,7 +268,7 @@ def _candidate(matrix: ChunkedMatrix, request: Request, shape: KrylovShape, k: i
     )
     if matrix.sparse:  # sums of their entries are float64 from the beginning
         look, step = (replace(one, partial_nbytes=one.total_nbytes) for one in (look, step))
-    likely = STEPS + max(0, ROOM - shape.capacity // shape.width)  # restarts forget
+    likely = STEPS + max(0, ROOM - shape.capacity // shape.width)  # restarts lose directions
     passes: tuple[PassSpec, ...] = (look, replace(step, times=steps, likely=min(steps, likely)))
     if extra:
         passes += (_loadings_spec(matrix, k, cells),)

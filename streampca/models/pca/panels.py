@@ -19,8 +19,8 @@ from streampca.kernels import (
     probe_vectors,
     reciprocal,
 )
-from streampca.matrix import ChunkedMatrix, weighted_divisors, work_dtype
-from streampca.models.fitted import Fitted, Resolution
+from streampca.matrix import ChunkedMatrix, Resolution, weighted_divisors, work_dtype
+from streampca.models.assemble import Fitted
 from streampca.models.pca.eigenproblem import (
     RowsSink,
     count_missing,
@@ -49,7 +49,7 @@ from streampca.passes import (
 from streampca.store import MemorySink
 
 PANELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-LEAST_PANEL_NBYTES = 1 << 20  # not divided further: that would read more to save next to nothing
+LEAST_PANEL_NBYTES = 1 << 20  # not divided further: more reads would save almost no memory
 FEATURES_AT_ONCE = 16384  # products over this many are added in the working dtype
 
 
@@ -128,7 +128,7 @@ def _panel_passes(
 
 
 def panel_divisions(matrix: ChunkedMatrix) -> list[np.ndarray[Any, Any]]:
-    """The bounds of panels of rows that are worth planning, the fewest panels first."""
+    """Bounds of the panels of rows, for each number of panels worth planning; fewest first."""
     row_nbytes = matrix.shape[1] * work_dtype(matrix.dtype).itemsize
     divisions: dict[int, np.ndarray[Any, Any]] = {}
     for wanted in PANELS:
@@ -153,8 +153,8 @@ def needs_moments(request: Request) -> bool:
     """Whether means or deviations must be known before products are formed."""
     filters = request.standardize.filters
     known = request.scale is None and not filters and request.missing != "mean"
-    beside = request.side
-    return not known or beside.sample_weight is not None or beside.basis is not None
+    side = request.side
+    return not known or side.sample_weight is not None or side.basis is not None
 
 
 def gram_by_panels(inputs: SolverInput[Request]) -> Steps[Fitted]:
@@ -209,7 +209,7 @@ def gram_by_panels(inputs: SolverInput[Request]) -> Steps[Fitted]:
 
 
 class _Panels:
-    """The Gram matrix as it grows, panel by panel."""
+    """The Gram matrix, filled panel by panel."""
 
     def __init__(self, matrix: ChunkedMatrix, request: Request) -> None:
         n = matrix.shape[0]
@@ -245,7 +245,7 @@ class _Panels:
             self.center = np.zeros_like(scaling.center)
 
     def _remove(self, basis: Array, cross: CrossMoments) -> None:
-        """From here on rows are read without what the design explains."""
+        """From now on, read rows without what the design explains."""
         assert self.columns is not None
         columns, slopes = self.columns.columns(), cross.deviations().T
         eps = Resolution.of(self.matrix.dtype).eps
@@ -253,7 +253,7 @@ class _Panels:
         self.matrix = self.matrix.without(basis, np.vstack([columns.mean, slopes]))
 
     def stats(self) -> ColumnStats:
-        """Column statistics of the whole matrix; holes are refused here if they must be."""
+        """Column statistics of the whole matrix; missing cells are refused here if required."""
         assert self.columns is not None
         stats = self.columns.columns()
         if self.request.missing == "raise":
@@ -268,7 +268,7 @@ class _Panels:
         return len(unused) - int(np.count_nonzero(unused))
 
     def add(self, i: int, first: int, last: int) -> Steps[None]:
-        """Hold rows first..last, and take their products with themselves and all below."""
+        """Read rows first..last, and multiply them with themselves and all rows below."""
         n, p = self.matrix.shape
         stacked = np.empty((last - first + PROBES, p), work_dtype(self.matrix.dtype))
         panel, image = stacked[:-PROBES], stacked[-PROBES:]  # rows, and their part of H'Z
@@ -319,7 +319,7 @@ class _Panels:
         return done
 
     def _unweighted_probes(self) -> Array:
-        """H, but for the roots of the sample weights, which the rows have and CrossProduct too."""
+        """H over the roots of the sample weights, since CrossProduct multiplies by the weights."""
         weight = self.request.side.sample_weight
         return self.probes if weight is None else self.probes * reciprocal(np.sqrt(weight))[:, None]
 
@@ -339,7 +339,7 @@ def standardized(block: Any) -> Array:
 
 @dataclass
 class _Below(RowsSink):
-    """Products with a panel go to the Gram matrix, those with its part of H'Z beside it."""
+    """Products with a panel go to the Gram matrix, those with its part of H'Z to ``probed``."""
 
     probed: Array
 

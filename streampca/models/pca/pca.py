@@ -1,5 +1,6 @@
-"""PCA of a matrix with holes: the components are those of the matrix that they complete.
+"""Principal component analysis, exact, in one pass (two for a wide matrix); with holes completed.
 
+With ``missing="impute"`` the components are those of the matrix that they complete:
 min |W (X - 1 m' - S V)|^2 over means m, scores S and components V. Where its gradient is 0, the
 matrix completed by the model has the column means m, and V spans its leading components (Kiers
 1997, "Weighted least squares fitting using ordinary least squares algorithms", section 2; Josse and
@@ -26,9 +27,9 @@ from streampca.models.estimator import attach
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import parameter
 from streampca.models.pca.routes import WarmStart, fit_pca, plan_pca
-from streampca.models.registry import estimator, registered_name
+from streampca.models.registry import estimator
 from streampca.models.request import Request, iteration_limits, seed_of, side_data
-from streampca.passes import Plan
+from streampca.passes import Execution, Plan
 from streampca.sources import as_matrix, counted
 
 LEAST_PASSES = 60
@@ -36,7 +37,7 @@ REFUSED = ("weights", "remove")
 
 
 def completion_of(pca: Any) -> HardImpute:
-    """The completion that a PCA with these parameters is. Raises InvalidInputError."""
+    """The completion that fits a PCA with these parameters. Raises InvalidInputError."""
     k = pca.n_components
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
         raise InvalidInputError(
@@ -66,7 +67,7 @@ def completion_of(pca: Any) -> HardImpute:
 
 
 def plan_of(model: HardImpute, X: Any, dim: Any, sample_weight: Any = None) -> Plan:
-    """Its plan, called a PCA."""
+    """The plan of the completion, as that of a PCA."""
     return replace(model.plan(X, dim=dim, sample_weight=sample_weight), method="PCA")
 
 
@@ -87,7 +88,7 @@ def as_pca(result: Decomposition, ddof: int, parameters: Mapping[str, Any]) -> D
 
 
 def completing(result: Decomposition, pca: Any) -> HardImpute:
-    """The fitted completion behind such a PCA: it scores rows with holes, and fills them."""
+    """The fitted completion of such a PCA, which scores and fills rows with holes."""
     model = completion_of(pca)
     attach(model, result)
     model.best_rank_, model.best_penalty_ = result.n_components, 0.0
@@ -95,7 +96,7 @@ def completing(result: Decomposition, pca: Any) -> HardImpute:
 
 
 # --------------------------------------------------------------------------------------------------
-# Principal component analysis, exact, in one pass over the data (two for a wide matrix).
+# The estimator.
 
 IMPUTE = "impute"
 
@@ -190,7 +191,7 @@ class PCA(LinearModel):
         return plan_pca(matrix, self._request(matrix, sample_weight))
 
     def _request(self, matrix: ChunkedMatrix, sample_weight: Any = None, seed: int = 0) -> Request:
-        """The parameters, checked, with what stands beside this matrix.  seed : drawn, in a fit."""
+        """The checked parameters and the side data of this matrix.  seed : drawn by a fit."""
         tol, max_passes = iteration_limits(self.tol, self.max_passes, self.iterated_power)
         bounded = self.max_passes is not None or self.iterated_power != "auto"
         request = Request.of(
@@ -233,11 +234,11 @@ class PCA(LinearModel):
         request = self._request(matrix, sample_weight, seed)
         self.n_features_in_ = matrix.shape[1]
         plan = plan_pca(matrix, request)
-        execution = self._begun(plan, matrix)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         fitted = fit_pca(plan, matrix, request, execution, self._carry(matrix, request))
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         self.result_ = assemble(
-            registered_name(type(self)),
+            self.registered_name,
             fitted,
             matrix.shape[0],
             matrix.labels,
@@ -259,7 +260,7 @@ class PCA(LinearModel):
         return self.stored_params() | kept
 
     def _fit_completed(self, X: Any, dim: Any, sample_weight: Any) -> Self:
-        """By a completion: ``missing="impute"``."""
+        """Fit with ``missing="impute"``, by a completion."""
         model = completion_of(self).fit(X, dim=dim, sample_weight=sample_weight)
         self.n_features_in_ = model.n_features_in_
         self.plan_, self.cost_, self.dim_ = replace(model.plan_, method="PCA"), model.cost_, dim
@@ -278,7 +279,8 @@ class PCA(LinearModel):
     ) -> Any:
         """X with its holes filled, after a fit with ``missing="impute"``: see ``HardImpute``.
 
-        What is filled in keeps within the least and the largest cell of the fit; without bounds:
+        Imputed values stay between the smallest and largest cell of the fit; for none of these
+        bounds:
         ``HardImpute(k, center="fitted", bounds=None)``.
         """
         if self.missing != IMPUTE:
@@ -293,7 +295,7 @@ class PCA(LinearModel):
         return model
 
     def _carry(self, matrix: ChunkedMatrix, request: Request) -> WarmStart | None:
-        """What earlier fits left, if it is wanted and of this matrix."""
+        """The warm start that earlier fits of this matrix left, if one is requested."""
         self._carried: WarmStart | None = getattr(self, "_carried", None) or WarmStart()
         if not self.warm_start:
             self._carried = None

@@ -1,4 +1,4 @@
-"""A design projected out of a PCA: beside the matrix while samples stream, and taken off after."""
+"""A design projected out of a PCA: its columns join the matrix in the pass, eliminated later."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXPLAINED = 64 * float(np.finfo(np.float64).eps)  # of a variance: less is round
 Joint = TypeVar("Joint", Scatter, RFactor)
 
 
-def beside_design(matrix: ChunkedMatrix, basis: Array) -> ChunkedMatrix:
+def with_design_columns(matrix: ChunkedMatrix, basis: Array) -> ChunkedMatrix:
     """[basis, X]: the columns of the design first, in float64.
 
     (In float32 the rounding of sums of what the design explains is left among the residuals, and
@@ -31,7 +31,7 @@ def beside_design(matrix: ChunkedMatrix, basis: Array) -> ChunkedMatrix:
 
 
 def residual_stats(columns: ColumnStats, slopes: Array, eps: float) -> ColumnStats:
-    """The statistics of columns without what a basis explains, but for their means.
+    """Column statistics without what a basis explains; the means are unchanged.
 
     slopes : (r, p) coefficients of the orthonormal basis.  eps : resolution of the stored values.
     A column that the basis explains to rounding becomes constant.
@@ -44,7 +44,7 @@ def residual_stats(columns: ColumnStats, slopes: Array, eps: float) -> ColumnSta
 
 @dataclass
 class Removed:
-    """What a design took out of a matrix.
+    """The part of a matrix that a design explains.
 
     coefficients : (r, p).  explained : (r, p) with explained'explained the scatter taken away.
     """
@@ -98,7 +98,7 @@ def factor_without(joint: RFactor, r: int) -> tuple[RFactor, Removed]:
 
 
 def _like(joint: Joint, made: Joint, r: int) -> Joint:
-    """Counts and means of all but the first r columns."""
+    """``made`` with the counts and means of all but the first r columns of ``joint``."""
     made.count, made.weight = joint.count, joint.weight
     made.mean, made.mean_low = joint.mean[r:].copy(), joint.mean_low[r:].copy()
     made.missing = joint.missing[r:].copy()
@@ -106,7 +106,7 @@ def _like(joint: Joint, made: Joint, r: int) -> Joint:
 
 
 def _about_means(made: Joint, joint: Joint, coefficients: Array, explained: Array) -> Removed:
-    """The columns of the basis sum to 0 but for their rounding: the means take what is left."""
+    """Move the rounding of the basis, whose columns should sum to 0, into the means."""
     r = len(coefficients)
     made.mean = made.mean - joint.mean[:r] @ coefficients
     return Removed(coefficients, explained)

@@ -1,4 +1,4 @@
-"""Rotated principal components: the same space, other axes in it; the result and the estimator."""
+"""Rotated principal components: other axes in the same space; the result and the estimator."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class RotatedDecomposition(Decomposition, kind="rotated model"):
 
     @property
     def projectors(self) -> Array:
-        """(k, p) what makes scores of standardised rows."""
+        """(k, p) projectors from standardised rows to scores."""
         deviation = np.sqrt(self.base_variance)
         inverse = np.linalg.inv(self.rotation) * np.sqrt(self.explained_variance)[:, None]
         return np.asarray((inverse / deviation) @ self.unrotated().require_components())
@@ -136,12 +136,13 @@ class RotatedDecomposition(Decomposition, kind="rotated model"):
 
     @property
     def noise_variance(self) -> float:
-        """That of the unrotated components: the space is the same."""
+        """The noise variance of the unrotated components: the space is the same."""
         kept = float(np.sum(self.base_variance))
         left = min(self.n_samples or self.n_dimensions, self.n_dimensions) - self.n_components
         return max(float(self.total_variance) - kept, 0.0) / left if left > 0 else 0.0
 
-    # -- of the space, which rotation leaves as it was ------------------------------------------
+    # -- properties of the space, which rotation does not change
+    # ------------------------------------------
 
     def likelihood_of(self, options: RowOptions) -> RowMap:
         """As of the unrotated components: the model is the same."""
@@ -164,19 +165,19 @@ class RotatedDecomposition(Decomposition, kind="rotated model"):
         return self.unrotated().precision()
 
     def tracy_widom(self) -> TracyWidom:
-        """Not for rotated components."""
+        """Refused: significance is a property of unrotated components."""
         raise InvalidInputError(
             "significance is that of unrotated components: result.unrotated().tracy_widom()"
         )
 
 
 def _checked_count(result: Decomposition, k: int | None) -> int:
-    """How many components are rotated; None: all that vary. Raises InvalidInputError."""
+    """The number of components to rotate; None: all that vary. Raises InvalidInputError."""
     if isinstance(result, RotatedDecomposition):
         raise InvalidInputError("this result is rotated already; rotate result.unrotated()")
     values = result.explained_variance
     vary = int(np.count_nonzero(values > np.finfo(np.float64).eps * values.max(initial=0.0)))
-    vary = min(vary, result.rank)  # those after it are rounding, of either sign
+    vary = min(vary, result.rank)  # those after it are rounding
     count = vary if k is None else k
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
         raise InvalidInputError(f"k={k!r}; expected a number of components")
@@ -193,7 +194,7 @@ def _checked_count(result: Decomposition, k: int | None) -> int:
 
 
 def _of_pca(name: str) -> Any:
-    """A property: the parameter of that name, as the PCA has it."""
+    """A property that returns a parameter of the PCA."""
     return property(lambda model: getattr(model._base(), name))
 
 

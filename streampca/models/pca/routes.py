@@ -1,22 +1,23 @@
 """The ways to a PCA: a row each, how one of them is planned, and how a plan is run.
 
-``auto`` orders the rows by their predicted times. To add a way: a file with its candidates and its
-solver (:class:`streampca.passes.Route`), and a row here.
+A row says which values of ``svd_solver`` take it and what it cannot do. To add a way: a file with
+its candidates and its solver (:class:`streampca.passes.Route`), and a row here.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix
-from streampca.models.fitted import Fitted
+from streampca.models.assemble import Fitted
 from streampca.models.pca.eigenproblem import with_kept_sums
 from streampca.models.pca.gram import gram_by_features, gram_candidates
 from streampca.models.pca.krylov import krylov
@@ -46,23 +47,54 @@ from streampca.passes import (
 )
 from streampca.store import MemorySink
 
-ROUTES: dict[str, Route[Request, Fitted]] = {
-    "scatter": Route(scatter_candidates, solve_scatter),
-    "tsqr": Route(tsqr_candidates, solve_tsqr),
-    "gram": Route(gram_candidates, gram_by_features),
-    "gram by panels": Route(panel_candidates, gram_by_panels),
-    "krylov": Route(krylov_candidates, krylov),
-    "sketch": Route(sketch_candidates, sketch),
+
+class Need(Enum):
+    """What a request may need that not every way can give, and what to say then."""
+
+    DESIGN_IN_HOLES = (
+        "missing='mean' with remove= and svd_solver={solver!r}: a hole holds what the design "
+        "says there, which streamed samples cannot know in one pass. Use svd_solver='gram', "
+        "which streams features"
+    )
+    MATRIX_OF_SAMPLES = (
+        "relationship= and loadings= need the matrix of the samples, which svd_solver={solver!r} "
+        "does not form; use svd_solver='gram'"
+    )
+    NUMBER_OF_COMPONENTS = (
+        "svd_solver={solver!r} needs a number of components from 1, not n_components={count!r}: "
+        "the whole spectrum is not computed"
+    )
+    OTHER_SAMPLES = (
+        "svd_solver={solver!r} does not give scores of other samples in the same fit "
+        "(fit_samples); use 'gram'"
+    )
+
+
+@dataclass(frozen=True)
+class Way:
+    """A row of the table.
+
+    solvers : the values of ``svd_solver`` that take it; the plan chooses among the ways of one.
+    lacks : the needs that it cannot meet.  exact : it does not iterate.
+    """
+
+    route: Route[Request, Fitted]
+    solvers: tuple[str, ...]
+    lacks: tuple[Need, ...] = ()
+    exact: bool = True
+
+
+ONE_LOOK = (Need.DESIGN_IN_HOLES, Need.MATRIX_OF_SAMPLES)
+ITERATION = (Need.MATRIX_OF_SAMPLES, Need.NUMBER_OF_COMPONENTS, Need.OTHER_SAMPLES)
+ROUTES = {
+    "scatter": Way(Route(scatter_candidates, solve_scatter), ("auto", "scatter"), ONE_LOOK),
+    "tsqr": Way(Route(tsqr_candidates, solve_tsqr), ("tsqr",), ONE_LOOK),
+    "gram": Way(Route(gram_candidates, gram_by_features), ("auto", "gram")),
+    "gram by panels": Way(Route(panel_candidates, gram_by_panels), ("auto", "gram"), ONE_LOOK),
+    "krylov": Way(Route(krylov_candidates, krylov), ("auto", "randomized"), ITERATION, exact=False),
+    "sketch": Way(Route(sketch_candidates, sketch), ("sketch",), ONE_LOOK),
 }
-TAKEN = {  # by svd_solver: the routes among which the cheapest is taken
-    "auto": ("scatter", "gram", "gram by panels"),  # and "krylov", where it can answer
-    "scatter": ("scatter",),
-    "tsqr": ("tsqr",),
-    "gram": ("gram", "gram by panels"),
-    "randomized": ("krylov",),
-    "sketch": ("sketch",),
-}
-SOLVERS = tuple(TAKEN)
+SOLVERS = tuple(dict.fromkeys(one for way in ROUTES.values() for one in way.solvers))
 ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "randomized"}  # scikit-learn's
 # Up to (seconds, times the iterative solver), one pair of them, an exact solver is taken at once,
 AFFORDABLE = ((2.0, np.inf), (10.0, 4.0), (np.inf, 1.25))
@@ -70,71 +102,71 @@ GO_OVER = ((120.0, np.inf), (np.inf, 4.0))  # or gone over to where an iteration
 
 
 def plan_pca(matrix: ChunkedMatrix, request: Request) -> Plan:
-    """The plan of a PCA as it is requested.
+    """The plan of a requested PCA.
 
-    Raises InvalidInputError for a solver that does not suit, MemoryLimitError where none fits.
+    Raises InvalidInputError for an unsuitable solver, MemoryLimitError if no plan fits.
     """
     solver = ALIASES.get(request.svd_solver, request.svd_solver)
     if solver not in SOLVERS:
         raise InvalidInputError(f"svd_solver={solver!r}; expected one of {SOLVERS}")
-    holes_removed = request.missing == "mean" and request.side.basis is not None
-    if holes_removed and solver not in ("auto", "gram", "randomized"):
-        raise InvalidInputError(
-            f"missing='mean' with remove= and svd_solver={solver!r}: a hole holds what the design "
-            "says there, which streamed samples cannot know in one pass. Use svd_solver='gram', "
-            "which streams features"
-        )
-    names = TAKEN[solver]
-    if holes_removed:  # samples that are streamed cannot know what the design says there
-        names = tuple(name for name in names if name in ("gram", "krylov"))
+    ways = [way for way in ROUTES.values() if solver in way.solvers]
+    for need in _needs(request):
+        ways = [way for way in ways if need not in way.lacks]
+        if not ways:
+            raise InvalidInputError(need.value.format(solver=solver, count=request.n_components))
+    kept = with_kept_sums if request.warm_start else lambda one: one
+    exact, iterative = (
+        [
+            kept(c)
+            for way in ways
+            if way.exact == kind
+            for c in way.route.candidates(matrix, request)
+        ]
+        for kind in (True, False)
+    )
+    ordered = _ordered(matrix, request, exact, iterative)
+    return make_plan(matrix, "PCA", ordered, request.memory_limit)
+
+
+def _needs(request: Request) -> Iterator[Need]:
+    if request.missing == "mean" and request.side.basis is not None:
+        yield Need.DESIGN_IN_HOLES
     if request.relationship is not None or request.loadings is not None:
-        if solver not in ("auto", "gram"):
-            raise InvalidInputError(
-                f"relationship= and loadings= need the matrix of the samples, which "
-                f"svd_solver={solver!r} does not form; use svd_solver='gram'"
-            )
-        names = ("gram",)
-    elif solver == "auto" and request.cohort is None and _may_iterate(request):
-        names = (*names, "krylov")
-    candidates = [one for name in names for one in ROUTES[name].candidates(matrix, request)]
-    if request.warm_start:
-        candidates = [with_kept_sums(one) for one in candidates]
-    return make_plan(matrix, "PCA", _ordered(matrix, request, candidates), request.memory_limit)
-
-
-def _may_iterate(request: Request) -> bool:
-    """Whether the iterative solver can answer: the number of components is known."""
-    return request.count is not None and request.count > 0
+        yield Need.MATRIX_OF_SAMPLES
+    if not request.count:
+        yield Need.NUMBER_OF_COMPONENTS
+    if request.cohort is not None:
+        yield Need.OTHER_SAMPLES
 
 
 def _ordered(
-    matrix: ChunkedMatrix, request: Request, candidates: list[Candidate]
+    matrix: ChunkedMatrix, request: Request, exact: list[Candidate], iterative: list[Candidate]
 ) -> list[Candidate]:
-    """Exact solvers that are affordable, then the iterative one, then the other exact ones.
+    """The rule of ``auto``: exact solvers that are affordable, iterative ones, other exact ones.
 
     Each by predicted time; of equal ones the more generous. An iteration that may go over to an
     exact solver comes before one that may not.
     """
     rates = Rates.of(request.rates)
-    timed = [replace(c, seconds=rates.seconds(matrix, c)) for c in candidates]
-    timed.sort(key=lambda one: one.seconds)
-    exact = [one for one in timed if one.solver != "krylov"]
-    iterative = [one for one in timed if one.solver == "krylov"]
+    exact, iterative = (
+        sorted(
+            (replace(one, seconds=rates.seconds(matrix, one)) for one in some),
+            key=lambda one: one.seconds,
+        )
+        for some in (exact, iterative)
+    )
     if not exact or not iterative or request.exact_first:
         return exact + iterative
     quickest = iterative[0].seconds
-    last_resorts = [one for one in exact if within(GO_OVER, one.seconds, quickest)]
-    if not request.may_go_over:
-        last_resorts = []
-    iterative = [replace(one, then=then) for then in (*last_resorts, None) for one in iterative]
-    if request.iterate:
-        return iterative + exact
     first = [one for one in exact if within(AFFORDABLE, one.seconds, quickest)]
+    last_resorts = [one for one in exact if within(GO_OVER, one.seconds, quickest)]
+    first, last_resorts = first * (not request.iterate), last_resorts * request.may_go_over
+    iterative = [replace(one, then=then) for then in (*last_resorts, None) for one in iterative]
     return first + iterative + [one for one in exact if one not in first]
 
 
 def within(rule: Iterable[tuple[float, float]], seconds: float, quickest: float) -> bool:
-    """Whether an exact solver of so many predicted seconds is within one pair of the rule.
+    """Whether the predicted seconds of an exact solver satisfy one pair of the rule.
 
     quickest : predicted seconds of the iterative solver.
     """
@@ -155,7 +187,7 @@ def fit_pca(
     inputs, side = SolverInput(plan, matrix, request, warm_start), request.side
     execution.n_passes = execution.first_pass + plan.n_passes
     fitted = follow(
-        ROUTES[plan.solver],
+        ROUTES[plan.solver].route,
         inputs,
         execution,
         weights=side.sample_weight,
@@ -181,10 +213,10 @@ class WarmStart:
     def __init__(self) -> None:
         self._of = ""
         self._passes: dict[str, tuple[PassResult, dict[str, Any]]] = {}
-        self.iteration: Any = None  # what the iterative solver left
+        self.iteration: Any = None  # the searched space of the iterative solver
 
     def turn_to(self, matrix: ChunkedMatrix, request: Request) -> None:
-        """Forget everything that was left by another matrix or by another request."""
+        """Discard what another matrix or another request left."""
         taken = (request.svd_solver, request.standardize, request.missing, matrix.missing_value)
         digest = hashlib.sha256(repr(taken).encode())
         digest.update(matrix.content_stamp().encode())
@@ -198,7 +230,7 @@ class WarmStart:
             self.iteration = None
 
     def recall(self, plan: PassPlan, wanted: Pass, run: Callable[[], PassResult]) -> PassResult:
-        """The result of a first pass: the one that was kept, or that of ``run``, which is kept."""
+        """The result of a first pass: the kept one, or that of ``run``, which is then kept."""
         accumulators, sinks = wanted.accumulators(plan), wanted.sinks
         settings = [(n, repr([getattr(a, s) for s in a.settings])) for n, a in accumulators.items()]
         key = json.dumps([plan.to_dict(), settings], sort_keys=True)

@@ -1,4 +1,4 @@
-"""PCA of streamed samples through p x p sums: the scatter matrix, or its R factor."""
+"""PCA of streamed samples through p x p sums: the scatter matrix, or its R factor (TSQR)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,22 @@ from streampca.accumulators import (
 )
 from streampca.errors import InvalidInputError
 from streampca.kernels import VARIES, Array, ColumnStats, norm_estimate, reciprocal
-from streampca.matrix import ChunkedMatrix, work_dtype
-from streampca.models.fitted import (
-    Fitted,
-    Resolution,
+from streampca.matrix import ChunkedMatrix, Resolution, work_dtype
+from streampca.models.assemble import Fitted
+from streampca.models.pca.eigenproblem import (
     count_components,
+    count_missing,
+    kept_count,
     refuse_no_variant,
+    scatter_cost,
     solve_symmetric,
 )
-from streampca.models.pca.eigenproblem import count_missing, kept_count, scatter_cost
-from streampca.models.pca.removal import Removed, beside_design, factor_without, scatter_without
+from streampca.models.pca.removal import (
+    Removed,
+    factor_without,
+    scatter_without,
+    with_design_columns,
+)
 from streampca.models.request import Request
 from streampca.passes import Candidate, Pass, SolverInput, Steps, pass_spec, single_threaded_blas
 from streampca.solvers import (
@@ -40,7 +46,7 @@ from streampca.solvers import (
 )
 from streampca.store import MemorySink
 
-SPAN_ROWS = 16 * 8192  # that a span of float32 sums holds, about
+SPAN_ROWS = 16 * 8192  # rows in a span of float32 sums, about
 
 
 def scatter_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
@@ -52,7 +58,7 @@ def scatter_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidat
     solve, flops = scatter_cost(p, request, k)
     read = matrix
     if (basis := request.side.basis) is not None:
-        read = beside_design(matrix, basis)
+        read = with_design_columns(matrix, basis)
         solve["scatter of residuals"] = p * p * 8
     flops_of_pass = (4.0 if imputed else 1.0) * n * p * p
     spec = pass_spec("scatter", read, 0, {"scatter": accumulator}, flops=flops_of_pass)
@@ -70,18 +76,19 @@ def solve_scatter(inputs: SolverInput[Request]) -> Steps[Fitted]:
     """Eigenvectors of the scatter matrix."""
     matrix, request = inputs.matrix, inputs.request
     more: dict[str, Any] = {}
-    counts = MemorySink(matrix.shape[0], 1, np.int64)
+    counts: MemorySink | None = None
     if request.missing == "mean":
+        counts = MemorySink(matrix.shape[0], 1, np.int64)
         more = {"maps": {"missing": count_missing}, "sinks": {"missing": counts}}
     resolution, removed = Resolution.of(matrix.dtype), None
     if (basis := request.side.basis) is not None:
-        more["matrix"] = beside_design(matrix, basis)
+        more["matrix"] = with_design_columns(matrix, basis)
     done = (yield Pass("scatter", **more)).accumulators.pop("scatter")
     if basis is not None:
         done, removed = scatter_without(done, basis.shape[1])
         resolution = replace(resolution, work=np.dtype(np.float64))
     fitted = solve_accumulator(done, request, resolution, min(matrix.shape), removed)
-    if request.missing == "mean":
+    if counts is not None:
         fitted.missing_by_sample = counts.values[:, 0]
     return fitted
 
@@ -94,7 +101,7 @@ def tsqr_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
         )
     n, p = matrix.shape
     basis = request.side.basis
-    read = matrix if basis is None else beside_design(matrix, basis)
+    read = matrix if basis is None else with_design_columns(matrix, basis)
     accumulators = {"r": RFactor(center=request.center)}
     spec = pass_spec("tsqr", read, 0, accumulators, flops=2.0 * n * p * p, work="factor")
     spec = replace(spec, matrix=read)
@@ -108,7 +115,7 @@ def solve_tsqr(inputs: SolverInput[Request]) -> Steps[Fitted]:
     matrix, request = inputs.matrix, inputs.request
     removed, basis = None, request.side.basis
     resolution, limit = Resolution.of(matrix.dtype), min(matrix.shape)
-    read = matrix if basis is None else beside_design(matrix, basis)
+    read = matrix if basis is None else with_design_columns(matrix, basis)
     done = (yield Pass("tsqr", matrix=read)).accumulators.pop("r")
     if basis is not None:
         done, removed = factor_without(done, basis.shape[1])
@@ -117,11 +124,11 @@ def solve_tsqr(inputs: SolverInput[Request]) -> Steps[Fitted]:
 
 @dataclass(frozen=True)
 class _Solved:
-    """The spectrum of an accumulator, and how far to trust it."""
+    """The spectrum of an accumulator, with its error bounds."""
 
     spectrum: Spectrum
     known: Array  # the eigenvalues that are known
-    everything: bool  # whether those are all
+    everything: bool  # whether those are all eigenvalues
     residual: Array
     floor: float
     rank: int
@@ -193,7 +200,7 @@ def solve_accumulator(
 
 
 def stats_of_sums(accumulator: Any) -> ColumnStats:
-    """What an accumulator of samples says about each column."""
+    """Column statistics from an accumulator of samples."""
     p = len(accumulator.mean)
     if isinstance(accumulator, TruncatedFactor):
         m2 = accumulator.m2
@@ -232,7 +239,7 @@ def _scaled_columns(rows: Array, scale: Array | None, live: Array) -> Array:
 
 
 def _with(spectrum: Spectrum, explained: Array | None) -> Spectrum:
-    """The size of what was summed, before a design was taken off: rounding is that of larger sums.
+    """The larger sums from before a design was eliminated, which determine the rounding.
 
     explained : (r, live), with explained'explained what was taken off.
     """
@@ -264,7 +271,7 @@ def _solve_sums(
     floor = solver_floor(summed.values, len(lower))
     level = rank_floor(work, summed, terms, rounding)
     rank = min(numerical_rank(known, len(lower), floor + level), limit)
-    if isinstance(accumulator, Scatter):  # what removed rows left behind
+    if isinstance(accumulator, Scatter):  # rounding that forgotten rows left
         floor += accumulator.forgotten / _least(scale, live) ** 2
     return _Solved(spectrum, known, everything, residual, floor, rank, rounding)
 
@@ -313,7 +320,7 @@ def _solve_factor(
     limit: int,
     explained: Array | None,
 ) -> _Solved:
-    """From a factor of the scatter, which is not squared; arithmetic was float64 throughout."""
+    """The solution from a factor of the scatter matrix, in float64 throughout."""
     factor = accumulator.r_factor() if isinstance(accumulator, RFactor) else accumulator.factor()
     if len(live) < factor.shape[1]:
         factor = factor[:, live]

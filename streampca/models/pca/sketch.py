@@ -1,4 +1,4 @@
-"""PCA from one look at samples that cannot be read again: approximate, with a bound."""
+"""PCA from a single pass over samples that cannot be read again: approximate, with a bound."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import numpy as np
 from streampca.accumulators import LeadingDirections, Moments
 from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, work_dtype
-from streampca.models.fitted import Fitted, Resolution
+from streampca.matrix import ChunkedMatrix, Resolution, work_dtype
+from streampca.models.assemble import Fitted
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.request import Request
 from streampca.passes import (
@@ -30,14 +30,14 @@ from streampca.solvers import (
     solver_floor,
 )
 
-WIDTH = 64  # directions kept, at least; four times as many as components
-UNDETERMINED = 1.5  # radians: a bound that says no more than a right angle does
+WIDTH = 64  # least number of directions kept; else four times the components
+UNDETERMINED = 1.5  # radians: a larger bound says no more than a right angle
 
 
 def sketch_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate]:
     """One pass over samples that keeps a few directions.
 
-    Raises InvalidInputError for request that need the statistics of the whole matrix first.
+    Raises InvalidInputError for a request that needs statistics of the whole matrix first.
     """
     n, p = matrix.shape
     k = known_count(request.n_components, n, p)
@@ -46,12 +46,12 @@ def sketch_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate
             f"svd_solver='sketch' needs a number of components from 1, not "
             f"n_components={request.n_components!r}"
         )
-    beside = request.side
+    side = request.side
     wanted = {
         "scale": request.scale,
         "missing='mean'": request.missing == "mean",
-        "remove": beside.basis is not None,
-        "weights of features": beside.weights is not None,
+        "remove": side.basis is not None,
+        "weights of features": side.weights is not None,
     }
     if refused := [name for name, value in wanted.items() if value]:
         raise InvalidInputError(
@@ -86,7 +86,7 @@ def sketch(inputs: SolverInput[Request]) -> Steps[Fitted]:
     """The leading directions of a factor whose distance from the scatter is bounded."""
     matrix, request = inputs.matrix, inputs.request
     k = known_count(request.n_components, *matrix.shape)
-    assert k is not None  # the plan refuses others
+    assert k is not None  # plan_pca refuses other requests
     done = yield Pass("sketch")
     found, stats = done["directions"], done["columns"].columns()
     scaling = request.standardize.resolve(stats, Resolution.of(matrix.dtype).eps)
@@ -134,7 +134,7 @@ def sketch(inputs: SolverInput[Request]) -> Steps[Fitted]:
 
 
 def _undetermined(fitted: Fitted, rank: int) -> str:
-    """Which components that vary the bound of this look leaves undetermined; "" where none is."""
+    """A sentence on components that this bound leaves undetermined; "" if there are none."""
     assert fitted.certificate is not None
     bad = np.flatnonzero(fitted.certificate.angle_bound[:rank] >= UNDETERMINED)
     if not bad.size:

@@ -1,4 +1,4 @@
-"""Truncated singular value decomposition: the components of a matrix that is not centred."""
+"""Truncated singular value decomposition: the components of an uncentred matrix."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TruncatedSVD(LinearModel):
     missing = "raise"
 
     def _pca(self) -> PCA:
-        """The PCA that computes this."""
+        """The PCA that computes the decomposition."""
         if self.algorithm not in ALGORITHMS:
             raise InvalidInputError(f"algorithm={self.algorithm!r}; expected one of {ALGORITHMS}")
         whole = isinstance(self.n_components, (int, np.integer))

@@ -139,13 +139,13 @@ def _decoder_v3(metadata: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
         return None
     for position, codec in enumerate(metadata.codecs):
         described = codec.to_dict()
-        name, settings = described["name"], described.get("configuration") or {}
+        name, how = described["name"], described.get("configuration") or {}
         if checksum:
             return None  # crc32c must be the last step of encoding
         if position == 0:
             if name != "bytes":
                 return None
-            if settings.get("endian") == "big":
+            if how.get("endian") == "big":
                 dtype = dtype.newbyteorder(">")
         elif name in COMPRESSORS and compressor is None:
             compressor = COMPRESSORS[name]()
@@ -187,9 +187,9 @@ def carries_checksum(array: Any) -> bool:
 
 
 def _checks(codec: Mapping[str, Any]) -> bool:
-    settings = codec.get("configuration") or codec
+    how = codec.get("configuration") or codec
     name = codec.get("name", codec.get("id"))
-    return name in ("crc32c", "gzip", "zlib") or bool(settings.get("checksum"))
+    return name in ("crc32c", "gzip", "zlib") or bool(how.get("checksum"))
 
 
 class FrameLimit:

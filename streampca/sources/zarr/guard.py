@@ -40,7 +40,7 @@ from streampca.sources.reading import Tally, ThreadBuffers
 from streampca.sources.zarr.chunks import FrameLimit, ShardIndex
 
 METADATA = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
-READ_TIMEOUT = 300.0  # seconds without an answer after which a read fails
+READ_TIMEOUT = 300.0  # seconds after which a read without answer fails
 
 
 def default_timeout() -> float:
@@ -70,12 +70,12 @@ class GuardedStore(zarr.storage.WrapperStore[Any]):
 
     @property
     def wrapped(self) -> Any:
-        """The store that is guarded: what is read there is neither counted nor checked."""
+        """The underlying store: reads from it are neither counted nor checked."""
         return self._store
 
     def limited(self, dim: int, size: int) -> GuardedStore:
-        """The same, where the array ends after ``size`` along dim: of shards no more is expected
-        to be there."""
+        """The same store for an array that ends after ``size`` along dim: chunks of a / shard
+        beyond that may be absent."""
         shards = None if self.shards is None else self.shards.limited(dim, size)
         return GuardedStore(
             self._store, self.missing, self.timeout, shards, self.tally, self.frames
@@ -111,7 +111,7 @@ class GuardedStore(zarr.storage.WrapperStore[Any]):
         return value
 
     def note(self, key: str, nbytes: int | None, encoded: Any = None) -> None:
-        """Count a chunk of so many bytes at rest; None for one that is absent.
+        """Count a chunk of so many stored bytes; None for an absent one.
 
         encoded : the chunk, if all of it was read.
         """
@@ -132,7 +132,7 @@ class GuardedStore(zarr.storage.WrapperStore[Any]):
 
 
 def checksum(encoded: Any) -> int:
-    """63 bits: the crc32c of all but the last four bytes, beside those four.
+    """63 bits: the crc32c of all but the last four bytes, joined with those four.
 
     Of all bytes it would be the same number for every chunk that ends with its own crc32c, as
     Zarr's crc32c codec makes them: that is how such a code works.
@@ -156,7 +156,7 @@ def no_answer(what: str, store: str, timeout: float | None) -> NoAnswerError:
 CONCURRENCY = 10  # chunks that Zarr fetches and decodes at once within one read (its default)
 
 
-MOST_STORED_BYTES = 1 << 31  # bytes of one chunk at rest
+MOST_STORED_BYTES = 1 << 31  # stored bytes of one chunk
 
 
 class EncodedChunks:
@@ -173,7 +173,7 @@ class EncodedChunks:
         self.buffers = ThreadBuffers()
 
     def fetch(self, keys: list[str]) -> list[Any]:
-        """Encoded chunks, checked and counted; None where one is absent and may be."""
+        """Encoded chunks, checked and counted; None for an absent one if that is allowed."""
         if self.is_local:
             return [self._read_file(key) for key in keys]
         prototype = default_buffer_prototype()
@@ -184,7 +184,7 @@ class EncodedChunks:
         return [None if b is None else b.to_bytes() for b in sync(gather())]
 
     def look(self, key: str) -> bytes | None:
-        """One chunk as it is stored now, counted nowhere; None where it is absent."""
+        """One chunk as currently stored, without counting it; None if it is absent."""
         if self.is_local:
             try:
                 return read_regular(self.guard.wrapped.root / key, MOST_STORED_BYTES)
@@ -197,7 +197,7 @@ class EncodedChunks:
         return None if found is None else bytes(found.to_bytes())
 
     def _read_file(self, key: str) -> Any:
-        """One chunk of a local store, read into a buffer that this thread uses again."""
+        """One chunk of a local store, read into the reusable buffer of this thread."""
         path = self.guard.wrapped.root / key
         try:
             with open(path, "rb", buffering=0, opener=open_at_once) as file:
@@ -226,7 +226,8 @@ MOST_METADATA_BYTES = 8 << 20  # bytes of one zarr.json, .zattrs or .zmetadata
 class _Bounded(Store):
     """Reads no more metadata than MOST_METADATA_BYTES, else raises DamagedSourceError.
 
-    ranged : whether a part of an object can be asked for; else it is measured when it is there.
+    ranged : whether the store can return a part of an object; else its size is checked after
+    reading.
     """
 
     ranged = True
@@ -253,7 +254,7 @@ class _Bounded(Store):
 
 
 class BoundedLocal(_Bounded, zarr.storage.LocalStore):
-    """A directory. What lies in the place of a file and is none would hang whoever reads it."""
+    """A directory. Refuses special files such as pipes, which would block a reader forever."""
 
     async def get(
         self,
@@ -274,7 +275,7 @@ class BoundedObjects(_Bounded, zarr.storage.ObjectStore):  # type: ignore[type-a
 
 
 class BoundedFsspec(_Bounded, zarr.storage.FsspecStore):
-    """Anything else by URL: a web server need not know of parts."""
+    """Any other URL: a web server may not support ranges."""
 
     ranged = False
 
@@ -301,13 +302,13 @@ def store_at(source: str, storage_options: Mapping[str, Any] | None) -> Store:
 
 
 # --------------------------------------------------------------------------------------------------
-# Small arrays that lie beside the data in a Zarr group: labels, coordinates.
+# Small arrays in the Zarr group of the data: labels, coordinates.
 
 
 def whole(array: Any) -> np.ndarray[Any, Any]:
-    """A small array that lies beside the data, whole; absent chunks are fill values.
+    """A small array in the group of the data, read whole; absent chunks are fill values.
 
-    Of what is no ``zarr.Array`` (HDF5) simply its values. Raises DamagedSourceError.
+    Anything but a ``zarr.Array`` (HDF5) gives its values. Raises DamagedSourceError.
     """
     limit = FrameLimit.of(array) if isinstance(array, zarr.Array) else None
     if limit is None:

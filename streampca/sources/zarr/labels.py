@@ -44,7 +44,7 @@ class Packing:
     def from_attributes(
         cls, attributes: Mapping[str, Any], stored: np.dtype[Any], fill: Any = None
     ) -> Packing | None:
-        """The packing that the attributes state, or None where values are stored plainly."""
+        """The packing that the attributes describe, or None if values are not packed."""
         packed = "scale_factor" in attributes or "add_offset" in attributes
         codes = [attributes[k] for k in ("_FillValue", "missing_value") if k in attributes]
         if packed and not codes and fill is not None and stored.kind in "iu":
@@ -66,7 +66,7 @@ class Packing:
         )
 
     def decode(self, stored: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Decoded values; the input is left alone."""
+        """Decoded values; the input is unchanged."""
         values = stored.astype(self.dtype)
         codes = _codes_of(self.codes, stored.dtype)
         holes = np.isin(stored, codes) if codes.size else None
@@ -84,13 +84,13 @@ class Packing:
 
 
 def _number(code: Any) -> float:
-    """An integer stays one: the largest of 64 bits has no float."""
+    """The number; integers stay integers, since floats cannot hold large ones of 64 bits."""
     plain = code.item() if isinstance(code, np.generic) else code
     return plain if isinstance(plain, int) else float(plain)
 
 
 def _codes_of(codes: tuple[float, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """The codes that the stored dtype can hold; -9999 in int8 would wrap to a value of its own."""
+    """The codes that the stored dtype can hold; -9999 in int8 would wrap to another value."""
     if dtype.kind not in "iu":
         return np.asarray(codes).astype(dtype)
     info = np.iinfo(dtype)
@@ -113,7 +113,7 @@ GREGORIAN = np.datetime64("1582-10-15")
 def decode_times(
     values: np.ndarray[Any, Any], attributes: Mapping[str, Any]
 ) -> np.ndarray[Any, Any]:
-    """Numbers with units such as "days since 1800-01-01" as datetime64; else as they are.
+    """Numbers with units such as "days since 1800-01-01" as datetime64; others unchanged.
 
     Other calendars than the Gregorian, months, and dates before it stay numbers.
     """
@@ -144,7 +144,7 @@ def _iso(origin: str) -> str:
 
 
 def plain_code(attributes: Mapping[str, Any], stored: np.dtype[Any]) -> float | None:
-    """The one missing code of calls of one byte that are not packed; else None.
+    """The missing code of unpacked one-byte calls, if there is exactly one; else None.
 
     Such calls (genotypes) stay integers with a code, a quarter of the floats that CF asks for.
     """
@@ -157,7 +157,7 @@ def plain_code(attributes: Mapping[str, Any], stored: np.dtype[Any]) -> float | 
 
 
 # --------------------------------------------------------------------------------------------------
-# Absent chunks as missing cells: what Zarr is to put where a chunk is not there.
+# Absent chunks as missing cells: the fill value that Zarr puts in their place.
 
 
 def absent_value(stored: np.dtype[Any], packing: Packing | None, hole: float | None) -> Any:
@@ -188,17 +188,17 @@ def with_fill(array: Any, value: Any) -> Any:
 
 
 def on_store(array: Any, store: Any) -> Any:
-    """The same ``zarr.Array``, read by way of another store."""
+    """The same ``zarr.Array``, read through another store."""
     one = array.async_array
     place = StorePath(store, one.store_path.path)
     return zarr.Array(zarr.AsyncArray(one.metadata, place, one.config))
 
 
 # --------------------------------------------------------------------------------------------------
-# Labels and coordinates that lie beside an array in its Zarr group.
+# Labels and coordinates in the Zarr group of an array.
 
 # --------------------------------------------------------------------------------------------------
-# Labels of samples and variants that lie beside a genotype array in its Zarr group.
+# Labels of samples and variants in the Zarr group of a genotype array.
 
 COLUMNS = (
     "family",
@@ -215,7 +215,7 @@ COLUMNS = (
 def extra_columns(group: Any, dim: str, size: int) -> dict[str, np.ndarray[Any, Any]]:
     """Family, chromosome, position, alleles ... along one dimension of that size.
 
-    Of the names that ``streampca convert`` writes, else of those of VCF Zarr (``variant_contig``,
+    Uses the names that ``streampca convert`` writes, else those of VCF Zarr (``variant_contig``,
     ``variant_position``, ``variant_allele``: the first alternate allele is the counted one).
     """
     found: dict[str, np.ndarray[Any, Any]] = {}
@@ -279,7 +279,7 @@ def text(values: Any) -> Text:
 
 
 # --------------------------------------------------------------------------------------------------
-# Coordinates that lie beside an array in its Zarr group, as xarray writes them.
+# Coordinates in the Zarr group of an array, as xarray writes them.
 
 Array = np.ndarray[Any, Any]
 PACKING = ("scale_factor", "add_offset", "missing_value", "coordinates", "grid_mapping", "dtype")
@@ -299,10 +299,12 @@ def group_labels(
         _axis(parent, tuple(names[d] for d in ds), sizes, beside, loose=number == 1)
         for number, ds in enumerate(dims)
     )
-    return Labels(rows, columns, array.path.rpartition("/")[2] or None, told_by(array))
+    return Labels(
+        rows, columns, array.path.rpartition("/")[2] or None, descriptive_attributes(array)
+    )
 
 
-def told_by(array: Any) -> dict[str, Any]:
+def descriptive_attributes(array: Any) -> dict[str, Any]:
     """Attributes that say what an array is, without those that say how it is stored."""
     return {
         name: value
@@ -330,11 +332,13 @@ def _axis(
             grids[name] = (along, decoded(array))
         else:
             continue
-        told = told_by(array)
+        described = descriptive_attributes(array)
         if (coords[name] if name in coords else grids[name][1]).dtype.kind == "M":
-            told = {n: value for n, value in told.items() if n not in ("units", "calendar")}
-        if told:
-            attrs[name] = told
+            described = {
+                n: value for n, value in described.items() if n not in ("units", "calendar")
+            }
+        if described:
+            attrs[name] = described
     extra = extra_columns(parent, dims[0], sizes[dims[0]]) if len(dims) == 1 else {}
     lengths = tuple(sizes[d] for d in dims)
     return AxisLabels(dims, lengths, coords, attrs, extra, grids)
@@ -347,7 +351,7 @@ def dims_of(array: Any) -> tuple[str, ...]:
 
 
 def decoded(array: Any) -> Array:
-    """A small array whole: text, packed numbers and times as what they mean."""
+    """A small array, read whole: text, and decoded numbers and times."""
     values = whole(array)
     if values.dtype.kind in "SO":
         return text(values)

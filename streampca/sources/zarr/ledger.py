@@ -1,4 +1,4 @@
-"""The ledger of a Zarr array: the state of every chunk when it was read, and changes since."""
+"""The ledger of a Zarr array: the state of every chunk when it was read, and later changes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from streampca.sources.zarr.reader import ZarrReader
 # of a last chunk that was not full: appending writes that chunk anew.
 
 Array = np.ndarray[Any, Any]
-ABSENT = -1  # as a length: no such chunk
-UNKNOWN = -1  # as a checksum: it was never read whole
+ABSENT = -1  # as a length: the chunk is absent
+UNKNOWN = -1  # as a checksum: the chunk was never read whole
 NOTHING, APPENDED, CHANGED, REMOVED, VANISHED, RELAID = (
     "nothing", "appended", "changed", "removed", "vanished", "relaid",
 )  # fmt: skip
@@ -39,8 +39,8 @@ NOTHING, APPENDED, CHANGED, REMOVED, VANISHED, RELAID = (
 class Seen:
     """The chunks of an array as they are listed now: grid-shaped arrays.
 
-    nbytes : int64, ABSENT where there is none.  version : int64, another one whenever the chunk
-    was written again, as far as the store tells.
+    nbytes : int64, ABSENT where there is none.  version : int64, which changes whenever the chunk /
+    is written again, as far as the store reports it.
     times : float64, seconds since 1970 of the last writing, NaN where the store does not say.
     written : of the array's metadata, likewise.  snapshot : of Icechunk, which says what changed.
     """
@@ -56,7 +56,7 @@ class Seen:
 class Ledger:
     """The state of a Zarr array that a fit read. Arrays have the shape of the chunk grid.
 
-    rows : of the growing dimension ``dim`` that were counted.  layout : digest of all that must
+    rows : counted rows along the growing dimension ``dim``.  layout : digest of all that must
     stay the same (other sizes, chunks, dtype, codecs, fill value, names of the features).
     snapshot : of Icechunk.
     tail : checksum of the decoded rows in the last chunk, where it was not full, else UNKNOWN.
@@ -99,7 +99,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Change:
-    """The change of a source since its ledger was written.
+    """A change of a source since its ledger was written.
 
     kind : "nothing"; "appended": only rows behind the old ones; "changed": an old chunk is
     another; "removed": fewer rows; "vanished": an old chunk is gone; "relaid": stored otherwise,
@@ -133,15 +133,15 @@ class Change:
 
 
 # --------------------------------------------------------------------------------------------------
-# A Zarr array as its ledger sees it: its chunks listed, noted, and compared with an old ledger.
+# The chunks of a Zarr array: listed, recorded in a ledger, and compared with an older one.
 
 Place = tuple[int, ...]
 
 
 class LedgerSource:
-    """A matrix in one Zarr array, as its ledger sees it.
+    """A matrix in a single Zarr array, of which ledgers are made.
 
-    Of anything else ``LedgerSource.of`` gives None: its content stamp is all there is.
+    ``LedgerSource.of`` returns None for any other matrix, which only has a content stamp.
     """
 
     def __init__(self, matrix: StackedMatrix, reader: ZarrReader) -> None:
@@ -153,19 +153,19 @@ class LedgerSource:
 
     @classmethod
     def of(cls, matrix: Any) -> LedgerSource | None:
-        """Of an opened matrix."""
+        """The source of an opened matrix."""
         if type(matrix) is not StackedMatrix or not isinstance(matrix.reader, ZarrReader):
             return None
         reader = matrix.reader
         if not matrix.dims[0] or listing(reader.guard.wrapped, reader.array.path) is None:
             return None
         if snapshot_of(reader.guard.wrapped) and reader.history is None:
-            return None  # an array of somebody's session: older snapshots cannot be looked at
+            return None  # an array of a user's session, which gives no access to older snapshots
         return cls(matrix, reader)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array as it is stored: its metadata, which may be ahead of the rows."""
+        """The stored shape, from metadata that may be ahead of the rows."""
         return tuple(int(n) for n in self.reader.array.shape)
 
     def grid(self, rows: int) -> tuple[int, ...]:
@@ -174,7 +174,7 @@ class LedgerSource:
         return tuple(-(-n // step) for n, step in zip(sizes, self.reader.unit, strict=True))
 
     def layout(self) -> str:
-        """A digest of how the array is stored, but for its length."""
+        """A digest of how the array is stored, except for its length."""
         metadata = self.reader.array.metadata.to_dict()
         loose = ("shape", "attributes", "dimension_names", "consolidated_metadata")
         kept = {name: value for name, value in metadata.items() if name not in loose}
@@ -188,7 +188,7 @@ class LedgerSource:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def look(self, rows: int | None = None) -> Seen:
-        """List the chunks as they are now. Cost: one ``stat`` each, or a listing."""
+        """List the current chunks. Cost: one ``stat`` each, or a listing."""
         counts = self.grid(self.shape[self.dim] if rows is None else rows)
         nbytes, version = np.full(counts, ABSENT, np.int64), np.zeros(counts, np.int64)
         times, written = np.full(counts, np.nan), np.nan
@@ -218,7 +218,7 @@ class LedgerSource:
     def make(self, rows: int, seen: Seen, old: Ledger | None = None) -> Ledger:
         """The ledger of the rows that have been read.
 
-        seen : what was listed before they were.  old : of an earlier fit, for chunks that were
+        seen : the chunks as listed before reading.  old : of an earlier fit, for chunks that were
         not read again. Chunks whose checksum is not known are read now. Raises
         ChangingSourceError where a chunk was changed since ``seen``.
         """
@@ -254,7 +254,7 @@ class LedgerSource:
         return checksum(np.ascontiguousarray(values).tobytes())
 
     def first_rows(self, rows: int) -> StackedMatrix:
-        """The matrix as if it ended after so many rows."""
+        """The matrix, cut off after so many rows."""
         if rows == self.reader.shape[self.dim]:
             return self.matrix
         shorter = copy.copy(self.matrix)
@@ -270,9 +270,9 @@ class LedgerSource:
         return select(self.first_rows(rows), samples=numbers)
 
     def compare(self, old: Ledger, rows: int, seen: Seen, full: bool = False) -> Change:
-        """What became of the array since ``old``.
+        """The change of the array since ``old``.
 
-        rows : that are there now (see :mod:`streampca.sources.zarr.watermark`).
+        rows : rows that are written now (see :mod:`streampca.sources.zarr.watermark`).
         full : read every old chunk; else only those whose length or time differ, or that Icechunk
             says were written, of which the bytes decide.
         """
@@ -290,7 +290,7 @@ class LedgerSource:
         renewed = bool(suspect[last].any()) or rows > old.rows
         suspect[last] = False  # appending writes it anew: its old rows are compared below
         changed: dict[str, int] = {}
-        hidden: list[int] = []  # what neither length nor time nor snapshot shows
+        hidden: list[int] = []  # changed, though length, time and snapshot do not show it
         where: set[tuple[int, int]] = set()
         read = 0
         for place in _places(suspect):
@@ -321,7 +321,7 @@ class LedgerSource:
         return Change(APPENDED if rows > old.rows else NOTHING, span, how, (), read)
 
     def _written(self, old: Ledger, seen: Seen, part: tuple[slice, ...]) -> Array:
-        """Of the chunks of a ledger, which ones may have been written since."""
+        """The chunks of a ledger that may have been written since."""
         if not seen.snapshot:
             return np.asarray(seen.version[part] != old.version)
         assert self.reader.history is not None
@@ -337,7 +337,7 @@ class LedgerSource:
 
 
 def _names(axis: AxisLabels) -> str:
-    """A digest of what the entries of an axis are called: columns may change places."""
+    """A digest of the names along an axis: columns may be reordered."""
     digest = hashlib.sha256(repr((axis.dims, axis.sizes)).encode())
     columns = {**axis.coords, **axis.extra}
     columns |= {f"grid {name}": values for name, (_, values) in axis.grids.items()}
@@ -363,7 +363,7 @@ def _time(about: tuple[Any, ...]) -> float:
 
 
 def _version(about: tuple[Any, ...]) -> int:
-    """63 bits that differ whenever what a store tells of a chunk differs."""
+    """63 bits that change with the version that a store reports for a chunk."""
     if len(about) == 2 and isinstance(about[1], int):
         return about[1]
     return int.from_bytes(hashlib.blake2b(repr(about).encode(), digest_size=8).digest()) >> 1

@@ -25,7 +25,7 @@ from streampca.matrix import Location
 from streampca.paths import plain_errors
 from streampca.sources.zarr.guard import METADATA, default_timeout
 
-# Of a store that cannot be listed nothing is known but that this process has just read it.
+# Nothing is known of a store that cannot be listed, except that this process has just read it.
 UNKNOWN = uuid.uuid4().hex
 VERSIONS = (
     "created",
@@ -40,15 +40,15 @@ VERSIONS = (
 
 
 def place_of(array: Any) -> str:
-    """The place of a ``zarr.Array``, however it was spelt, without credentials."""
+    """The canonical place of a ``zarr.Array``, without credentials."""
     found = local_paths(array.store, array.path)
     if snapshot_of(array.store):
-        return f"icechunk/{array.path}"  # of which repository, a session does not tell
+        return f"icechunk/{array.path}"  # a session does not tell which repository it is of
     return found[0] if found else hide_secrets(f"{array.store}/{array.path}")
 
 
 def snapshot_of(store: Any) -> str:
-    """The snapshot that a store of Icechunk, perhaps guarded, shows; "" of any other."""
+    """The snapshot of an Icechunk store, guarded or not; "" for other stores."""
     if not type(store).__module__.startswith("icechunk"):
         store = getattr(store, "_store", None)
     if not type(store).__module__.startswith("icechunk"):
@@ -57,7 +57,7 @@ def snapshot_of(store: Any) -> str:
 
 
 def local_paths(store: Any, path: str) -> tuple[str, ...]:
-    """(directory of the array,) or (archive,) where it lies on this machine, else ()."""
+    """(directory of the array,) or (archive,) if it is on this machine, else ()."""
     if isinstance(store, zarr.storage.LocalStore):
         return (os.path.realpath(os.path.join(store.root, path)),)
     if isinstance(store, zarr.storage.ZipStore):
@@ -118,7 +118,7 @@ def listing(store: Any, path: str) -> Iterator[tuple[str, tuple[Any, ...]]] | No
 
 
 def _names(store: Any, path: str) -> list[str]:
-    """Of all objects below an array, as the store lists them."""
+    """The names of all objects below an array, as the store lists them."""
     start = f"{path}/" if path else ""
 
     async def listed() -> list[str]:
@@ -141,7 +141,7 @@ def _files(root: str) -> Iterator[tuple[Any, ...]]:
             for entry in entries:
                 try:
                     about = entry.stat()
-                except FileNotFoundError:  # of a writer, on its way to its place
+                except FileNotFoundError:  # a temporary file of a writer
                     continue
                 if file_modes.S_ISDIR(about.st_mode):
                     folders.append(entry.path)
@@ -150,7 +150,7 @@ def _files(root: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _digest(entries: Iterable[tuple[Any, ...]]) -> str:
-    """Of entries in any order: a sum, so that a million names need not be held and sorted."""
+    """A digest of entries in any order: a sum, so that a million names need not be sorted."""
     total = 0
     for entry in entries:
         total += int.from_bytes(hashlib.sha256(repr(entry).encode()).digest(), "little")
@@ -158,12 +158,12 @@ def _digest(entries: Iterable[tuple[Any, ...]]) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Zarr arrays as locations: what their metadata say, and a sample of the chunks that are there.
+# Zarr arrays as locations: their metadata, and a sample of their chunks.
 
-SPREAD = 6  # chunks that are looked at, spread evenly over the array
-LISTED = 6  # and the first ones that the store names, which are there
+SPREAD = 6  # sampled chunks, spread evenly over the array
+LISTED = 6  # and the first ones that the store lists
 HEAD_NBYTES = 1024  # of each of them
-GROWS = ("shape", "attributes", "consolidated_metadata")  # of metadata: may change while it is read
+GROWS = ("shape", "attributes", "consolidated_metadata")  # metadata that may change meanwhile
 
 
 class ZarrLocation(Location):
@@ -186,7 +186,7 @@ class ZarrLocation(Location):
 
     @classmethod
     def of(cls, array: Any) -> ZarrLocation:
-        """Of an array that is read as it is, by xarray or by Dask."""
+        """The location of an array that xarray or Dask reads directly."""
         return cls(place_of(array), array, array.store, array.shape, listed=True)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class ZarrLocation(Location):
         return tuple(dict.fromkeys(names))
 
     def _spread(self) -> list[str]:
-        """Chunks that lie wholly in what is read, if any do: a writer appends to the last one."""
+        """Chunks wholly inside the part that is read, if any: writers append to the last one."""
         pairs = list(zip(self.shape, self._unit, strict=True))
         grid = [max(1, size // step) for size, step in pairs]
         if 0 in self.shape:
@@ -251,12 +251,12 @@ class ZarrLocation(Location):
             return f"{await self.store.getsize(key)} bytes, digest {digest}"
         except FileNotFoundError:
             return "absent"
-        except Exception as error:  # every store has errors of its own; reading will tell
+        except Exception as error:  # every store has its own errors; reading will show them
             return f"unreadable ({type(error).__name__})"
 
 
 def _described(document: bytes, shape: Sequence[int]) -> str:
-    """What metadata say of everything but that to which rows may be appended."""
+    """The metadata, without what changes when rows are appended."""
     try:
         found = json.loads(document)
         there = [int(n) for n in found["shape"]]
@@ -271,7 +271,7 @@ def _described(document: bytes, shape: Sequence[int]) -> str:
 
 
 def held_in_process(store: Any) -> str:
-    """What holds the chunks of a store, where it is the memory of this process; else ""."""
+    """The kind of store whose chunks are in the memory of this process; "" for others."""
     store = _unwrapped(store)
     if isinstance(store, zarr.storage.MemoryStore):
         return f"a zarr {type(store).__name__}"
@@ -281,7 +281,7 @@ def held_in_process(store: Any) -> str:
 
 
 def absolute(store: Any) -> Any:
-    """The store with an absolute path: a process in another folder finds the same."""
+    """The store with an absolute path, so that a process in another folder finds it."""
     if isinstance(store, zarr.storage.LocalStore) and not store.root.is_absolute():
         store = copy.copy(store)
         store.root = store.root.absolute()
@@ -306,7 +306,7 @@ def _is_web(store: Any) -> bool:
 
 
 def _protocols(store: Any) -> tuple[str, ...]:
-    """Of fsspec, where the store is one of its."""
+    """The fsspec protocols of a store; none for other stores."""
     if not isinstance(store, zarr.storage.FsspecStore):
         return ()
     named = store.fs.protocol

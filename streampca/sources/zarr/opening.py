@@ -32,7 +32,7 @@ from streampca.paths import (
 from streampca.sources.zarr.guard import default_timeout, no_answer, store_at
 
 # --------------------------------------------------------------------------------------------------
-# What to open instead of a path that is no matrix: what lies in it, or beside it.
+# Suggestions of what to open instead of a path that is not a matrix: files in it or next to it.
 
 OPENED = (
     ".bed", ".zarr", ".vcz", ".zarr.zip", ".nc", ".nc4", ".h5ad", ".h5", ".npy", ".npz", ".mtx",
@@ -53,7 +53,7 @@ SHOWN = 5  # names of a folder that a message repeats
 
 
 def how_to_convert(path: str) -> str:
-    """What to do with a file that is not opened here."""
+    """The command that converts or loads a file of an unsupported format."""
     for suffix, command in CONVERSIONS.items():
         if path.endswith(suffix):
             stem = path.removesuffix(suffix)
@@ -62,27 +62,27 @@ def how_to_convert(path: str) -> str:
     if (reader := TABLES.get(os.path.splitext(path)[1])) is not None:
         return f"not a format that streampca opens; load it first: X = pandas.{reader}({path!r})"
     known = ".bed, .nc, .npy, .npz, .h5ad or .mtx"
-    found = instead_of(os.path.splitext(path)[0])
+    found = suggestion(os.path.splitext(path)[0])
     return f"not a format that streampca opens; expected a Zarr directory, {known}{found}"
 
 
-def instead_of(path: str) -> str:
-    """``; did you mean data.bed?`` where such files lie beside ``data``; else nothing."""
+def suggestion(path: str) -> str:
+    """``; did you mean data.bed?`` if such files are next to ``data``; else ""."""
     stem = path.rstrip("/")
     found = [stem + suffix for suffix in (*OPENED, *CONVERSIONS) if os.path.exists(stem + suffix)]
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
-def in_folder(path: str) -> str:
-    """What a folder that is no Zarr store holds, and the line that opens it; "" for others."""
+def folder_contents(path: str) -> str:
+    """What a folder without a Zarr store contains, and the line that opens it; "" for others."""
     if "://" in path or not os.path.isdir(path):
         return ""
     names = sorted(name for name in os.listdir(path) if not name.startswith("."))
     if not names:
-        return f": the folder is empty{instead_of(path)}"
+        return f": the folder is empty{suggestion(path)}"
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     held = f": the folder holds {', '.join(names[:SHOWN])}{more}"
-    return held + _line_for(path, names) + instead_of(path)
+    return held + _line_for(path, names) + suggestion(path)
 
 
 def _line_for(path: str, names: list[str]) -> str:
@@ -104,7 +104,7 @@ def _line_for(path: str, names: list[str]) -> str:
 # Icechunk repositories as sources: a snapshot is pinned, and two of them can be compared.
 #
 # A commit to Icechunk is seen whole or not at all, and a snapshot never changes: what is read is
-# one state of the data however many write meanwhile, and ``diff`` names the chunks that were
+# one state of the data even if others commit meanwhile, and ``diff`` names the chunks that were
 # written between two snapshots. It names none that a shorter array has lost, and fails where a
 # snapshot has expired; then all is looked at.
 
@@ -117,7 +117,7 @@ def is_repository(path: str) -> bool:
 
 
 class Snapshots:
-    """An Icechunk repository at a path or an ``s3://`` URL, opened when it is needed.
+    """An Icechunk repository at a path or an ``s3://`` URL, opened on first use.
 
     options : for S3, as :func:`streampca.paths.open_objects` takes them.
     """
@@ -140,14 +140,14 @@ class Snapshots:
             session = repository.readonly_session(**{key: value})
         except (icechunk.IcechunkError, ValueError) as error:
             raise SourceError(
-                f"{hide_secrets(self.place)}: no {name} {value!r}: {_words(error)}"
+                f"{hide_secrets(self.place)}: no {name} {value!r}: {_first_line(error)}"
             ) from None
         return zarr.open(session.store, mode="r")
 
     def changed(self, path: str, old: str, new: str) -> list[tuple[int, ...]] | None:
         """Places of the chunks of one array that were written from one snapshot to another.
 
-        None where that cannot be told: a snapshot has expired, or one is not behind the other.
+        None if unknown: a snapshot has expired, or one is not an ancestor of the other.
         """
         if old == new:
             return []
@@ -167,7 +167,7 @@ class Snapshots:
             return icechunk.Repository.open(self._storage(icechunk))
         except icechunk.IcechunkError as error:
             raise SourceError(
-                f"no Icechunk repository at {hide_secrets(self.place)}: {_words(error)}"
+                f"no Icechunk repository at {hide_secrets(self.place)}: {_first_line(error)}"
             ) from None
 
     def _storage(self, icechunk: Any) -> Any:
@@ -206,7 +206,7 @@ def _icechunk() -> Any:
     return icechunk
 
 
-def _words(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return first_line(error).removeprefix("x ")
 
 
@@ -222,7 +222,7 @@ def open_array(
     """The Zarr array or group at a path or URL. Raises SourceError where there is none."""
     timeout = read_timeout or default_timeout()
     try:
-        with understood(source):
+        with metadata_errors(source):
             return _open(source, storage_options, timeout)
     except TimeoutError:
         raise no_answer("its metadata", source, timeout) from None
@@ -234,7 +234,7 @@ def open_array(
         zarr.errors.NodeNotFoundError,
     ) as error:
         raise SourceError(
-            f"no Zarr array or group at {hide_secrets(source)}{in_folder(source)}"
+            f"no Zarr array or group at {hide_secrets(source)}{folder_contents(source)}"
         ) from error
 
 
@@ -247,7 +247,7 @@ def _open(source: str, storage_options: dict[str, Any] | None, timeout: float) -
             return zarr.open_group(store, mode="r", use_consolidated=False)
 
     async def opened() -> Any:
-        async with asyncio.timeout(timeout):  # of ``sync``, it would leave the request under way
+        async with asyncio.timeout(timeout):  # a timeout of ``sync`` leaves the request running
             return await asynchronous.open(store=store, mode="r")
 
     with plain_errors():
@@ -256,8 +256,8 @@ def _open(source: str, storage_options: dict[str, Any] | None, timeout: float) -
 
 
 @contextlib.contextmanager
-def understood(source: str) -> Iterator[None]:
-    """What Zarr makes of metadata that it does not take, as our error."""
+def metadata_errors(source: str) -> Iterator[None]:
+    """Turn Zarr's errors about invalid metadata into a DamagedSourceError."""
     try:
         yield
     except (StreamPCAError, FileNotFoundError):  # some of Zarr's are a ValueError too
@@ -272,8 +272,8 @@ def understood(source: str) -> Iterator[None]:
 def pick_array(node: Any, variable: str | None, source: str) -> Any:
     """The array itself, the named one of a group, or its only matrix; says which there are.
 
-    Coordinates and cell bounds, as xarray writes them, are no data; of several arrays the only one
-    with two dimensions or more is meant.
+    Coordinates and cell bounds, as xarray writes them, are not data. Of several arrays, the only
+    one / with two or more dimensions is taken.
     """
     if not isinstance(node, zarr.Group):
         return node
@@ -292,6 +292,7 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
             return arrays[found[0]]
     shown = ", ".join(f"{name} {array.shape}" for name, array in sorted(arrays.items())) or "none"
     example = min(wide, default=next(iter(arrays), "X"))
+    source = hide_secrets(source)
     asked = "does not say which array" if variable is None else f"has no array {variable!r}"
     raise InvalidInputError(
         f"{source} is a Zarr group and the call {asked}; it holds: {shown}. "
@@ -300,7 +301,7 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
 
 
 def _beside(attributes: dict[str, Any]) -> list[str]:
-    """Names of the coordinates and cell bounds that attributes tell of."""
+    """Names of the coordinates and cell bounds in the attributes."""
     return f"{attributes.get('coordinates', '')} {attributes.get('bounds', '')}".split()
 
 
