@@ -32,6 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "passes": {"errors", "matrix", "accumulators", "store", "kernels", "imported"},
     "models": {
         "errors",
+        "imported",
         "kernels",
         "sources",
         "passes",

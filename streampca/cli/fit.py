@@ -49,7 +49,7 @@ from streampca.cli.selection import (
     zarr_outputs,
 )
 from streampca.errors import MemoryLimitError
-from streampca.models.registry import KINDS
+from streampca.models.registry import all_kinds
 from streampca.operations.model_store import is_model
 from streampca.passes import size
 from streampca.store import is_bundle
@@ -71,7 +71,7 @@ def add_commands(commands: Any, kind: str | None = None) -> None:
         one.add_argument(
             "--model",
             metavar="NAME",
-            help=f"another model: {', '.join(sorted(map(option_name, KINDS)))}; "
+            help=f"another model: {', '.join(sorted(map(option_name, all_kinds())))}; "
             "--model NAME --help shows its options",
         )
         if kind is not None:

@@ -275,7 +275,7 @@ def run_project(arguments: argparse.Namespace) -> int:
 
 def run_convert(arguments: argparse.Namespace) -> int:
     """``streampca convert``."""
-    from streampca.operations import convert
+    from streampca.operations.convert import convert
 
     if "://" not in arguments.output:
         check_writable(Path(arguments.output))

@@ -81,7 +81,7 @@ def _read_labels(path: str) -> list[str]:
 
 def run_demo(arguments: argparse.Namespace) -> int:
     """``streampca demo``: analyse data with known structure, and check the result."""
-    from streampca.operations import digits_demo, genotype_demo
+    from streampca.operations.convert import digits_demo, genotype_demo
     from streampca.sources.simulate import GenotypeRecipe
 
     folder = Path(arguments.output)

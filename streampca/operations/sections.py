@@ -13,7 +13,7 @@ from typing import Any
 
 from streampca.errors import InvalidInputError
 from streampca.models.parameters import Parameter
-from streampca.models.registry import KINDS
+from streampca.models.registry import all_kinds
 from streampca.paths import read_regular
 
 # --------------------------------------------------------------------------------------------------
@@ -270,8 +270,8 @@ def schema() -> dict[str, Any]:
         name: _of(SECTIONS[name], more=name == "model") for name in SECTIONS if name
     }
     model = whole["properties"]["model"]
-    model["properties"]["kind"]["enum"] = sorted(KINDS)
-    model["allOf"] = [_of_kind(name, one.parameters) for name, one in sorted(KINDS.items())]
+    model["properties"]["kind"]["enum"] = sorted(all_kinds())
+    model["allOf"] = [_of_kind(name, one.parameters) for name, one in sorted(all_kinds().items())]
     whole["required"] += [name for name in SECTIONS if name and name not in OPTIONAL]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "A refresh job of streampca", **whole}  # fmt: skip

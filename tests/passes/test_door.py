@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca import imported
+from streampca import PCA, IncrementalPCA, imported
 from streampca.errors import MemoryLimitError, MemoryPlanWarning
-from streampca.models import PCA, IncrementalPCA
 from streampca.passes import MemoryUse, Plan, door, warn_of_excess
 from streampca.passes import memory as machine
 from streampca.passes import memory as process
