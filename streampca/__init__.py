@@ -8,7 +8,8 @@ from streampca.imported import on_first_use
 from streampca.registration import register_with_xarray
 
 if TYPE_CHECKING:
-    from streampca import plots, preprocess
+    from streampca import plots as plots
+    from streampca import preprocess
     from streampca.accumulators import Accumulator
     from streampca.genetics.filters import VariantFilter
     from streampca.genetics.genotype_pca import GenotypePCA

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import streampca
-from streampca.errors import InvalidInputError, StreamPCAError
+from streampca.errors import InvalidInputError, OutputError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.anndata_results import check_target
 from streampca.models.genotype_numbers import eigenvalues
@@ -28,10 +28,6 @@ from streampca.store.sinks import ZarrSink, refuse_occupied
 # Checks of outputs before anything is read: existing files, and places that cannot be written.
 
 Paths = Iterable[str | None]
-
-
-class OutputError(StreamPCAError, OSError):
-    """An output that cannot be written."""
 
 
 def check_outputs(

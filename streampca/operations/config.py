@@ -13,7 +13,13 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, InvalidTypeError, MemoryLimitError, hide_secrets
+from streampca.errors import (
+    ConfigError,
+    InvalidInputError,
+    InvalidTypeError,
+    MemoryLimitError,
+    hide_secrets,
+)
 from streampca.genetics.filters import VariantFilter
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.incremental_state import StateRequest
@@ -22,7 +28,6 @@ from streampca.operations.sections import (
     NUMBER,
     OPTIONAL,
     SECTIONS,
-    ConfigError,
     Entry,
     Origin,
     nearest,
@@ -225,10 +230,12 @@ def _elsewhere(name: str) -> str:
     if name in SECTIONS[""]:
         return f"; {name} belongs outside the sections"
     sections = [one for one, table in SECTIONS.items() if one and name in table]
-    sections += ["model"] * (
-        not sections and any(name in one.parameters for one in all_kinds().values())
-    )
+    sections += ["model"] * (not sections and _is_parameter(name))
     return f"; {name} belongs in the section {sections[0]}" if sections else ""
+
+
+def _is_parameter(name: str) -> bool:
+    return any(name in one.parameters for one in all_kinds().values())
 
 
 def check_cluster(entries: Any, where: str | Origin) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from streampca.errors import InvalidInputError
+from streampca.errors import ConfigError
 from streampca.models.parameters import Parameter
 from streampca.models.registry import all_kinds
 from streampca.paths import read_regular
@@ -23,10 +23,6 @@ MOST_BYTES = 1 << 16  # parsed in less than a second
 MOST_DEPTH = 64
 FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # 1e-4, which is text in YAML 1.1
 ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-
-
-class ConfigError(InvalidInputError):
-    """A job file that cannot be used: exit code 78."""
 
 
 @dataclass(frozen=True)

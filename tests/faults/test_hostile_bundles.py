@@ -30,6 +30,7 @@ import streampca
 from streampca.cli import main
 from streampca.errors import (
     ClusterError,
+    ConfigError,
     DamagedSourceError,
     InvalidInputError,
     SourceError,
@@ -39,7 +40,7 @@ from streampca.errors import (
 from streampca.models.registry import all_kinds
 from streampca.operations.config import check_job
 from streampca.operations.outcome import against, refusal
-from streampca.operations.sections import SECTIONS, ConfigError, read_yaml
+from streampca.operations.sections import SECTIONS, read_yaml
 from streampca.operations.work_folder import only_one
 from streampca.paths import any_credentials, open_objects
 from streampca.store import LocalBackend, read_bundle, write_bundle

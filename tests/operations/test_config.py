@@ -11,9 +11,10 @@ import jsonschema
 import pytest
 
 from streampca.cli import main
+from streampca.errors import ConfigError
 from streampca.models.registry import all_kinds
 from streampca.operations.config import check_job, read_job
-from streampca.operations.sections import ConfigError, schema
+from streampca.operations.sections import schema
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 GOOD = """
