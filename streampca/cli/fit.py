@@ -16,6 +16,7 @@ from streampca.cli.genotypes import (
     genotype_options,
     is_genotypes,
 )
+from streampca.cli.info import left_out, report, summary
 from streampca.cli.kinds import (
     kind_options,
     named_kind,
@@ -24,24 +25,23 @@ from streampca.cli.kinds import (
     run_plan_of_kind,
 )
 from streampca.cli.options import (
-    model_options,
+    components_wanted,
     open_source,
     output_options,
-    pca_model,
     progress_of,
     removal_wanted,
     running_options,
     sample_weight_wanted,
+    scale_wanted,
+    side_data_options,
     source_options,
+    weights_wanted,
 )
 from streampca.cli.outputs import (
     check_labelled,
     check_outputs,
     labelled_options,
     labelled_paths,
-    left_out,
-    report,
-    summary,
     write_labelled,
     write_scores,
 )
@@ -55,6 +55,8 @@ from streampca.cli.selection import (
     zarr_outputs,
 )
 from streampca.errors import MemoryLimitError
+from streampca.matrix import SCALES, ChunkedMatrix
+from streampca.models.pca.routes import SOLVERS
 from streampca.models.registry import all_kinds
 
 
@@ -103,6 +105,56 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     )
     running_options(one)
     source_options(one)
+
+
+def model_options(parser: argparse.ArgumentParser) -> None:
+    """The parameters of a PCA."""
+    parser.add_argument(
+        "-k",
+        "--n-components",
+        type=_n_components,
+        help="a number, a share of the variance such as 0.9, 'gap', 'tracy-widom' or 'all' "
+        "(default 10)",
+    )
+    parser.add_argument(
+        "--scale", choices=[s or "none" for s in SCALES], help="divide columns; hwe and eigensoft "
+        "are for allele counts (default: hwe for genotypes, else none)"
+    )  # fmt: skip
+    parser.add_argument("--no-center", action="store_true")
+    parser.add_argument("--ddof", type=int, default=1)
+    side_data_options(parser)
+    parser.add_argument(
+        "--missing",
+        choices=("raise", "mean", "impute"),
+        help="treatment of missing cells (default raise; genotypes: always the mean of the "
+        "variant); impute: predict them from the components",
+    )
+    parser.add_argument("--solver", default="auto", choices=SOLVERS)
+    parser.add_argument(
+        "--tol",
+        type=float,
+        metavar="RADIANS",
+        help="iterate until the angle of every component is certified to this (default 1e-4 "
+        "if iterating is cheaper)",
+    )
+    parser.add_argument(
+        "--max-passes",
+        type=int,
+        metavar="N",
+        help="iterate, with at most this many reads of the data (default 8)",
+    )
+    parser.add_argument(
+        "--rates", metavar="FILE", help="speeds of this machine, from 'streampca calibrate'"
+    )
+    parser.add_argument(
+        "--no-components",
+        action="store_true",
+        help="scores and spectrum only: saves a pass on wide data",
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="FOLDER", help="resume an interrupted pass from here"
+    )
+    running_options(parser)
 
 
 def _known(argv: Sequence[str]) -> str:
@@ -216,3 +268,37 @@ def run_transform(arguments: argparse.Namespace) -> int:
         else f"{text['rows']} x {text['components']} scores written to {arguments.output}"
     )
     return 0
+
+
+def pca_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> streampca.PCA:
+    """The unfitted PCA of the arguments."""
+    return streampca.PCA(
+        components_wanted(arguments, matrix),
+        svd_solver=arguments.solver,
+        center=not arguments.no_center,
+        scale=scale_wanted(arguments, None),
+        ddof=arguments.ddof,
+        missing=arguments.missing or "raise",
+        missing_value=arguments.missing_value,
+        components=not arguments.no_components,
+        tol=arguments.tol,
+        max_passes=arguments.max_passes,
+        rates=arguments.rates,
+        memory_limit=arguments.memory_limit,
+        scheduler=arguments.scheduler,
+        progress=progress_of(arguments),
+        checkpoint=arguments.checkpoint,
+        weights=weights_wanted(arguments, matrix),
+        remove=removal_wanted(arguments, matrix),
+    )
+
+
+def _n_components(text: str) -> int | float | str:
+    if text in ("all", "gap", "tracy-widom"):
+        return text
+    try:
+        return float(text) if "." in text or "e" in text else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a number, a share such as 0.9, 'gap', 'tracy-widom' or 'all'"
+        ) from None

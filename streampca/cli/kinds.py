@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from streampca.cli.config import load_config
+from streampca.cli.info import report, summary
 from streampca.cli.options import COMPONENTS, open_source, progress_of
-from streampca.cli.outputs import check_outputs, report, summary, write_scores
+from streampca.cli.outputs import check_outputs, write_scores
 from streampca.errors import InvalidInputError, StreamPCAError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.parameters import Parameter

@@ -12,7 +12,8 @@ import numpy as np
 
 import streampca
 from streampca.cli.commands import Parser
-from streampca.cli.outputs import check_outputs, describe, print_damage
+from streampca.cli.info import describe, print_damage
+from streampca.cli.outputs import check_outputs
 from streampca.errors import InvalidInputError, SourceError
 from streampca.models.drift import compare
 from streampca.operations.history import History

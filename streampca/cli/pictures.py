@@ -11,8 +11,9 @@ from typing import Any
 
 import streampca
 from streampca.cli.commands import Parser
+from streampca.cli.info import report, summary
 from streampca.cli.options import progress_of
-from streampca.cli.outputs import check_writable, report, summary
+from streampca.cli.outputs import check_writable
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.passes import size
 from streampca.sources.side_data import read_panel
