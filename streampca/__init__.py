@@ -1,41 +1,79 @@
 """Out-of-core PCA and its relatives: exact, in as few passes as possible, in planned memory."""
 
-from streampca import errors, preprocess
-from streampca.accumulators import Accumulator
+from typing import TYPE_CHECKING
+
+from streampca import errors
 from streampca.errors import StreamPCAError
-from streampca.genetics.filters import VariantFilter
-from streampca.genetics.genotype_pca import GenotypePCA
-from streampca.genetics.ld_pruning import prune_ld
-from streampca.genetics.projection import project_samples
-from streampca.matrix import Block, ChunkedMatrix, concat_features, concat_samples
-from streampca.models import (
-    PCA,
-    PPCA,
-    Decomposition,
-    FactorAnalysis,
-    FactorDecomposition,
-    HardImpute,
-    IncrementalPCA,
-    ProbabilisticDecomposition,
-    RotatedDecomposition,
-    RotatedPCA,
-    SoftImpute,
-    TruncatedSVD,
-    correlation,
-    covariance,
-    rotate,
-    variable_weights,
-)
-from streampca.models.anndata_results import write_anndata
-from streampca.models.intrinsic_dimension import intrinsic_dimension
-from streampca.models.kernel_pca import KernelPCA
-from streampca.models.random_projection import RandomProjection
-from streampca.models.sparse_pca import SparsePCA
-from streampca.operations.model_store import ModelStore, load
-from streampca.passes import Advance, Plan
+from streampca.imported import on_first_use
 from streampca.registration import register_with_xarray
-from streampca.sources import append, commit_rows, open
-from streampca.version import __version__
+
+if TYPE_CHECKING:
+    from streampca import plots as plots
+    from streampca import preprocess
+    from streampca.accumulators import Accumulator
+    from streampca.genetics.filters import VariantFilter
+    from streampca.genetics.genotype_pca import GenotypePCA
+    from streampca.genetics.ld_pruning import prune_ld
+    from streampca.genetics.projection import project_samples
+    from streampca.matrix import Block, ChunkedMatrix, concat_features, concat_samples
+    from streampca.models.anndata_results import write_anndata
+    from streampca.models.by_name import variable_weights
+    from streampca.models.completion.hard_impute import HardImpute
+    from streampca.models.completion.soft_impute import SoftImpute
+    from streampca.models.covariance import correlation, covariance
+    from streampca.models.decomposition import Decomposition
+    from streampca.models.intrinsic_dimension import intrinsic_dimension
+    from streampca.models.kernel_pca import KernelPCA
+    from streampca.models.latent.factor_analysis import FactorAnalysis
+    from streampca.models.latent.factor_result import FactorDecomposition
+    from streampca.models.latent.ppca import PPCA
+    from streampca.models.latent.ppca_fit import ProbabilisticDecomposition
+    from streampca.models.pca.incremental_pca import IncrementalPCA
+    from streampca.models.pca.pca import PCA
+    from streampca.models.pca.rotated_pca import RotatedDecomposition, RotatedPCA, rotate
+    from streampca.models.pca.truncated_svd import TruncatedSVD
+    from streampca.models.random_projection import RandomProjection
+    from streampca.models.sparse_pca import SparsePCA
+    from streampca.operations.model_store import ModelStore, load
+    from streampca.passes import Advance, Plan
+    from streampca.sources import append, commit_rows, open
+    from streampca.version import __version__
+else:  # the same, each when it is first used
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "streampca.plots": "",
+            "streampca.preprocess": "",
+            "streampca.accumulators": "Accumulator",
+            "streampca.genetics.filters": "VariantFilter",
+            "streampca.genetics.genotype_pca": "GenotypePCA",
+            "streampca.genetics.ld_pruning": "prune_ld",
+            "streampca.genetics.projection": "project_samples",
+            "streampca.matrix": "Block ChunkedMatrix concat_features concat_samples",
+            "streampca.models.anndata_results": "write_anndata",
+            "streampca.models.by_name": "variable_weights",
+            "streampca.models.completion.hard_impute": "HardImpute",
+            "streampca.models.completion.soft_impute": "SoftImpute",
+            "streampca.models.covariance": "correlation covariance",
+            "streampca.models.decomposition": "Decomposition",
+            "streampca.models.intrinsic_dimension": "intrinsic_dimension",
+            "streampca.models.kernel_pca": "KernelPCA",
+            "streampca.models.latent.factor_analysis": "FactorAnalysis",
+            "streampca.models.latent.factor_result": "FactorDecomposition",
+            "streampca.models.latent.ppca": "PPCA",
+            "streampca.models.latent.ppca_fit": "ProbabilisticDecomposition",
+            "streampca.models.pca.incremental_pca": "IncrementalPCA",
+            "streampca.models.pca.pca": "PCA",
+            "streampca.models.pca.rotated_pca": "RotatedDecomposition RotatedPCA rotate",
+            "streampca.models.pca.truncated_svd": "TruncatedSVD",
+            "streampca.models.random_projection": "RandomProjection",
+            "streampca.models.sparse_pca": "SparsePCA",
+            "streampca.operations.model_store": "ModelStore load",
+            "streampca.passes": "Advance Plan",
+            "streampca.sources": "append commit_rows open",
+            "streampca.version": "__version__",
+        },
+    )
 
 __all__ = [
     "PCA",
@@ -81,13 +119,4 @@ __all__ = [
     "write_anndata",
 ]
 
-
 register_with_xarray()
-
-
-def __getattr__(name: str) -> object:
-    if name == "plots":  # Matplotlib is loaded with the first picture
-        from importlib import import_module
-
-        return import_module("streampca.plots")
-    raise AttributeError(f"module 'streampca' has no attribute {name!r}")

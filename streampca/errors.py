@@ -61,6 +61,10 @@ class InvalidInputError(StreamPCAError, ValueError):
     """An unusable shape, value or setting."""
 
 
+class ConfigError(InvalidInputError):
+    """A job file that cannot be used: exit code 78."""
+
+
 class InvalidTypeError(StreamPCAError, TypeError, ValueError):
     """An object or dtype of an unusable kind (scikit-learn expects a ValueError)."""
 
@@ -107,6 +111,10 @@ class ClusterError(StreamPCAError, OSError):
 
 class MissingDependencyError(StreamPCAError, ImportError):
     """An optional package that this call needs is not installed."""
+
+
+class OutputError(StreamPCAError, OSError):
+    """An output that cannot be written."""
 
 
 class NotFittedError(StreamPCAError, ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""The memory of libraries in this process, measured when they are imported.
+"""What this process imports: names of the package on first use, and the memory of libraries.
 
 Libraries load others if these are installed: pandas loads pyarrow. A plan must not depend on that;
 a fit must not overlook it.
@@ -9,9 +9,53 @@ from __future__ import annotations
 import mmap
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+
+# --------------------------------------------------------------------------------------------------
+# Names of the package: their modules load when they are first used.
+
+_homes: dict[str, str] = {}  # public name -> the module that defines it
+
+
+def on_first_use(
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package that loads its names when they are used.
+
+    homes : module -> its names, separated by blanks; a module without names is one itself.
+    """
+    found = {name: home for home, names in homes.items() for name in names.split()}
+    _homes.update(found)
+    modules = {home.rpartition(".")[2]: home for home, names in homes.items() if not names}
+    namespace = vars(sys.modules[package])
+
+    def __getattr__(name: str) -> object:
+        if name in modules:
+            return import_module(modules[name])
+        if name not in found:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        namespace[name] = getattr(import_module(found[name]), name)
+        return namespace[name]
+
+    return __getattr__, lambda: sorted({*namespace, *found, *modules})
+
+
+def home_of(name: str) -> str | None:
+    """The module that defines a public name of the package; does not load it."""
+    return _homes.get(name)
+
+
+def load_public(name: str | None = None) -> None:
+    """Load the module of a public name, if it is one; without a name, those of all."""
+    for home in dict.fromkeys(_homes.values() if name is None else filter(None, [home_of(name)])):
+        import_module(home)
+
+
+# --------------------------------------------------------------------------------------------------
+# The memory of libraries, measured when they are imported.
 
 HEAVY = (
     "anndata", "dask", "dask.dataframe", "distributed", "h5py", "numba", "pandas", "polars",

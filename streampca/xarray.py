@@ -9,7 +9,8 @@ from typing import Any
 
 import xarray
 
-from streampca.models import PCA, rotate
+from streampca.models.pca.pca import PCA
+from streampca.models.pca.rotated_pca import rotate
 from streampca.passes import Plan
 from streampca.sources import as_matrix
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streampca.cli.main import build_parser
+from streampca.cli.commands import build_parser
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)

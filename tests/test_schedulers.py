@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 
+from streampca.cli.commands import build_parser
 from streampca.cli.config import TERMINATED
-from streampca.cli.main import EXIT, FAILED, FAULT, build_parser
-from streampca.errors import BusyError, DamagedSourceError, SourceError
+from streampca.cli.main import EXIT, FAILED, FAULT
+from streampca.errors import BusyError, ConfigError, DamagedSourceError, SourceError
 from streampca.operations.outcome import EXIT as OUTCOMES
 from streampca.operations.outcome import REFUSED
-from streampca.operations.sections import ConfigError
 
 FOLDER = Path(__file__).parents[1] / "configs" / "schedulers"
 CODES = {*(code for _, code in EXIT), *OUTCOMES.values(), FAILED, FAULT, TERMINATED}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from streampca.accumulators.base import Accumulator, joint_missing, refuse_partly_missing
 from streampca.errors import InvalidInputError

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from streampca.cli.commands import Parser
 from streampca.models.calibration import calibrate
 
 
-def add_commands(commands: Any) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "calibrate", help="measure the speeds of this machine, for plans with --rates"
-    )
+def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
+    """Add the options of the command."""
+    parser = parsers["calibrate"]
     parser.add_argument("-o", "--output", metavar="FILE", help="JSON file (default: print it)")
     parser.set_defaults(run=_calibrate)
 

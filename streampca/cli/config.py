@@ -8,14 +8,15 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from streampca.errors import InvalidInputError, SourceError
+from streampca.cli.commands import Parser
+from streampca.errors import ConfigError, InvalidInputError, SourceError
 from streampca.operations.config import check_cluster, check_job, read_job
 from streampca.operations.outcome import Outcome
 from streampca.operations.refresh import refresh
-from streampca.operations.sections import ConfigError, Origin, nearest, read_yaml, schema
+from streampca.operations.sections import Origin, nearest, read_yaml, schema
 from streampca.operations.state import seconds_since
 from streampca.passes import started
 
@@ -48,18 +49,13 @@ def on_cluster(run: Run) -> Run:
 # Options from a YAML file: the names of the command line, which takes precedence.
 
 REPEATED = ("variable", "remove")  # repeatable options with one value each time
-NO_ENTRIES = ("run", "parser", "config", "kind")  # parsed arguments that are no options
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser that can also raise InvalidInputError, for options from a file."""
-
-    raises = False
-
-    def error(self, message: str) -> NoReturn:
-        if self.raises:
-            raise InvalidInputError(message)
-        super().error(message)
+NO_ENTRIES = (
+    "run",
+    "parser",
+    "config",
+    "kind",
+    "apply_config",
+)  # parsed arguments that are no options
 
 
 def apply_config(parser: Parser, path: str) -> None:
@@ -140,9 +136,9 @@ TERMINATED = 143  # 128 + SIGTERM
 JOBS_ONLY = {"model", "gate", "store"}  # not options of fit
 
 
-def add_commands(commands: Any) -> None:
-    """Add the commands to the parser."""
-    one = commands.add_parser("refresh", help="update a model store from its source, by a job file")
+def add_options(parsers: dict[str, Parser], argv: Sequence[str]) -> None:
+    """Add the options of ``refresh`` and ``config``."""
+    one = parsers["refresh"]
     one.set_defaults(run=run_refresh)
     one.add_argument("job", metavar="CONFIG", help="the job, a YAML file: see configs/")
     one.add_argument("--verify", choices=("stat", "full"), help="override the job's setting")
@@ -157,10 +153,9 @@ def add_commands(commands: Any) -> None:
     )  # fmt: skip
     one.add_argument("-q", "--quiet", action="store_true", help="print nothing on stderr")
 
-    config = commands.add_parser("config", help="check a job file, or print the schema of one")
-    inner = config.add_subparsers(required=True, metavar="COMMAND")
+    inner = parsers["config"].add_subparsers(required=True, metavar="COMMAND")
     check = inner.add_parser("check", help="exit with 78 if a file cannot be used")
-    check.set_defaults(run=run_check, parsers=commands.choices)
+    check.set_defaults(run=run_check, parsers=parsers)
     check.add_argument("file", nargs="+", metavar="YAML")
     inner.add_parser("schema", help="the JSON Schema of job files").set_defaults(run=run_schema)
 

@@ -1,41 +1,47 @@
-"""``streampca plan``, ``fit``, ``transform`` and ``info``."""
+"""``streampca plan``, ``fit`` and ``transform``."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streampca
-from streampca.cli.config import cluster_options, on_cluster
+from streampca.cli.commands import Parser
+from streampca.cli.config import apply_config, cluster_options, on_cluster
 from streampca.cli.genotypes import (
     genotype_model,
     genotype_options,
     is_genotypes,
 )
-from streampca.cli.kinds import kind_options, option_name, run_fit_of_kind, run_plan_of_kind
+from streampca.cli.info import left_out, report, summary
+from streampca.cli.kinds import (
+    kind_options,
+    named_kind,
+    option_name,
+    run_fit_of_kind,
+    run_plan_of_kind,
+)
 from streampca.cli.options import (
-    model_options,
+    components_wanted,
     open_source,
     output_options,
-    pca_model,
     progress_of,
     removal_wanted,
     running_options,
     sample_weight_wanted,
+    scale_wanted,
+    side_data_options,
     source_options,
+    weights_wanted,
 )
 from streampca.cli.outputs import (
     check_labelled,
     check_outputs,
-    describe,
     labelled_options,
     labelled_paths,
-    left_out,
-    print_damage,
-    report,
-    summary,
     write_labelled,
     write_scores,
 )
@@ -49,21 +55,20 @@ from streampca.cli.selection import (
     zarr_outputs,
 )
 from streampca.errors import MemoryLimitError
-from streampca.models.registry import KINDS
-from streampca.operations.model_store import is_model
-from streampca.passes import size
-from streampca.store import is_bundle
+from streampca.matrix import SCALES, ChunkedMatrix
+from streampca.models.pca.routes import SOLVERS
+from streampca.models.registry import all_kinds
 
 
-def add_commands(commands: Any, kind: str | None = None) -> None:
-    """Add the commands to the parser.  kind : of the model, if --model names one."""
-    fitting = "fit a PCA or another model, report it, save it"
-    for name, function, of_kind, text in (
-        ("plan", run_plan, run_plan_of_kind, "what a fit would do; reads no data"),
-        ("fit", on_cluster(run_fit), on_cluster(run_fit_of_kind), fitting),
+def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
+    """Add the options of ``plan``, ``fit`` and ``transform``."""
+    kind = named_kind(argv)
+    for name, function, of_kind in (
+        ("plan", run_plan, run_plan_of_kind),
+        ("fit", on_cluster(run_fit), on_cluster(run_fit_of_kind)),
     ):
-        one = commands.add_parser(name, help=text, description=text)
-        one.set_defaults(run=function, parser=one)
+        one = parsers[name]
+        one.set_defaults(run=function, parser=one, apply_config=apply_config)
         one.add_argument(
             "source", nargs="*", help="Zarr, VCF Zarr, .bed (several are joined), .nc, .h5ad, .npy"
         )
@@ -71,8 +76,7 @@ def add_commands(commands: Any, kind: str | None = None) -> None:
         one.add_argument(
             "--model",
             metavar="NAME",
-            help=f"another model: {', '.join(sorted(map(option_name, KINDS)))}; "
-            "--model NAME --help shows its options",
+            help=f"another model{_known(argv)}; --model NAME --help shows its options",
         )
         if kind is not None:
             running_options(one)
@@ -86,7 +90,7 @@ def add_commands(commands: Any, kind: str | None = None) -> None:
             kind_options(one, kind)
             one.set_defaults(kind=kind, run=of_kind)
 
-    one = commands.add_parser("transform", help="scores of new rows on a saved model")
+    one = parsers["transform"]
     one.set_defaults(run=run_transform)
     one.add_argument("model")
     one.add_argument("source", nargs="+")
@@ -102,10 +106,62 @@ def add_commands(commands: Any, kind: str | None = None) -> None:
     running_options(one)
     source_options(one)
 
-    one = commands.add_parser("info", help="describe a saved model or a source")
-    one.set_defaults(run=run_info)
-    one.add_argument("source", nargs="+", metavar="MODEL|SOURCE")
-    source_options(one)
+
+def model_options(parser: argparse.ArgumentParser) -> None:
+    """The parameters of a PCA."""
+    parser.add_argument(
+        "-k",
+        "--n-components",
+        type=_n_components,
+        help="a number, a share of the variance such as 0.9, 'gap', 'tracy-widom' or 'all' "
+        "(default 10)",
+    )
+    parser.add_argument(
+        "--scale", choices=[s or "none" for s in SCALES], help="divide columns; hwe and eigensoft "
+        "are for allele counts (default: hwe for genotypes, else none)"
+    )  # fmt: skip
+    parser.add_argument("--no-center", action="store_true")
+    parser.add_argument("--ddof", type=int, default=1)
+    side_data_options(parser)
+    parser.add_argument(
+        "--missing",
+        choices=("raise", "mean", "impute"),
+        help="treatment of missing cells (default raise; genotypes: always the mean of the "
+        "variant); impute: predict them from the components",
+    )
+    parser.add_argument("--solver", default="auto", choices=SOLVERS)
+    parser.add_argument(
+        "--tol",
+        type=float,
+        metavar="RADIANS",
+        help="iterate until the angle of every component is certified to this (default 1e-4 "
+        "if iterating is cheaper)",
+    )
+    parser.add_argument(
+        "--max-passes",
+        type=int,
+        metavar="N",
+        help="iterate, with at most this many reads of the data (default 8)",
+    )
+    parser.add_argument(
+        "--rates", metavar="FILE", help="speeds of this machine, from 'streampca calibrate'"
+    )
+    parser.add_argument(
+        "--no-components",
+        action="store_true",
+        help="scores and spectrum only: saves a pass on wide data",
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="FOLDER", help="resume an interrupted pass from here"
+    )
+    running_options(parser)
+
+
+def _known(argv: Sequence[str]) -> str:
+    """The names of all kinds, for the text of ``--help``, which alone has to load them."""
+    if not {"-h", "--help"} & {*argv}:
+        return ""
+    return f": {', '.join(sorted(map(option_name, all_kinds())))}"
 
 
 def run_plan(arguments: argparse.Namespace) -> int:
@@ -214,42 +270,35 @@ def run_transform(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _info_of_model(arguments: argparse.Namespace) -> int:
-    place = arguments.source[0]
-    if is_bundle(place):
-        model, served = streampca.load(place), {}
-    else:
-        store = streampca.ModelStore(place)
-        print_damage(store.history())
-        version: Any = store.latest()
-        model, served = version.load(), {"version": version.number, "id": version.id}
-    if arguments.json:
-        print(json.dumps({**served, **summary(model)}, indent=1))
-        return 0
-    if served:
-        print(f"version    {served['version']} ({served['id']}), promoted")
-    print(describe(model.result_))
-    return 0
-
-
-def run_info(arguments: argparse.Namespace) -> int:
-    """``streampca info``: describe a model or a source."""
-    if len(arguments.source) == 1 and is_model(arguments.source[0]):
-        return _info_of_model(arguments)
-    matrix = open_source(arguments)
-    n, p = matrix.shape
-    text: dict[str, Any] = {
-        "samples": n,
-        "features": p,
-        "dtype": str(matrix.dtype),
-        "bytes": matrix.nbytes,
-    }
-    for axis, name in enumerate(("sample", "feature")):
-        edges = matrix.chunk_edges(axis)
-        text[f"chunks along {name}s"] = None if edges is None else len(edges) - 1
-    print(
-        json.dumps(text)
-        if arguments.json
-        else "\n".join(f"{key:<22} {size(v) if key == 'bytes' else v}" for key, v in text.items())
+def pca_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> streampca.PCA:
+    """The unfitted PCA of the arguments."""
+    return streampca.PCA(
+        components_wanted(arguments, matrix),
+        svd_solver=arguments.solver,
+        center=not arguments.no_center,
+        scale=scale_wanted(arguments, None),
+        ddof=arguments.ddof,
+        missing=arguments.missing or "raise",
+        missing_value=arguments.missing_value,
+        components=not arguments.no_components,
+        tol=arguments.tol,
+        max_passes=arguments.max_passes,
+        rates=arguments.rates,
+        memory_limit=arguments.memory_limit,
+        scheduler=arguments.scheduler,
+        progress=progress_of(arguments),
+        checkpoint=arguments.checkpoint,
+        weights=weights_wanted(arguments, matrix),
+        remove=removal_wanted(arguments, matrix),
     )
-    return 0
+
+
+def _n_components(text: str) -> int | float | str:
+    if text in ("all", "gap", "tracy-widom"):
+        return text
+    try:
+        return float(text) if "." in text or "e" in text else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a number, a share such as 0.9, 'gap', 'tracy-widom' or 'all'"
+        ) from None

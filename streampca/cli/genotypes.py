@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import streampca
+from streampca.cli.commands import Parser
 from streampca.cli.options import (
     components_wanted,
     names_samples,
@@ -166,9 +168,9 @@ def genotype_model(
 # -- commands of their own ------------------------------------------------------------------------
 
 
-def add_commands(commands: Any) -> None:
-    """Add ``prune``, ``project`` and ``convert`` to the parser."""
-    one = commands.add_parser("prune", help="variants in approximate linkage equilibrium")
+def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
+    """Add the options of ``prune``, ``project`` and ``convert``."""
+    one = parsers["prune"]
     one.set_defaults(run=run_prune)
     one.add_argument("source", nargs="*")
     one.add_argument("-o", "--output", required=True, metavar="FILE", help="ids of the kept ones")
@@ -180,7 +182,7 @@ def add_commands(commands: Any) -> None:
     running_options(one)
     source_options(one)
 
-    one = commands.add_parser("project", help="new samples onto a saved genotype model")
+    one = parsers["project"]
     one.set_defaults(run=run_project)
     one.add_argument("model")
     one.add_argument("source", nargs="*")
@@ -204,7 +206,7 @@ def add_commands(commands: Any) -> None:
     running_options(one)
     source_options(one)
 
-    one = commands.add_parser("convert", help="copy genotypes to the Zarr layout read fastest")
+    one = parsers["convert"]
     one.set_defaults(run=run_convert)
     one.add_argument("source", nargs="*")
     one.add_argument("--bfile", metavar="PREFIX")
@@ -275,7 +277,7 @@ def run_project(arguments: argparse.Namespace) -> int:
 
 def run_convert(arguments: argparse.Namespace) -> int:
     """``streampca convert``."""
-    from streampca.operations import convert
+    from streampca.operations.convert import convert
 
     if "://" not in arguments.output:
         check_writable(Path(arguments.output))

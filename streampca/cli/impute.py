@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streampca
-from streampca.cli.config import cluster_options, on_cluster
+from streampca.cli.commands import Parser
+from streampca.cli.config import apply_config, cluster_options, on_cluster
 from streampca.cli.options import (
     open_source,
     output_options,
@@ -20,13 +22,12 @@ from streampca.errors import InvalidInputError
 from streampca.models.completion.request import SOLVERS
 
 CENTERS = {"auto": "auto", "columns": True, "both": "both", "biases": "biases"}
-HELP = "complete a matrix by a low-rank model; missing cells are NaN, a code, or not stored"
 
 
-def add_commands(commands: Any) -> None:
-    """Add the command to the parser."""
-    one = commands.add_parser("impute", help=HELP, description=HELP)
-    one.set_defaults(run=on_cluster(run_impute), parser=one)
+def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
+    """Add the options of the command."""
+    one = parsers["impute"]
+    one.set_defaults(run=on_cluster(run_impute), parser=one, apply_config=apply_config)
     cluster_options(one)
     one.add_argument("source", nargs="*", help="as for fit; sparse files are ratings")
     source_options(one)

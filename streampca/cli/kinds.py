@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from streampca.cli.config import load_config
+from streampca.cli.info import report, summary
 from streampca.cli.options import COMPONENTS, open_source, progress_of
-from streampca.cli.outputs import check_outputs, report, summary, write_scores
+from streampca.cli.outputs import check_outputs, write_scores
 from streampca.errors import InvalidInputError, StreamPCAError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.parameters import Parameter
-from streampca.models.registry import KINDS
+from streampca.models.registry import all_kinds, kind_named
 from streampca.operations.config import build
 from streampca.operations.sections import nearest, scalar
 from streampca.passes import Plan
@@ -31,12 +32,13 @@ def option_name(kind: str) -> str:
 
 def kind_wanted(text: str) -> str:
     """The registered kind that ``--model`` names. Raises InvalidInputError."""
-    names = {option_name(kind): kind for kind in KINDS}
-    found = names.get(text.lower()) or (text if text in KINDS else None)
+    known = all_kinds()
+    names = {option_name(kind): kind for kind in known}
+    found = names.get(text.lower()) or (text if text in known else None)
     if found is None:
-        known = ", ".join(sorted(names))
         raise InvalidInputError(
-            f"--model {text!r:.80}; expected one of {known}{nearest(text, names)}"
+            f"--model {text!r:.80}; expected one of {', '.join(sorted(names))}"
+            f"{nearest(text, names)}"
         )
     return found
 
@@ -59,8 +61,8 @@ def named_kind(argv: Sequence[str]) -> str | None:
 
 def kind_options(parser: argparse.ArgumentParser, kind: str) -> None:
     """Add an option for each parameter of a kind, after all other options: see :func:`_add`."""
-    annotations = _annotations(KINDS[kind])
-    for name, one in KINDS[kind].parameters.items():
+    annotations = _annotations(kind_named(kind))
+    for name, one in kind_named(kind).parameters.items():
         if name in ELSEWHERE:
             continue
         option = "--" + name.strip("_").replace("_", "-")
@@ -123,7 +125,7 @@ def model_of_kind(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> tuple
     Raises InvalidInputError, also for values of a wrong type.
     """
     settings: dict[str, Any] = {"progress": progress_of(arguments)}
-    parameters = KINDS[arguments.kind].parameters
+    parameters = kind_named(arguments.kind).parameters
     for name, one in parameters.items():
         value = getattr(arguments, f"model_{name}", getattr(arguments, name, UNSET))
         if name in ELSEWHERE:

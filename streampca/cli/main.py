@@ -1,4 +1,4 @@
-"""Entry point of the command line: parser, exit codes, and output of errors and warnings."""
+"""Entry point of the command line: exit codes, and output of errors and warnings."""
 
 from __future__ import annotations
 
@@ -9,26 +9,22 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import streampca
-from streampca.cli import calibrate, fit, genotypes, impute, models, pictures
-from streampca.cli import config as refresh
-from streampca.cli.config import Parser, apply_config
-from streampca.cli.kinds import named_kind
-from streampca.cli.outputs import OutputError
+from streampca.cli.commands import build_parser
 from streampca.errors import (
     BusyError,
     ChangingSourceError,
     ClusterError,
+    ConfigError,
     DamagedSourceError,
     MemoryLimitError,
     MissingDependencyError,
     NoAnswerError,
+    OutputError,
     SourceError,
     StreamPCAError,
     hide_secrets,
     printable,
 )
-from streampca.operations.sections import ConfigError
 
 # --------------------------------------------------------------------------------------------------
 # Standard output with escaped control characters: names from the data cannot control a terminal.
@@ -95,10 +91,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     try:
         argv = sys.argv[1:] if argv is None else argv
-        parser = build_parser(named_kind(argv))
+        parser = build_parser(argv)
         arguments = parser.parse_args(argv)
         if getattr(arguments, "config", None):
-            apply_config(arguments.parser, arguments.config)
+            arguments.apply_config(arguments.parser, arguments.config)
             arguments = parser.parse_args(argv)
         return int(arguments.run(arguments) or 0)
     except StreamPCAError as error:
@@ -132,14 +128,3 @@ def _say(error: BaseException | str) -> None:
 def _show_warning(message: Any, category: Any, *_: Any) -> None:
     text = hide_secrets(f"streampca: {category.__name__}: {message}")
     print(printable(text), file=sys.stderr)
-
-
-def build_parser(kind: str | None = None) -> Parser:
-    """The parser of all commands.  kind : of the model to be fitted, if --model names one."""
-    parser = Parser(prog="streampca", description="PCA of matrices that do not fit in memory.")
-    parser.add_argument("--version", action="version", version=f"streampca {streampca.__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    fit.add_commands(commands, kind)
-    for module in (genotypes, impute, pictures, models, refresh, calibrate):
-        module.add_commands(commands)
-    return parser

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 import streampca
-from streampca.cli.outputs import check_outputs, describe, print_damage
+from streampca.cli.commands import Parser
+from streampca.cli.info import describe, print_damage
+from streampca.cli.outputs import check_outputs
 from streampca.errors import InvalidInputError, SourceError
 from streampca.models.drift import compare
 from streampca.operations.history import History
@@ -22,10 +24,9 @@ from streampca.store.sinks import copy_rows, mark_written, marked, open_written
 Run = Callable[[argparse.Namespace], int]
 
 
-def add_commands(commands: Any) -> None:
-    """Add the commands to the parser."""
-    models = commands.add_parser("models", help="list, check, promote and remove stored versions")
-    inner = models.add_subparsers(required=True, metavar="COMMAND")
+def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
+    """Add the commands of ``models``."""
+    inner = parsers["models"].add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, run: Run, text: str, version: str = "") -> argparse.ArgumentParser:
         one: argparse.ArgumentParser = inner.add_parser(name, help=text, description=text)

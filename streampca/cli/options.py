@@ -1,4 +1,4 @@
-"""Options shared by several commands: source, side data, model, limits, progress."""
+"""Options shared by several commands: source, side data, limits, progress."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 
 import streampca
 from streampca.errors import InvalidInputError
-from streampca.matrix import SCALES, AxisLabels, ChunkedMatrix
-from streampca.models.pca.routes import SOLVERS
+from streampca.matrix import AxisLabels, ChunkedMatrix
 from streampca.passes.execution import TerminalProgress
 from streampca.sources.side_data import is_file_of_values, read_side_data
 
@@ -166,56 +165,6 @@ def output_options(one: argparse.ArgumentParser) -> None:
     )
 
 
-def model_options(parser: argparse.ArgumentParser) -> None:
-    """The parameters of a PCA."""
-    parser.add_argument(
-        "-k",
-        "--n-components",
-        type=_n_components,
-        help="a number, a share of the variance such as 0.9, 'gap', 'tracy-widom' or 'all' "
-        "(default 10)",
-    )
-    parser.add_argument(
-        "--scale", choices=[s or "none" for s in SCALES], help="divide columns; hwe and eigensoft "
-        "are for allele counts (default: hwe for genotypes, else none)"
-    )  # fmt: skip
-    parser.add_argument("--no-center", action="store_true")
-    parser.add_argument("--ddof", type=int, default=1)
-    side_data_options(parser)
-    parser.add_argument(
-        "--missing",
-        choices=("raise", "mean", "impute"),
-        help="treatment of missing cells (default raise; genotypes: always the mean of the "
-        "variant); impute: predict them from the components",
-    )
-    parser.add_argument("--solver", default="auto", choices=SOLVERS)
-    parser.add_argument(
-        "--tol",
-        type=float,
-        metavar="RADIANS",
-        help="iterate until the angle of every component is certified to this (default 1e-4 "
-        "if iterating is cheaper)",
-    )
-    parser.add_argument(
-        "--max-passes",
-        type=int,
-        metavar="N",
-        help="iterate, with at most this many reads of the data (default 8)",
-    )
-    parser.add_argument(
-        "--rates", metavar="FILE", help="speeds of this machine, from 'streampca calibrate'"
-    )
-    parser.add_argument(
-        "--no-components",
-        action="store_true",
-        help="scores and spectrum only: saves a pass on wide data",
-    )
-    parser.add_argument(
-        "--checkpoint", metavar="FOLDER", help="resume an interrupted pass from here"
-    )
-    running_options(parser)
-
-
 def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
     """The matrix that the arguments name: one path or URL, or several filesets.
 
@@ -235,29 +184,6 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
         missing_value=arguments.missing_value,
         missing_chunks=arguments.missing_chunks,
         multiallelic=arguments.multiallelic,
-    )
-
-
-def pca_model(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> streampca.PCA:
-    """The unfitted PCA of the arguments."""
-    return streampca.PCA(
-        components_wanted(arguments, matrix),
-        svd_solver=arguments.solver,
-        center=not arguments.no_center,
-        scale=scale_wanted(arguments, None),
-        ddof=arguments.ddof,
-        missing=arguments.missing or "raise",
-        missing_value=arguments.missing_value,
-        components=not arguments.no_components,
-        tol=arguments.tol,
-        max_passes=arguments.max_passes,
-        rates=arguments.rates,
-        memory_limit=arguments.memory_limit,
-        scheduler=arguments.scheduler,
-        progress=progress_of(arguments),
-        checkpoint=arguments.checkpoint,
-        weights=weights_wanted(arguments, matrix),
-        remove=removal_wanted(arguments, matrix),
     )
 
 
@@ -283,14 +209,3 @@ def progress_of(arguments: argparse.Namespace) -> Any:
 
 def _dimension(text: str) -> str | int:
     return int(text) if text.lstrip("-").isdigit() else text
-
-
-def _n_components(text: str) -> int | float | str:
-    if text in ("all", "gap", "tracy-widom"):
-        return text
-    try:
-        return float(text) if "." in text or "e" in text else int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a number, a share such as 0.9, 'gap', 'tracy-widom' or 'all'"
-        ) from None

@@ -1,24 +1,18 @@
-"""Outputs of commands: checked before anything is read; files and reports of results."""
+"""Outputs of commands: checked before anything is read, and written."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import streampca
-from streampca.errors import InvalidInputError, StreamPCAError
+from streampca.errors import InvalidInputError, OutputError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.anndata_results import check_target
-from streampca.models.genotype_numbers import eigenvalues
-from streampca.operations.history import History
-from streampca.passes import PassCost, Plan, size
-from streampca.passes.door import other_nbytes
 from streampca.store import is_bundle
 from streampca.store.labelled import SUFFIXES, write_dataset
 from streampca.store.places import refuse_inside
@@ -28,10 +22,6 @@ from streampca.store.sinks import ZarrSink, refuse_occupied
 # Checks of outputs before anything is read: existing files, and places that cannot be written.
 
 Paths = Iterable[str | None]
-
-
-class OutputError(StreamPCAError, OSError):
-    """An output that cannot be written."""
 
 
 def check_outputs(
@@ -170,132 +160,3 @@ def write_labelled(
 
 def _target(arguments: argparse.Namespace) -> str:
     return str(arguments.anndata or arguments.source[0])
-
-
-# --------------------------------------------------------------------------------------------------
-# Reports of a fit and of a model.
-
-LEGEND = (
-    "+-: bound on the variance's error.  angle: bound on the angle to the true component, in\n"
-    "radians.  not determined: there is no useful bound; of components with equal variances only\n"
-    "their common plane is determined."
-)
-
-CAUSES = {
-    "lists": "by lists, chromosomes or regions",
-    "ill_called": "ill-called",
-    "rare_or_ill_called": "rare or ill-called",
-    "monomorphic": "monomorphic",
-    "without_a_call": "without a call",
-    "unplaced": "on chromosome 0",
-    "linked": "by LD pruning",
-}
-
-
-def report(model: Any) -> str:
-    """The spectrum of a fit, and its cost compared with its plan, as text."""
-    plan: Plan = model.plan_
-    costs: list[PassCost] = model.cost_
-    seconds = sum(c.seconds for c in costs)
-    nbytes, peak = sum(c.nbytes for c in costs), model.result_.provenance["peak_bytes"]
-    bounds = [LEGEND] if hasattr(model.result_, "certificate") else []
-    lines = [model.result_.table(), *bounds, *genotype_lines(model.result_), ""]
-    planned = "planned" if all(one.times == 1 for one in plan.passes) else "at most"
-    lines.append(f"{'':<14}{planned:>12}{'measured':>12}")
-    rows = [
-        ("passes", plan.n_passes, len(costs)),
-        ("chunk reads", plan.reads, sum(c.reads for c in costs)),
-        ("bytes read", size(plan.nbytes), size(nbytes)),
-        ("peak memory", size(plan.peak_nbytes), size(peak)),
-    ]
-    lines += [f"{name:<14}{planned:>12}{measured:>12}" for name, planned, measured in rows]
-    held = model.result_.provenance.get("held_bytes")
-    if held is not None and peak - other_nbytes(plan, held) > plan.peak_nbytes:
-        lines[-1] += "   (more than planned)"
-    lines.append(
-        f"{'pass seconds':<14}{'':>12}{seconds:>12.1f}   "
-        f"({nbytes / max(seconds, 1e-9) / 1e6:.0f} MB/s)"
-    )
-    return "\n".join(lines)
-
-
-def genotype_numbers(result: Any) -> dict[str, Any]:
-    """Eigenvalues, significance and pruning of a GenotypePCA, JSON-ready; {} for other models."""
-    if result.method != "GenotypePCA":
-        return {}
-    numbers: dict[str, Any] = {"eigenvalues": eigenvalues(result).tolist()}
-    try:
-        numbers["tracy_widom_p"] = result.tracy_widom().p_value[: result.n_components].tolist()
-    except InvalidInputError as error:
-        numbers |= {"tracy_widom_p": None, "tracy_widom_not_computed": str(error)}
-    return numbers | {"ld": result.settings.get("ld")}
-
-
-def genotype_lines(result: Any) -> list[str]:
-    """Eigenvalues and significance as usual in genetics, and the variants left out, as text."""
-    if result.method != "GenotypePCA":
-        return []
-    values = eigenvalues(result)
-    shown = min(len(values), 10)
-    lines = ["", "eigenvalues of ZZ'/M  " + " ".join(f"{v:.4f}" for v in values[:shown])]
-    try:
-        p_values = result.tracy_widom().p_value[:shown]
-        lines.append(
-            "Tracy-Widom p         " + " ".join(f"{p:.2g}" if p else "<1e-300" for p in p_values)
-        )
-    except InvalidInputError as error:
-        lines.append(f"Tracy-Widom p         not computed: {error}")
-    lines.append(
-        f"M = {result.n_features_used} of {result.n_features} variants: "
-        f"{len(result.constant)} monomorphic, {len(result.dropped)} without a call, "
-        f"{len(result.filtered)} rare or ill-called"
-    )
-    if result.missing is not None:
-        cells = max(result.n_samples * result.n_features, 1)
-        lines.append(f"{result.missing.sum() / cells:.3%} of the calls were missing")
-    return lines
-
-
-def left_out(counts: dict[str, dict[str, int]]) -> str:
-    """How much of the source was not used, by cause, as text."""
-    lines = []
-    for axis, causes in counts.items():
-        gone = [f"{number} {CAUSES[name]}" for name, number in causes.items()
-                if name in CAUSES and number]  # fmt: skip
-        lines.append(
-            f"{axis:<10} {causes['used']} of {causes['source']} used; "
-            f"left out: {', '.join(gone) or 'none'}"
-        )
-    return "\n".join(lines)
-
-
-def print_damage(history: History) -> None:
-    """Name the damaged parts of a model store on stderr."""
-    for text in [*history.damage.values(), *filter(None, [history.unsure])]:
-        print(f"streampca: {text}", file=sys.stderr)
-
-
-def describe(result: Any) -> str:
-    """A saved result as text: spectrum, settings, source and cost."""
-    provenance = result.provenance
-    lines = [str(result), ""]
-    if result.plan.get("solver"):  # a model updated by appended rows has no plan
-        lines.append(f"solver     {result.plan['solver']}: {result.plan.get('reason', '-')}")
-    lines.append(
-        f"settings   {json.dumps({k: v for k, v in result.settings.items() if v is not None})}"
-    )
-    if result.preprocessing:
-        lines.append(f"before it  {result.preprocessing}; raw new rows get the same")
-    lines += genotype_lines(result) or result.notes()
-    cost = f"{provenance.get('reads', 0)} chunk reads, {provenance.get('seconds', 0):.1f} s"
-    known = str(provenance.get("source", ""))[:16]
-    lines.append(f"source     {known}, {cost}" if known else f"cost       {cost}")
-    versions = provenance.get("versions", {})
-    lines.append("made with  " + ", ".join(f"{k} {v}" for k, v in versions.items()))
-    return "\n".join(lines)
-
-
-def summary(model: Any) -> dict[str, Any]:
-    """The result of a fit, its plan and its cost, JSON-ready."""
-    result = model.result_
-    return {**result.summary(), **genotype_numbers(result)}

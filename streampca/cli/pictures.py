@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import streampca
+from streampca.cli.commands import Parser
+from streampca.cli.info import report, summary
 from streampca.cli.options import progress_of
-from streampca.cli.outputs import check_writable, report, summary
+from streampca.cli.outputs import check_writable
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.passes import size
 from streampca.sources.side_data import read_panel
@@ -19,9 +22,9 @@ KINDS = ("scree", "scores", "loadings", "validation")
 PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 
 
-def add_commands(commands: Any) -> None:
-    """Add the commands to the parser."""
-    one = commands.add_parser("plot", help="a picture of a saved model")
+def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
+    """Add the options of ``plot`` and ``demo``."""
+    one = parsers["plot"]
     one.set_defaults(run=run_plot)
     one.add_argument("model")
     one.add_argument("--kind", choices=KINDS, default="scree")
@@ -32,7 +35,7 @@ def add_commands(commands: Any) -> None:
     one.add_argument("--panel-column", metavar="NAME", help="its column with the labels")
     one.add_argument("--scores", metavar="ZARR", help="scores to draw, if the model has none")
 
-    one = commands.add_parser("demo", help="make data with known structure and analyse them")
+    one = parsers["demo"]
     one.set_defaults(run=run_demo)
     one.add_argument("data", nargs="?", choices=("genotypes", "digits"), default="genotypes")
     one.add_argument("--samples", type=int, default=3192)
@@ -81,7 +84,7 @@ def _read_labels(path: str) -> list[str]:
 
 def run_demo(arguments: argparse.Namespace) -> int:
     """``streampca demo``: analyse data with known structure, and check the result."""
-    from streampca.operations import digits_demo, genotype_demo
+    from streampca.operations.convert import digits_demo, genotype_demo
     from streampca.sources.simulate import GenotypeRecipe
 
     folder = Path(arguments.output)

@@ -61,7 +61,8 @@ def _pack_by_sample(x: Array, code: int, bits: Array) -> int:
     strange = 0
     counted, other = np.empty(m, np.uint64), np.empty(m, np.uint64)
     for w in range(bits.shape[2]):
-        counted[:], other[:] = 0, 0
+        for j in range(m):
+            counted[j] = other[j] = 0
         first = WORD * w
         for k in range(min(WORD, n - first)):
             for j in range(m):
@@ -70,7 +71,8 @@ def _pack_by_sample(x: Array, code: int, bits: Array) -> int:
                 strange += seen & ((v < 0) | (v > 2))
                 counted[j] |= np.uint64(seen & (v > 0)) << np.uint64(k)
                 other[j] |= np.uint64(seen & (v < 2)) << np.uint64(k)
-        bits[:, 0, w], bits[:, 1, w] = counted, other
+        for j in range(m):  # an assignment of arrays compiles seconds of text for its error
+            bits[j, 0, w], bits[j, 1, w] = counted[j], other[j]
     return strange
 
 

@@ -11,22 +11,23 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
+from functools import cache
+from importlib import import_module
 from math import prod
 from typing import Any
 
 import numpy as np
-import scipy.linalg.blas
-import scipy.linalg.cython_blas
-import scipy.linalg.cython_lapack
-import scipy.linalg.lapack
+import scipy
 
 from streampca.errors import InvalidInputError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def _routine(module: Any, name: str, n_arguments: int) -> Any | None:
+@cache
+def _routine(library: str, name: str, n_arguments: int) -> Any | None:
     """A GIL-free BLAS/LAPACK routine with 32-bit integers, or None where SciPy has none."""
+    module = import_module(f"scipy.linalg.cython_{library}")  # with the first product
     capsule = getattr(module, "__pyx_capi__", {}).get(name)
     if capsule is None:
         return None
@@ -40,10 +41,6 @@ def _routine(module: Any, name: str, n_arguments: int) -> Any | None:
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * n_arguments)(get_pointer(capsule, signature))
 
 
-_SYRK = {t: _routine(scipy.linalg.cython_blas, t + "syrk", 10) for t in "sd"}
-_GEMM = {t: _routine(scipy.linalg.cython_blas, t + "gemm", 13) for t in "sd"}
-_SYR = _routine(scipy.linalg.cython_blas, "dsyr", 7)
-_GEQRF = _routine(scipy.linalg.cython_lapack, "dgeqrf", 8)
 _CTYPES: dict[str, Any] = {"s": ctypes.c_float, "d": ctypes.c_double}
 
 
@@ -64,7 +61,7 @@ def rank_k_update(c: Array, z: Array, *, rows: bool) -> None:
     if n == 0 or k == 0:
         return
     # C order seen as Fortran order is the transpose: z'z needs no transposition there.
-    if (syrk := _SYRK[kind]) is None:
+    if (syrk := _routine("blas", kind + "syrk", 10)) is None:
         public = scipy.linalg.blas.ssyrk if kind == "s" else scipy.linalg.blas.dsyrk
         public(1.0, z.T, beta=1.0, c=c.T, trans=not rows, lower=0, overwrite_c=1)
         return
@@ -93,7 +90,7 @@ def add_product(c: Array, a: Array, b: Array) -> None:
     (m, k), n = a.shape, b.shape[1]
     if not c.size or not k:
         return
-    if (gemm := _GEMM[kind]) is None:
+    if (gemm := _routine("blas", kind + "gemm", 13)) is None:
         c += a @ b
         return
     # C order seen as Fortran order is the transpose: c' = c' + b' a'.
@@ -132,10 +129,10 @@ def rank_one_update(c: Array, x: Array, alpha: float) -> None:
     if not x.size or alpha == 0.0:
         return
     x = np.ascontiguousarray(x, dtype=np.float64)
-    if _SYR is None:
+    if (syr := _routine("blas", "dsyr", 7)) is None:
         scipy.linalg.blas.dsyr(alpha, x, a=c.T, lower=0, overwrite_a=1)
         return
-    _SYR(
+    syr(
         b"U",
         _int(x.size),
         ctypes.byref(ctypes.c_double(alpha)),
@@ -157,10 +154,10 @@ def triangular_factor(stack: Array) -> Array:
         tau = np.empty(rank)
         work = np.empty(max(1, 64 * p))
         info = ctypes.c_int(0)
-        if _GEQRF is None:
+        if (geqrf := _routine("lapack", "dgeqrf", 8)) is None:
             stack = scipy.linalg.lapack.dgeqrf(stack, overwrite_a=1)[0]
         else:
-            _GEQRF(
+            geqrf(
                 _int(m),
                 _int(p),
                 stack.ctypes.data,

@@ -150,14 +150,21 @@ def _count_by_feature(x: Array, code: int, sums: Array, lows: Array, highs: Arra
 
 
 @_compile
-def _count_by_sample(x: Array, code: int, sums: Array, lows: Array, highs: Array) -> None:
-    """The same for the columns of x."""
+def _count_by_sample(
+    x: Array, code: int, work: Array, sums: Array, lows: Array, highs: Array
+) -> None:
+    """The same for the columns of x; work (5, m) int32.
+
+    No array is assigned to another: that alone compiles a second of text for its error.
+    """
     n, m = x.shape
-    seen, one, two = np.zeros(m, np.int32), np.zeros(m, np.int32), np.zeros(m, np.int32)
-    low, high = np.full(m, BEYOND, np.int32), np.full(m, -BEYOND, np.int32)
-    sums[:] = 0
+    seen, one, two, low, high = work[0], work[1], work[2], work[3], work[4]
+    for j in range(m):
+        low[j], high[j] = BEYOND, -BEYOND
+        sums[0, j] = sums[1, j] = sums[2, j] = 0
     for start in range(0, n, PIECE):
-        seen[:], one[:], two[:] = 0, 0, 0
+        for j in range(m):
+            seen[j] = one[j] = two[j] = 0
         for i in range(start, min(start + PIECE, n)):
             for j in range(m):
                 v = np.int32(x[i, j])
@@ -172,8 +179,8 @@ def _count_by_sample(x: Array, code: int, sums: Array, lows: Array, highs: Array
             sums[0, j] += seen[j]
             sums[1, j] += one[j]
             sums[2, j] += two[j]
-    lows[:] = low
-    highs[:] = high
+    for j in range(m):
+        lows[j], highs[j] = low[j], high[j]
 
 
 def _code(missing: float | None) -> Any:
@@ -190,7 +197,7 @@ def call_stats(values: Array, missing: float | None) -> ColumnStats:
     sums = np.empty((3, m), np.int64)
     low, high = np.empty(m, np.int64), np.empty(m, np.int64)
     if values.flags.c_contiguous:
-        _count_by_sample(values, code, sums, low, high)
+        _count_by_sample(values, code, np.empty((5, m), np.int32), sums, low, high)
     else:
         _count_by_feature(values.T, code, sums, low, high)
     count, total, squares = sums

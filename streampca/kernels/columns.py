@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from streampca.kernels.blas import Array
 
@@ -231,7 +231,7 @@ def probe_vectors(m: int) -> Array:
     with np.errstate(over="ignore"):
         x = (np.arange(m * PROBES, dtype=np.uint64) + np.uint64(1 << 40)) * GOLDEN
     uniform = ((mixed(x) >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
-    vectors = ndtri(uniform).reshape(m, PROBES).astype(np.float32)
+    vectors = scipy.special.ndtri(uniform).reshape(m, PROBES).astype(np.float32)
     vectors.flags.writeable = False
     return np.asarray(vectors)
 

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix.chunked_matrix import ChunkedMatrix, ReadCount

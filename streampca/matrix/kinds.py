@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from streampca.errors import InvalidTypeError
 from streampca.kernels import Array
@@ -53,7 +53,7 @@ def refuse_gpu(values: Any, what: str = ITSELF) -> None:
 
 def is_sparse(values: Any) -> bool:
     """Whether this is an array of scipy.sparse or of ``sparse`` (pydata)."""
-    return scipy.sparse.issparse(values) or (hasattr(values, "todense") and hasattr(values, "nnz"))
+    return hasattr(values, "todense") and hasattr(values, "nnz")
 
 
 def as_scipy(values: Any, what: str = ITSELF) -> Any:

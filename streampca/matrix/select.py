@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
@@ -78,8 +79,6 @@ class SelectedMatrix(MatrixView):
         if not pieces:
             return self.base.read(axis, 0, 0)
         if not isinstance(pieces[0], np.ndarray):
-            import scipy.sparse
-
             stack = scipy.sparse.hstack if axis == 1 else scipy.sparse.vstack
             return stack(pieces, format="csc" if axis == 1 else "csr")
         if axis == 1 and pieces[0].flags.f_contiguous:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from streampca.accumulators import RFactor, Scatter, SubspaceStep
 from streampca.kernels import Array

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
@@ -79,7 +79,7 @@ def compare(old: Decomposition, new: Decomposition) -> Drift:
     k = min(len(v), len(w))
     v, w = v[:k], w[:k]
     cosines = v @ w.T
-    rows, match = linear_sum_assignment(-np.abs(cosines))
+    rows, match = scipy.optimize.linear_sum_assignment(-np.abs(cosines))
     before, now = old.explained_variance[:k], new.explained_variance[match]
     return Drift(
         angles=principal_angles(_orthonormal(v), _orthonormal(w)),

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
-from scipy.special import ndtri
+import scipy
 
 from streampca.accumulators import FeatureProjection
 from streampca.errors import InvalidInputError
@@ -86,7 +85,7 @@ class RandomMatrix:
             return np.asarray(signs / np.sqrt(self.n_components))
         uniform = ((random >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
         if self.distribution == "gaussian":
-            return np.asarray(ndtri(uniform) / np.sqrt(self.n_components))
+            return np.asarray(scipy.special.ndtri(uniform) / np.sqrt(self.n_components))
         size = 1.0 / np.sqrt(self.density * self.n_components)
         half = self.density / 2.0
         return np.where(uniform < half, size, np.where(uniform < self.density, -size, 0.0))
@@ -114,7 +113,7 @@ class RandomMatrix:
             rows = self[:, part]
             gram += rows @ rows.T
         with single_threaded_blas():
-            return cho_factor(gram, lower=True)
+            return scipy.linalg.cho_factor(gram, lower=True)
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,7 @@ class RandomRows:
         """(rows, p) of scores in memory; float32 stays float32."""
         dtype = score_dtype(scores.dtype)
         y = np.asarray(scores, np.float64)
-        y = y if self.factor is None else cho_solve(self.factor, y.T).T
+        y = y if self.factor is None else scipy.linalg.cho_solve(self.factor, y.T).T
         out = np.empty((len(y), self.matrix.n_features), dtype)
         for part in self.matrix.panels():
             out[:, part] = y @ self.matrix[:, part]

@@ -1,7 +1,8 @@
 """The registry of models: every estimator by the name of its class.
 
 Loading, job files, the command line and the tests of the contract read this table, so that a class
-defined anywhere, in another package too, takes part as soon as its module is imported.
+defined anywhere, in another package too, takes part as soon as its module is imported. Those of
+this package load when their name is used, or when all are asked for.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 from typing import TypeVar, dataclass_transform
 
 from streampca.errors import InvalidInputError, SourceError
+from streampca.imported import home_of, load_public
 from streampca.models.estimator import Estimator
 from streampca.models.parameters import declared, parameter
 from streampca.models.result import Result
 from streampca.store import understood
 
 Class = TypeVar("Class", bound="type[Estimator]")
-KINDS: dict[str, type[Estimator]] = {}
+KINDS: dict[str, type[Estimator]] = {}  # those that are loaded
 LOADED: dict[str, type[Estimator]] = {}  # what opens saved results, and is not made of parameters
 
 
@@ -25,10 +27,11 @@ def estimator(cls: Class) -> Class:
 
     Raises InvalidInputError where another module has registered that name.
     """
-    before = KINDS.get(cls.__name__)
-    if before is not None and before.__module__ != cls.__module__:
+    known = KINDS.get(cls.__name__)
+    before = home_of(cls.__name__) if known is None else known.__module__
+    if before not in (None, cls.__module__):
         raise InvalidInputError(
-            f"{before.__module__} has registered a {cls.__name__} already; give the class in "
+            f"{before} has registered a {cls.__name__} already; give the class in "
             f"{cls.__module__} another name"
         )
     KINDS[cls.__name__] = declared(cls)
@@ -42,16 +45,24 @@ def loaded(cls: Class) -> Class:
     return cls
 
 
+def all_kinds() -> dict[str, type[Estimator]]:
+    """Every kind of this package, and of the modules that are imported."""
+    load_public()
+    return KINDS
+
+
 def opened_as(name: str) -> type[Estimator] | None:
     """The estimator as which results of that name open; None where none is registered."""
+    load_public(name)
     return KINDS.get(name) or LOADED.get(name)
 
 
 def kind_named(name: str) -> type[Estimator]:
     """The estimator of that name. Raises InvalidInputError where none is registered."""
+    load_public(name)
     if name not in KINDS:
         raise InvalidInputError(
-            f"{name!r:.80} is no kind of model here; there are {', '.join(sorted(KINDS))}. "
+            f"{name!r:.80} is no kind of model here; there are {', '.join(sorted(all_kinds()))}. "
             "A kind of another package is known once its module is imported"
         )
     return KINDS[name]
@@ -66,7 +77,7 @@ def estimator_of(result: Result) -> Estimator:
     with understood("the saved model"):
         kind = opened_as(result.estimator)
         if kind is None:
-            known = ", ".join(sorted(KINDS))
+            known = ", ".join(sorted(all_kinds()))
             raise SourceError(
                 f"the saved model is a {result.estimator!r:.80}; known here: {known}. "
                 "Import the package that defines it, or update streampca"

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
+from streampca.imported import load_public
 from streampca.kernels import Array
 from streampca.matrix import (
     AxisLabels,
@@ -272,6 +273,9 @@ class Result:
         Raises SourceError for another kind, and for one that is not known here.
         """
         kind = str(document.pop("kind", None))
+        load_public(str(document.get("method")))  # which defines the kind, and may adopt another
+        if kind not in cls.kinds:
+            load_public()
         adopting = (one for one in cls.kinds.values() if one.adopts(kind, document))
         found = next(adopting, cls.kinds.get(kind))
         if found is None or not issubclass(found, cls):

@@ -13,16 +13,21 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, InvalidTypeError, MemoryLimitError, hide_secrets
+from streampca.errors import (
+    ConfigError,
+    InvalidInputError,
+    InvalidTypeError,
+    MemoryLimitError,
+    hide_secrets,
+)
 from streampca.genetics.filters import VariantFilter
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.incremental_state import StateRequest
-from streampca.models.registry import KINDS, kind_named
+from streampca.models.registry import all_kinds, kind_named
 from streampca.operations.sections import (
     NUMBER,
     OPTIONAL,
     SECTIONS,
-    ConfigError,
     Entry,
     Origin,
     nearest,
@@ -165,7 +170,7 @@ def check_job(entries: Mapping[str, Any], where: str | Origin) -> Job:
             f"{origin.at('scheduler')}: the section cluster says it; leave one of them out"
         )
     kind = checked["model"]["kind"]
-    if "max_error_ratio" in checked.get("gate", {}) and not KINDS[kind].reconstructs:
+    if "max_error_ratio" in checked.get("gate", {}) and not kind_named(kind).reconstructs:
         raise ConfigError(
             f"{origin.at('gate.max_error_ratio')}: a {kind} explains correlations, and has no "
             "error of its rows; leave it out, or gate by max_angle and max_variance_ratio"
@@ -225,8 +230,12 @@ def _elsewhere(name: str) -> str:
     if name in SECTIONS[""]:
         return f"; {name} belongs outside the sections"
     sections = [one for one, table in SECTIONS.items() if one and name in table]
-    sections += ["model"] * (not sections and any(name in one.parameters for one in KINDS.values()))
+    sections += ["model"] * (not sections and _is_parameter(name))
     return f"; {name} belongs in the section {sections[0]}" if sections else ""
+
+
+def _is_parameter(name: str) -> bool:
+    return any(name in one.parameters for one in all_kinds().values())
 
 
 def check_cluster(entries: Any, where: str | Origin) -> dict[str, Any]:
@@ -257,13 +266,13 @@ def check_cluster(entries: Any, where: str | Origin) -> dict[str, Any]:
 def _model(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     """Check the section ``model``: its entries are the parameters of the estimator."""
     kind = entries.get("kind", SECTIONS["model"]["kind"].default)
-    if not isinstance(kind, str) or kind not in KINDS:
+    if not isinstance(kind, str) or kind not in all_kinds():
         raise ConfigError(
             f"{origin.at('model.kind')}: {kind!r:.80}: "
-            f"expected one of {', '.join(sorted(KINDS))}{nearest(kind, KINDS)}"
+            f"expected one of {', '.join(sorted(all_kinds()))}{nearest(kind, all_kinds())}"
         )
     values = {name: value for name, value in entries.items() if name != "kind"}
-    known = [name for name, one in KINDS[kind].parameters.items() if not one.process]
+    known = [name for name, one in kind_named(kind).parameters.items() if not one.process]
     for name, value in values.items():
         at = origin.at(f"model.{name}")
         if name not in known:

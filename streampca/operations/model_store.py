@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from streampca.errors import InvalidInputError, SourceError
@@ -13,9 +12,9 @@ from streampca.models.estimator import Estimator
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.registry import estimator_of
 from streampca.models.result import Result
-from streampca.operations.history import HEAD, Entry, History
+from streampca.operations.history import Entry, History
 from streampca.operations.stored_version import Part, StoredVersion
-from streampca.operations.versions import MARKER, VersionStore
+from streampca.operations.versions import VersionStore
 from streampca.store import StoredRows, is_bundle, open_backend
 from streampca.store.places import left_over
 from streampca.store.sinks import version_of
@@ -203,8 +202,3 @@ def model_of(version: StoredVersion) -> Estimator:
 def result_of(version: StoredVersion) -> Result:
     """The result in a version of a model store."""
     return Result.from_saved(*version.read("model"), f"version {version.number}")
-
-
-def is_model(path: str | os.PathLike[str]) -> bool:
-    """Whether a saved model or a model store is at this local path."""
-    return is_bundle(path) or any((Path(path) / name).is_file() for name in (MARKER, HEAD))

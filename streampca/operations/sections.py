@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from streampca.errors import InvalidInputError
+from streampca.errors import ConfigError
 from streampca.models.parameters import Parameter
-from streampca.models.registry import KINDS
+from streampca.models.registry import all_kinds
 from streampca.paths import read_regular
 
 # --------------------------------------------------------------------------------------------------
@@ -23,10 +23,6 @@ MOST_BYTES = 1 << 16  # parsed in less than a second
 MOST_DEPTH = 64
 FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # 1e-4, which is text in YAML 1.1
 ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-
-
-class ConfigError(InvalidInputError):
-    """A job file that cannot be used: exit code 78."""
 
 
 @dataclass(frozen=True)
@@ -270,8 +266,8 @@ def schema() -> dict[str, Any]:
         name: _of(SECTIONS[name], more=name == "model") for name in SECTIONS if name
     }
     model = whole["properties"]["model"]
-    model["properties"]["kind"]["enum"] = sorted(KINDS)
-    model["allOf"] = [_of_kind(name, one.parameters) for name, one in sorted(KINDS.items())]
+    model["properties"]["kind"]["enum"] = sorted(all_kinds())
+    model["allOf"] = [_of_kind(name, one.parameters) for name, one in sorted(all_kinds().items())]
     whole["required"] += [name for name in SECTIONS if name and name not in OPTIONAL]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "A refresh job of streampca", **whole}  # fmt: skip

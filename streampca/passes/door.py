@@ -37,6 +37,9 @@ from streampca.passes.workers import ask_each, scheduler_answers
 HELD = ("labels", "source", "X in memory")  # terms of a process that exist before a fit
 SLACK_NBYTES = 4 * MiB  # the kernel counts pages of each thread in batches
 MODULES = {"dask": "dask.array"}  # library -> module to import, if not the package itself
+SOLVING = (  # modules that any fit needs
+    "scipy.linalg.cython_blas", "scipy.linalg.cython_lapack", "scipy.special", "scipy.sparse",
+)  # fmt: skip
 
 
 def check_room(plan: Plan) -> None:
@@ -52,7 +55,12 @@ def check_room(plan: Plan) -> None:
 
 
 def load(process: Mapping[str, int]) -> None:
-    """Import the libraries that a plan counts, and measure the memory of new ones."""
+    """Import the libraries that a plan counts, and measure the memory of new ones.
+
+    What every fit needs beside them is part of the interpreter, and loads first.
+    """
+    for name in SOLVING:
+        import_module(name)
     for name in imports(process):
         with weighing(), contextlib.suppress(ImportError):  # reported where it is needed
             import_module(MODULES.get(name, name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from streampca.kernels import Array
 from streampca.solvers.factor_likelihood import FactorSolution, maximum_likelihood

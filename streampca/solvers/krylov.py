@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from streampca.kernels import PROBES, Array, norm_estimate, probe_vectors, row_pieces
 

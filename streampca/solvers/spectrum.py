@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
-import scipy.linalg.lapack
-from scipy.special import gammaln
+import scipy
 
 from streampca.errors import InvalidInputError, InvalidTypeError, NonFiniteError
 from streampca.kernels import Array, mirror_lower, probe
@@ -265,7 +263,9 @@ def log_evidence(values: Array, n: int) -> Array:
     among, later = np.cumsum(among), np.cumsum(later)
     logs = np.cumsum(np.log(floored))
     freedom = p - np.arange(p)
-    prior = np.cumsum(gammaln(freedom / 2) - math.log(math.pi) * freedom / 2 - math.log(2))
+    prior = np.cumsum(
+        scipy.special.gammaln(freedom / 2) - math.log(math.pi) * freedom / 2 - math.log(2)
+    )
     evidence = np.full(p - 1, -np.inf)
     for k in range(1, p):
         if values[k - 1] <= tiny:

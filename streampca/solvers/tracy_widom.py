@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import ArrayLike
 
 from streampca.errors import InvalidInputError, NonFiniteError

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix, Labels, Location, ReadCount

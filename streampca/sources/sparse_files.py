@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError, StreamPCAError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels

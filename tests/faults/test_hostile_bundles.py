@@ -30,16 +30,17 @@ import streampca
 from streampca.cli import main
 from streampca.errors import (
     ClusterError,
+    ConfigError,
     DamagedSourceError,
     InvalidInputError,
     SourceError,
     hide_secrets,
     printable,
 )
-from streampca.models.registry import KINDS
+from streampca.models.registry import all_kinds
 from streampca.operations.config import check_job
 from streampca.operations.outcome import against, refusal
-from streampca.operations.sections import SECTIONS, ConfigError, read_yaml
+from streampca.operations.sections import SECTIONS, read_yaml
 from streampca.operations.work_folder import only_one
 from streampca.paths import any_credentials, open_objects
 from streampca.store import LocalBackend, read_bundle, write_bundle
@@ -496,11 +497,11 @@ def test_a_result_of_nan_is_not_compared_and_does_not_pass() -> None:
 ODD: list[Any] = [[], {}, [1], {"a": 1}, None, True, -1, 10**30, "x", "", 1.5, float("inf"), b"x"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", all_kinds())
 def test_no_value_of_a_job_file_is_a_traceback(kind: str) -> None:
     """Every entry of every section, and every parameter, with values of every type."""
     whole = {"source": {"path": "a.zarr"}, "store": "m", "model": {"kind": kind}}
-    spots = [("model", name) for name in KINDS[kind].parameters]
+    spots = [("model", name) for name in all_kinds()[kind].parameters]
     if kind == "PCA":
         spots += [(section, name) for section, table in SECTIONS.items() for name in table]
     for section, name in spots:

@@ -18,7 +18,7 @@ import pytest
 from mutations import Case, Places, make_case, make_places
 
 from streampca.cli import main
-from streampca.cli.main import build_parser
+from streampca.cli.commands import build_parser
 from streampca.passes.memory import resident_nbytes
 
 TABLE = {0, 65, 66, 69, 73, 74, 75, 78}
@@ -97,7 +97,7 @@ def run_cases(numbers: range, places: Places, root: Path, capsys: Any) -> list[s
                 with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
                     warnings.simplefilter("ignore")
                     if case.kind != "job":  # which leaves defaults in it
-                        patch.setattr(cli_main, "build_parser", lambda kind=None: made)
+                        patch.setattr(cli_main, "build_parser", lambda argv: made)
                     code: Any = main(words)
             except HungError:
                 code = "hung"

@@ -26,7 +26,7 @@ from streampca.models.estimator import Estimator, attach
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.pca import PCA
-from streampca.models.registry import KINDS, estimator
+from streampca.models.registry import KINDS, all_kinds, estimator
 from streampca.models.result import Result, shaped
 from streampca.models.row_passes import RowMap, RowOptions
 from streampca.operations.config import check_job
@@ -141,7 +141,7 @@ class FirstRows(Estimator):
         return attach(self, found)
 
 
-every = pytest.mark.parametrize("kind", sorted(KINDS))
+every = pytest.mark.parametrize("kind", sorted(all_kinds()))
 
 
 def counts() -> np.ndarray:
@@ -347,7 +347,7 @@ def test_a_value_that_is_no_choice_is_refused(capsys: Any) -> None:
 
 
 def test_parameters_are_documented_in_the_order_of_the_signature() -> None:
-    for cls in KINDS.values():
+    for cls in all_kinds().values():
         text = cls.__doc__ or ""
         places = [text.index(f"\n{name} : ") for name in inspect.signature(cls).parameters]
         assert places == sorted(places)

@@ -16,11 +16,11 @@ import zarr
 
 import streampca
 from streampca.cli import main
-from streampca.errors import ClusterError, InvalidInputError, MissingDependencyError
+from streampca.errors import ClusterError, ConfigError, InvalidInputError, MissingDependencyError
 from streampca.operations import refresh as refresh_module
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
-from streampca.operations.sections import ConfigError, schema
+from streampca.operations.sections import schema
 from streampca.passes import started
 from streampca.passes.settings import setting
 

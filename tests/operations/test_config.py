@@ -11,9 +11,10 @@ import jsonschema
 import pytest
 
 from streampca.cli import main
-from streampca.models.registry import KINDS
+from streampca.errors import ConfigError
+from streampca.models.registry import all_kinds
 from streampca.operations.config import check_job, read_job
-from streampca.operations.sections import ConfigError, schema
+from streampca.operations.sections import schema
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 GOOD = """
@@ -178,9 +179,9 @@ def test_values_that_no_data_can_meet_are_refused(text: str, kind: str, tmp_path
         read_job(write(tmp_path, job))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", all_kinds())
 def test_values_that_only_the_data_can_judge_are_taken(kind: str) -> None:
-    parameters = KINDS[kind].parameters
+    parameters = all_kinds()[kind].parameters
     count = next(name for name, one in parameters.items() if one.counts_components)
     more: dict[str, Any] = {count: 5000}
     if kind == "PCA":

@@ -30,8 +30,13 @@ from hypothesis import strategies as st
 import streampca
 from streampca.errors import InvalidInputError, MemoryLimitError, SourceError
 from streampca.matrix import regular_edges
-from streampca.operations import convert
-from streampca.operations.convert import CHUNK_NBYTES, CHUNK_ROWS, SLICE_NBYTES, chunk_shape
+from streampca.operations.convert import (
+    CHUNK_NBYTES,
+    CHUNK_ROWS,
+    SLICE_NBYTES,
+    chunk_shape,
+    convert,
+)
 
 
 @pytest.fixture

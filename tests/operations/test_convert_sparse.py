@@ -13,7 +13,7 @@ import zarr
 
 import streampca
 from streampca.errors import InvalidInputError
-from streampca.operations import convert
+from streampca.operations.convert import convert
 from streampca.store import anndata
 
 X = scipy.sparse.random_array((300, 70), density=0.1, rng=0, format="csr", dtype=np.float32)

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 import zarr
 
-from streampca.errors import InvalidInputError
+from streampca.errors import ConfigError, InvalidInputError
 from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
-from streampca.operations.sections import ConfigError
 from streampca.operations.work_folder import MARKER, WorkFolder
 from streampca.store import write_bundle
 

@@ -14,11 +14,11 @@ import zarr
 from pass_matrices import Fails, Sum, ToyMatrix, same_bits, toy_plan, wild
 
 import streampca
+from streampca import PCA
 from streampca.accumulators import CrossProduct, Gram, Moments, RFactor, Scatter
 from streampca.errors import InvalidInputError
 from streampca.matrix import Standardize
 from streampca.matrix.select import select
-from streampca.models import PCA
 from streampca.passes import Advance, Execution, PassResult, run
 from streampca.store import MemorySink, ZarrSink
 

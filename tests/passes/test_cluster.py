@@ -24,9 +24,9 @@ from pass_matrices import Sum, ToyMatrix, Unread, same_bits, toy_plan, wild
 from test_checkpoint import goes_on
 
 import streampca.sources
+from streampca import PCA
 from streampca.accumulators import CrossProduct, RFactor, Scatter
 from streampca.errors import ClusterError, InvalidInputError, MemoryLimitError, NonFiniteError
-from streampca.models import PCA
 from streampca.passes import (
     Advance,
     Execution,

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 import streampca
-from streampca.models import PCA
+from streampca import PCA
 from streampca.passes.parcel import in_memory, worth_keeping
 
 

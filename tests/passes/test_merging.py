@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from pass_matrices import Sum, ToyMatrix, Unread, same_bits, toy_plan, wild
 
+from streampca import PCA
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError
-from streampca.models import PCA
 from streampca.passes import Advance, Execution, PassResult, flight, parcel, run
 from streampca.passes.door import memory_used_where_room
 from streampca.passes.execution import Checkpoint

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import streampca
+from streampca import PCA
 from streampca.errors import ClusterError, InvalidInputError, InvalidTypeError, NoAnswerError
 from streampca.matrix.location import Brought, Held, laid_out
-from streampca.models import PCA
 from streampca.passes import placement as placements
 from streampca.passes.placement import Lay, Placement
 

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from pass_matrices import Sum, ToyMatrix, Unread
 
 import streampca.sources
+from streampca import PCA
 from streampca.accumulators import Moments, Scatter
 from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import concat_features
-from streampca.models import PCA
 from streampca.passes import (
     Candidate,
     Execution,
@@ -115,7 +115,7 @@ PROGRAM = """
 import os, sys
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 import streampca.sources
-from streampca.models import PCA
+from streampca import PCA
 print(PCA(5).plan(streampca.sources.open(sys.argv[1])).to_json())
 """
 

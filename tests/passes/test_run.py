@@ -484,7 +484,7 @@ def test_blas_limit_holds_in_any_thread() -> None:
 
 
 def test_counts_of_a_fit_agree_with_its_plan(tmp_path: Path) -> None:
-    from streampca.models import PCA
+    from streampca import PCA
 
     x = np.random.default_rng(0).normal(size=(3000, 20)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)

@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 import streampca
-from streampca.models import PCA
+from streampca import PCA
 from streampca.passes import block_edges
 from streampca.passes.plan import blocks_per_span, shares, span_length
 

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from pictures import NAMES, K, N, P
 
-from streampca.models import PCA
+from streampca import PCA
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,8 @@ import xarray as xr
 from matplotlib.colors import to_hex
 from pictures import NAMES, K, P, saved
 
-from streampca import plots
+from streampca import PCA, plots
 from streampca.errors import InvalidInputError
-from streampca.models import PCA
 
 
 @pytest.mark.parametrize("component", [1, 3])

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from pictures import K, saved
 
-from streampca import plots
+from streampca import PCA, Decomposition, plots
 from streampca.errors import InvalidTypeError, MissingDependencyError, NotFittedError
-from streampca.models import PCA, Decomposition
 from streampca.plots.canvas import counting_ticks
 
 DRAW: dict[str, Any] = {

@@ -10,9 +10,8 @@ import pandas as pd
 import pytest
 from pictures import K, saved
 
-from streampca import plots
+from streampca import PCA, plots
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.models import PCA
 
 
 def test_r2_of_a_result_is_its_running_share(source: Any, pca: PCA) -> None:

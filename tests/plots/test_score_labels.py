@@ -12,9 +12,8 @@ import xarray as xr
 from matplotlib.colors import to_hex
 from pictures import GROUPS, N, in_order, points, saved
 
-from streampca import plots
+from streampca import PCA, plots
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.models import PCA
 from streampca.plots.canvas import MARKERS, MISSING_COLOUR, PALETTE
 
 

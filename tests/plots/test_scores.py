@@ -14,9 +14,8 @@ import xarray as xr
 import zarr
 from pictures import GROUPS, K, N, in_order, saved
 
-from streampca import plots
+from streampca import PCA, plots
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.models import PCA
 
 
 def test_scores_are_the_points(source: Any, projected: Any, pca: PCA) -> None:

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from pictures import K, saved
 
-from streampca import plots
+from streampca import PCA, plots
 from streampca.errors import InvalidInputError
-from streampca.models import PCA
 
 
 def test_scree_shows_shares_of_the_total_and_their_sum(source: Any, pca: PCA) -> None:

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from streampca import plots
+from streampca import PCA, HardImpute, SoftImpute, plots
 from streampca.errors import InvalidInputError
-from streampca.models import PCA, HardImpute, SoftImpute
 
 
 def test_validation_is_the_held_out_curve_and_its_least(frame: pd.DataFrame) -> None:

@@ -300,7 +300,7 @@ def test_lines_that_are_wrong(bed, suffix, line, match):
 
 
 def test_nothing_is_written_where_a_source_is_refused(bed, tmp_path):
-    from streampca.operations import convert
+    from streampca.operations.convert import convert
 
     bed.write_bytes(bed.read_bytes()[:-1])
     before = sorted(tmp_path.iterdir())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy.linalg
-import scipy.special
+import scipy
 
 from streampca.errors import AccuracyWarning, HeywoodWarning, InvalidInputError, shorten
 from streampca.kernels import Array

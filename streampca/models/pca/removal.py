@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from streampca.accumulators import RFactor, Scatter
 from streampca.kernels import Array, ColumnStats, symmetrize

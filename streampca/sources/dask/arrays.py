@@ -14,7 +14,7 @@ import dask
 import dask.array
 import dask.threaded
 import numpy as np
-import scipy.sparse
+import scipy
 
 from streampca.errors import InvalidInputError, InvalidTypeError, shorten
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount

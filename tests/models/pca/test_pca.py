@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import streampca
 from streampca import PCA
-from streampca.cli.outputs import summary
+from streampca.cli.info import summary
 from streampca.errors import (
     AccuracyWarning,
     DominantFeatureWarning,

@@ -1,0 +1,144 @@
+"""What a fresh process loads and compiles, in place of a clock: see ``benchmarks/startup.py``."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streampca
+from streampca import PCA, HardImpute, KernelPCA, rotate
+from streampca.imported import home_of
+
+PACKAGE = Path(streampca.__file__).parent
+NEVER = ("pandas", "xarray", "dask", "distributed", "matplotlib", "bokeh", "sklearn", "numba")
+SOLVING = ("scipy.linalg", "scipy.sparse", "scipy.special")  # what only a fit needs
+AT_ONCE = ("numpy", "scipy", "zarr", *NEVER)  # what neither the import nor --help needs
+
+STEPS = """
+import contextlib, io, sys
+from pathlib import Path
+
+def loaded(step, names):
+    print(step, [one for one in names if one in sys.modules])
+
+import streampca
+loaded("import", {at_once})
+from streampca.cli.main import main
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    main(["--help"])
+loaded("--help", {at_once})
+with contextlib.redirect_stdout(io.StringIO()):
+    assert main(["info", "x.npy"]) == 0
+    assert main(["info", "model"]) == 0
+    assert main(["plan", "x.npy"]) == 0
+loaded("info", {before_fits})
+import numpy as np
+streampca.PCA(2, progress=False).fit(np.load("x.npy"))
+loaded("fit", {never})
+"""
+
+COMPILING = """
+import numpy as np
+import scipy.sparse
+import streampca
+from numba.core import event
+
+class Compiled(event.Listener):
+    def on_start(self, event):
+        print("compiled", event.data["dispatcher"].py_func.__qualname__)
+
+    def on_end(self, event):
+        pass
+
+event.register("numba:compile", Compiled())
+calls = np.random.default_rng(0).integers(0, 3, (60, 300)).astype("i1")
+for one in (calls, np.asfortranarray(calls)):
+    streampca.GenotypePCA(2, progress=False).fit(one)
+streampca.prune_ld(calls, progress=False)
+streampca.PCA(2, progress=False).fit(scipy.sparse.random(200, 50, 0.1, format="csr", rng=0))
+"""
+
+
+def fresh(code: str, folder: Path, **environment: str) -> list[str]:
+    """The lines that a fresh process prints; its working directory is the folder."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True, text=True, cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_only_what_is_needed_loads(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((60, 8))
+    np.save(tmp_path / "x.npy", x)
+    PCA(2, progress=False).fit(x).save(tmp_path / "model")
+    code = STEPS.format(at_once=AT_ONCE, before_fits=(*NEVER, *SOLVING), never=NEVER)
+    assert fresh(code, tmp_path) == ["import []", "--help []", "info []", "fit []"]
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    first = fresh(COMPILING, tmp_path, **cache)
+    assert "compiled _count_by_sample" in first
+    # the text of an error that no kernel raises, a second for each kernel that assigns arrays
+    assert not [line for line in first if "shape_context" in line or "str_generic" in line]
+    assert fresh(COMPILING, tmp_path, **cache) == []
+
+
+def test_what_was_saved_loads_without_its_class(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((60, 8))
+    models: dict[str, Any] = {
+        "hard": HardImpute(2, progress=False).fit(np.where(x > 1.5, np.nan, x)),
+        "kernel": KernelPCA(2, progress=False).fit(x),
+        "rotated": rotate(PCA(2, progress=False).fit(x)),
+    }
+    for name, model in models.items():
+        model.save(tmp_path / name)
+    (tmp_path / "pickle").write_bytes(pickle.dumps(models["kernel"]))
+    code = f"""
+import pickle
+from pathlib import Path
+print(type(pickle.loads(Path("pickle").read_bytes())).__name__)
+import streampca
+for one in {[*models]}:
+    print(type(streampca.load(one)).__name__, type(streampca.load(one).result_).__name__)
+"""
+    assert fresh(code, tmp_path) == [
+        "KernelPCA",
+        *(f"{type(one).__name__} {type(one.result_).__name__}" for one in models.values()),
+    ]
+
+
+def test_every_public_name_is_there() -> None:
+    assert set(streampca.__all__) <= {*dir(streampca)}
+    assert {"plots", "preprocess", "errors"} <= {*dir(streampca)}
+    for name in streampca.__all__:
+        found = getattr(streampca, name)
+        assert getattr(sys.modules[home_of(name) or "streampca"], name) is found
+    with pytest.raises(AttributeError, match="has no attribute 'PCAA'"):
+        streampca.PCAA  # noqa: B018
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    """What ``if TYPE_CHECKING`` imports is what loads on first use, from the same modules."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    told = {
+        alias.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and node.module != "streampca"
+        for alias in node.names
+    }
+    assert told == {name: home_of(name) for name in told}
+    eager = {"errors", "preprocess", "StreamPCAError"}
+    assert told.keys() | eager == {*streampca.__all__}
