@@ -282,7 +282,7 @@ def _model(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
             )
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{at}: {value}; expected a finite number")
-    for name in (n for n in values if KINDS[kind].parameters[n].counts_components):
+    for name in (n for n in values if kind_named(kind).parameters[n].counts_components):
         k = values[name]
         if isinstance(k, bool) or (isinstance(k, int | float) and k <= 0):
             raise ConfigError(f"{origin.at(f'model.{name}')}: {k}; expected more than 0")
