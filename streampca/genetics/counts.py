@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.accumulators import Accumulator, Moments, RowMissing
 from streampca.errors import InvalidInputError, LocalComponentWarning, NonFounderWarning, shorten
-from streampca.genetics.local_loadings import local_columns
+from streampca.genetics.local_loadings import local_components
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import AxisLabels, ChunkedMatrix, Standardize, select
 from streampca.matrix.standardize import exceeds
@@ -163,7 +163,7 @@ def warn_of_local_components(columns: Any, variants: AxisLabels) -> None:
     """
     if columns is None or "position" not in variants.extra:
         return
-    found = local_columns(columns, variants.extra["chromosome"], variants.extra["position"])
+    found = local_components(columns, variants.extra["chromosome"], variants.extra["position"])
     if found:
         warnings.warn(
             f"{'; '.join(map(str, found))}: likely linkage disequilibrium or an inversion, not "

@@ -1,4 +1,4 @@
-"""Filters of variants and samples by name, place, and region of long-range linkage. /
+"""Filters of variants and samples by name, place, and region of long-range linkage.
 
 A principal component can follow such a region (the 8p23 inversion, HLA, lactase) instead of
 ancestry, so they are commonly left out before a PCA.

@@ -39,25 +39,16 @@ class LocalComponent:
 
 
 def local_components(
-    components: Array, chromosome: Any, position: Any, window: int = WINDOW
+    columns: Any, chromosome: Any, position: Any, window: int = WINDOW
 ) -> list[LocalComponent]:
     """Components whose squared loadings concentrate in one window of the genome.
 
-    components : (k, p) unit rows.  chromosome, position : (p,) arrays or columns.
-    window : base pairs.
-    A window counts where it holds over a quarter of the squared loadings and five times its share
-    of the variants.
-    Cost: O(k p), and the memory of a few blocks; a sort of p where the variants are not sorted.
-    """
-    return local_columns(np.asarray(components).T, chromosome, position, window)
-
-
-def local_columns(
-    columns: Any, chromosome: Any, position: Any, window: int = WINDOW
-) -> list[LocalComponent]:
-    """The same of (p, k) unit columns: an array, or a Zarr array that is read once by chunks.
-
-    Where the variants are not sorted, a few columns at a time are read and sorted (32 MB).
+    columns : (p, k) unit columns: an array, or a Zarr array that is read once by chunks.
+    chromosome, position : (p,) arrays or columns.  window : base pairs.
+    A window counts if it holds over a quarter of the squared loadings and five times its share of
+    the variants.
+    Cost: O(k p), and the memory of a few blocks. If the variants are not sorted, a sort of p; then
+    a few columns at a time are read and sorted (32 MB).
     """
     try:
         return _in_order(columns, _Genome(Runs.of(chromosome), position, window))

@@ -473,9 +473,9 @@ def test_even_loadings_are_not_local() -> None:
     v = np.full((1, 4000), 1 / np.sqrt(4000))
     chromosome = np.repeat([str(i) for i in range(1, 5)], 1000)
     position = np.tile(np.arange(1000) * 10_000, 4)
-    assert local_components(v, chromosome, position) == []
+    assert local_components(v.T, chromosome, position) == []
     v[0, 2100:2110] = 1.0
-    found = local_components(v / np.linalg.norm(v), chromosome, position)
+    found = local_components((v / np.linalg.norm(v)).T, chromosome, position)
     assert [(one.component, one.chromosome) for one in found] == [(0, "3")]
     assert 1_000_000 <= found[0].start <= found[0].stop <= 1_100_000
 

@@ -11,7 +11,7 @@ from genotypes import random_calls, write_plink
 import streampca
 from streampca import GenotypePCA, project_samples
 from streampca.errors import InvalidInputError, SourceError
-from streampca.genetics.local_loadings import LocalComponent, local_columns, local_components
+from streampca.genetics.local_loadings import LocalComponent, local_components
 from streampca.matrix import Column
 
 P = 20_000
@@ -163,7 +163,7 @@ def test_windows_are_those_of_sums_over_everything(monkeypatch, shuffled, recent
         order = rng.permutation(p)
         chromosome, position, v = chromosome[order], position[order], v[:, order]
         monkeypatch.setattr("streampca.genetics.local_loadings.COLUMNS_NBYTES", 16 * p)
-    found = local_components(v, chromosome, position)
+    found = local_components(v.T, chromosome, position)
     expected = heaviest(v, chromosome, position, 4_000_000)
     assert [(one.component, one.chromosome) for one in found] == [e[:2] for e in expected]
     np.testing.assert_allclose([one.share for one in found], [e[2] for e in expected], rtol=1e-9)
@@ -179,5 +179,5 @@ def test_float32_columns_are_summed_in_float64() -> None:
     p = 300_000
     v = np.full((p, 1), 1e-3, np.float32)
     v[-3:] = 0.3
-    found = local_columns(v, np.ones(p, np.int64), np.arange(p) * 1000)
+    found = local_components(v, np.ones(p, np.int64), np.arange(p) * 1000)
     assert found[0].share == pytest.approx(0.27 / (0.27 + p * 1e-6), rel=0.02)

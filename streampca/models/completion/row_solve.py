@@ -180,7 +180,7 @@ class FillHoles:
     """Rows with their holes filled by the model; observed cells are unchanged. A map, (rows, p).
 
     everywhere : all cells by the model.
-    bounds : (low, high) of imputed values, or None. A row with observations outside these / bounds
+    bounds : (low, high) of imputed values, or None. A row with observations outside these bounds
         may be filled with values as extreme.
     """
 

@@ -74,8 +74,8 @@ class GuardedStore(zarr.storage.WrapperStore[Any]):
         return self._store
 
     def limited(self, dim: int, size: int) -> GuardedStore:
-        """The same store for an array that ends after ``size`` along dim: chunks of a / shard
-        beyond that may be absent."""
+        """The same store for an array that ends after ``size`` along dim: chunks of a
+        shard beyond that may be absent."""
         shards = None if self.shards is None else self.shards.limited(dim, size)
         return GuardedStore(
             self._store, self.missing, self.timeout, shards, self.tally, self.frames

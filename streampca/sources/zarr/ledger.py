@@ -39,7 +39,7 @@ NOTHING, APPENDED, CHANGED, REMOVED, VANISHED, RELAID = (
 class Seen:
     """The chunks of an array as they are listed now: grid-shaped arrays.
 
-    nbytes : int64, ABSENT where there is none.  version : int64, which changes whenever the chunk /
+    nbytes : int64, ABSENT where there is none.  version : int64, which changes whenever the chunk
     is written again, as far as the store reports it.
     times : float64, seconds since 1970 of the last writing, NaN where the store does not say.
     written : of the array's metadata, likewise.  snapshot : of Icechunk, which says what changed.

@@ -273,7 +273,7 @@ def pick_array(node: Any, variable: str | None, source: str) -> Any:
     """The array itself, the named one of a group, or its only matrix; says which there are.
 
     Coordinates and cell bounds, as xarray writes them, are not data. Of several arrays, the only
-    one / with two or more dimensions is taken.
+    one with two or more dimensions is taken.
     """
     if not isinstance(node, zarr.Group):
         return node
