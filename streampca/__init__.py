@@ -27,8 +27,11 @@ from streampca.models import (
     variable_weights,
 )
 from streampca.models.anndata_results import write_anndata
+from streampca.models.cca import CCA
+from streampca.models.cross_correlation import cross_correlation
 from streampca.models.intrinsic_dimension import intrinsic_dimension
 from streampca.models.kernel_pca import KernelPCA
+from streampca.models.mca import MCA
 from streampca.models.random_projection import RandomProjection
 from streampca.models.sparse_pca import SparsePCA
 from streampca.operations.model_store import ModelStore, load
@@ -38,6 +41,8 @@ from streampca.sources import append, commit_rows, open
 from streampca.version import __version__
 
 __all__ = [
+    "CCA",
+    "MCA",
     "PCA",
     "PPCA",
     "Accumulator",
@@ -69,6 +74,7 @@ __all__ = [
     "concat_samples",
     "correlation",
     "covariance",
+    "cross_correlation",
     "errors",
     "intrinsic_dimension",
     "load",

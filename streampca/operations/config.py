@@ -262,6 +262,11 @@ def _model(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
             f"{origin.at('model.kind')}: {kind!r:.80}: "
             f"expected one of {', '.join(sorted(KINDS))}{nearest(kind, KINDS)}"
         )
+    if KINDS[kind].views == 2:
+        raise ConfigError(
+            f"{origin.at('model.kind')}: {kind} relates two sources, and a job follows the rows of "
+            "one. Run: streampca fit x.zarr y.zarr --model NAME -o model"
+        )
     values = {name: value for name, value in entries.items() if name != "kind"}
     known = [name for name, one in KINDS[kind].parameters.items() if not one.process]
     for name, value in values.items():
