@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,34 +30,39 @@ IN_SAMPLES = ("gram", "gram by panels")  # the routes of a PCA whose answer lies
 
 
 def sample_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate]:
-    """Every way to the components of X with every way to those of Y, then a pass over each."""
+    """Ways to the components of X beside ways to those of Y, then a pass over each."""
     if request.method.folds:
         return []
     views = (request.pair.x, request.pair.y)
-    ways = []
-    for i, (name, view) in enumerate(zip(VIEWS, views, strict=True)):
-        found = []
-        for route in IN_SAMPLES:
-            for one in PCA_ROUTES[route].route.candidates(view, request.of_view(i)):
-                patterns = _pattern_spec(name, view, route, 3 * request.count)
-                specs = [replace(s, name=f"{name} {s.name}") for s in one.passes] + [patterns]
-                specs = [replace(s, matrix=s.matrix or view) for s in specs]
-                found.append(replace(one, passes=tuple(specs)))
-        ways.append(found)
+    ways = [
+        [_ways(i, view, request, route) for route in IN_SAMPLES] for i, view in enumerate(views)
+    ]
     n, k = matrix.shape[0], request.count
     solve = {"samples of both views": 6 * n * n * 8, "scores": 8 * n * k * 8,
              "weights and loadings": 6 * 8 * matrix.shape[1] * k}  # fmt: skip
     made = []
-    for x in ways[0]:
-        for y in ways[1]:
+    for x_ways, y_ways in product(*ways):
+        for i in range(max(len(x_ways), len(y_ways))):  # the more panels, the less memory
+            x, y = (one[min(i, len(one) - 1)] for one in (x_ways, y_ways))
             held = {name: max(x.solve_nbytes.get(name, 0), y.solve_nbytes.get(name, 0))
                     for name in {**x.solve_nbytes, **y.solve_nbytes}}  # fmt: skip
             reason = f"both in sample space (n x n): {x.solver} of X, {y.solver} of Y, then weights"
-            made.append(
-                Candidate("samples", reason, x.passes + y.passes, held | solve,
-                          x.solve_flops + y.solve_flops + 20.0 * n**3)
-            )  # fmt: skip
+            flops = x.solve_flops + y.solve_flops + 20.0 * n**3
+            passes = x.passes + y.passes
+            made.append(Candidate("samples", reason, passes, held | solve, flops))
     return made
+
+
+def _ways(i: int, view: ChunkedMatrix, request: ViewRequest, route: str) -> list[Candidate]:
+    """The ways of a route of a PCA to the samples of one view, with the pass for its weights."""
+    name, found = VIEWS[i], []
+    other = {"samples of X": 8 * view.shape[0] ** 2} if i else {}
+    for one in PCA_ROUTES[route].route.candidates(view, request.of_view(i)):
+        specs = [replace(s, name=f"{name} {s.name}", kept={**s.kept, **other}) for s in one.passes]
+        specs.append(_pattern_spec(name, view, route, 3 * request.count))
+        specs = [replace(s, matrix=s.matrix or view) for s in specs]
+        found.append(replace(one, passes=tuple(specs)))
+    return found
 
 
 def _pattern_spec(name: str, view: ChunkedMatrix, route: str, width: int) -> PassSpec:
@@ -93,6 +99,7 @@ def by_samples(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
             (one.u @ (turn * reciprocal(one.s)[:, None]), (one.u * one.s) @ turn)
             for one, turn in zip(samples, (solved.x, solved.y), strict=True)
         ]
+    samples.clear()  # n x n
     (to_x, a), (to_y, b) = inner
     products = []
     for i, columns in enumerate(((to_x, a, b), (to_y, b, a))):
