@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import scipy.linalg
 
 from streampca.accumulators import CrossProduct, Moments
 from streampca.accumulators.base import refuse_partly_missing
@@ -26,6 +27,7 @@ MOST = 12  # steps, a read of both views each
 LIKELY = 5
 BESIDE = 8  # vectors of a block beyond those that are asked
 ANGLE = 1e-4  # radians to which every pattern is certified
+LEFT = 1e-10  # of a unit vector beside the space that it lies in: rounding
 ROUNDINGS = 16.0  # of the largest value, in a product: the work dtype resolves no less
 
 
@@ -66,10 +68,18 @@ class _Space:
         self.images = np.hstack([self.images, images]) if self.images.size else images
 
     def extended(self, block: Array) -> Array:
-        """The block, orthonormal and orthogonal to all before; it joins them."""
+        """The block, orthonormal and orthogonal to all before; it joins them.
+
+        Columns of which nothing is left, where the space is full, are 0.
+        """
+        block = block * reciprocal(np.linalg.norm(block, axis=0))
         for _ in (0, 1):
             block = block - self.basis @ (self.basis.T @ block)
-            block = np.linalg.qr(block)[0]
+        q, upper, _ = scipy.linalg.qr(block, mode="economic", pivoting=True)
+        fresh = q[:, np.abs(np.diagonal(upper)) > LEFT]
+        fresh = np.linalg.qr(fresh - self.basis @ (self.basis.T @ fresh))[0]
+        block = np.zeros_like(block)
+        block[:, : fresh.shape[1]] = fresh
         self.basis = np.hstack([self.basis, block])
         return block
 

@@ -191,6 +191,17 @@ def test_krylov_steps_within_their_bound(dtype: Any, scale: str | None) -> None:
     np.testing.assert_allclose(model.squared_covariance_fraction_, share, rtol=0.02)
 
 
+def test_krylov_steps_where_a_view_is_narrow() -> None:
+    x, y = long_and_wide(400)
+    x[:, 7] = 5.0
+    exact = quiet(2, solver="scatter").fit(x, y[:, :3])
+    model = quiet(2, solver="krylov").fit(x, y[:, :3])
+    np.testing.assert_allclose(model.singular_values_, exact.singular_values_, rtol=1e-10)
+    np.testing.assert_allclose(model.x_patterns_, exact.x_patterns_, atol=1e-8)
+    np.testing.assert_allclose(model.squared_covariance_fraction_,
+                               exact.squared_covariance_fraction_, rtol=1e-10)  # fmt: skip
+
+
 def test_krylov_only_where_nothing_exact_is_affordable(tmp_path: Path) -> None:
     for name, p in (("x", 9000), ("y", 7000)):
         zarr.create_array(str(tmp_path / name), shape=(30_000, p), chunks=(500, p), dtype="f4")
