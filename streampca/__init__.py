@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from streampca.matrix import Block, ChunkedMatrix, concat_features, concat_samples
     from streampca.models.anndata_results import write_anndata
     from streampca.models.by_name import variable_weights
+    from streampca.models.cca import CCA
     from streampca.models.completion.hard_impute import HardImpute
     from streampca.models.completion.soft_impute import SoftImpute
     from streampca.models.covariance import correlation, covariance
+    from streampca.models.cross_correlation import cross_correlation
     from streampca.models.decomposition import Decomposition
     from streampca.models.intrinsic_dimension import intrinsic_dimension
     from streampca.models.kernel_pca import KernelPCA
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from streampca.models.latent.factor_result import FactorDecomposition
     from streampca.models.latent.ppca import PPCA
     from streampca.models.latent.ppca_fit import ProbabilisticDecomposition
+    from streampca.models.mca import MCA
     from streampca.models.pca.incremental_pca import IncrementalPCA
     from streampca.models.pca.pca import PCA
     from streampca.models.pca.rotated_pca import RotatedDecomposition, RotatedPCA, rotate
@@ -52,9 +55,11 @@ else:  # the same, each when it is first used
             "streampca.matrix": "Block ChunkedMatrix concat_features concat_samples",
             "streampca.models.anndata_results": "write_anndata",
             "streampca.models.by_name": "variable_weights",
+            "streampca.models.cca": "CCA",
             "streampca.models.completion.hard_impute": "HardImpute",
             "streampca.models.completion.soft_impute": "SoftImpute",
             "streampca.models.covariance": "correlation covariance",
+            "streampca.models.cross_correlation": "cross_correlation",
             "streampca.models.decomposition": "Decomposition",
             "streampca.models.intrinsic_dimension": "intrinsic_dimension",
             "streampca.models.kernel_pca": "KernelPCA",
@@ -62,6 +67,7 @@ else:  # the same, each when it is first used
             "streampca.models.latent.factor_result": "FactorDecomposition",
             "streampca.models.latent.ppca": "PPCA",
             "streampca.models.latent.ppca_fit": "ProbabilisticDecomposition",
+            "streampca.models.mca": "MCA",
             "streampca.models.pca.incremental_pca": "IncrementalPCA",
             "streampca.models.pca.pca": "PCA",
             "streampca.models.pca.rotated_pca": "RotatedDecomposition RotatedPCA rotate",
@@ -76,6 +82,8 @@ else:  # the same, each when it is first used
     )
 
 __all__ = [
+    "CCA",
+    "MCA",
     "PCA",
     "PPCA",
     "Accumulator",
@@ -107,6 +115,7 @@ __all__ = [
     "concat_samples",
     "correlation",
     "covariance",
+    "cross_correlation",
     "errors",
     "intrinsic_dimension",
     "load",

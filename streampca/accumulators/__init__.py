@@ -11,7 +11,7 @@ from streampca.accumulators.neighbours import NearestDistances
 from streampca.accumulators.observed import HeldOutError, RowSpread
 from streampca.accumulators.products import CrossProduct, Gram, MeanImputedScatter
 from streampca.accumulators.projection import FeatureProjection, Reconstruction
-from streampca.accumulators.scatter import Scatter
+from streampca.accumulators.scatter import FoldScatter, Scatter
 from streampca.accumulators.subspace_step import SubspaceStep
 from streampca.accumulators.two_way_step import TwoWayStep
 
@@ -24,6 +24,7 @@ __all__ = [
     "FeaturePosterior",
     "FeatureProjection",
     "FilledStep",
+    "FoldScatter",
     "Gram",
     "HeldOutError",
     "LatentEquations",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from streampca.kernels import (
     symmetrize,
     zeros,
 )
+from streampca.kernels.columns import line_keys
 
 MEAN = 8.0 * float(np.finfo(np.float64).eps)  # rounding of sums of tiles, added pairwise
 FOLDING = 4.0 * float(np.finfo(np.float64).eps)  # rounding of an entry when a part is folded in
@@ -72,7 +73,7 @@ class Scatter(Accumulator):
     """
 
     reuses = "_product"
-    settings = ("center",)
+    settings: ClassVar[tuple[str, ...]] = ("center",)
     fields = ("count", "weight", "mean", "mean_low", "missing", "s", "slack", "forgotten",
               "probed", "mean_error", "drift", "varies")  # fmt: skip
 
@@ -369,3 +370,25 @@ class Scatter(Accumulator):
             raise InvalidInputError(f"covariance of {self.count} rows with ddof={ddof}")
         scatter /= freedom
         return scatter
+
+
+class FoldScatter(Scatter):
+    """The scatter of one fold: of rows that a hash of their number puts there.
+
+    fold : its number, of ``folds``.  Those of all folds merge into the scatter of all rows.
+    """
+
+    settings = ("center", "fold", "folds")
+
+    def __init__(self, *, center: bool = True, fold: int = 0, folds: int = 1) -> None:
+        self.fold, self.folds = fold, folds
+        super().__init__(center=center)
+
+    def update(self, block: Any) -> None:
+        self._check(block)
+        keys = line_keys(np.arange(block.start, block.stop), 0, 0)
+        rows = np.flatnonzero(keys % np.uint32(self.folds) == self.fold)
+        super().update(replace(block.take_rows(rows), start=0, stop=len(rows)))
+
+    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
+        return 8 * block_length * shape[1]  # a copy of the rows of a fold

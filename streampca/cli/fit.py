@@ -23,6 +23,7 @@ from streampca.cli.kinds import (
     option_name,
     run_fit_of_kind,
     run_plan_of_kind,
+    two_sources,
 )
 from streampca.cli.options import (
     components_wanted,
@@ -42,6 +43,7 @@ from streampca.cli.outputs import (
     check_outputs,
     labelled_options,
     labelled_paths,
+    score_paths,
     write_labelled,
     write_scores,
 )
@@ -249,23 +251,27 @@ def _choose(arguments: argparse.Namespace, matrix: Any) -> Selection:
 
 def run_transform(arguments: argparse.Namespace) -> int:
     """``streampca transform``: scores of new rows on a saved model."""
-    check_outputs(
-        arrays=[arguments.output], sources=arguments.source, overwrite=arguments.overwrite
-    )
-    model = streampca.load(arguments.model)
+    model: Any = streampca.load(arguments.model)
+    paths = score_paths(arguments.output, len(arguments.source) if model.views == 2 else 1)
+    check_outputs(arrays=paths, sources=arguments.source, overwrite=arguments.overwrite)
     model.set_params(progress=progress_of(arguments), scheduler=arguments.scheduler)
     if arguments.memory_limit:
         model.set_params(memory_limit=arguments.memory_limit)
-    matrix = open_source(arguments)
-    removed = removal_wanted(arguments, matrix)
-    scores = model.transform(
-        matrix, out=arguments.output, overwrite=arguments.overwrite, remove=removed
-    )
-    text = {"rows": scores.shape[0], "components": scores.shape[1], "output": arguments.output}
+    if len(paths) == 2:
+        x, y = two_sources(arguments, f"a {model.result_.method}")
+        scores = model.transform(x, y, out=paths, overwrite=arguments.overwrite)[0]
+    else:
+        matrix = open_source(arguments)
+        removed = removal_wanted(arguments, matrix)
+        scores = model.transform(
+            matrix, out=arguments.output, overwrite=arguments.overwrite, remove=removed
+        )
+    output = " and ".join(paths)
+    text = {"rows": scores.shape[0], "components": scores.shape[1], "output": output}
     print(
         json.dumps(text)
         if arguments.json
-        else f"{text['rows']} x {text['components']} scores written to {arguments.output}"
+        else f"{text['rows']} x {text['components']} scores written to {output}"
     )
     return 0
 

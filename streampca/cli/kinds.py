@@ -11,7 +11,7 @@ from typing import Any
 from streampca.cli.config import load_config
 from streampca.cli.info import report, summary
 from streampca.cli.options import COMPONENTS, open_source, progress_of
-from streampca.cli.outputs import check_outputs, write_scores
+from streampca.cli.outputs import check_outputs, score_paths, write_scores
 from streampca.errors import InvalidInputError, StreamPCAError
 from streampca.matrix import ChunkedMatrix
 from streampca.models.parameters import Parameter
@@ -119,8 +119,23 @@ def _reader(one: Parameter, as_text: bool) -> Any:
     return read
 
 
-def model_of_kind(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> tuple[Any, Plan]:
-    """The unfitted estimator of the options, and its plan for the matrix.
+def sources_of_kind(arguments: argparse.Namespace) -> list[ChunkedMatrix]:
+    """The matrix that a kind of model takes, or the two of a kind of two views, a source each."""
+    if kind_named(arguments.kind).views == 1:
+        return [open_source(arguments)]
+    return two_sources(arguments, f"--model {option_name(arguments.kind)}")
+
+
+def two_sources(arguments: argparse.Namespace, who: str) -> list[ChunkedMatrix]:
+    """A matrix for each of two sources.  who : asks for them, for messages."""
+    paths = list(arguments.source)
+    if len(paths) != 2:
+        raise InvalidInputError(f"{who} takes two sources, X and Y; here are {len(paths)}")
+    return [open_source(argparse.Namespace(**{**vars(arguments), "source": [p]})) for p in paths]
+
+
+def model_of_kind(arguments: argparse.Namespace, *matrices: ChunkedMatrix) -> tuple[Any, Plan]:
+    """The unfitted estimator of the options, and its plan for the matrix, or for both views.
 
     Raises InvalidInputError, also for values of a wrong type.
     """
@@ -133,12 +148,12 @@ def model_of_kind(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> tuple
         elif one.counts_components and value == "all":
             value = None
         elif name == "n_components" and value is UNSET and one.default is None:
-            value = min(COMPONENTS, *matrix.shape)
+            value = min(COMPONENTS, *(size for one in matrices for size in one.shape))
         if name != "progress" and value is not UNSET:
             settings[name] = value
     try:
         model = build(arguments.kind, {n: v for n, v in settings.items() if n in parameters})
-        return model, model.plan(matrix)
+        return model, model.plan(*matrices)
     except StreamPCAError:
         raise
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -150,29 +165,32 @@ def model_of_kind(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> tuple
 
 def run_plan_of_kind(arguments: argparse.Namespace) -> int:
     """``streampca plan --model NAME``: print what a fit would do."""
-    _, plan = model_of_kind(arguments, open_source(arguments))
+    _, plan = model_of_kind(arguments, *sources_of_kind(arguments))
     print(plan.to_json() if arguments.json else plan)
     return 0
 
 
 def run_fit_of_kind(arguments: argparse.Namespace) -> int:
     """``streampca fit --model NAME``: fit, report, save."""
+    scores = score_paths(arguments.scores, kind_named(arguments.kind).views)
     check_outputs(
         models=[arguments.output],
-        arrays=[arguments.scores],
+        arrays=scores,
         sources=arguments.source,
         overwrite=arguments.overwrite,
     )
-    matrix = open_source(arguments)
-    model, plan = model_of_kind(arguments, matrix)
+    matrices = sources_of_kind(arguments)
+    model, plan = model_of_kind(arguments, *matrices)
     if not (arguments.json or arguments.quiet):
         print(plan, end="\n\n")
-    model.fit(matrix)
+    model.fit(*matrices)
     text = report(model)  # now, for the memory peak of the fit without writing
     if arguments.output:
         model.save(arguments.output)
-    if arguments.scores:
-        write_scores(model, matrix, arguments.scores, arguments.overwrite)
+    if len(scores) == 2:
+        model.transform(*matrices, out=scores, overwrite=arguments.overwrite)
+    elif arguments.scores:
+        write_scores(model, matrices[0], arguments.scores, arguments.overwrite)
     if arguments.json:
         print(json.dumps(summary(model), indent=1))
     elif not arguments.quiet:

@@ -157,7 +157,11 @@ def running_options(parser: argparse.ArgumentParser) -> None:
 def output_options(one: argparse.ArgumentParser) -> None:
     """What a fit writes, and where its options come from."""
     one.add_argument("-o", "--output", metavar="MODEL", help="save the model here")
-    one.add_argument("--scores", metavar="ZARR", help="write the scores of all samples here")
+    one.add_argument(
+        "--scores", metavar="ZARR",
+        help="write the scores of all samples here; of two views to s-x.zarr and s-y.zarr for "
+        "s.zarr",
+    )  # fmt: skip
     one.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     one.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     one.add_argument(

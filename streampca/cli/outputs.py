@@ -11,7 +11,7 @@ from typing import Any
 
 import streampca
 from streampca.errors import InvalidInputError, OutputError
-from streampca.matrix import ChunkedMatrix
+from streampca.matrix import VIEWS, ChunkedMatrix
 from streampca.models.anndata_results import check_target
 from streampca.store import is_bundle
 from streampca.store.labelled import SUFFIXES, write_dataset
@@ -75,6 +75,14 @@ def check_writable(path: Path) -> None:
         raise OutputError(
             f"{path} cannot be written: {folder}: {error.strerror or error}"
         ) from None
+
+
+def score_paths(path: str | None, views: int) -> list[str]:
+    """Where scores go: of two views ``s-x.zarr`` and ``s-y.zarr`` for ``s.zarr``."""
+    if path is None or views == 1:
+        return [] if path is None else [path]
+    stem, suffix = os.path.splitext(path)
+    return [f"{stem}-{name}{suffix}" for name in VIEWS]
 
 
 def write_scores(model: Any, matrix: Any, path: str, overwrite: bool, remove: Any = None) -> None:

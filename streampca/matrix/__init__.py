@@ -14,6 +14,7 @@ from streampca.matrix.derived import FeatureWeights, Logarithm, RowLengths, RowT
 from streampca.matrix.join import concat_features, concat_samples
 from streampca.matrix.labels import AxisLabels, Labels, component_axis
 from streampca.matrix.location import Location, SpotCheck, spot_checks
+from streampca.matrix.pair import VIEWS, Pair, paired
 from streampca.matrix.preprocessing import RAW, Preprocessing
 from streampca.matrix.select import ChosenFeatures, select
 from streampca.matrix.standardize import (
@@ -32,6 +33,7 @@ __all__ = [
     "ALLELE_SCALES",
     "RAW",
     "SCALES",
+    "VIEWS",
     "AxisLabels",
     "Block",
     "ChosenFeatures",
@@ -41,6 +43,7 @@ __all__ = [
     "Labels",
     "Location",
     "Logarithm",
+    "Pair",
     "Preprocessing",
     "ReadCount",
     "Resolution",
@@ -57,6 +60,7 @@ __all__ = [
     "constant_columns",
     "current_cache",
     "found",
+    "paired",
     "reading_with",
     "regular_edges",
     "residual_block",

@@ -271,6 +271,11 @@ def _model(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
             f"{origin.at('model.kind')}: {kind!r:.80}: "
             f"expected one of {', '.join(sorted(all_kinds()))}{nearest(kind, all_kinds())}"
         )
+    if kind_named(kind).views == 2:
+        raise ConfigError(
+            f"{origin.at('model.kind')}: {kind} relates two sources, and a job follows the rows of "
+            "one. Run: streampca fit x.zarr y.zarr --model NAME -o model"
+        )
     values = {name: value for name, value in entries.items() if name != "kind"}
     known = [name for name, one in kind_named(kind).parameters.items() if not one.process]
     for name, value in values.items():

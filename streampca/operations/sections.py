@@ -266,8 +266,9 @@ def schema() -> dict[str, Any]:
         name: _of(SECTIONS[name], more=name == "model") for name in SECTIONS if name
     }
     model = whole["properties"]["model"]
-    model["properties"]["kind"]["enum"] = sorted(all_kinds())
-    model["allOf"] = [_of_kind(name, one.parameters) for name, one in sorted(all_kinds().items())]
+    kinds = {name: one for name, one in sorted(all_kinds().items()) if one.views == 1}
+    model["properties"]["kind"]["enum"] = list(kinds)
+    model["allOf"] = [_of_kind(name, one.parameters) for name, one in kinds.items()]
     whole["required"] += [name for name in SECTIONS if name and name not in OPTIONAL]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "A refresh job of streampca", **whole}  # fmt: skip

@@ -51,9 +51,11 @@ class LabelledSink(ZarrSink):
         chunk: int | None = None,
         tables: Mapping[str, Mapping[str, Array]] | None = None,
         attributes: Mapping[str, Any] | None = None,
+        across: int | None = None,
     ) -> None:
         """labels : dimension -> {name: (size,) array}; the dimension's own name is its index.
         tables : in the same form, numbers that are no labels.  attributes : of the group.
+        across : columns of a chunk, or None for all.
         """
         self.target = os.fspath(path)
         remote = "://" in self.target
@@ -68,7 +70,8 @@ class LabelledSink(ZarrSink):
             raise exists_already(self.target) from None
         write_labels(group, labels)
         write_labels(group, tables or {})
-        super().__init__(f"{self.group}/{name}", *shape, dtype=dtype, chunk=chunk, dims=dims)
+        super().__init__(f"{self.group}/{name}", *shape, dtype=dtype, chunk=chunk, dims=dims,
+                         across=across)  # fmt: skip
         self.dims = dims
         names = [one for dim, columns in labels.items() for one in columns if one != dim]
         self.array.attrs["coordinates"] = " ".join(names)  # as in CF, for xarray

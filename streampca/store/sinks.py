@@ -168,7 +168,9 @@ class ZarrSink(ChunkedSink):
         chunk: int | None = None,
         dims: tuple[str, str] = ("sample", "component"),
         overwrite: bool = False,
+        across: int | None = None,
     ) -> None:
+        """across : columns of a chunk, or None for all."""
         super().__init__()
         self.path = os.fspath(path)
         dtype = np.dtype(dtype)
@@ -183,7 +185,7 @@ class ZarrSink(ChunkedSink):
             self._array: Any = zarr.create_array(
                 self.place,
                 shape=(length, width),
-                chunks=(self.chunk, max(1, width)),
+                chunks=(self.chunk, across or max(1, width)),
                 dtype=dtype,
                 fill_value=np.nan if dtype.kind == "f" else 0,
                 compressors=[zarr.codecs.ZstdCodec(level=1), zarr.codecs.Crc32cCodec()],
@@ -255,6 +257,21 @@ class ZarrSink(ChunkedSink):
             self.place, self._array, self._replaces = settled(self.path), None, False
         elif self._held is not None:
             release(os.path.realpath(self.place), self._held)
+
+
+class PanelSink(ChunkedSink):
+    """Some columns of the array of another sink, which is finished when all of them are written."""
+
+    def __init__(self, whole: ZarrSink, columns: slice) -> None:
+        super().__init__()
+        self.whole, self.columns = whole, columns
+        self.chunk, self.length = whole.chunk, whole.length
+
+    def _put(self, start: int, stop: int, values: Array) -> None:
+        self.whole.array[start:stop, self.columns] = values
+
+    def paths(self) -> tuple[str, ...]:
+        return self.whole.paths()
 
 
 def copy_rows(rows: Any, path: str, overwrite: bool = False) -> None:

@@ -55,6 +55,7 @@ from streampca.accumulators import (
     FeaturePosterior,
     FeatureProjection,
     FilledStep,
+    FoldScatter,
     Gram,
     LatentEquations,
     LeadingDirections,
@@ -175,6 +176,7 @@ CASES = [
     ),
     scatter_case("Scatter", Scatter, True, holes="refuse"),
     scatter_case("Scatter-uncentred", lambda: Scatter(center=False), False, holes="refuse"),
+    scatter_case("FoldScatter", FoldScatter, True, holes="refuse"),
     scatter_case("MeanImputedScatter", MeanImputedScatter, True),
     scatter_case("RFactor", RFactor, True, holes="refuse", factor=True),
     scatter_case(

@@ -142,6 +142,9 @@ class FirstRows(Estimator):
 
 
 every = pytest.mark.parametrize("kind", sorted(all_kinds()))
+VIEWS = {name: one.views for name, one in all_kinds().items()}
+of_one_view = pytest.mark.parametrize("kind", sorted(k for k in VIEWS if VIEWS[k] == 1))
+of_two_views = pytest.mark.parametrize("kind", sorted(k for k in VIEWS if VIEWS[k] == 2))
 
 
 def counts() -> np.ndarray:
@@ -160,6 +163,18 @@ def data(kind: str) -> np.ndarray:
     return counts() if kind == "GenotypePCA" else counts().astype(np.float64)
 
 
+def views(kind: str) -> tuple[np.ndarray, ...]:
+    """What a model of this kind is fitted to: X, or X and Y."""
+    x = data(kind)
+    return (x,) if KINDS[kind].views == 1 else (x[:, :12], x[:, 12:])
+
+
+def scored(model: Any, *views: Any) -> np.ndarray:
+    """The scores of all views, side by side."""
+    made = model.transform(*views)
+    return np.hstack([np.asarray(one) for one in (made if len(views) == 2 else (made,))])
+
+
 @every
 def test_parameters_are_declared_once(kind: str) -> None:
     cls = KINDS[kind]
@@ -175,24 +190,24 @@ def test_parameters_are_declared_once(kind: str) -> None:
 
 @every
 def test_planned_fitted_and_pickled(kind: str) -> None:
-    model, x = made(kind), data(kind)
-    assert model.plan(x).peak_nbytes > 0
+    model, x = made(kind), views(kind)
+    assert model.plan(*x).peak_nbytes > 0
     with pytest.raises(MemoryLimitError):
-        made(kind, memory_limit=1000).plan(x)
-    scores = np.asarray(model.fit(x).transform(x))
-    assert scores.shape == (60, 2)
+        made(kind, memory_limit=1000).plan(*x)
+    scores = scored(model.fit(*x), *x)
+    assert scores.shape == (60, 2 * len(x))
     again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(np.asarray(again.transform(x)), scores)
+    np.testing.assert_array_equal(scored(again, *x), scores)
 
 
 @every
 def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
-    x = data(kind)
-    model = made(kind).fit(x)
+    x = views(kind)
+    model = made(kind).fit(*x)
     model.save(tmp_path / "m")
     loaded = streampca.load(tmp_path / "m")
     assert type(loaded).__name__ == ("PCA" if kind == "IncrementalPCA" else kind)
-    np.testing.assert_array_equal(np.asarray(loaded.transform(x)), np.asarray(model.transform(x)))
+    np.testing.assert_array_equal(scored(loaded, *x), scored(model, *x))
     if kind == "IncrementalPCA":
         return
     for name, one in KINDS[kind].parameters.items():
@@ -214,43 +229,52 @@ def client() -> Iterator[Any]:
         yield client
 
 
-def stored(kind: str, folder: Path) -> str:
-    """The data in chunks of rows."""
-    x = data(kind)
-    zarr.create_array(str(folder / "x.zarr"), data=x, chunks=(7, x.shape[1]))
-    return str(folder / "x.zarr")
+def stored(kind: str, folder: Path) -> list[str]:
+    """The data in chunks of rows, a store for each view."""
+    paths = []
+    for name, x in zip("xy", views(kind), strict=False):
+        paths.append(str(folder / f"{name}.zarr"))
+        zarr.create_array(paths[-1], data=x, chunks=(7, x.shape[1]))
+    return paths
 
 
 @every
 def test_an_interrupted_fit_goes_on(kind: str, tmp_path: Path) -> None:
-    path, stopped = stored(kind, tmp_path), []
+    paths, stopped = stored(kind, tmp_path), []
 
     def stop(advance: Any) -> None:
         if advance.blocks_done == 1 and not stopped:
             stopped.append(advance)
             raise KeyboardInterrupt
 
-    expected = made(kind).fit(path)
+    expected = made(kind).fit(*paths)
     if not expected.cost_:
         return  # this fit reads nothing
     place = str(tmp_path / "kept")
     with pytest.raises(KeyboardInterrupt):
-        made(kind, progress=stop, checkpoint=place).fit(path)
+        made(kind, progress=stop, checkpoint=place).fit(*paths)
     assert stopped
-    again = made(kind, checkpoint=place).fit(path)
-    np.testing.assert_array_equal(again.transform(path), expected.transform(path))
+    again = made(kind, checkpoint=place).fit(*paths)
+    np.testing.assert_array_equal(scored(again, *paths), scored(expected, *paths))
 
 
 @pytest.mark.slow
 @every
 def test_the_same_bits_on_a_cluster(kind: str, tmp_path: Path, client: Any) -> None:
-    path = stored(kind, tmp_path)
+    paths = stored(kind, tmp_path)
     here, there = made(kind, scheduler="threads"), made(kind, scheduler=client)
-    expected = np.asarray(here.fit(path).transform(path))
-    np.testing.assert_array_equal(np.asarray(there.fit(path).transform(path)), expected)
+    expected = scored(here.fit(*paths), *paths)
+    np.testing.assert_array_equal(scored(there.fit(*paths), *paths), expected)
 
 
-@every
+@of_two_views
+def test_a_job_follows_one_source(kind: str) -> None:
+    with pytest.raises(InvalidInputError, match="relates two sources, and a job follows"):
+        check_job({"source": {"path": "x"}, "store": "y", "model": {"kind": kind}}, "x")
+    assert kind not in schema()["properties"]["model"]["properties"]["kind"]["enum"]
+
+
+@of_one_view
 def test_a_job_file_takes_its_parameters(kind: str, tmp_path: Path) -> None:
     names = [name for name, one in KINDS[kind].parameters.items() if not one.process]
     job = check_job({"source": {"path": "x"}, "store": "y", "model": {"kind": kind}}, "x")
@@ -265,15 +289,40 @@ def test_a_job_file_takes_its_parameters(kind: str, tmp_path: Path) -> None:
 
 @every
 def test_fitted_from_the_command_line(kind: str, tmp_path: Path, capsys: Any) -> None:
-    x = data(kind)
-    np.save(tmp_path / "x.npy", x)
-    words = ["fit", str(tmp_path / "x.npy"), "--model", option_name(kind), "-k", "2", "--json"]
+    x = views(kind)
+    paths = [str(tmp_path / f"{name}.npy") for name in "xy"[: len(x)]]
+    for path, values in zip(paths, x, strict=True):
+        np.save(path, values)
+    words = ["fit", *paths, "--model", option_name(kind), "-k", "2", "--json"]
     assert main([*words, "-o", str(tmp_path / "m"), "--scores", str(tmp_path / "s.zarr")]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["components"] == 2
-    expected = np.asarray(made(kind).fit(x).transform(x))
-    found = np.asarray(streampca.load(tmp_path / "m").transform(x))
+    expected = scored(made(kind).fit(*x), *x)
+    found = scored(streampca.load(tmp_path / "m"), *x)
     np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@of_two_views
+def test_two_views_from_the_command_line(kind: str, tmp_path: Path, capsys: Any) -> None:
+    paths, x = stored(kind, tmp_path), views(kind)
+    (tmp_path / "o.yaml").write_text(f"model: {option_name(kind)}\nn-components: 2\n")
+    words = ["--config", str(tmp_path / "o.yaml")]
+    assert main(["plan", *paths, *words]) == 0
+    assert f"{kind} of 60 samples x 20 features" in capsys.readouterr().out
+    scores = ["--scores", str(tmp_path / "s.zarr")]
+    assert main(["fit", *paths, *words, "-q", "-o", str(tmp_path / "m"), *scores]) == 0
+    expected = made(kind).fit(*x).transform(*x)
+    for name, one in zip("xy", expected, strict=True):
+        np.testing.assert_allclose(zarr.open_array(tmp_path / f"s-{name}.zarr")[:], one, atol=1e-12)
+    again = ["-o", str(tmp_path / "t.zarr")]
+    assert main(["transform", str(tmp_path / "m"), *paths, *again]) == 0
+    np.testing.assert_allclose(zarr.open_array(tmp_path / "t-y.zarr")[:], expected[1], atol=1e-12)
+    assert main(["transform", str(tmp_path / "m"), paths[0], *again]) == 0
+    np.testing.assert_allclose(zarr.open_array(tmp_path / "t.zarr")[:], expected[0], atol=1e-12)
+    assert main(["info", str(tmp_path / "m")]) == 0
+    assert f"{kind}: 2 components of 60 samples x 20 features" in capsys.readouterr().out
+    assert main(["fit", paths[0], "--model", option_name(kind)]) == 65
+    assert "takes two sources, X and Y; here are 1" in capsys.readouterr().err
 
 
 @every

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca import PCA, HardImpute, KernelPCA, TruncatedSVD
+from streampca import CCA, PCA, HardImpute, KernelPCA, TruncatedSVD
 from streampca.errors import DominantFeatureWarning
 from tests.seeds.documents import SOLVERS, centred, sample, spectrum, up_to_sign
 
@@ -141,30 +141,71 @@ def test_correlation_of_lines_and_of_a_parabola() -> None:
 
 def test_cross_correlations_of_two_tables() -> None:
     """CCA, from 1D: R_xy has the correlation of every feature of X with every one of Y."""
-    both = streampca.concat_features(streampca.open(X[:, :2]), streampca.open(X[:, 2:]))
-    R = streampca.correlation(both)[:2, 2:]
+    R = streampca.cross_correlation(X[:, :2], X[:, 2:])
     expected = [[np.corrcoef(f, g)[0, 1] for g in X[:, 2:].T] for f in X[:, :2].T]
     np.testing.assert_allclose(R, expected, atol=1e-12)
+    both = streampca.concat_features(streampca.open(X[:, :2]), streampca.open(X[:, 2:]))
+    np.testing.assert_allclose(R, streampca.correlation(both)[:2, 2:], atol=1e-15)
 
 
-def test_blocks_that_canonical_correlations_come_from(shared_data: Path) -> None:
-    """CCA computations, steps 1 to 3, with our joint covariance: Linnerud's three correlations."""
+# -- canonical correlations ------------------------------------------------------------------------
+
+
+def linnerud(shared_data: Path) -> list[np.ndarray]:
+    """Three measures of the body and three of exercise, of twenty people."""
     tables = []
     for name in ("physiological", "exercise"):
         with (shared_data / "cca" / f"linnerud_{name}.csv").open() as file:
             tables.append(np.array([row[1:] for row in list(csv.reader(file))[1:]], dtype=float))
-    joint = streampca.covariance(streampca.concat_features(*map(streampca.open, tables)))
+    return tables
 
-    def inverse_root(block: np.ndarray) -> np.ndarray:
-        values, vectors = spectrum(block)
-        return (vectors / np.sqrt(values)) @ vectors.T
 
-    whitened = inverse_root(joint[:3, :3]) @ joint[:3, 3:] @ inverse_root(joint[3:, 3:])
-    U, d, Vt = np.linalg.svd(whitened)
+def inverse_root(block: np.ndarray) -> np.ndarray:
+    values, vectors = spectrum(block)
+    return (vectors / np.sqrt(values)) @ vectors.T
+
+
+def test_canonical_correlations_by_the_four_steps(shared_data: Path) -> None:
+    """CCA computations, steps 1 to 4: whiten, decompose, whiten back; Linnerud's three."""
+    A, B = linnerud(shared_data)
+    joint = streampca.covariance(streampca.concat_features(*map(streampca.open, (A, B))))
+    Sx, Sy, Sxy = joint[:3, :3], joint[3:, 3:], joint[:3, 3:]
+    U, d, Vt = np.linalg.svd(inverse_root(Sx) @ Sxy @ inverse_root(Sy))
     np.testing.assert_allclose(d, [0.79561, 0.20056, 0.07257], atol=5e-6)
-    u, v = inverse_root(joint[:3, :3]) @ U[:, 0], inverse_root(joint[3:, 3:]) @ Vt[0]
-    a, b = tables[0] @ u, tables[1] @ v
-    assert np.corrcoef(a, b)[0, 1] == pytest.approx(d[0])
+    model = CCA(3).fit(A, B)
+    np.testing.assert_allclose(model.correlations_, d, atol=1e-12)
+    u, v = inverse_root(Sx) @ U, inverse_root(Sy) @ Vt.T
+    for found, expected in ((model.x_weights_, u), (model.y_weights_, v)):
+        np.testing.assert_allclose(up_to_sign(found.T, expected.T), expected.T, atol=1e-10)
+
+
+def test_canonical_pairs_meet_their_constraints(shared_data: Path) -> None:
+    """CCAr: u_i'S_x u_j and v_i'S_y v_j are 1 or 0; u_i'S_xy v_i is that of the scores."""
+    A, B = linnerud(shared_data)
+    model = CCA(3).fit(A, B)
+    u, v = model.x_weights_, model.y_weights_
+    joint = np.cov(np.hstack([A, B]).T)
+    np.testing.assert_allclose(u.T @ joint[:3, :3] @ u, np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(v.T @ joint[3:, 3:] @ v, np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(u.T @ joint[:3, 3:] @ v, np.diag(model.correlations_), atol=1e-12)
+    a, b = model.transform(A, B)
+    np.testing.assert_allclose(a, (A - A.mean(axis=0)) @ u, atol=1e-12)
+    found = [np.corrcoef(a[:, i], b[:, i])[0, 1] for i in range(3)]
+    np.testing.assert_allclose(found, model.correlations_, atol=1e-12)
+
+
+def test_no_pair_of_directions_correlates_more(shared_data: Path) -> None:
+    """CCA 1: u and v maximise r_ab, whose size does not change with the scales of u and v."""
+    A, B = linnerud(shared_data)
+    model, rng = CCA(1).fit(A, B), np.random.default_rng(0)
+    best = model.correlations_[0]
+    for _ in range(200):
+        a, b = A @ rng.standard_normal(3), B @ rng.standard_normal(3)
+        assert abs(np.corrcoef(a, b)[0, 1]) <= best
+    a, b = model.transform(A, B)
+    assert np.corrcoef(3 * a[:, 0], 0.1 * b[:, 0])[0, 1] == pytest.approx(best)
+    x, y = X[:, :1], X[:, 1:2]
+    assert CCA(1).fit(x, y).correlations_[0] == pytest.approx(abs(np.corrcoef(x.T, y.T)[0, 1]))
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

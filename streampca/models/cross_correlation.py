@@ -1,0 +1,251 @@
+"""Correlations of all features of X with all of Y, in memory or in blocks to Zarr."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import Scatter
+from streampca.accumulators.base import refuse_incomplete
+from streampca.kernels import Array, row_pieces
+from streampca.matrix import Block, ChunkedMatrix, Pair, Standardize, paired, work_dtype
+from streampca.matrix.columns import label_array
+from streampca.models.pca.eigenproblem import RowsSink
+from streampca.passes import (
+    Candidate,
+    Execution,
+    Pass,
+    PassSpec,
+    Plan,
+    Rates,
+    Route,
+    SolverInput,
+    Steps,
+    follow,
+    make_plan,
+    pass_spec,
+)
+from streampca.sources import as_matrix, counted
+from streampca.store import LabelledSink, PanelSink, Sink
+
+NAME, DIMS = "cross_correlation", ("x", "y")
+PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+CHUNK_NBYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """held : the (p, q) result in memory, else ``path`` of a new group."""
+
+    pair: Pair
+    path: str | None
+    held: Array | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.pair.x.shape[1], self.pair.y.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of what is written; in memory it is float64."""
+        return work_dtype(np.result_type(self.pair.x.dtype, self.pair.y.dtype))
+
+
+def cross_correlation(
+    X: Any,
+    Y: Any,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    dim: Any = None,
+    missing_value: float | None = None,
+    memory_limit: int | str | None = None,
+    scheduler: Any = None,
+    progress: Any = None,
+) -> Any:
+    """R_xy: correlations of the p features of X with the q of Y; NaN beside constant features.
+
+    X (n, p), Y (n, q) : rows are paired as by :class:`streampca.CCA`; rows of one side alone are
+        left out.
+    out : path of a new Zarr group that holds ``cross_correlation`` (p, q) in chunks with the names
+        of the features; its array is returned, opened. None: (p, q) float64 in memory, a
+        DataArray where features have names.
+    dim, missing_value, memory_limit, scheduler, progress : as :class:`streampca.PCA`.
+
+    Cost: one read of both, n (p + q)^2 flops and (p + q)^2 float64; or, where that is more, one
+    read of Y and one of X for each panel of Y's features that the memory holds, 2 n p q flops.
+    Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError, before anything is written.
+    """
+    x, y = (as_matrix(counted(one), dim=dim, missing_value=missing_value) for one in (X, Y))
+    wanted = Wanted(paired(x, y), None if out is None else os.fspath(out))
+    matrix = wanted.pair.joint()
+    plan = plan_cross_correlation(matrix, wanted, memory_limit)
+    execution = Execution.begun(plan, matrix, scheduler, progress)
+    execution.n_passes = plan.n_passes
+    whole = None if out is None else _group(wanted, plan)
+    if whole is None:
+        wanted = replace(wanted, held=np.empty(wanted.shape))
+    follow(ROUTES[plan.solver], SolverInput(plan, matrix, wanted, whole), execution)
+    if whole is not None:
+        whole.finish()
+        return whole.array
+    return _labelled(wanted)
+
+
+def plan_cross_correlation(
+    matrix: ChunkedMatrix, wanted: Wanted, memory_limit: int | str | None
+) -> Plan:
+    """The quicker way that fits the memory. Raises MemoryLimitError."""
+    rates = Rates.of(None)
+    found = [one for route in ROUTES.values() for one in route.candidates(matrix, wanted)]
+    timed = [replace(one, seconds=rates.seconds(matrix, one)) for one in found]
+    return make_plan(matrix, NAME, sorted(timed, key=lambda one: one.seconds), memory_limit)
+
+
+# -- by the joint scatter --------------------------------------------------------------------------
+
+
+def _scatter_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate]:
+    (n, m), (p, q) = matrix.shape, wanted.shape
+    spec = pass_spec("scatter", matrix, 0, {"scatter": Scatter()}, flops=float(n) * m * m)
+    held = (
+        {"correlations": 8 * p * q} if wanted.path is None else {"correlations": 4 * CHUNK_NBYTES}
+    )
+    solve = {"joint scatter": spec.total_nbytes, **held}
+    return [Candidate("scatter", "one read of both; their joint scatter", (spec,), solve)]
+
+
+def _by_scatter(inputs: SolverInput[Wanted]) -> Steps[None]:
+    scatter = (yield Pass("scatter")).accumulators.pop("scatter")
+    lower, (p, _) = scatter.lower(), inputs.request.shape
+    deviation = np.sqrt(np.maximum(np.diagonal(lower), 0.0))
+    for rows in row_pieces(p, 8 * (len(lower) - p), CHUNK_NBYTES):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            part = lower[p:, rows].T / deviation[rows, None] / deviation[p:]
+        part = np.clip(part, -1.0, 1.0)
+        if inputs.start is not None:
+            inputs.start.write(rows.start, part)
+        else:
+            inputs.request.held[rows] = part  # type: ignore[index]
+
+
+# -- by panels of Y --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StandardColumns:
+    """(features, n) standardised features of a block over n - 1; NaN where one does not vary.
+
+    Against a panel of such, (n, w), their products: correlations (features, w).
+    """
+
+    dtype: Any
+
+    def __call__(self, block: Block) -> Array:
+        refuse_incomplete(block)
+        n, panel = block.shape[0], block.arrays.get("panel")
+        scaling = Standardize(True, "std").resolve(block.stats, block.eps)
+        out = np.empty((block.length, n if panel is None else panel.shape[1]), self.dtype)
+        for tile in block.tiles(block.work_dtype, scaling.center, scaling.scale):
+            rows = out[tile.start - block.start : tile.stop - block.start]
+            if panel is None:
+                np.divide(tile.values.T, n - 1.0, out=rows, casting="unsafe")
+            else:
+                np.clip(tile.values.T @ panel, -1.0, 1.0, out=rows)
+        out[scaling.constant | (block.stats.count == 0)] = np.nan
+        return out
+
+
+def _panel_candidates(matrix: ChunkedMatrix, wanted: Wanted) -> list[Candidate]:
+    """Panels of Y are held, standardised, while X passes by."""
+    (n, _), (p, q), size = matrix.shape, wanted.shape, wanted.dtype.itemsize
+    x, y = wanted.pair.x, wanted.pair.y
+    written = 0 if wanted.path is None else 2
+    found = []
+    for bounds in _divisions(y):
+        width, specs = int(np.diff(bounds).max()), []
+        held = {"panel": 3 * n * width * size}
+        if wanted.path is None:
+            held["correlations"] = 8 * p * q
+
+        def against(length: int, width: int = width) -> int:
+            return (1 + written) * length * width * size
+
+        for i, (first, last) in enumerate(pairwise(bounds), 1):
+            specs.append(PassSpec(f"panel {i}", 1, 0, 0, lambda length: 2 * length * n * size,
+                                  rows=(int(first), int(last)), kept=held, matrix=y))  # fmt: skip
+            specs.append(PassSpec(f"X by panel {i}", 1, 0, 0, against, kept=held, matrix=x,
+                                  flops=2.0 * n * p * float(last - first)))  # fmt: skip
+        count = len(bounds) - 1
+        reason = f"one read of Y, {count} of X: a panel of Y is held while X passes by"
+        found.append(Candidate("panels", reason, tuple(specs), sizes={"width": width}))
+    return found
+
+
+def _divisions(y: ChunkedMatrix) -> list[Array]:
+    """Bounds of panels of features, on chunk edges where there are any; the fewest first."""
+    q, edges = y.shape[1], y.chunk_edges(1)
+    edges = np.arange(q + 1) if edges is None else np.asarray(edges)
+    found: dict[int, Array] = {}
+    for count in PANELS:
+        wanted = np.searchsorted(edges, np.linspace(0, q, count + 1) - 1e-9)
+        bounds = np.unique(edges[np.clip(wanted, 0, len(edges) - 1)])
+        found.setdefault(len(bounds), bounds)
+    return list(found.values())
+
+
+def _by_panels(inputs: SolverInput[Wanted]) -> Steps[None]:
+    wanted, plan, n = inputs.request, inputs.plan, inputs.matrix.shape[0]
+    make = StandardColumns(wanted.dtype)
+    for one in [one for one in plan.passes if one.name.startswith("panel")]:
+        columns = slice(int(one.edges[0]), int(one.edges[-1]))
+        rows = np.empty((columns.stop - columns.start, n), wanted.dtype)
+        yield Pass(one.name, matrix=wanted.pair.y, maps={"rows": make},
+                   sinks={"rows": RowsSink(rows, columns.start)})  # fmt: skip
+        sink: Sink
+        if inputs.start is not None:
+            sink = PanelSink(inputs.start, columns)
+        else:
+            assert wanted.held is not None
+            sink = RowsSink(wanted.held[:, columns], 0)
+        yield Pass(f"X by {one.name}", matrix=wanted.pair.x, maps={"rows": make},
+                   sinks={"rows": sink}, operands={"panel": rows.T})  # fmt: skip
+
+
+ROUTES = {
+    "scatter": Route(_scatter_candidates, _by_scatter),
+    "panels": Route(_panel_candidates, _by_panels),
+}
+
+# -- where it goes ---------------------------------------------------------------------------------
+
+
+def _names(wanted: Wanted) -> list[Array | None]:
+    axes = (wanted.pair.x.labels.features, wanted.pair.y.labels.features)
+    return [label_array(axis.names()) if axis.named else None for axis in axes]
+
+
+def _group(wanted: Wanted, plan: Plan) -> LabelledSink:
+    """The new group. A chunk has the features of Y of one panel, at most."""
+    assert wanted.path is not None
+    q = wanted.shape[1]
+    across = min(plan.sizes.get("width", q), q, CHUNK_NBYTES // wanted.dtype.itemsize)
+    labels = {dim: {} if names is None else {dim: names}
+              for dim, names in zip(DIMS, _names(wanted), strict=True)}  # fmt: skip
+    return LabelledSink(
+        wanted.path, NAME, wanted.shape, DIMS, labels, wanted.dtype,
+        max(1, CHUNK_NBYTES // (across * wanted.dtype.itemsize)), across=across,
+    )  # fmt: skip
+
+
+def _labelled(wanted: Wanted) -> Any:
+    assert wanted.held is not None
+    names = _names(wanted)
+    if all(one is None for one in names):
+        return wanted.held
+    from streampca.sources.labelled_results import to_dataarray
+
+    return to_dataarray(wanted.held, list(zip(DIMS, names, strict=True)), NAME, {})

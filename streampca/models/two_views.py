@@ -1,0 +1,257 @@
+"""What the models of two views share: rows paired by label, a plan, scores of both."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streampca.errors import (
+    AbsentNamesWarning,
+    AccuracyWarning,
+    InvalidInputError,
+)
+from streampca.kernels import Array
+from streampca.matrix import VIEWS, ChunkedMatrix, Pair, paired
+from streampca.models.assemble import provenance
+from streampca.models.estimator import RUNNING, Estimator, attach
+from streampca.models.new_rows import NewRows
+from streampca.models.result import Result
+from streampca.models.two_view_result import Redundancy, TwoViewResult
+from streampca.models.view_krylov import by_krylov, krylov_candidates
+from streampca.models.view_routes import (
+    Found,
+    Method,
+    ViewRequest,
+    by_factor,
+    by_scatter,
+    factor_candidates,
+    sums_candidates,
+)
+from streampca.models.view_samples import by_samples, sample_candidates
+from streampca.passes import (
+    Candidate,
+    Execution,
+    Plan,
+    Rates,
+    Route,
+    SolverInput,
+    follow,
+    make_plan,
+    warn_of_excess,
+)
+from streampca.sources import as_matrix, counted
+
+ROUTES: dict[str, Route[ViewRequest, Found]] = {
+    "scatter": Route(sums_candidates, by_scatter),
+    "tsqr": Route(factor_candidates, by_factor),
+    "samples": Route(sample_candidates, by_samples),
+    "krylov": Route(krylov_candidates, by_krylov),
+}
+
+
+class View(Estimator):
+    """One view of a fitted model: scores of its rows."""
+
+    def __init__(self, model: TwoViewModel, name: str) -> None:
+        self.name = name
+        taken = (*RUNNING, "missing_value", "dim_", "_output")
+        vars(self).update({one: getattr(model, one) for one in taken if hasattr(model, one)})
+        attach(self, model.result_.view(name))
+
+    def _new_rows(self, result: Result | None) -> NewRows:
+        owner = f"the {self.name.upper()} view of this {self._fitted().method}"
+        return replace(super()._new_rows(result), estimator=owner)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """cca0, cca1, ..."""
+        stem = self._fitted().method.lower()
+        return np.asarray([f"{stem}{i}" for i in range(self._fitted().n_components)], dtype=object)
+
+
+class TwoViewModel(Estimator):
+    """What the models of two views share: rows paired by label, a plan, scores of both."""
+
+    views: ClassVar[int] = 2
+    result_: TwoViewResult
+    n_components: int | None
+    solvers: ClassVar[tuple[str, ...]] = tuple(ROUTES)
+
+    # -- a method says --------------------------------------------------------------------------
+
+    def _method(self, pair: Pair) -> Method:
+        """What is asked, checked against the shapes."""
+        raise NotImplementedError
+
+    def _weights(self, pair: Pair) -> tuple[Array | None, Array | None]:
+        """Of the features of both."""
+        return None, None
+
+    def _routes(self) -> tuple[str, ...]:
+        """The routes among which the cheapest is taken; then those that it may go over to."""
+        raise NotImplementedError
+
+    def _after(self, solver: str) -> str | None:
+        """The route that is gone over to where one leaves a doubt."""
+        return None
+
+    # -- plan and fit ---------------------------------------------------------------------------
+
+    def plan(self, X: Any, Y: Any = None, *, dim: Any = None) -> Plan:
+        """What ``fit`` would do with X and Y: passes, reads, memory. Reads nothing.
+
+        Raises MemoryLimitError, naming the smallest limit that would do.
+        """
+        matrix, request = self._request(*self._opened(X, Y, dim))
+        return self._plan(matrix, request)
+
+    def fit(self, X: Any, Y: Any = None, *, dim: Any = None) -> Self:
+        """Fit to X (n, p) and Y (n, q): anything that ``streampca.open`` takes.
+
+        Rows are paired by their labels where both have some, else by their number; rows without a
+        partner are left out, with a warning that counts them.
+        dim : sample dimension(s) of both.
+        Raises InvalidInputError, MemoryLimitError before reading; NonFiniteError for holes.
+        """
+        x, y = self._opened(X, Y, dim)
+        matrix, request = self._request(x, y)
+        pair, plan = request.pair, self._plan(matrix, request)
+        if any(pair.left_out):
+            warnings.warn(pair.note.partition("; rows of Y")[0], AbsentNamesWarning, stacklevel=2)
+        execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
+        execution.n_passes = plan.n_passes
+        found = follow(ROUTES[plan.solver], SolverInput(plan, matrix, request), execution)
+        execution.finished()
+        if found.solved.doubt and plan.then is not None:
+            execution.first_pass, execution.plan = len(execution.costs), plan.then
+            again = SolverInput(plan.then, matrix, request)
+            found = follow(ROUTES[plan.then.solver], again, execution)
+            execution.finished()
+        self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
+        warn_of_excess(plan, execution.memory)
+        self._warn(found, matrix.shape[0])
+        solved, total = found.solved, found.solved.total
+        scores = found.scores or (None, None)
+        return attach(self, TwoViewResult(  # type: ignore[no-any-return]
+            method=self.registered_name, n_samples=matrix.shape[0], labels=matrix.labels,
+            settings=self.stored_params(), plan=plan.to_dict(),
+            provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
+            values=solved.values[: found.vectors.shape[1]], spectrum=solved.values,
+            vectors=found.vectors, loadings=found.loadings, cross_loadings=found.cross_loadings,
+            mean=found.mean, scale=found.scale, bound=solved.bound, absent=found.absent,
+            x_scores=scores[0], y_scores=scores[1], x_rank=solved.ranks[0],
+            y_rank=solved.ranks[1], left_out_x=pair.left_out[0], left_out_y=pair.left_out[1],
+            total=total, **solved.more,
+        ))  # fmt: skip
+
+    def _opened(self, X: Any, Y: Any, dim: Any) -> tuple[ChunkedMatrix, ChunkedMatrix]:
+        if Y is None:
+            raise InvalidInputError(
+                f"a {type(self).__name__} relates two views; expected fit(X, Y), on the command "
+                "line two sources: streampca fit x.zarr y.zarr --model "
+                f"{type(self).__name__.lower()}"
+            )
+        x, y = (as_matrix(counted(one), dim=dim, missing_value=self.missing_value)
+                for one in (X, Y))  # fmt: skip
+        return x, y
+
+    def _request(self, x: ChunkedMatrix, y: ChunkedMatrix) -> tuple[ChunkedMatrix, ViewRequest]:
+        pair = paired(x, y)
+        (n, p), q, k = pair.x.shape, pair.y.shape[1], self.n_components
+        whole = isinstance(k, (int, np.integer)) and not isinstance(k, bool)
+        if k is not None and not (whole and 1 <= k <= min(n, p, q)):
+            raise InvalidInputError(
+                f"n_components={k!r}; expected None or a number from 1 to {min(n, p, q)}, the "
+                f"least of {n} rows, {p} and {q} features"
+            )
+        if n < 3:
+            raise InvalidInputError(f"{n} rows are in both views; expected at least 3")
+        weights = self._weights(pair)
+        return pair.joint(), ViewRequest(pair, self._method(pair), weights, self.memory_limit)
+
+    def _plan(self, matrix: ChunkedMatrix, request: ViewRequest) -> Plan:
+        found: list[Candidate] = []
+        for name in self._routes():
+            then = self._after(name)
+            others = () if then is None else ROUTES[then].candidates(matrix, request)
+            for one in ROUTES[name].candidates(matrix, request):
+                found += [replace(one, then=other) for other in (*others, None)]
+        rates = Rates.of(None)
+        found = [replace(one, seconds=rates.seconds(matrix, one)) for one in found]
+        found.sort(key=lambda one: (one.solver == "krylov", one.seconds))  # exact ones first
+        return make_plan(matrix, type(self).__name__, found, self.memory_limit)
+
+    def _warn(self, found: Found, n: int) -> None:
+        """Warn of what the user does not have."""
+        k, asked = found.vectors.shape[1], self.n_components
+        if asked is not None and k < asked:
+            ranks = found.solved.ranks
+            warnings.warn(
+                f"{asked} pairs were asked, and there are {k}: the views have rank {ranks[0]} and "
+                f"{ranks[1]}", AccuracyWarning, stacklevel=3,
+            )  # fmt: skip
+        if found.solved.doubt:
+            warnings.warn(found.solved.doubt, AccuracyWarning, stacklevel=3)
+
+    # -- scores ---------------------------------------------------------------------------------
+
+    def view(self, name: str) -> View:
+        """One view as a model of its own, which transforms rows of it.  name : "x" or "y"."""
+        self._fitted()
+        return View(self, name)
+
+    def transform(
+        self,
+        X: Any,
+        Y: Any = None,
+        *,
+        dim: Any = None,
+        out: Any = None,
+        overwrite: bool = False,
+        remove: Any = None,
+    ) -> Any:
+        """(scores of X, scores of Y), (n, k) each; without Y those of X alone.
+
+        X, Y : rows of each view, as ``PCA.transform`` takes them; their rows need not be the same.
+            Lazy where they are, labelled where they are. Without ``dim`` that of the fit.
+        out : paths of two new Zarr arrays, or of one without Y.
+        """
+        many = Y is not None
+        paths = out if many and out is not None else (out, None)
+        if many and (isinstance(paths, (str, os.PathLike)) or len(paths) != 2):
+            raise InvalidInputError(f"out={out!r}; expected two paths, of scores of X and of Y")
+        made = [
+            self.view(name).transform(rows, dim=dim, out=path, overwrite=overwrite, remove=remove)
+            for name, rows, path in zip(VIEWS, (X, Y), paths, strict=True)
+            if rows is not None
+        ]
+        return tuple(made) if many else made[0]
+
+    def fit_transform(self, X: Any, Y: Any = None, *, dim: Any = None) -> Any:
+        """Fit, and the scores of X and Y: a second read of both."""
+        return self.fit(X, Y, dim=dim).transform(X, Y, dim=dim)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Of the scores of either view."""
+        return self.view("x").get_feature_names_out()
+
+    @property
+    def redundancy_(self) -> Redundancy:
+        """(k,) shares of the variance of each view that the scores of either explain, in the mean
+        over its features (standardised ones count alike)."""
+        return self.result_.redundancy
+
+
+def of_view(name: str, field: str, meaning: str) -> Any:
+    """A property: the part of one view of an array of the result."""
+
+    def read(self: TwoViewModel) -> Array:
+        result = self.result_
+        return result.part(name, getattr(result, field))
+
+    getter: Callable[..., Array] = read
+    return property(getter, doc=meaning)

@@ -1,0 +1,324 @@
+"""Two views by the joint sums of [X, Y]: what is asked of a pair, and what a route hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from streampca.accumulators import Accumulator, FoldScatter, RFactor, Scatter
+from streampca.accumulators.scatter import NARROW
+from streampca.kernels import Array, norm_estimate, reciprocal
+from streampca.kernels.columns import sum_error
+from streampca.matrix import ChunkedMatrix, Pair, Resolution, Standardize
+from streampca.models.pca.scatter import SPAN_ROWS, stats_of_sums
+from streampca.models.request import Request, SideData
+from streampca.passes import (
+    Candidate,
+    Pass,
+    SolverInput,
+    Steps,
+    pass_spec,
+    single_threaded_blas,
+)
+from streampca.solvers import Joint, JointFactor, JointScatter, signs_of_components
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One view in the space of the samples: Z = U diag(s) V' of its standardised rows.
+
+    u : (n, r) orthonormal.  s : (r,).  error : of Z Z', about its spectral norm.
+    """
+
+    u: Array
+    s: Array
+    error: float
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The joint sums of standardised rows.
+
+    deviations : (p + q,) roots of the sums of squares.  scale : (p + q,) divisors, or None.
+    entry : rounding of a sum, relative.  probed : E H of the raw scatter, or None.
+    parts : the raw sums of each fold.
+    """
+
+    joint: Joint
+    freedom: float
+    deviations: Array
+    scale: Array | None
+    entry: float = 0.0
+    probed: Array | None = None
+    drift: float = 0.0
+    parts: tuple[Scatter, ...] = ()
+
+    def folds(self) -> Iterator[Fold]:
+        """Each fold, beside the others."""
+        for part in self.parts:
+            rest = Scatter()
+            for other in self.parts:
+                if other is not part:
+                    rest.merge(other)
+            own, others = (_scaled(one.lower(), self.scale) for one in (part, rest))
+            joint = JointScatter(own, self.joint.p, np.zeros(len(own)))
+            yield Fold(joint, others, rest.weight - 1.0)
+
+    def raw(self, vectors: Array, view: slice) -> Array:
+        """Weights of raw columns from those of standardised ones."""
+        return vectors if self.scale is None else vectors * reciprocal(self.scale[view])[:, None]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """joint : of the rows of a fold.  others : (p + q, p + q) scatter of all other rows, its lower
+    triangle valid, with their degrees of freedom."""
+
+    joint: Joint
+    others: Array
+    freedom: float
+
+
+@dataclass(frozen=True)
+class Solved:
+    """What a method makes of sums, or of samples: (r, k) ``x`` and ``y`` in their coordinates.
+
+    values : all of them, descending.  bound : (k,).  ranks : of the two views.
+    doubt : why the sums may not answer, in words.  more : further numbers of the method.
+    """
+
+    values: Array
+    x: Array
+    y: Array
+    bound: Array
+    ranks: tuple[int, int]
+    doubt: str = ""
+    total: float = float("nan")
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Method(Protocol):
+    """What is asked of two views. Vectors are those of standardised columns.
+
+    folds : of the rows, that are summed apart; 0 for none.  weighs : weights have scores of
+    variance 1, else vectors of length 1.
+    """
+
+    @property
+    def n_components(self) -> int | None: ...
+
+    @property
+    def scale(self) -> str | None: ...
+
+    @property
+    def folds(self) -> int: ...
+
+    @property
+    def weighs(self) -> bool: ...
+
+    def of_sums(self, sums: Sums) -> Solved:
+        """From the joint sums; x and y are weights w with scores Z w."""
+
+    def of_samples(self, x: Samples, y: Samples, freedom: float) -> Solved:
+        """From both in sample space; x and y are such that weights are Z' U diag(1 / s) x."""
+
+
+@dataclass(frozen=True)
+class ViewRequest:
+    """What is asked of one pair.  weights : of the features of each, or None."""
+
+    pair: Pair
+    method: Method
+    weights: tuple[Array | None, Array | None] = (None, None)
+    memory_limit: int | str | None = None
+
+    @property
+    def p(self) -> int:
+        """Features of X."""
+        return self.pair.x.shape[1]
+
+    @property
+    def count(self) -> int:
+        """Components, as many as there can be."""
+        (n, p), q = self.pair.x.shape, self.pair.y.shape[1]
+        return min(n, p, q, self.method.n_components or n)
+
+    def joint_weights(self) -> Array | None:
+        """(p + q,), or None."""
+        if all(one is None for one in self.weights):
+            return None
+        sizes = (self.p, self.pair.y.shape[1])
+        known = zip(self.weights, sizes, strict=True)
+        return np.concatenate([np.ones(n) if w is None else w for w, n in known])
+
+    def of_view(self, i: int) -> Request:
+        """All components of one view in sample space."""
+        side = SideData(weights=self.weights[i])
+        return Request(scale=self.method.scale, components=False, side=side)
+
+
+@dataclass(kw_only=True)
+class Found:
+    """What a route hands over; arrays of features are those of X, then those of Y."""
+
+    solved: Solved
+    vectors: Array  # (p + q, k) of standardised columns
+    loadings: Array  # (p + q, k) correlations with the scores of the same view
+    cross_loadings: Array  # with those of the other
+    mean: Array = field(default_factory=lambda: np.zeros(0))
+    scale: Array | None = None
+    absent: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # never observed
+    scores: tuple[Array, Array] | None = None
+
+
+# --------------------------------------------------------------------------------------------------
+# By the joint sums of [X, Y]: one read of both.
+
+
+def sums_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate]:
+    """One pass that sums the joint scatter matrix."""
+    (n, m), method = matrix.shape, request.method
+    sums: dict[str, Accumulator] = {"scatter": Scatter()}
+    if method.folds:
+        sums = {f"fold {i}": FoldScatter(fold=i, folds=method.folds) for i in range(method.folds)}
+    spec = pass_spec("scatter", matrix, 0, sums, flops=float(n) * m * m)
+    solve, flops = _solving(request, m)
+    solve["joint scatter"] = spec.total_nbytes
+    if method.folds:
+        solve["sums of all folds"] = 4 * m * m * 8
+    reason = "one read of both; joint scatter of their features, then an SVD"
+    return [Candidate("scatter", reason, (spec,), solve, flops)]
+
+
+def factor_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candidate]:
+    """One pass that keeps the R factor of both."""
+    n, m = matrix.shape
+    spec = pass_spec("tsqr", matrix, 0, {"r": RFactor()}, flops=2.0 * n * m * m, work="factor")
+    solve, flops = _solving(request, m)
+    reason = "one read of both; R factor of [X, Y], whose condition is not squared"
+    return [Candidate("tsqr", reason, (spec,), {**solve, "R factor": 2 * m * m * 8}, flops)]
+
+
+def _solving(request: ViewRequest, m: int) -> tuple[dict[str, int], float]:
+    """(bytes by term, flops) of what follows the sums."""
+    p, q = request.p, m - request.p
+    arrays = {"whitening": 3 * 8 * (p * p + q * q), "singular vectors": 4 * 8 * p * q,
+              "weights and loadings": 6 * 8 * m * request.count}  # fmt: skip
+    solves = 1 + 26 * request.method.folds
+    return arrays, float(solves * (2.0 * (p**3 + q**3) + 14.0 * p * q * min(p, q)))
+
+
+def by_scatter(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
+    """The joint scatter of all rows, and of each fold where folds are asked for."""
+    done = (yield Pass("scatter")).accumulators
+    parts = [done.pop(name) for name in list(done)]
+    whole = parts[0]
+    if inputs.request.method.folds:
+        whole = Scatter()
+        for part in parts:
+            whole.merge(part)
+    scale = _scale(inputs, whole)
+    with single_threaded_blas():
+        sums = replace(_scatter_sums(inputs, whole, scale), parts=tuple(parts))
+        return _found(sums, whole, inputs.request)
+
+
+def by_factor(inputs: SolverInput[ViewRequest]) -> Steps[Found]:
+    """The R factor of both views."""
+    done = (yield Pass("tsqr")).accumulators.pop("r")
+    scale, factor = _scale(inputs, done), done.r_factor()
+    if scale is not None:
+        factor *= reciprocal(scale)
+    with single_threaded_blas():
+        joint = JointFactor(factor, inputs.request.p)
+        sums = Sums(joint, done.weight - 1.0, np.linalg.norm(factor, axis=0), scale)
+        return _found(sums, done, inputs.request)
+
+
+def _scale(inputs: SolverInput[ViewRequest], sums: Any) -> Array | None:
+    """(p + q,) divisors of the columns; 0 for those that do not vary."""
+    request, eps = inputs.request, Resolution.of(inputs.matrix.dtype).eps
+    stats = stats_of_sums(sums)
+    standardize = Standardize(True, request.method.scale)
+    return standardize.resolve(stats, eps, request.joint_weights()).scale
+
+
+def _scatter_sums(inputs: SolverInput[ViewRequest], scatter: Scatter, scale: Array | None) -> Sums:
+    lower = scatter.lower()
+    deviations = np.sqrt(np.maximum(np.diagonal(lower), 0.0))
+    work, terms = Resolution.of(inputs.matrix.dtype).work, scatter.count
+    if work == np.float32 and len(lower) > NARROW:
+        entry = sum_error(work, min(terms, SPAN_ROWS))
+    else:
+        entry = sum_error(np.dtype(np.float64), terms)
+    probed = scatter.rounding()
+    level = np.full(len(lower), entry)
+    if probed is not None:
+        rough = np.sqrt(np.mean(probed**2, axis=1)) * reciprocal(deviations) ** 2
+        level = np.minimum(level, rough)
+    if scale is not None:
+        deviations = deviations * reciprocal(scale)
+    joint = JointScatter(_scaled(lower, scale), inputs.request.p, level)
+    return Sums(joint, scatter.weight - 1.0, deviations, scale, entry, probed, scatter.drift or 0.0)
+
+
+def _scaled(lower: Array, scale: Array | None) -> Array:
+    if scale is None:
+        return lower
+    inverse = reciprocal(scale)
+    return np.asarray(lower * inverse[:, None] * inverse)
+
+
+def _found(sums: Sums, whole: Any, request: ViewRequest) -> Found:
+    """Weights and loadings from the joint sums."""
+    solved = request.method.of_sums(sums)
+    images = sums.joint.times(side_by_side(solved.x, solved.y))
+    factor = np.sqrt(sums.freedom) if request.method.weighs else 1.0
+    found = found_of(solved, images, sums.deviations, factor)
+    absent = np.flatnonzero(whole.missing >= whole.count)
+    return replace(found, mean=np.array(whole.mean), scale=sums.scale, absent=absent)
+
+
+def side_by_side(x: Array, y: Array) -> Array:
+    """(p + q, 2 k) the vectors of X, then those of Y, with 0 for the features of the other."""
+    (p, k), padded = x.shape, np.zeros((len(x) + len(y), 2 * x.shape[1]))
+    padded[:p, :k], padded[p:, k:] = x, y
+    return padded
+
+
+def found_of(solved: Solved, images: Array, deviations: Array, factor: float) -> Found:
+    """Weights times a factor, and loadings, from S times the vectors side by side."""
+    p, k = solved.x.shape
+    lengths = np.sqrt(np.maximum(np.sum(side_by_side(solved.x, solved.y) * images, axis=0), 0.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        correlations = np.clip(images / deviations[:, None] / lengths, -1.0, 1.0)
+    sign = orientation(correlations[:p, :k])
+    first, second = correlations[:, :k] * sign, correlations[:, k:] * sign
+    return Found(
+        solved=solved,
+        vectors=np.vstack([solved.x, solved.y]) * sign * factor,
+        loadings=np.vstack([first[:p], second[p:]]),
+        cross_loadings=np.vstack([second[:p], first[p:]]),
+    )
+
+
+def orientation(loadings: Array) -> Array:
+    """(k,) signs of the pairs, from the loadings of X: units of features do not count."""
+    return signs_of_components(np.nan_to_num(loadings))
+
+
+def measured(sums: Sums, x: Array, y: Array) -> Array:
+    """(k,) bounds of the error of x' S_xy y for raw weights (p, k), (q, k)."""
+    p, spread = len(x), np.linalg.norm(x, axis=0) * np.linalg.norm(y, axis=0)
+    raw = sums.deviations if sums.scale is None else sums.deviations * sums.scale
+    entries = sums.entry * (np.abs(x).T @ raw[:p]) * (np.abs(y).T @ raw[p:])
+    if sums.probed is None:
+        return np.asarray(entries)
+    errors = [
+        norm_estimate(one.T @ part) * np.linalg.norm(other, axis=0)
+        for one, other, part in ((x, y, sums.probed[:p]), (y, x, sums.probed[p:]))
+    ]
+    return np.asarray(np.minimum(np.minimum(*errors) + sums.drift * spread, entries))
