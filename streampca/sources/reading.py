@@ -88,6 +88,10 @@ class ThreadBuffers:
             setattr(self._local, name, held)
         return np.asarray(held[:size])
 
+    def free(self) -> None:
+        """Free those of this thread."""
+        vars(self._local).clear()
+
 
 # --------------------------------------------------------------------------------------------------
 # The content of local files as one digest, for sources without a ledger of chunks.

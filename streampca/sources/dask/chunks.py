@@ -1,13 +1,14 @@
-"""The computed chunks of a Dask graph: checks, placement in the result, and memory bounds."""
+"""The chunks of a Dask graph: computed, checked, placed in the result, and bounded in memory."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import dask.local
 import numpy as np
 import zarr
 from dask._task_spec import DataNode, GraphNode, Task, _execute_subgraph
@@ -15,12 +16,16 @@ from dask.array.core import getter, getter_inline, getter_nofancy
 from dask.sizeof import sizeof
 
 from streampca.errors import InvalidInputError, InvalidTypeError
-from streampca.matrix import Location, work_dtype
+from streampca.matrix import Location, ReadCount, work_dtype
 from streampca.matrix.kinds import CHUNKS, is_sparse, refuse_gpu, refuse_inexact
-from streampca.sources.dask.graph import SLICES, Graph, Key, layer_of
+from streampca.matrix.location import Held
+from streampca.sources.dask.graph import SLICES, Graph, Key, held_of, layer_of
 from streampca.sources.dask.sharing import MiB
 from streampca.sources.stacked import FileLocation
-from streampca.sources.zarr.location import ZarrLocation
+from streampca.sources.zarr.chunks import decoder_of
+from streampca.sources.zarr.labels import on_store
+from streampca.sources.zarr.location import ZarrLocation, local_store
+from streampca.sources.zarr.reader import ZarrReader
 
 # --------------------------------------------------------------------------------------------------
 # Whether a Dask graph computes, or only reads and slices stored chunks.
@@ -258,3 +263,118 @@ class Room:
                     "X.to_zarr('scratch.zarr'), and use streampca.open('scratch.zarr'); or, if it "
                     "fits into memory, X = X.persist()."
                 )
+
+
+# --------------------------------------------------------------------------------------------------
+# Zarr arrays in a graph: decoded by the thread that computes the strip.
+#
+# Zarr decodes in threads of its own, and malloc keeps chunks of several MiB for each of them.
+
+
+class StoredArrays:
+    """What is read in place of the Zarr arrays in a graph. A pickled one is empty."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, StoredArray | None]] = {}
+
+    def __reduce__(self) -> Any:
+        return StoredArrays, ()
+
+    def put_into(self, nodes: dict[Key, Any]) -> None:
+        """In place of the arrays that can be decoded here, as nodes or as what a read is given."""
+        for key, node in nodes.items():
+            held = node.value if isinstance(node, DataNode) else node
+            if isinstance(held, zarr.Array) and (found := self._of(held)) is not None:
+                nodes[key] = DataNode(key, found)
+            elif (
+                isinstance(node, Task) and node.func in READS and isinstance(node.args[0], DataNode)
+            ):
+                inner = node.args[0].value
+                if isinstance(inner, zarr.Array) and (found := self._of(inner)) is not None:
+                    nodes[key] = Task(key, node.func, found, *node.args[1:], **node.kwargs)
+
+    def _of(self, array: Any) -> StoredArray | None:
+        if id(array) not in self._known:
+            self._known[id(array)] = (array, StoredArray.of(array))
+        return self._known[id(array)][1]
+
+
+class StoredArray:
+    """A Zarr array on this machine. Absent chunks are its fill value, as they are to Zarr."""
+
+    def __init__(self, array: Any, reader: ZarrReader) -> None:
+        self.array, self.reader = array, reader
+        self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+
+    @classmethod
+    def of(cls, array: Any) -> StoredArray | None:
+        """None where Zarr must read it: in another place, or of codecs that only Zarr knows."""
+        store = local_store(array.store)
+        if store is None or decoder_of(array) is None:
+            return None
+        return cls(array, ZarrReader(on_store(array, store), "fill", decode=False))
+
+    def __getitem__(self, index: Any) -> Any:
+        parts = index if isinstance(index, tuple) else (index,)
+        if len(parts) != self.ndim or not all(isinstance(one, slice) for one in parts):
+            return self.array[index]
+        bounds = [one.indices(n) for one, n in zip(parts, self.shape, strict=True)]
+        if any(step != 1 or start >= stop for start, stop, step in bounds):
+            return self.array[index]
+        try:
+            return self.reader.read(tuple(slice(start, stop) for start, stop, _ in bounds))
+        finally:
+            self.reader.free_buffers()  # what a graph computes needs that memory next
+
+
+# --------------------------------------------------------------------------------------------------
+# Running a part of a graph.
+
+
+class Fetches:
+    """The same nodes, told what they bring: ``moved`` bytes crossed a wire."""
+
+    def __init__(self, nodes: Mapping[Key, Any]) -> None:
+        self.moved = 0
+        self.nodes = dict(nodes)
+        for key, held in held_of(nodes).items():
+            self.nodes[key] = (self._get, held)
+
+    def _get(self, held: Held) -> Any:
+        value = held()
+        self.moved += held.moved(int(sizeof(value)))
+        return value
+
+
+@dataclass
+class Once:
+    """A value in place of a subgraph, let go when it is taken: the graph frees it after its use."""
+
+    value: Any
+
+    def __call__(self) -> Any:
+        value, self.value = self.value, None
+        return value
+
+
+def compute(
+    graph: Graph,
+    keys: list[Key],
+    places: dict[Any, Any],
+    stored: StoredArrays,
+    known: dict[Key, Any] | None = None,
+) -> ReadCount:
+    """Execute here the part of a graph that ``keys`` need, and the tasks that place them.
+
+    known : results that are at hand; they are taken out of it. Returns how many tasks without
+    dependencies there were, and what came over a wire.
+    """
+    known = known or {}
+    fetches = Fetches(graph.cull(keys, known))
+    leaves = graph.count_reads(fetches.nodes.keys() - known.keys())
+    stored.put_into(fetches.nodes)
+    for key in known.keys() & fetches.nodes.keys():
+        fetches.nodes[key] = (Once(known.pop(key)),)
+    known.clear()
+    dask.local.get_sync({**fetches.nodes, **places}, list(places))
+    return ReadCount(leaves, moved=fetches.moved)

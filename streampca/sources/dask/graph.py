@@ -1,4 +1,4 @@
-"""The low-level graph of a Dask array: dependencies, reads, futures, sizes, and running it."""
+"""The low-level graph of a Dask array: dependencies, reads, futures, and sizes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from typing import Any
 
 import dask
 import dask.array.chunk
-import dask.local
 import numpy as np
 from dask._task_spec import Alias, DataNode, GraphNode, Task
 from dask.array.chunk import getitem
 from dask.core import flatten, get_dependencies, istask
-from dask.sizeof import sizeof
 
 from streampca.errors import InvalidInputError, NoAnswerError
-from streampca.matrix import ReadCount
 from streampca.matrix.location import Held, laid_out
 
 # --------------------------------------------------------------------------------------------------
@@ -121,21 +118,6 @@ def is_held(node: Any) -> bool:
     return type(node) is tuple and len(node) == 1 and isinstance(node[0], Held)
 
 
-class Fetches:
-    """The same nodes, told what they bring: ``moved`` bytes crossed a wire."""
-
-    def __init__(self, nodes: Mapping[Key, Any]) -> None:
-        self.moved = 0
-        self.nodes = dict(nodes)
-        for key, held in held_of(nodes).items():
-            self.nodes[key] = (self._get, held)
-
-    def _get(self, held: Held) -> Any:
-        value = held()
-        self.moved += held.moved(int(sizeof(value)))
-        return value
-
-
 def computed_there(
     nodes: Mapping[Key, Any], keys: list[Key], take: Callable[[int], None]
 ) -> list[Any] | None:
@@ -193,8 +175,7 @@ def _futures(node: Any) -> Iterator[Any]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The low-level graph of a Dask array: what depends on what, which nodes are reads, and running
-# it.
+# The low-level graph of a Dask array: what depends on what, and which nodes are reads.
 #
 # A *read* here is a task that depends on no other task; data that lie in the graph are constants.
 
@@ -293,22 +274,6 @@ def low_level(array: Any) -> Graph:
     whole = Graph(nodes)
     needed = whole.cull(keys)
     return whole if len(needed) == len(nodes) else Graph(needed, whole.links)
-
-
-def compute(
-    graph: Graph, keys: list[Key], places: dict[Any, Any], known: Mapping[Key, Any] | None = None
-) -> ReadCount:
-    """Execute here the part of a graph that ``keys`` need, and the tasks that place them.
-
-    known : results that are at hand. Returns how many tasks without dependencies there were, and
-    what came over a wire.
-    """
-    known = known or {}
-    nodes = graph.cull(keys, known)
-    leaves = graph.count_reads(nodes.keys() - known.keys())
-    fetches = Fetches(nodes)
-    dask.local.get_sync({**fetches.nodes, **places}, list(places))
-    return ReadCount(leaves, moved=fetches.moved)
 
 
 def known(node: Any) -> bool:

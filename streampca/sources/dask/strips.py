@@ -13,6 +13,7 @@ import dask.threaded
 import numpy as np
 
 from streampca.errors import InvalidInputError
+from streampca.kernels import give_back
 from streampca.matrix import Location, ReadCount, SpanCache, current_cache
 from streampca.matrix.kinds import check_dtype
 from streampca.sources.dask import sharing as dask_sharing
@@ -20,14 +21,16 @@ from streampca.sources.dask.chunks import (
     Place,
     Room,
     Spot,
+    StoredArrays,
     check_chunk,
+    compute,
     computes,
     covering,
     ends_of,
     leaves_of,
     locations_of,
 )
-from streampca.sources.dask.graph import Graph, Key, Sizes, compute, computed_there, low_level
+from streampca.sources.dask.graph import Graph, Key, Sizes, computed_there, low_level
 from streampca.sources.dask.layers import Layers, find_aligned
 from streampca.sources.dask.rechunk import looked_through
 from streampca.sources.dask.sharing import Keep, MiB, Results, Sharing, Window, find_sharing
@@ -74,6 +77,7 @@ class DaskReader(Reader):
         self._sources: dict[int, Graph | Layers] = {}  # of strips along a dimension
         self._ready: dict[int, Graph | Layers] = {}
         self._kept: dict[Key, Any] = {}
+        self._stored = StoredArrays()
         self._places: tuple[Location, ...] | None = None
         self.tally, self.preparing = Tally(), Tally()
         self._cache = SpanCache()  # of reads outside of a pass
@@ -135,7 +139,7 @@ class DaskReader(Reader):
         """
         source, window = self._prepare(dim), self.sharing(dim).window
         if not window.until:
-            return compute(source.part(keys), keys, places)
+            return compute(source.part(keys), keys, places, self._stored)
         cache = current_cache() or self._cache
         limit = 2 * window.nbytes + MiB  # it was estimated
         results = cache.of((self._cache, dim), lambda: Results(limit))
@@ -150,9 +154,9 @@ class DaskReader(Reader):
             for i, key in enumerate({**here, **dict.fromkeys(ahead)})
             if window.until.get(key, -1) >= last and key not in known
         }
-        leaves = compute(graph, [*keys, *ahead], {**places, **later}, known)
-        results.forget(window, last)
-        return leaves
+        del here
+        results.forget(window, last)  # what this strip needs last, it lets go of when it is used
+        return compute(graph, [*keys, *ahead], {**places, **later}, self._stored, known)
 
     def _dim(self, index: Index) -> int:
         """The streamed dimension: the one that was told, or the first that is cut."""
@@ -296,13 +300,15 @@ class DaskReader(Reader):
                     continue
                 graph = source.fixed(values).part(todo)
                 nodes = graph.cull(todo)
+                leaves = graph.count_reads(nodes)
+                self._stored.put_into(nodes)
                 wanted: Any = {("streampca-keep", i): (room, k) for i, k in enumerate(todo)}
                 got = dask.threaded.get(
                     {**nodes, **wanted}, list(wanted), num_workers=PREPARE_THREADS
                 )
                 values.update(zip(todo, got, strict=True))
-                leaves = graph.count_reads(nodes)
                 self.preparing.add(ReadCount(leaves, int(leaves * sharing.leaf_nbytes)))
+            give_back()  # what threads of Dask keep
             self._kept.update({k: values[k] for k in sharing.cuts})
             self._ready[dim] = source.fixed({k: values[k] for k in sharing.cuts})
             return self._ready[dim]

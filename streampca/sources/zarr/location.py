@@ -291,6 +291,15 @@ def absolute(store: Any) -> Any:
     return store
 
 
+def local_store(store: Any) -> Any:
+    """The directory on this machine that a store is, as one of Zarr's own; None of any other."""
+    if type(store) is zarr.storage.LocalStore:
+        return absolute(store)
+    if not {"file", "local"} & set(_protocols(store)) or not os.path.isabs(store.path):
+        return None
+    return zarr.storage.LocalStore(store.path, read_only=True)
+
+
 def zarr_array_in(wrapper: Any) -> Any:
     """The Zarr array that xarray's wrappers around it hold, or None."""
     for _ in range(8):

@@ -203,6 +203,11 @@ class ZarrReader(Reader):
             return result
         return None
 
+    def free_buffers(self) -> None:
+        """Free the memory that this thread keeps for its next read."""
+        self.buffers.free()
+        self.chunks.buffers.free()
+
     def edges(self, dim: int) -> np.ndarray[Any, Any] | None:
         step, size = self.unit[dim], self.shape[dim]
         return np.append(np.arange(0, size, step, dtype=np.int64), size)
