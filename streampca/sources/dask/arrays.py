@@ -31,6 +31,8 @@ from streampca.sources.frames import (
 )
 from streampca.sources.stacked import Dim, Index, StackedMatrix, check_rank
 
+LOOSE = 4  # of a window, malloc keeps one part in so many between chunks that differ by some rows
+
 
 class DaskMatrix(StackedMatrix):
     """The strips of a Dask array as a matrix."""
@@ -65,7 +67,8 @@ class DaskMatrix(StackedMatrix):
         return self._kept(axis) + step * max(self.reader.chunks[dim], default=0)
 
     def read_scratch_nbytes(self, axis: int, length: int) -> int:
-        return super().read_scratch_nbytes(axis, length) + self._kept(axis)
+        loose = self._window(axis).nbytes // LOOSE
+        return super().read_scratch_nbytes(axis, length) + self._kept(axis) + loose
 
     def _kept(self, axis: int) -> int:
         """Bytes that reading keeps beside a strip, or that come before the first one."""

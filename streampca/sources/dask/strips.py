@@ -156,7 +156,9 @@ class DaskReader(Reader):
         }
         del here
         results.forget(window, last)  # what this strip needs last, it lets go of when it is used
-        return compute(graph, [*keys, *ahead], {**places, **later}, self._stored, known)
+        read = compute(graph, [*keys, *ahead], {**places, **later}, self._stored, known)
+        give_back()  # malloc leaves the places of chunks empty where the next is a row longer
+        return read
 
     def _dim(self, index: Index) -> int:
         """The streamed dimension: the one that was told, or the first that is cut."""
