@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from streampca.models.pca.pca import PCA
     from streampca.models.pca.rotated_pca import RotatedDecomposition, RotatedPCA, rotate
     from streampca.models.pca.truncated_svd import TruncatedSVD
+    from streampca.models.principal_regression import PrincipalComponentRegression
     from streampca.models.random_projection import RandomProjection
     from streampca.models.sparse_pca import SparsePCA
+    from streampca.models.total_least_squares import TotalLeastSquares
     from streampca.operations.model_store import ModelStore, load
     from streampca.passes import Advance, Plan
     from streampca.sources import append, commit_rows, open
@@ -72,8 +74,10 @@ else:  # the same, each when it is first used
             "streampca.models.pca.pca": "PCA",
             "streampca.models.pca.rotated_pca": "RotatedDecomposition RotatedPCA rotate",
             "streampca.models.pca.truncated_svd": "TruncatedSVD",
+            "streampca.models.principal_regression": "PrincipalComponentRegression",
             "streampca.models.random_projection": "RandomProjection",
             "streampca.models.sparse_pca": "SparsePCA",
+            "streampca.models.total_least_squares": "TotalLeastSquares",
             "streampca.operations.model_store": "ModelStore load",
             "streampca.passes": "Advance Plan",
             "streampca.sources": "append commit_rows open",
@@ -99,6 +103,7 @@ __all__ = [
     "KernelPCA",
     "ModelStore",
     "Plan",
+    "PrincipalComponentRegression",
     "ProbabilisticDecomposition",
     "RandomProjection",
     "RotatedDecomposition",
@@ -106,6 +111,7 @@ __all__ = [
     "SoftImpute",
     "SparsePCA",
     "StreamPCAError",
+    "TotalLeastSquares",
     "TruncatedSVD",
     "VariantFilter",
     "__version__",

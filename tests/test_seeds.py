@@ -20,7 +20,6 @@ NOT_BUILT = (
     ("t-SNE", "TSNE", "000", "PCA is a linear method, modifications"),
     ("UMAP", "UMAP", "000", "Local dimension reduction: UMAP"),
     ("UMAP after filter and PCA", "UMAP", "000", "UMAP, practical aspects"),
-    ("total least squares", "TotalLeastSquares", "004", "1 PCA, relation to TLS"),
 )
 
 

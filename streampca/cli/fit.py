@@ -252,7 +252,7 @@ def _choose(arguments: argparse.Namespace, matrix: Any) -> Selection:
 def run_transform(arguments: argparse.Namespace) -> int:
     """``streampca transform``: scores of new rows on a saved model."""
     model: Any = streampca.load(arguments.model)
-    paths = score_paths(arguments.output, len(arguments.source) if model.views == 2 else 1)
+    paths = score_paths(arguments.output, len(arguments.source) if model.scored_views == 2 else 1)
     check_outputs(arrays=paths, sources=arguments.source, overwrite=arguments.overwrite)
     model.set_params(progress=progress_of(arguments), scheduler=arguments.scheduler)
     if arguments.memory_limit:

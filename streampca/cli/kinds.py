@@ -172,7 +172,7 @@ def run_plan_of_kind(arguments: argparse.Namespace) -> int:
 
 def run_fit_of_kind(arguments: argparse.Namespace) -> int:
     """``streampca fit --model NAME``: fit, report, save."""
-    scores = score_paths(arguments.scores, kind_named(arguments.kind).views)
+    scores = score_paths(arguments.scores, kind_named(arguments.kind).scored_views)
     check_outputs(
         models=[arguments.output],
         arrays=scores,

@@ -38,6 +38,7 @@ class Estimator(Parameters):
     registered_name: ClassVar[str]  # of its own class or a base: saved models load under it
     reconstructs: ClassVar[bool] = False  # rows from scores with the least error
     views: ClassVar[int] = 1  # matrices that ``fit`` takes: 2 for X and Y
+    scored_views: ClassVar[int] = 1  # of them, those that ``transform`` takes
     result_: Result
     n_features_in_: int
     plan_: Plan  # of the last ``fit``; the method ``plan`` makes one in advance

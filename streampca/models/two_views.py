@@ -77,6 +77,7 @@ class TwoViewModel(Estimator):
     """What the models of two views share: rows paired by label, a plan, scores of both."""
 
     views: ClassVar[int] = 2
+    scored_views: ClassVar[int] = 2
     result_: TwoViewResult
     n_components: int | None
     solvers: ClassVar[tuple[str, ...]] = tuple(ROUTES)

@@ -145,6 +145,9 @@ every = pytest.mark.parametrize("kind", sorted(all_kinds()))
 VIEWS = {name: one.views for name, one in all_kinds().items()}
 of_one_view = pytest.mark.parametrize("kind", sorted(k for k in VIEWS if VIEWS[k] == 1))
 of_two_views = pytest.mark.parametrize("kind", sorted(k for k in VIEWS if VIEWS[k] == 2))
+scoring_both = pytest.mark.parametrize(
+    "kind", sorted(k for k, one in all_kinds().items() if one.scored_views == 2)
+)
 
 
 def counts() -> np.ndarray:
@@ -155,8 +158,8 @@ def counts() -> np.ndarray:
 def made(kind: str, **parameters: Any) -> Any:
     """A small model of this kind."""
     cls = KINDS[kind]
-    count = next(name for name, one in cls.parameters.items() if one.counts_components)
-    return cls(**{count: 2, "progress": False, **parameters})
+    counts = [name for name, one in cls.parameters.items() if one.counts_components]
+    return cls(**dict.fromkeys(counts, 2), **{"progress": False, **parameters})
 
 
 def data(kind: str) -> np.ndarray:
@@ -165,14 +168,22 @@ def data(kind: str) -> np.ndarray:
 
 def views(kind: str) -> tuple[np.ndarray, ...]:
     """What a model of this kind is fitted to: X, or X and Y."""
-    x = data(kind)
-    return (x,) if KINDS[kind].views == 1 else (x[:, :12], x[:, 12:])
+    x, cls = data(kind), KINDS[kind]
+    if cls.scored_views < cls.views:  # a regression of what follows from X, and some noise
+        rng = np.random.default_rng(4)
+        return x[:, :12], x[:, :12] @ rng.normal(size=(12, 8)) + 0.1 * rng.normal(size=(60, 8))
+    return (x,) if cls.views == 1 else (x[:, :12], x[:, 12:])
 
 
 def scored(model: Any, *views: Any) -> np.ndarray:
-    """The scores of all views, side by side."""
+    """The scores of all views, side by side; of a regression its predictions."""
     made = model.transform(*views)
-    return np.hstack([np.asarray(one) for one in (made if len(views) == 2 else (made,))])
+    return np.hstack([np.asarray(one) for one in (made if model.scored_views == 2 else (made,))])
+
+
+def width(kind: str) -> int:
+    """Columns of the scores of a view: components, or responses."""
+    return 8 if KINDS[kind].scored_views < KINDS[kind].views else 2
 
 
 @every
@@ -195,7 +206,7 @@ def test_planned_fitted_and_pickled(kind: str) -> None:
     with pytest.raises(MemoryLimitError):
         made(kind, memory_limit=1000).plan(*x)
     scores = scored(model.fit(*x), *x)
-    assert scores.shape == (60, 2 * len(x))
+    assert scores.shape == (60, width(kind) * model.scored_views)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(scored(again, *x), scores)
 
@@ -293,16 +304,18 @@ def test_fitted_from_the_command_line(kind: str, tmp_path: Path, capsys: Any) ->
     paths = [str(tmp_path / f"{name}.npy") for name in "xy"[: len(x)]]
     for path, values in zip(paths, x, strict=True):
         np.save(path, values)
-    words = ["fit", *paths, "--model", option_name(kind), "-k", "2", "--json"]
+    words = ["fit", *paths, "--model", option_name(kind), "--json"]
+    if any(one.counts_components for one in KINDS[kind].parameters.values()):
+        words += ["-k", "2"]
     assert main([*words, "-o", str(tmp_path / "m"), "--scores", str(tmp_path / "s.zarr")]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["components"] == 2
+    assert told["components"] == width(kind)
     expected = scored(made(kind).fit(*x), *x)
     found = scored(streampca.load(tmp_path / "m"), *x)
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-@of_two_views
+@scoring_both
 def test_two_views_from_the_command_line(kind: str, tmp_path: Path, capsys: Any) -> None:
     paths, x = stored(kind, tmp_path), views(kind)
     (tmp_path / "o.yaml").write_text(f"model: {option_name(kind)}\nn-components: 2\n")

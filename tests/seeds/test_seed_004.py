@@ -7,7 +7,14 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import streampca
-from streampca import PCA, PPCA, FactorAnalysis, RandomProjection, TruncatedSVD
+from streampca import (
+    PCA,
+    PPCA,
+    FactorAnalysis,
+    RandomProjection,
+    TotalLeastSquares,
+    TruncatedSVD,
+)
 from tests.seeds.documents import SOLVERS, centred, random_bases, sample, spectrum
 
 X = sample(60, 6, seed=4)
@@ -245,3 +252,23 @@ def test_limit_of_small_noise() -> None:
         shrunk = 1 - model.noise_variance_ / pca.explained_variance_
         np.testing.assert_allclose(model.transform(rows), scores * shrunk, atol=1e-9)
     assert apart[0] > 10 * apart[1] > 100 * apart[2]
+
+
+def test_total_least_squares_is_a_pca_of_all_columns() -> None:
+    """1 PCA: ordinary least squares minimises vertical distances, total ones perpendicular."""
+    x, y = X[:, :1], X[:, 1] + 2.0 * X[:, 0]
+    cloud = centred(np.column_stack([x, y]))
+    slope = TotalLeastSquares().fit(x, y).coef_[0]
+    ordinary = TotalLeastSquares().fit(x, y).ols_coef_[0]
+
+    def distances(one: float) -> tuple[float, float]:
+        vertical = float(np.sum((cloud[:, 1] - one * cloud[:, 0]) ** 2))
+        return vertical, vertical / (1.0 + one**2)
+
+    for other in np.linspace(-5, 5, 101):
+        assert distances(ordinary)[0] <= distances(other)[0]
+        assert distances(slope)[1] <= distances(other)[1]
+    v = PCA(1).fit(cloud).components_[0]
+    assert slope == pytest.approx(v[1] / v[0])
+    left = cloud - np.outer(cloud @ v, v)
+    assert distances(slope)[1] == pytest.approx(np.sum(left**2))

@@ -1,0 +1,116 @@
+"""Total least squares: linear regression with errors in all columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy
+
+from streampca.accumulators import RFactor
+from streampca.errors import InvalidInputError
+from streampca.kernels import Array
+from streampca.matrix import ChunkedMatrix
+from streampca.models import shared_parameters as shared
+from streampca.models.parameters import Kept, parameter
+from streampca.models.registry import estimator
+from streampca.models.regression import Regression
+from streampca.passes import PassResult, PassSpec, pass_spec
+from streampca.solvers.total_least_squares import (
+    coefficient_covariance,
+    ordinary_least_squares,
+    total_least_squares,
+)
+
+
+@estimator
+class TotalLeastSquares(Regression):
+    """Linear regression with errors in X as well as in y: the least change of both.
+
+    Attributes
+    ----------
+    coef_, intercept_, ols_coef_ (for comparison), standard_errors_, singular_values_, noise_ (its
+    standard deviation, in units of ``noise``), plan_, cost_, result_.
+
+    The line is the same when X and y change places; distances are perpendicular to it.
+    Cost: one read of both, 2 n (p + q)^2 flops, (p + q)^2 memory: the R factor of [X, y], since
+    the smallest singular vector counts.
+    Raises InvalidInputError where no, or more than one, solution exists; NonFiniteError.
+    Source: Golub and Van Loan 1980, SIAM J. Numer. Anal. 17(6); standard errors Fuller 1987,
+    "Measurement Error Models", theorem 2.3.2.
+    """
+
+    noise: Any = parameter(
+        default=None, kept=Kept.NAME, needs_data=True,
+        meaning="""(p + q,) standard deviations of the errors of the columns of X, then of y, known
+            up to one factor. None: all alike.""",
+    )  # fmt: skip
+    fit_intercept: bool = parameter(default=True, meaning="subtract the means of X and y.")
+    missing_value: float | None = shared.MISSING_VALUE
+    memory_limit: int | str | None = shared.MEMORY_LIMIT
+    scheduler: Any = shared.SCHEDULER
+    progress: Any = shared.PROGRESS
+    checkpoint: str | None = shared.CHECKPOINT
+
+    def _specs(self, joint: ChunkedMatrix) -> tuple[PassSpec, dict[str, int]]:
+        n, m = joint.shape
+        self._units(m)
+        sums = {"r": RFactor(center=self.fit_intercept)}
+        spec = pass_spec("tsqr", joint, 0, sums, flops=2.0 * n * m * m, work="factor")
+        return spec, {"R factor and its SVD": 6 * m * m * 8}
+
+    def _units(self, m: int) -> Array:
+        if self.noise is None:
+            return np.ones(m)
+        units = np.asarray(self.noise, np.float64)
+        if units.shape != (m,) or not (np.isfinite(units) & (units > 0)).all():
+            raise InvalidInputError(
+                f"noise of shape {units.shape}; expected {m} numbers above 0: the columns of X, "
+                "then those of y"
+            )
+        return units
+
+    def _solved(self, done: PassResult, p: int) -> dict[str, Any]:
+        sums = done["r"]
+        r = sums.r_factor()
+        units, freedom = self._units(len(r)), sums.weight - int(self.fit_intercept)
+        if sums.count <= p:
+            raise InvalidInputError(f"{sums.count} rows for {p} columns of X; expected more rows")
+        scaled = r / units
+        fitted = total_least_squares(scaled, p)
+        back = units[p:] / units[:p, None]
+        left = max(freedom - p, 1.0)
+        errors = None
+        if len(r) == p + 1:
+            covariance = coefficient_covariance(scaled, p, fitted.coef, sums.weight, freedom)
+            errors = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))[:, None] * back
+        mean = np.asarray(sums.mean) if self.fit_intercept else np.zeros(len(r))
+        noise = fitted.correction / np.sqrt(left * (len(r) - p))
+        return {"coef": fitted.coef * back, "ols_coef": ordinary_least_squares(r, p),
+                "mean": mean[:p], "response_mean": mean[p:], "standard_errors": errors,
+                "singular_values": fitted.values, "noise": np.array([noise]),
+                "freedom": left}  # fmt: skip
+
+    @property
+    def standard_errors_(self) -> Array:
+        """(p,) of the coefficients, of one response. Raises InvalidInputError of several."""
+        errors = self.result_.standard_errors
+        if errors is None:
+            raise InvalidInputError("standard errors are known of one response; fit each apart")
+        return np.asarray(errors[:, 0])
+
+    def confidence_interval(self, level: float = 0.95) -> Array:
+        """(p, 2) of the coefficients of one response, by their normal approximation."""
+        reach = scipy.special.ndtri(0.5 + level / 2.0) * self.standard_errors_
+        return np.stack([self.coef_ - reach, self.coef_ + reach], axis=1)
+
+    @property
+    def singular_values_(self) -> Array:
+        """(p + q,) of [X, y], each column in units of its noise."""
+        return self.result_.singular_values
+
+    @property
+    def noise_(self) -> float:
+        """Standard deviation of the errors, in units of ``noise``."""
+        assert self.result_.noise is not None
+        return float(self.result_.noise[0])
