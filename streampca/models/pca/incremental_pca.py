@@ -56,6 +56,7 @@ class IncrementalPCA(LinearModel):
         default=None, kw_only=False, counts_components=True, meaning="as :class:`PCA`."
     )
     whiten: bool = shared.WHITEN
+    copy: bool = shared.COPY
     batch_size: int | None = parameter(
         default=None,
         meaning="""most rows of a block, where stored chunks are no longer; None leaves it to the

@@ -43,14 +43,16 @@ class TruncatedSVD(LinearModel):
     )
     algorithm: str = parameter(
         default="auto",
-        meaning="""as ``svd_solver`` of :class:`PCA`: "auto", "randomized" (block Krylov, which
-            scikit-learn's "arpack" means too), "scatter", "gram" or "tsqr".""",
+        meaning="""as ``svd_solver`` of :class:`PCA`: "auto", "randomized" (block Krylov),
+            "arpack" (that accuracy), "scatter", "gram" or "tsqr".""",
     )
     n_iter: int | str = parameter(
         default="auto",
         meaning="as ``iterated_power`` of :class:`PCA`.",
     )
-    tol: float | None = parameter(default=None, meaning="as :class:`PCA`.")
+    n_oversamples: int = shared.N_OVERSAMPLES
+    power_iteration_normalizer: str = shared.POWER_ITERATION_NORMALIZER
+    tol: float | None = shared.TOL
     max_passes: int | None = parameter(default=None, meaning="as :class:`PCA`.")
     random_state: Any = shared.RANDOM_STATE
     missing_value: float | None = shared.MISSING_VALUE
