@@ -6,9 +6,12 @@ block of rows. Everything between the data and that block is here.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -44,6 +47,7 @@ class Estimator(Parameters):
     plan_: Plan  # of the last ``fit``; the method ``plan`` makes one in advance
     cost_: list[PassCost]
     dim_: Any = None
+    _requested: Mapping[str, bool | str | None] = MappingProxyType({})  # sample_weight by method
 
     missing_value: float | None = None
     memory_limit: int | str | None
@@ -147,6 +151,31 @@ class Estimator(Parameters):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "result_")
+
+    def set_fit_request(self, *, sample_weight: bool | str | None) -> Self:
+        """Whether scikit-learn's meta-estimators hand ``sample_weight`` on to ``fit``.
+
+        sample_weight : True, False, None (an error where it is given), or another name of it.
+        Needs ``sklearn.set_config(enable_metadata_routing=True)``.
+        """
+        return self._request_metadata("fit", sample_weight)
+
+    def _request_metadata(self, method: str, sample_weight: bool | str | None) -> Self:
+        if "sample_weight" not in inspect.signature(getattr(self, method)).parameters:
+            raise InvalidInputError(f"{type(self).__name__}.{method} takes no sample_weight")
+        self._requested = {**self._requested, method: sample_weight}
+        return self
+
+    def get_metadata_routing(self) -> Any:
+        """What the methods take beside X, for scikit-learn's meta-estimators."""
+        from sklearn.utils.metadata_routing import MetadataRequest
+
+        found = MetadataRequest(owner=self)
+        for method in ("fit", "partial_fit"):
+            if "sample_weight" in inspect.signature(getattr(self, method, len)).parameters:
+                alias = self._requested.get(method)
+                getattr(found, method).add_request(param="sample_weight", alias=alias)
+        return found
 
     def set_output(self, *, transform: str | None = None) -> Self:
         """What ``transform`` returns for arrays and data frames: one of OUTPUTS.

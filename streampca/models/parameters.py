@@ -19,6 +19,7 @@ from streampca.passes import is_client
 
 Class = TypeVar("Class", bound=type)
 WIDTH = 100  # of generated documentation
+CLONED = ("_output", "_requested")  # what set_output and set_fit_request leave
 
 
 class Kept(Enum):
@@ -179,14 +180,19 @@ class Parameters:
         return state
 
     def __sklearn_clone__(self) -> Self:
-        """The same parameters, not fitted; a client is shared, as it cannot be copied."""
+        """The same parameters, not fitted; a client is shared, as it cannot be copied.
+
+        What ``set_output`` and ``set_fit_request`` said stays.
+        """
         from sklearn.base import clone
 
         params = {
             name: value if is_client(value) else clone(value, safe=False)
             for name, value in self.get_params(deep=False).items()
         }
-        return type(self)(**params)
+        made = type(self)(**params)
+        vars(made).update({n: v for n, v in vars(self).items() if n in CLONED})
+        return made
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self).__init__).parameters

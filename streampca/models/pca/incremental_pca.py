@@ -161,6 +161,10 @@ class IncrementalPCA(LinearModel):
         self._solved = None
         return self
 
+    def set_partial_fit_request(self, *, sample_weight: bool | str | None) -> Self:
+        """As ``set_fit_request``, of ``partial_fit``."""
+        return self._request_metadata("partial_fit", sample_weight)
+
     def merge(self, other: IncrementalPCA) -> Self:
         """Add all rows that ``other`` has seen; ``other`` is unchanged. Exact."""
         mine, theirs = self._require_state(), other._require_state()
