@@ -245,7 +245,8 @@ class KernelPCA(Estimator):
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
         """Fit, and the scores of X, (n, k), which the fit has."""
         matrix = as_matrix(X := counted(X), dim=dim)
-        return self._wrap_scores(X, matrix, self.fit(X, dim=dim).result_.fitted_scores)
+        scores = self.fit(X, dim=dim).result_.fitted_scores
+        return self._wrap_scores(X, matrix, scores.astype(score_dtype(matrix.dtype), copy=False))
 
     @property
     def eigenvalues_(self) -> Array:

@@ -275,6 +275,13 @@ class Completion(LinearModel):
             return rows.written(out, p, dtype, dims=("sample", "feature"), overwrite=overwrite)
         return completed_like(X, matrix, self._fitted().labels.features, rows.in_memory(p, dtype))
 
+    @property
+    def score_samples(self) -> Any:
+        """A completion is no probability model: it has no such method."""
+        raise AttributeError(
+            f"a {type(self).__name__} has no likelihood; fit streampca.PPCA, or take score(X)"
+        )
+
     def score(self, X: Any, y: Any = None, *, remove: Any = None) -> float:
         """Minus the mean squared error of hidden cells of X; larger is better, as a search needs.
 

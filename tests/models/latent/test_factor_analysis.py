@@ -12,7 +12,6 @@ import xarray as xr
 from scipy.optimize import minimize
 from sklearn.decomposition import FactorAnalysis as Reference
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
-from sklearn.utils.estimator_checks import check_estimator
 
 import streampca
 from streampca import FactorAnalysis
@@ -293,14 +292,6 @@ def test_covariances_that_are_none():
     assert np.isnan(model.log_likelihood_)
     assert np.isnan(model.p_value_)
     np.testing.assert_allclose(model.get_covariance(), [[4.0, 1.0], [1.0, 1.0]], atol=1e-7)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_check_estimator():
-    results = check_estimator(FactorAnalysis(), on_skip=None)
-    assert len(results) > 40
-    left_out = {r["check_name"] for r in results if r["status"] != "passed"}
-    assert left_out <= {"check_array_api_input"}  # needs SCIPY_ARRAY_API=1 at start-up
 
 
 @pytest.mark.parametrize("rotation", [None, "varimax", "promax"])
