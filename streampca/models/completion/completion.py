@@ -180,6 +180,7 @@ class Completion(LinearModel):
             request.ridges[done.chosen],
         )
         self.validation_: list[dict[str, Any]] = curve(request, done.trace)
+        self.result_: CompletedDecomposition
         self.result_, self._scores = result_of(
             done,
             matrix,

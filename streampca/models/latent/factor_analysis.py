@@ -192,7 +192,7 @@ class FactorAnalysis(LatentModel):
         execution.finished()
         warn_of_excess(whole, execution.memory)
         self.plan_, self.cost_, self.dim_ = whole, execution.costs, dim
-        self.result_ = factor_result(
+        self.result_: FactorDecomposition = factor_result(
             found,
             request,
             matrix.labels,

@@ -115,7 +115,7 @@ class IncrementalPCA(LinearModel):
             self._reset()
             self._request().divisor(weight)
             check_n_components(self.n_components, seen, self.n_features_in_)
-        self._solved = self._solve()
+        self._solved: Decomposition | None = self._solve()
         return self
 
     def partial_fit(
@@ -147,16 +147,18 @@ class IncrementalPCA(LinearModel):
             execution=execution,
         )["state"]
         resolution = Resolution.of(matrix.dtype)
-        if seen:
-            self._accumulator.merge(done)
-            self._resolution = self._resolution.joined(resolution)
-        else:
+        if not seen:
             self.n_features_in_ = matrix.shape[1]
-            self._accumulator, self._resolution, self.dim_ = done, resolution, dim
+            self._accumulator: Any = done
+            self._resolution: Resolution = resolution
+            self.dim_ = dim
             labels = matrix.labels  # sample dimensions only: each batch has its own rows
             samples = AxisLabels(labels.samples.dims, labels.samples.sizes)
             self._labels = replace(labels, samples=samples)
             self.cost_ = []
+        else:
+            self._accumulator.merge(done)
+            self._resolution = self._resolution.joined(resolution)
         self.cost_ += execution.costs
         self._solved = None
         return self
@@ -327,11 +329,6 @@ class IncrementalPCA(LinearModel):
         return model
 
     # -- inside ---------------------------------------------------------------------------------
-
-    _accumulator: Any
-    _solved: Decomposition | None
-    _labels: Labels
-    _resolution: Resolution
 
     def _reset(self) -> None:
         for name in ("_accumulator", "_solved", "_labels", "_resolution", "cost_", "_warned"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 
@@ -247,7 +247,8 @@ class RotatedPCA(LinearModel):
         rotated = RotatedDecomposition.of(
             result, self.method, self.k, normalize=self.normalize, power=self.power
         )
-        attach(self, rotated)
+        self.result_: RotatedDecomposition = rotated
+        self.n_features_in_ = rotated.n_features
 
     # -- the settings of the PCA ----------------------------------------------------------------
 
@@ -271,6 +272,24 @@ class RotatedPCA(LinearModel):
         return model
 
 
+@overload
+def rotate(
+    source: Decomposition,
+    method: str = "varimax",
+    k: int | None = None,
+    *,
+    normalize: bool = True,
+    power: float = 4.0,
+) -> RotatedDecomposition: ...
+@overload
+def rotate(
+    source: Any,
+    method: str = "varimax",
+    k: int | None = None,
+    *,
+    normalize: bool = True,
+    power: float = 4.0,
+) -> RotatedPCA: ...
 def rotate(
     source: Any,
     method: str = "varimax",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Self
 
 import numpy as np
@@ -23,9 +23,10 @@ from streampca.sources.lazy import postponed, read_later
 ALGORITHMS = ("auto", "randomized", "arpack", "scatter", "gram", "tsqr")
 
 
-def _or_later(read: Callable[[Any], Array]) -> Any:
-    """A property of the fit; of one that is postponed, a Dask array."""
+def _or_later(read: Callable[[Any], Array]) -> Callable[[Any], Array]:
+    """What the fit has; of one that is postponed, a Dask array."""
 
+    @wraps(read)
     def get(model: TruncatedSVD) -> Any:
         if "_later" not in vars(model):
             return read(model)
@@ -33,7 +34,7 @@ def _or_later(read: Callable[[Any], Array]) -> Any:
         shape = (k, p) if read.__name__ == "components_" else (k,)
         return read_later(model._later, read, shape)
 
-    return property(get, doc=read.__doc__)
+    return get
 
 
 @estimator
@@ -141,16 +142,19 @@ class TruncatedSVD(LinearModel):
 
     # -- as scikit-learn defines them -----------------------------------------------------------
 
+    @property
     @_or_later
     def components_(self) -> Array:
         """(k, p) orthonormal rows."""
         return self._fitted().require_components()
 
+    @property
     @_or_later
     def singular_values_(self) -> Array:
         """(k,) of the matrix."""
         return self._fitted().singular_values
 
+    @property
     @_or_later
     def explained_variance_(self) -> Array:
         """(k,) variance of the scores about their mean, divisor n.
@@ -162,6 +166,7 @@ class TruncatedSVD(LinearModel):
         means = result.require_components() @ self._feature_mean()
         return np.asarray(np.maximum(result.explained_variance - means**2, 0.0))
 
+    @property
     @_or_later
     def explained_variance_ratio_(self) -> Array:
         """(k,) share of the variance of all columns about their means."""
