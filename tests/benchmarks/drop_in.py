@@ -1,7 +1,9 @@
-"""scikit-learn's own tests of its classes, with ours in their place: ``python -m
-tests.benchmarks.drop_in [SUITE ...]``.
+"""Other libraries' own tests of their classes, with ours in their place.
 
-The files of tests are those of the scikit-learn that is installed (sklearn/decomposition/tests).
+``python -m tests.benchmarks.drop_in [pca incremental svd factor] [xeofs=FOLDER]``
+
+The files of tests are those of the scikit-learn that is installed (sklearn/decomposition/tests),
+and those of xeofs in FOLDER, its unpacked sources (``pip download --no-binary xeofs xeofs``).
 Prints how many pass, and every failure that is left with its class; ends with 1 where fewer pass
 than are promised, or a failure has no class.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,13 +21,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-CONFTEST = """\
+OF_SCIKIT_LEARN = """\
 import sklearn.decomposition
 import streampca
 from sklearn.conftest import *
 
 for name in ("PCA", "IncrementalPCA", "TruncatedSVD", "FactorAnalysis"):
     setattr(sklearn.decomposition, name, getattr(streampca, name))
+"""
+OF_XEOFS = """\
+import importlib.util
+import xeofs.single
+
+spec = importlib.util.spec_from_file_location("adapter", {adapter!r})
+adapter = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(adapter)
+xeofs.single.EOF = adapter.EOF
 """
 ACCEPTED = "what scikit-learn refuses works here"
 CLASSES = {  # of failures, by the beginning of the name of their test
@@ -44,6 +56,8 @@ CLASSES = {  # of failures, by the beginning of the name of their test
     r"test_pca_dtype_preservation": "components of float32 data are float64; scores are float32",
     r"test_pca_n_components_mostly_explained": "a share is reached where the sum is equal to it",
     r"test_incremental_pca_partial_fit_float_division": "what a fit has found cannot be assigned",
+    r"test_transform_nan_feature": "holes of new rows are refused, or scored, but do not spread",
+    r"test_complex_input": "complex data are refused",
 }
 
 
@@ -55,6 +69,23 @@ class Suite:
     least: int
     of: int
 
+    def laid_out(self, folder: Path, sources: str) -> None:
+        """Copy the tests into a folder, beside what puts our classes in place.
+
+        sources : of the other library, or "" for the one that is installed.
+        """
+        if sources:
+            shutil.copytree(Path(sources) / "tests", folder / "tests")
+            adapter = str(Path(__file__).with_name("xeofs_eof.py"))
+            (folder / "conftest.py").write_text(OF_XEOFS.format(adapter=adapter))
+        else:
+            import sklearn.decomposition
+
+            tests = Path(sklearn.decomposition.__file__).parent / "tests"
+            shutil.copy(tests / self.file, folder)
+            (folder / "conftest.py").write_text(OF_SCIKIT_LEARN)
+        (folder / "pytest.ini").touch()
+
 
 SUITES = {
     "pca": Suite("test_pca.py", 350, 386),
@@ -62,6 +93,7 @@ SUITES = {
     "svd": Suite("test_truncated_svd.py", 40, 46),
     "factor": Suite("test_factor_analysis.py", 1, 1),
 }
+XEOFS = Suite("tests/models/single/test_eof.py", 56, 72)  # by the adapter xeofs_eof.py
 
 
 @dataclass(frozen=True)
@@ -82,17 +114,12 @@ def class_of(name: str) -> str:
     return next((why for test, why in CLASSES.items() if re.match(test, name)), "")
 
 
-def outcome(suite: Suite) -> Outcome:
+def outcome(suite: Suite, sources: str = "") -> Outcome:
     """Run the tests of a suite in a process of their own."""
-    import sklearn.decomposition
-
-    tests = Path(sklearn.decomposition.__file__).parent / "tests" / suite.file
     root = str(Path(__file__).parents[2])
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder)
-        (made / "conftest.py").write_text(CONFTEST)
-        (made / "pytest.ini").touch()
-        (made / suite.file).write_text(tests.read_text())
+        suite.laid_out(made, sources)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore",
                    "--junitxml=report.xml", suite.file]  # fmt: skip
         done = subprocess.run(
@@ -124,12 +151,13 @@ def main(names: Sequence[str]) -> int:
     """Print what each suite gave; 1 where it is less than was promised."""
     wrong = 0
     for name in names or SUITES:
-        suite = SUITES[name]
-        found = outcome(suite)
+        xeofs, _, sources = name.partition("xeofs=")
+        suite = XEOFS if sources else SUITES[xeofs]
+        found = outcome(suite, sources)
         ran = found.passed + len(found.failed)
         print(
-            f"{suite.file}: {found.passed} of {ran} pass (promised: {suite.least} of {suite.of}); "
-            f"scikit-learn skips {found.skipped}"
+            f"{Path(suite.file).name}: {found.passed} of {ran} pass (promised: {suite.least} of "
+            f"{suite.of}); {found.skipped} are skipped"
         )
         for test, why, message in found.failed:
             print(f"  {test}: {why or 'NO CLASS: ' + message:.200}")

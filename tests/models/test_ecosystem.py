@@ -141,6 +141,22 @@ def test_a_subclass_with_a_constructor_of_its_own(tmp_path: Any) -> None:
     assert isinstance(streampca.load(tmp_path / "model"), TruncatedSVD)
 
 
+@pytest.mark.parametrize("algorithm", ["tsqr", "randomized"])
+@pytest.mark.parametrize("compute", [True, False])
+def test_what_a_fit_has_is_of_the_kind_that_dask_ml_gives(algorithm: str, compute: bool) -> None:
+    model = TruncatedSVD(2, algorithm=algorithm, compute=compute, random_state=0)
+    model.fit(da.from_array(X, chunks=(40, 6)))
+    kind = np.ndarray if compute else da.Array
+    for name in ("components", "explained_variance", "explained_variance_ratio", "singular_values"):
+        assert isinstance(getattr(model, f"{name}_"), kind)
+
+
+def test_randomized_without_a_number_gives_all_components() -> None:
+    lazy = da.from_array(X, chunks=(40, 6))
+    for solver in ("full", "randomized", "auto"):
+        assert PCA(svd_solver=solver).fit(lazy).n_components_ == 6
+
+
 def test_a_postponed_fit_is_made_when_its_results_are_computed() -> None:
     lazy = da.from_array(X, chunks=(20, 6))
     model, now = TruncatedSVD(2, compute=False).fit(lazy), TruncatedSVD(2).fit(lazy)
