@@ -43,6 +43,7 @@ class Parameter:
     process : it concerns where and how this process computes, not what: job files do not set it.
     needs_data : it can be checked only against a matrix, whose names or dates it uses.
     counts_components : it is the number of components, which the matrix bounds.
+    inert : another library has it, and nothing here depends on it: the command line leaves it out.
     """
 
     default: Any
@@ -53,6 +54,7 @@ class Parameter:
     process: bool = False
     needs_data: bool = False
     counts_components: bool = False
+    inert: bool = False
 
 
 def parameter(
@@ -65,11 +67,12 @@ def parameter(
     process: bool = False,
     needs_data: bool = False,
     counts_components: bool = False,
+    inert: bool = False,
 ) -> Any:
     """Declare a field of an estimator; see :class:`Parameter`."""
     meaning = " ".join(meaning.split())
     return Parameter(
-        default, meaning, choices, kw_only, kept, process, needs_data, counts_components
+        default, meaning, choices, kw_only, kept, process, needs_data, counts_components, inert
     )
 
 

@@ -10,7 +10,7 @@ from streampca.models.parameters import Kept, parameter
 def accepted(default: Any, why: str) -> Any:
     """A parameter of scikit-learn's that cannot change what is computed here."""
     meaning = f"accepted for scikit-learn: {why}."
-    return parameter(default=default, meaning=meaning, kept=Kept.NOT, process=True)
+    return parameter(default=default, meaning=meaning, kept=Kept.NOT, process=True, inert=True)
 
 
 WHITEN = parameter(

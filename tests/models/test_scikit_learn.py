@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import (
 
 from streampca import PCA, IncrementalPCA, RotatedPCA, TruncatedSVD
 from streampca.errors import AccuracyWarning, InvalidInputError
-from streampca.models.registry import KINDS
+from streampca.models.registry import all_kinds
 from streampca.models.request import seed_of
 
 # repeated rows are more rows: n_components=None gives more components then (beyond the rank)
@@ -56,7 +56,7 @@ EXPECTED = {
     "SoftImpute": COMPLETIONS,
     "GenotypePCA": GENOTYPES,
 }
-OURS = [kind for kind in KINDS.values() if kind.__module__.startswith("streampca.")]
+OURS = [kind for kind in all_kinds().values() if kind.__module__.startswith("streampca.")]
 
 
 @pytest.mark.parametrize("kind", [*OURS, RotatedPCA, partial(PCA, scale="std", missing="mean")])
