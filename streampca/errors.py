@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import cache
+from typing import Any
 
 # --------------------------------------------------------------------------------------------------
 # Showing text from outside: without credentials, and without control characters.
@@ -191,14 +193,27 @@ class NoGapWarning(UserWarning):
 
 def not_fitted(name: str) -> Exception:
     """The error for an unfitted estimator; also scikit-learn's own error, if that is loaded."""
-    message = f"This {name} instance is not fitted yet. Call 'fit' before using this method."
-    if "sklearn" in sys.modules:
-        from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+    kind: type[NotFittedError] = _also_of_scikit_learn(NotFittedError)
+    return kind(f"This {name} instance is not fitted yet. Call 'fit' before using this method.")
 
-        both = type("NotFittedError", (NotFittedError, SklearnNotFittedError), {})
-        result: Exception = both(message)
-        return result
-    return NotFittedError(message)
+
+def convergence_warning() -> type[ConvergenceWarning]:
+    """The category; also scikit-learn's own, if that is loaded."""
+    kind: type[ConvergenceWarning] = _also_of_scikit_learn(ConvergenceWarning)
+    return kind
+
+
+def _also_of_scikit_learn(kind: Any) -> Any:
+    if "sklearn" not in sys.modules:
+        return kind
+    import sklearn.exceptions
+
+    return _joined(kind, getattr(sklearn.exceptions, kind.__name__))
+
+
+@cache
+def _joined(kind: Any, theirs: Any) -> Any:
+    return type(kind.__name__, (kind, theirs), {})
 
 
 def shorten(names: list[str], total: int | None = None) -> str:

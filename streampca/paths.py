@@ -199,6 +199,11 @@ def has_obstore() -> bool:
     return True
 
 
+def no_obstore() -> MissingDependencyError:
+    """The error where it is needed."""
+    return MissingDependencyError("object storage needs obstore: pip install 'streampca[obstore]'")
+
+
 def open_objects(url: str, options: Mapping[str, Any] | None = None) -> Any:
     """The ``obstore`` store of a bucket and key prefix in a URL.
 
@@ -213,9 +218,7 @@ def open_objects(url: str, options: Mapping[str, Any] | None = None) -> Any:
         from obstore.exceptions import BaseError
         from obstore.store import from_url
     except ImportError:
-        raise MissingDependencyError(
-            "object storage needs obstore: pip install 'streampca[obstore]'"
-        ) from None
+        raise no_obstore() from None
     store_options = s3_options(options) if url.startswith("s3") else dict(options or {})
     if not any_credentials(url, store_options):
         store_options["skip_signature"] = True

@@ -57,7 +57,7 @@ class StreampcaAccessor:
         """EOF analysis as one Dataset: eofs, pcs, eigenvalues, variance_fraction, north_errors.
 
         scaling, pc_scaling : 0, 1 or 2, as in ``EofViews.eofs`` and ``EofViews.pcs``.
-        rotation : None, "varimax" or "promax"; a rotated result has no north_errors.
+        rotation : None, "varimax", "quartimax" or "promax"; a rotated result has no north_errors.
 
         For a Dataset, the result has ``eofs_<variable>`` for each variable.
         Cost: that of the fit, and one more pass for the PCs if it streamed the samples.

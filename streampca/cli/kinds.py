@@ -22,7 +22,8 @@ from streampca.passes import Plan
 
 UNSET = object()  # the value of an absent option, since None is a value
 TEXT = {"str", "None", "os.PathLike[str]", "Names"}  # types of names and paths
-ELSEWHERE = ("missing_value", "memory_limit", "scheduler", "progress")  # options of all commands
+# options of all commands, and what a command does anyhow
+ELSEWHERE = ("missing_value", "memory_limit", "scheduler", "progress", "compute")
 
 
 def option_name(kind: str) -> str:
@@ -63,7 +64,7 @@ def kind_options(parser: argparse.ArgumentParser, kind: str) -> None:
     """Add an option for each parameter of a kind, after all other options: see :func:`_add`."""
     annotations = _annotations(kind_named(kind))
     for name, one in kind_named(kind).parameters.items():
-        if name in ELSEWHERE:
+        if name in ELSEWHERE or one.inert:
             continue
         option = "--" + name.strip("_").replace("_", "-")
         text = f"{plain(one.meaning)} (default {one.default})".replace("%", "%%")

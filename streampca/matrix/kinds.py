@@ -12,7 +12,8 @@ from streampca.kernels import Array
 
 ITSELF = "X is a"
 CHUNKS = "chunks of this Dask array are"
-GPU = ("cupy", "cupyx", "cudf")
+GPU = {"cupy": "cupy.asnumpy(X)", "cupyx": "cupy.asnumpy(X)", "cudf": "X.to_pandas()",
+       "torch": "X.cpu()"}  # fmt: skip
 DAYS = "numpy.timedelta64(1, 'D')"
 REPAIRS = {
     "c": "Complex data not supported: use X.real, or stack X.real and X.imag as features",
@@ -39,16 +40,36 @@ def check_dtype(dtype: np.dtype[Any], what: str = "") -> None:
 
 def refuse_gpu(values: Any, what: str = ITSELF) -> None:
     """Raise InvalidTypeError for arrays on a GPU.  what : begins the message."""
-    kind = type(values)
-    if str(kind.__module__).split(".")[0] not in GPU:
+    kind, package = type(values), _package(values)
+    if package not in GPU or (package == "torch" and values.device.type == "cpu"):
         return
-    name = f"{kind.__module__.split('.')[0]}.{kind.__name__}"
+    name = f"{package}.{kind.__name__}"
     line = "X.map_blocks(cupy.asnumpy, dtype=X.dtype, meta=numpy.empty((0, 0)))"
     if what == ITSELF:
-        line = "X.to_pandas()" if name.startswith("cudf") else "cupy.asnumpy(X)"
+        line = GPU[package]
     raise InvalidTypeError(
         f"{what} {name}, which lies on a GPU; expected arrays in main memory. Use {line}"
     )
+
+
+def from_tensor(values: Any) -> Any:
+    """A tensor of PyTorch in main memory as the NumPy array of the same memory; others as they are.
+
+    Raises InvalidTypeError for dtypes that NumPy does not have.
+    """
+    if _package(values) != "torch":
+        return values
+    try:
+        return values.detach().numpy()
+    except TypeError as error:
+        raise InvalidTypeError(
+            f"{ITSELF} torch.{type(values).__name__} of {values.dtype}, which NumPy cannot hold "
+            f"({error}). Use X.float()"
+        ) from None
+
+
+def _package(values: Any) -> str:
+    return str(type(values).__module__).split(".")[0]
 
 
 def is_sparse(values: Any) -> bool:

@@ -6,8 +6,12 @@ block of rows. Everything between the data and that block is here.
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,6 +29,7 @@ from streampca.passes import PassCost, Plan
 from streampca.sources.lazy import frame_of_rows, is_dask_array, is_dask_frame, is_lazy, lazily_held
 
 RUNNING = ("memory_limit", "scheduler", "progress")
+OUTPUTS = ("default", "pandas", "polars")
 
 
 class Estimator(Parameters):
@@ -44,6 +49,7 @@ class Estimator(Parameters):
     plan_: Plan  # of the last ``fit``; the method ``plan`` makes one in advance
     cost_: list[PassCost]
     dim_: Any = None
+    _requested: Mapping[str, bool | str | None] = MappingProxyType({})  # sample_weight by method
 
     missing_value: float | None = None
     memory_limit: int | str | None
@@ -148,13 +154,40 @@ class Estimator(Parameters):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "result_")
 
-    def set_output(self, *, transform: str | None = None) -> Self:
-        """What ``transform`` returns for arrays and data frames: "default" (NumPy) or "pandas".
+    def set_fit_request(self, *, sample_weight: bool | str | None) -> Self:
+        """Whether scikit-learn's meta-estimators hand ``sample_weight`` on to ``fit``.
 
-        Of a Dask data frame: a lazy Dask array, or a lazy data frame with the same index.
+        sample_weight : True, False, None (an error where it is given), or another name of it.
+        Needs ``sklearn.set_config(enable_metadata_routing=True)``.
         """
-        if transform not in (None, "default", "pandas"):
-            raise InvalidInputError(f"transform={transform!r}; expected 'default' or 'pandas'")
+        return self._request_metadata("fit", sample_weight)
+
+    def _request_metadata(self, method: str, sample_weight: bool | str | None) -> Self:
+        if "sample_weight" not in inspect.signature(getattr(self, method)).parameters:
+            raise InvalidInputError(f"{type(self).__name__}.{method} takes no sample_weight")
+        self._requested = {**self._requested, method: sample_weight}
+        return self
+
+    def get_metadata_routing(self) -> Any:
+        """What the methods take beside X, for scikit-learn's meta-estimators."""
+        from sklearn.utils.metadata_routing import MetadataRequest
+
+        found = MetadataRequest(owner=self)
+        for method in ("fit", "partial_fit"):
+            if "sample_weight" in inspect.signature(getattr(self, method, len)).parameters:
+                alias = self._requested.get(method)
+                getattr(found, method).add_request(param="sample_weight", alias=alias)
+        return found
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """What ``transform`` returns for arrays and data frames: one of OUTPUTS.
+
+        "default" is NumPy. Where nothing was set, ``sklearn.set_config(transform_output=...)``
+        holds. Of a Dask data frame: a lazy Dask array, or with "pandas" a lazy data frame with the
+        same index.
+        """
+        if transform is not None and transform not in OUTPUTS:
+            raise InvalidInputError(f"transform={transform!r}; expected one of {OUTPUTS}")
         if transform is not None:
             self._output = transform
         return self
@@ -210,14 +243,18 @@ class Estimator(Parameters):
         """(n, k) lazy scores of X, as the kind of object that it is."""
         scores_of = self._fitted().scores_of(self._options(lazy))
         dtype, function = score_dtype(lazy.rows.dtype), lazy.function(scores_of)
-        if is_dask_frame(X) and self._as_pandas and lazy.design is None:
+        if is_dask_frame(X) and self._table == "pandas" and lazy.design is None:
             names = self.get_feature_names_out()
             return frame_of_rows(X, lazy.whole(function), names, dtype)
         return self._wrap_scores(X, lazy.matrix, lazy.map(function, scores_of.width, dtype))
 
     @property
-    def _as_pandas(self) -> bool:
-        return bool(getattr(self, "_output", "default") == "pandas")
+    def _table(self) -> str:
+        """What scores come out as: as it was set here, else as scikit-learn is configured."""
+        own, configured = vars(self).get("_output"), sys.modules.get("sklearn")
+        if own is None and configured is not None:
+            return str(configured.get_config()["transform_output"])
+        return own or "default"
 
     def _wrap_scores(self, X: Any, matrix: ChunkedMatrix | None, scores: Any) -> Any:
         """Scores as the kind of object that came in.  matrix : its labels, where it has any."""
@@ -233,12 +270,19 @@ class Estimator(Parameters):
             return to_dataarray(scores, axes, "scores", told)
         if is_dask_array(scores):
             return scores
-        if self._as_pandas:
-            import pandas as pd
+        return scores if self._table == "default" else self._frame(X, scores)
 
-            index = getattr(X, "index", None)
-            return pd.DataFrame(scores, index=index, columns=self.get_feature_names_out())
-        return scores
+    def _frame(self, X: Any, scores: Array) -> Any:
+        """Scores as a data frame with the index of X, where it has one."""
+        names = self.get_feature_names_out()
+        if self._table == "polars":
+            import polars
+
+            return polars.DataFrame(scores, schema=list(names))
+        import pandas as pd
+
+        index = X.index if isinstance(X, (pd.DataFrame, pd.Series)) else None
+        return pd.DataFrame(scores, index=index, columns=names)
 
 
 def attach(model: Any, result: Result) -> Any:

@@ -15,7 +15,7 @@ from streampca.kernels import Array, probe
 from streampca.matrix import Block, ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
-from streampca.models.estimator import Estimator, attach
+from streampca.models.estimator import Estimator
 from streampca.models.kernel_matrix import (
     KERNELS,
     Kernel,
@@ -200,7 +200,6 @@ class KernelPCA(Estimator):
         meaning="""path of a new Zarr array for a copy of the training rows, (n, p). None: the
             model refers to the path of X, or holds X where that is in memory.""",
     )  # fmt: skip
-    result_: KernelResult
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER
     progress: Any = shared.PROGRESS
@@ -231,7 +230,8 @@ class KernelPCA(Estimator):
         self.cost_, self.dim_ = execution.costs, dim
         warn_of_excess(plan, execution.memory)
         training, source, rows = self._training(matrix, X)
-        attach(self, KernelResult(
+        self.n_features_in_ = matrix.shape[1]
+        self.result_: KernelResult = KernelResult(
             method=self.registered_name, n_samples=len(means), labels=matrix.labels,
             settings=self.stored_params(), plan=plan.to_dict(),
             provenance=provenance(self.cost_, matrix.fingerprint(), execution.memory),
@@ -239,13 +239,14 @@ class KernelPCA(Estimator):
             kernel=kernel.name, gamma=kernel.gamma, degree=kernel.degree, coef0=kernel.coef0,
             training_rows=rows, source=source, stamp=training.content_stamp(), training=training,
             function=kernel.function,
-        ))  # fmt: skip
+        )  # fmt: skip
         return self
 
     def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
         """Fit, and the scores of X, (n, k), which the fit has."""
         matrix = as_matrix(X := counted(X), dim=dim)
-        return self._wrap_scores(X, matrix, self.fit(X, dim=dim).result_.fitted_scores)
+        scores = self.fit(X, dim=dim).result_.fitted_scores
+        return self._wrap_scores(X, matrix, scores.astype(score_dtype(matrix.dtype), copy=False))
 
     @property
     def eigenvalues_(self) -> Array:

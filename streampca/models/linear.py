@@ -17,6 +17,7 @@ from streampca.models.projection import BackProjection
 from streampca.models.row_passes import score_dtype
 from streampca.models.value_attributes import HOW, of_series
 from streampca.models.views import EofViews, mode_indices, scaling_factor
+from streampca.solvers import Certificate
 from streampca.sources import as_matrix, counted
 from streampca.sources.lazy import is_dask_frame
 
@@ -248,6 +249,6 @@ class LinearModel(Estimator):
         return self._fitted().rank
 
     @property
-    def certificate_(self) -> Any:
+    def certificate_(self) -> Certificate | None:
         """How far each component can be from the true one (:class:`Certificate`)."""
         return self._fitted().certificate

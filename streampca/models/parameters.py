@@ -19,6 +19,7 @@ from streampca.passes import is_client
 
 Class = TypeVar("Class", bound=type)
 WIDTH = 100  # of generated documentation
+CLONED = ("_output", "_requested")  # what set_output and set_fit_request leave
 
 
 class Kept(Enum):
@@ -42,6 +43,7 @@ class Parameter:
     process : it concerns where and how this process computes, not what: job files do not set it.
     needs_data : it can be checked only against a matrix, whose names or dates it uses.
     counts_components : it is the number of components, which the matrix bounds.
+    inert : another library has it, and nothing here depends on it: the command line leaves it out.
     """
 
     default: Any
@@ -52,6 +54,7 @@ class Parameter:
     process: bool = False
     needs_data: bool = False
     counts_components: bool = False
+    inert: bool = False
 
 
 def parameter(
@@ -64,11 +67,12 @@ def parameter(
     process: bool = False,
     needs_data: bool = False,
     counts_components: bool = False,
+    inert: bool = False,
 ) -> Any:
     """Declare a field of an estimator; see :class:`Parameter`."""
     meaning = " ".join(meaning.split())
     return Parameter(
-        default, meaning, choices, kw_only, kept, process, needs_data, counts_components
+        default, meaning, choices, kw_only, kept, process, needs_data, counts_components, inert
     )
 
 
@@ -179,14 +183,19 @@ class Parameters:
         return state
 
     def __sklearn_clone__(self) -> Self:
-        """The same parameters, not fitted; a client is shared, as it cannot be copied."""
+        """The same parameters, not fitted; a client is shared, as it cannot be copied.
+
+        What ``set_output`` and ``set_fit_request`` said stays.
+        """
         from sklearn.base import clone
 
         params = {
             name: value if is_client(value) else clone(value, safe=False)
             for name, value in self.get_params(deep=False).items()
         }
-        return type(self)(**params)
+        made = type(self)(**params)
+        vars(made).update({n: v for n, v in vars(self).items() if n in CLONED})
+        return made
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self).__init__).parameters

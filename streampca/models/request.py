@@ -101,18 +101,26 @@ def _along(
 
 TOL = 1e-4  # radians
 MAX_PASSES = 8
+ARPACK_TOL = 1e-9
+ARPACK_PASSES = 60
+
+
+def no_tolerance(tol: Any) -> bool:
+    """Whether nothing was asked: None, or 0, scikit-learn's default."""
+    return tol is None or (isinstance(tol, (int, float)) and not isinstance(tol, bool) and tol == 0)
 
 
 def iteration_limits(
-    tol: Any = None, max_passes: Any = None, iterated_power: Any = "auto"
+    tol: Any = None, max_passes: Any = None, iterated_power: Any = "auto", solver: str = "auto"
 ) -> tuple[float, int]:
-    """(tol, max_passes), where they are None those of the product, as ``iterated_power`` says.
+    """(tol, max_passes), where they are None those of the solver, as ``iterated_power`` says.
 
     q steps of a power method multiply q + 1 times by X'X: a look and q + 1 steps here.
     Raises InvalidInputError for what no iteration can do: a look and one step are the least.
     """
-    tol = TOL if tol is None else tol
-    most = MAX_PASSES if max_passes is None else max_passes
+    usual = (ARPACK_TOL, ARPACK_PASSES) if solver == "arpack" else (TOL, MAX_PASSES)
+    tol = usual[0] if no_tolerance(tol) else tol
+    most = usual[1] if max_passes is None else max_passes
     if isinstance(tol, bool) or not isinstance(tol, (int, float, np.number)) or not 0 < tol < 1:
         raise InvalidInputError(f"tol={tol!r}; expected an angle in radians between 0 and 1")
     if not _is_count(most) or most < 2:
@@ -189,6 +197,7 @@ class Request:
     max_missing: float = 1.0
     tol: float = TOL
     max_passes: int = MAX_PASSES
+    n_oversamples: int = 10
     random_state: int = 0
     rates: Any = None
     memory_limit: int | str | None = None
@@ -245,6 +254,10 @@ class Request:
                 "missing='mean' needs center=True: holes hold the mean, 0 after it"
             )
         check_n_components(self.n_components, n, p, least)
+        if not _is_count(self.n_oversamples):
+            raise InvalidInputError(
+                f"n_oversamples={self.n_oversamples!r}; expected a number of vectors, such as 10"
+            )
         if n - self.ddof <= 0:
             raise InvalidInputError(
                 f"n_samples={n} with ddof={self.ddof} leaves no degree of freedom: expected at "

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from streampca.models.parameters import Kept, parameter
+
+
+def accepted(default: Any, why: str) -> Any:
+    """A parameter of scikit-learn's that cannot change what is computed here."""
+    meaning = f"accepted for scikit-learn: {why}."
+    return parameter(default=default, meaning=meaning, kept=Kept.NOT, process=True, inert=True)
+
 
 WHITEN = parameter(
     default=False,
@@ -15,13 +24,27 @@ SVD_SOLVER = parameter(
         in float32), "gram" (n x n), "randomized" (block Krylov, for both n and p large: a
         few passes, and a certificate that says how far each component can be off) or
         "sketch" (one look at samples that cannot be read again, approximate, with a bound
-        of its error). scikit-learn's "covariance_eigh", "full" and "arpack" mean "scatter",
-        "tsqr" and "randomized". "auto" takes an exact solver that is predicted to take 2 s,
+        of its error). scikit-learn's "covariance_eigh" and "full" mean "scatter" and "tsqr";
+        "arpack" is "auto" where tol 0 means 1e-9 and iterations go on, as ARPACK does.
+        "randomized" without a number of components is "auto".
+        "auto" takes an exact solver that is predicted to take 2 s,
         10 s and 4 times the iterative one, or 1.25 times that
         (``models.pca.routes.AFFORDABLE``). Else it iterates, and goes over to an exact solver
         of 2 minutes, or 4 times the iterative one (``GO_OVER``), where a component cannot
         be certified. ``tol``, ``max_passes`` or ``iterated_power`` mean "iterate", and the
         latter two that it ends there. ``plan(X)`` shows what is taken.""",
+)
+COPY = accepted(True, "X is never written to")
+POWER_ITERATION_NORMALIZER = accepted("auto", "each step makes its vectors orthonormal")
+N_OVERSAMPLES = parameter(
+    default=10,
+    meaning="""least number of vectors beside n_components in a step of "randomized", which takes
+        half as many as n_components, and fills a multiple of 16, where that is more.""",
+)
+TOL = parameter(
+    default=None,
+    meaning="""radians, 1e-4 where None or 0, scikit-learn's default; "randomized" stops when the
+        angle of every component is certified to it.""",
 )
 CENTER = parameter(
     default=True,

@@ -22,6 +22,7 @@ class FactorSolution:
     uniquenesses : (p,) between the lower bound and 1.
     discrepancy : log|Sigma| + tr(S / Sigma) for the model Sigma: -2 / n times the log-likelihood,
         without p log(2 pi). The constant of S itself, log|S| + p, is not subtracted.
+    trace : (steps + 1, 2) the discrepancy, and tr(S / Sigma) in it, where each step ended.
     steps : Newton steps.  gradient : largest entry of the gradient among variables off the bounds.
     converged : whether that is under the tolerance.
     """
@@ -32,6 +33,7 @@ class FactorSolution:
     steps: int
     gradient: float
     converged: bool
+    trace: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ class _Point:
     vectors: Array  # (p, p)
     kept: int  # leading values above 1, k at most: they make the loadings
     discrepancy: float
+
+    @property
+    def terms(self) -> tuple[float, float]:
+        """(the discrepancy, tr(S / Sigma) in it)."""
+        return self.discrepancy, self.kept + float(np.sum(self.values[self.kept :]))
 
     @classmethod
     def of(cls, correlation: Array, log: Array, k: int) -> _Point:
@@ -73,7 +80,11 @@ class _Point:
 
 
 def maximum_likelihood(
-    correlation: Array, k: int, lower: float = 0.005, start: Array | None = None
+    correlation: Array,
+    k: int,
+    lower: float = 0.005,
+    start: Array | None = None,
+    max_steps: int = MAX_STEPS,
 ) -> FactorSolution:
     """Loadings and uniquenesses that make a correlation matrix most likely.
 
@@ -93,26 +104,30 @@ def maximum_likelihood(
     low = float(np.log(lower))
     log = _start(correlation, k, low) if start is None else np.clip(np.log(start), low, 0.0)
     here = _Point.of(correlation, log, k)
-    steps, largest = 0, np.inf
+    trace, largest = [here.terms], np.inf
     while True:
         gradient = here.gradient()
         free = np.flatnonzero(
             ~((here.log <= low) & (gradient > 0) | (here.log >= 0.0) & (gradient < 0))
         )
         largest = float(np.max(np.abs(gradient[free]), initial=0.0))
-        if largest <= TOLERANCE or steps >= MAX_STEPS:
+        if largest <= TOLERANCE or len(trace) > max_steps:
             break
         direction = _direction(here, gradient, free)
         following = _search(correlation, k, here, gradient, direction, low)
         if following is None:  # rounding: no step makes it smaller
             break
-        here, steps = following, steps + 1
+        here = following
+        trace.append(here.terms)
     top, uniquenesses = here.values[: here.kept], np.exp(here.log)
     loadings = np.zeros((len(correlation), k))
     loadings[:, : here.kept] = here.vectors[:, : here.kept] * np.sqrt(top - 1.0)
     loadings *= np.sqrt(uniquenesses)[:, None]
     converged = largest <= 100.0 * TOLERANCE
-    return FactorSolution(loadings, uniquenesses, here.discrepancy, steps, largest, converged)
+    return FactorSolution(
+        loadings, uniquenesses, here.discrepancy, len(trace) - 1, largest, converged,
+        np.array(trace),
+    )  # fmt: skip
 
 
 def _start(correlation: Array, k: int, low: float) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.errors import InvalidTypeError
 from streampca.matrix import ChunkedMatrix, Labels, ReadCount
-from streampca.matrix.kinds import check_dtype, refuse_gpu
+from streampca.matrix.kinds import check_dtype, from_tensor, refuse_gpu
 from streampca.sources.frames import (
     column_names,
     frame_values,
@@ -214,12 +214,13 @@ LOADS = {"pandas": ("pandas",), "pyarrow": ("pandas",), "polars": ("polars",)}  
 
 
 def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
-    """NumPy, a masked array, a list of lists, or a data frame.
+    """NumPy, a masked array, a list of lists, a data frame, or a tensor in main memory.
 
     missing_value : a number that means missing, in addition to masked cells.
     Cost: none; for a data frame a copy, for masked integers a scan for a free code.
     """
     refuse_gpu(array)
+    array = from_tensor(array)
     names, samples, mask, given = None, None, None, 0
     loads: tuple[str, ...] = ()
     _refuse_query(array)

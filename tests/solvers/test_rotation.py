@@ -93,8 +93,8 @@ def test_promax_is_least_squares_to_the_powers(seed, power):
 
 def test_what_cannot_be_rotated():
     loadings = simple_structure(20, 3, 0)
-    with pytest.raises(InvalidInputError, match="expected one of varimax, promax"):
-        rotate_loadings(loadings, "quartimax")
+    with pytest.raises(InvalidInputError, match="expected one of varimax, promax, quartimax"):
+        rotate_loadings(loadings, "oblimin")
     with pytest.raises(InvalidInputError, match=r"power=0\.5; expected 1 or more"):
         rotate_loadings(loadings, "promax", power=0.5)
     with pytest.raises(InvalidInputError, match="all loadings are zero"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import zarr
 import zarr.storage
 
 import streampca
+from streampca.errors import MissingDependencyError
 from streampca.matrix import SpotCheck, spot_checks
 from streampca.sources.stacked import FileLocation
 from streampca.sources.zarr import location
@@ -146,3 +148,13 @@ def test_paths_are_those_of_the_folder_where_they_were_opened(
     local = zarr.storage.LocalStore("x.zarr")
     assert absolute(local).root == tmp_path / "two" / "x.zarr"
     assert str(local.root) == "x.zarr"  # that of the caller is left alone
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x.zarr", "gs://bucket/x.zarr", "az://bucket/x.zarr"])
+def test_object_storage_without_obstore_names_the_extra(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    for asked in (lambda: streampca.open(url), lambda: streampca.append(url, [[1.0]])):
+        with pytest.raises(MissingDependencyError, match=r"pip install 'streampca\[obstore\]'"):
+            asked()

@@ -21,15 +21,19 @@ from streampca.models.completion.result import (
     result_of,
     turns_of,
 )
-from streampca.models.completion.row_solve import FillHoles
+from streampca.models.completion.row_solve import FillHoles, HiddenErrors
 from streampca.models.completion.trace import Sweep, scratch_folder
+from streampca.models.completion.withheld import Withhold
 from streampca.models.labelled_rows import completed_like
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import Kept, declared, parameter
+from streampca.models.request import seed_of
 from streampca.models.row_passes import score_dtype
 from streampca.passes import Execution, Plan, warn_of_excess
 from streampca.sources import as_matrix, counted
 from streampca.sources.lazy import is_dask_array
+
+HIDDEN = 0.2  # share of the observed cells by which a model is scored
 
 
 @declared
@@ -176,6 +180,7 @@ class Completion(LinearModel):
             request.ridges[done.chosen],
         )
         self.validation_: list[dict[str, Any]] = curve(request, done.trace)
+        self.result_: CompletedDecomposition
         self.result_, self._scores = result_of(
             done,
             matrix,
@@ -270,6 +275,31 @@ class Completion(LinearModel):
         if out is not None:
             return rows.written(out, p, dtype, dims=("sample", "feature"), overwrite=overwrite)
         return completed_like(X, matrix, self._fitted().labels.features, rows.in_memory(p, dtype))
+
+    @property
+    def score_samples(self) -> Any:
+        """A completion is no probability model: it has no such method."""
+        raise AttributeError(
+            f"a {type(self).__name__} has no likelihood; fit streampca.PPCA, or take score(X)"
+        )
+
+    def score(self, X: Any, y: Any = None, *, remove: Any = None) -> float:
+        """Minus the mean squared error of hidden cells of X; larger is better, as a search needs.
+
+        A fifth of the observed cells, chosen by a hash of their place and ``random_state``, are
+        hidden, and predicted by what the rest of their rows observe.
+
+        X : (n, p), rows that the fit has not seen.
+        Cost: one pass; memory of a few blocks. Raises InvalidInputError where no cell is hidden.
+        """
+        rows = self._passes(self._matrix(X, remove=remove))
+        solve = self._fitted().scores_of(rows.options)
+        fill = FillHoles(solve, np.dtype(np.float64), True, self.bounds_, False)
+        hide = Withhold(HIDDEN, seed_of(self.random_state))
+        squares, cells = rows.mapped("score", HiddenErrors(hide, fill)).in_memory(2).sum(axis=0)
+        if not cells:
+            raise InvalidInputError("X has too few observed cells to hide some; give more rows")
+        return -float(squares / cells)
 
     def predict(self, rows: Any, columns: Any = None) -> Any:
         """(cells,) values of the model at these cells of the data of the fit, observed or not.

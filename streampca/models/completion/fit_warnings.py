@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streampca.errors import AccuracyWarning, ConvergenceWarning, DroppedFeaturesWarning, shorten
+from streampca.errors import (
+    AccuracyWarning,
+    DroppedFeaturesWarning,
+    convergence_warning,
+    shorten,
+)
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import ChunkedMatrix
 from streampca.models.completion.filled import PIECE_NBYTES, Completed
@@ -33,7 +38,7 @@ def warn_of_completion(done: Completed, matrix: ChunkedMatrix, request: Completi
             f"estimate by {change:.2g} of its norm (tol={request.tol:g}). Go on with "
             "init=<this model>, or allow more passes."
         )
-        warnings.warn(words, ConvergenceWarning, stacklevel=LEVEL)
+        warnings.warn(words, convergence_warning(), stacklevel=LEVEL)
     if done.effects is not None and done.effects.changes[-1] > request.tol:
         turns = done.effects.changes
         words = (
@@ -41,7 +46,7 @@ def warn_of_completion(done: Completed, matrix: ChunkedMatrix, request: Completi
             f"them by {turns[-1]:.2g} of what they leave (tol={request.tol:g}). Allow more: "
             f"max_passes={2 * request.max_passes}."
         )
-        warnings.warn(words, ConvergenceWarning, stacklevel=LEVEL)
+        warnings.warn(words, convergence_warning(), stacklevel=LEVEL)
     if (far := find_extrapolations(done)) is not None:
         warnings.warn(_far_words(far, request, done.chosen), AccuracyWarning, stacklevel=LEVEL)
 

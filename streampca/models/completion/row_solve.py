@@ -19,6 +19,7 @@ from streampca.kernels.least_squares import (
     solve_packed,
 )
 from streampca.matrix import Block, ChunkedMatrix
+from streampca.models.completion.withheld import Withhold
 from streampca.models.decomposition import Decomposition
 from streampca.models.row_passes import RowMap
 
@@ -229,6 +230,28 @@ class FillHoles:
         """In addition to the solution: the rows and their predictions."""
         p, base = len(self.solve.balanced), self.solve.scratch_nbytes(matrix)
         return lambda length: base(length) + 4 * p * length * 8
+
+
+@dataclass(frozen=True)
+class HiddenErrors:
+    """(rows, 2) squared errors of hidden cells, and how many they are. A map.
+
+    The rest of their row predicts them.  fill : predicts all cells, in float64.
+    """
+
+    hide: Withhold
+    fill: FillHoles
+
+    def __call__(self, block: Block) -> Array:
+        held = self.hide(block)
+        errors = self.fill(block)[held.rows, held.columns] - held.values
+        squares = np.bincount(held.rows, errors**2, block.length)
+        return np.column_stack([squares, np.bincount(held.rows, minlength=block.length)])
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        """Beside that of the predictions: places, values and errors of the hidden cells."""
+        p, base = matrix.shape[1], self.fill.scratch_nbytes(matrix)
+        return lambda length: base(length) + 5 * p * length * 8
 
 
 def _bias_ridge(result: Decomposition) -> float | None:

@@ -19,7 +19,7 @@ from streampca.models.latent.factor_fit import FactorRequest, factor_result, fit
 from streampca.models.latent.factor_result import FactorDecomposition
 from streampca.models.latent.factor_routes import fit_around_holes, fit_factors, plan_factors
 from streampca.models.latent.latent import LatentModel
-from streampca.models.parameters import parameter
+from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
 from streampca.models.request import degrees_of_freedom, sample_weights
 from streampca.passes import Execution, Plan, warn_of_excess
@@ -43,8 +43,9 @@ class FactorAnalysis(LatentModel):
     :class:`FactorDecomposition`. explained_variance_ are the sums of squared loadings,
     explained_variance_ratio_ their share of the p unit variances.
 
-    trace_ : of "streamed", the best log-likelihood known after every product, of EM that of every
-    pass; result_.gain estimates what it may still lack, up to the maximum that it climbs. The test
+    trace_ : of "scatter", the log-likelihood after every Newton step, of "streamed" the best one
+    known after every product, of EM that of every pass; loglike_ : those that are above all before
+    them; result_.gain estimates what it may still lack, up to the maximum that it climbs. The test
     needs log|S|: NaN where that is not known.
 
     Cost: "scatter" one pass, n p^2 flops, 10 p^2 float64, then 5 to 10 Newton steps of about
@@ -55,15 +56,16 @@ class FactorAnalysis(LatentModel):
     Source: Lawley and Maxwell 1971, "Factor Analysis as a Statistical Method", chapters 2 to 4.
     """
 
-    n_components: int = parameter(
+    n_components: int | None = parameter(
         default=1,
         kw_only=False,
         counts_components=True,
-        meaning="number of factors.",
+        meaning="number of factors, from 0; None means that of the features.",
     )
     rotation: str | None = parameter(
         default=None,
-        meaning="""None, "varimax" (orthogonal) or "promax" (factors may correlate).""",
+        meaning="""None, "varimax" or "quartimax" (both orthogonal), or "promax" (factors may
+            correlate).""",
     )
     normalize: bool = parameter(
         default=True,
@@ -104,6 +106,22 @@ class FactorAnalysis(LatentModel):
         default=100,
         meaning="""of "streamed", the look included, and of EM.""",
     )
+    max_iter: int = parameter(
+        default=1000,
+        meaning="""steps of the climb: at most so many Newton steps of "scatter", and two passes
+            more of the others.""",
+    )
+    noise_variance_init: Any = parameter(
+        default=None,
+        kept=Kept.NOT,
+        needs_data=True,
+        meaning="""(p,) variances of the noise at which the Newton steps of "scatter" begin; None
+            begins where R's factanal does. It matters where there are several maxima.""",
+    )
+    copy: bool = shared.COPY
+    svd_method: str = shared.accepted("randomized", "no step approximates its eigenvectors")
+    iterated_power: int = shared.accepted(3, "as ``svd_method``")
+    random_state: Any = shared.accepted(0, "nothing is drawn")
     ddof: int = parameter(
         default=1,
         meaning="""variances divide by n - ddof (scikit-learn's is 0). Correlations, uniquenesses
@@ -144,7 +162,7 @@ class FactorAnalysis(LatentModel):
         first = plan_factors(matrix, replace(request, missing="mean" if possible else "raise"))
         if not possible:
             return first, first, None
-        k, most = int(self.n_components), int(self.max_passes)
+        k, most = request.n_components, request.max_passes
         steps = em_plan(matrix, EmSizes(k, most, scaled=True), self.memory_limit)
         return joined_plan(first, steps, "FactorAnalysis"), first, steps
 
@@ -174,7 +192,7 @@ class FactorAnalysis(LatentModel):
         execution.finished()
         warn_of_excess(whole, execution.memory)
         self.plan_, self.cost_, self.dim_ = whole, execution.costs, dim
-        self.result_ = factor_result(
+        self.result_: FactorDecomposition = factor_result(
             found,
             request,
             matrix.labels,
@@ -272,8 +290,16 @@ class FactorAnalysis(LatentModel):
 
     @property
     def trace_(self) -> Array:
-        """(reads,) the best log-likelihood known after each product; empty of "scatter"."""
+        """(steps,) log-likelihoods on the way; of "streamed" the best one known."""
         return self._factors().trace
+
+    @property
+    def loglike_(self) -> list[float]:
+        """Log-likelihoods on the way, each above those before it; the last is that of the fit."""
+        trace = self.trace_
+        before = np.maximum.accumulate(np.concatenate([[-np.inf], trace[:-1]]))
+        rising = trace[(trace > before) & (trace < self.log_likelihood_)]
+        return [*rising.tolist(), self.log_likelihood_]
 
     @property
     def converged_(self) -> bool:

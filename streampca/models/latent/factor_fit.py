@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 import scipy
 
-from streampca.errors import AccuracyWarning, HeywoodWarning, InvalidInputError, shorten
+from streampca.errors import (
+    AccuracyWarning,
+    HeywoodWarning,
+    InvalidInputError,
+    convergence_warning,
+    shorten,
+)
 from streampca.kernels import Array
 from streampca.matrix import Labels
 from streampca.models.latent.em import EmResult
@@ -26,6 +32,8 @@ from streampca.solvers import (
     rotate_loadings,
     signs_of_components,
 )
+from streampca.solvers.factor_likelihood import MAX_STEPS
+from streampca.solvers.latent import LOG_2_PI
 from streampca.solvers.rotation import METHODS
 
 
@@ -35,6 +43,7 @@ class FactorRequest:
 
     parameters : all of the estimator, as they are stored with the result.
     weights : (n,) of the samples, or None.
+    start : (p,) variances of the noise at which the climb begins, or None.
     """
 
     n_components: int
@@ -46,11 +55,13 @@ class FactorRequest:
     solver: str
     tol: float
     max_passes: int
+    max_iter: int
     ddof: int
     missing: str
     memory_limit: int | str | None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     weights: Array | None = None
+    start: Array | None = None
 
     def count(self, n: int) -> float:
         """Sum of the weights of n samples."""
@@ -61,9 +72,10 @@ class FactorRequest:
         """The request of an estimator. Refuses what no data of p features can satisfy."""
         check_ddof(model.ddof)
         k, lower = model.n_components, model.min_uniqueness
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= p:
+        k = p if k is None else k
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 0 <= k <= p:
             raise InvalidInputError(
-                f"n_components={k!r}; expected a number of factors between 1 and n_features={p}"
+                f"n_components={k!r}; expected a number of factors between 0 and n_features={p}"
             )
         if isinstance(lower, bool) or not isinstance(lower, (int, float)) or not 0 < lower < 1:
             raise InvalidInputError(
@@ -78,6 +90,9 @@ class FactorRequest:
         most = model.max_passes
         if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 3:
             raise InvalidInputError(f"max_passes={most!r}; expected 3 or more")
+        steps = model.max_iter
+        if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 1:
+            raise InvalidInputError(f"max_iter={steps!r}; expected 1 or more")
         if not 0.0 <= model.rotation_tol < 1.0:
             raise InvalidInputError(f"rotation_tol={model.rotation_tol!r}; expected 0 or a share")
         if model.scores not in SCORES:
@@ -91,12 +106,27 @@ class FactorRequest:
             min_uniqueness=lower,
             solver=model.solver,
             tol=model.tol,
-            max_passes=int(most),
+            max_passes=min(int(most), int(steps) + 2),
+            max_iter=int(steps),
             ddof=model.ddof,
             missing=model.missing,
             memory_limit=model.memory_limit,
             parameters=model.stored_params(),
+            start=_first_noise(model.noise_variance_init, p),
         )
+
+
+def _first_noise(values: Any, p: int) -> Array | None:
+    """(p,) variances, or None. Raises InvalidInputError."""
+    if values is None:
+        return None
+    found = np.asarray(values, np.float64)
+    if found.shape != (p,) or not np.all(np.isfinite(found) & (found > 0)):
+        raise InvalidInputError(
+            f"noise_variance_init has shape {found.shape}; expected ({p},): a finite variance "
+            "above 0 for each feature"
+        )
+    return found
 
 
 @dataclass
@@ -150,13 +180,28 @@ def fit_covariance(
     correlation += np.tril(correlation, -1).T
     np.fill_diagonal(correlation, 1.0)
     k = min(request.n_components, len(live))
+    start = None if request.start is None else request.start[live] / deviation[live] ** 2
     with single_threaded_blas():
-        solution = maximum_likelihood(correlation, k, request.min_uniqueness)
+        most = min(request.max_iter, MAX_STEPS)
+        solution = maximum_likelihood(correlation, k, request.min_uniqueness, start, most)
         logdet = _log_determinant(correlation)
         model = FactorModel(solution.loadings, solution.uniquenesses)
         correlation *= (weight - request.ddof) / weight
         likelihood = model.mean_log_likelihood(correlation)
-    return FactorFit(solution, live, mean, deviation, weight, logdet, likelihood, dropped)
+    found = FactorFit(solution, live, mean, deviation, weight, logdet, likelihood, dropped)
+    found.trace = _likelihoods(found, request.ddof)
+    return found
+
+
+def _likelihoods(fit: FactorFit, ddof: int) -> Array:
+    """(steps + 1,) of all rows, in the units of the data, where each Newton step ended."""
+    trace = fit.solution.trace
+    assert trace is not None
+    whole, spread = trace.T
+    spread = spread * ((fit.weight - ddof) / fit.weight - 1.0)  # the mean square has divisor n
+    jacobian = float(np.sum(np.log(fit.deviation[fit.live])))
+    one = -0.5 * (len(fit.live) * LOG_2_PI + whole + spread) - jacobian
+    return np.asarray(fit.weight * one)
 
 
 def first_factors(fit: FactorFit, lower: float) -> LatentState:
@@ -332,11 +377,12 @@ def _warn(result: FactorDecomposition, request: FactorRequest) -> None:
             stacklevel=4,
         )
     if not result.converged and request.missing != "em":  # EM gives its own warning
-        left = f"{result.gain:.1e} (tol={request.tol:g})" if len(result.trace) else "little"
+        left = f"{result.gain:.1e} (tol={request.tol:g})" if result.gain else "little"
         warnings.warn(
             f"the factors are not certain: the likelihood equations are solved to "
             f"{result.gradient:.1e} after {result.steps} steps, and the log-likelihood may gain "
-            f"{left}; max_passes={request.max_passes} or rounding ended the iteration",
-            AccuracyWarning,
+            f"{left}; max_passes={request.max_passes}, max_iter={request.max_iter} or rounding "
+            "ended the iteration",
+            convergence_warning(),
             stacklevel=4,
         )

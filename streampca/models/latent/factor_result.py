@@ -101,5 +101,6 @@ class FactorDecomposition(LatentDecomposition, kind="factor model"):
     def rotate(self, *_: Any, **__: Any) -> Any:
         """Refused: factors are rotated by their fit."""
         raise InvalidInputError(
-            "factors are rotated by the fit: FactorAnalysis(rotation='varimax') or 'promax'"
+            "factors are rotated by the fit: FactorAnalysis(rotation='varimax'), 'quartimax' or "
+            "'promax'"
         )

@@ -46,6 +46,13 @@ def plan_factors(matrix: ChunkedMatrix, request: FactorRequest) -> Plan:
     if solver not in known:
         raise InvalidInputError(f"solver={solver!r}; expected one of {known}")
     rates = Rates.of(None)
+    if request.start is not None or not request.n_components:
+        if solver == "streamed":
+            raise InvalidInputError(
+                "noise_variance_init, and n_components=0, need solver='scatter' (or 'auto'): "
+                "'streamed' begins at what its look finds"
+            )
+        solver = "scatter"
     wanted = ROUTES if solver == "auto" else (solver,)
     candidates = [one for name in wanted for one in ROUTES[name].candidates(matrix, request)]
     candidates = [replace(one, seconds=rates.seconds(matrix, one)) for one in candidates]

@@ -171,7 +171,9 @@ class PPCA(LatentModel):
         settings = {**start.settings, **own}
         source = provenance(costs, matrix.fingerprint(), execution.memory)
         warn_of_excess(plan, execution.memory)
-        self.result_ = replace(found, settings=settings, plan=plan.to_dict(), provenance=source)
+        self.result_: ProbabilisticDecomposition = replace(
+            found, settings=settings, plan=plan.to_dict(), provenance=source
+        )
         self.plan_, self.cost_, self.dim_ = plan, costs, dim
         self.n_features_in_ = matrix.shape[1]
         return self

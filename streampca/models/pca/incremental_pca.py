@@ -56,6 +56,7 @@ class IncrementalPCA(LinearModel):
         default=None, kw_only=False, counts_components=True, meaning="as :class:`PCA`."
     )
     whiten: bool = shared.WHITEN
+    copy: bool = shared.COPY
     batch_size: int | None = parameter(
         default=None,
         meaning="""most rows of a block, where stored chunks are no longer; None leaves it to the
@@ -114,7 +115,7 @@ class IncrementalPCA(LinearModel):
             self._reset()
             self._request().divisor(weight)
             check_n_components(self.n_components, seen, self.n_features_in_)
-        self._solved = self._solve()
+        self._solved: Decomposition | None = self._solve()
         return self
 
     def partial_fit(
@@ -146,19 +147,25 @@ class IncrementalPCA(LinearModel):
             execution=execution,
         )["state"]
         resolution = Resolution.of(matrix.dtype)
-        if seen:
-            self._accumulator.merge(done)
-            self._resolution = self._resolution.joined(resolution)
-        else:
+        if not seen:
             self.n_features_in_ = matrix.shape[1]
-            self._accumulator, self._resolution, self.dim_ = done, resolution, dim
+            self._accumulator: Any = done
+            self._resolution: Resolution = resolution
+            self.dim_ = dim
             labels = matrix.labels  # sample dimensions only: each batch has its own rows
             samples = AxisLabels(labels.samples.dims, labels.samples.sizes)
             self._labels = replace(labels, samples=samples)
             self.cost_ = []
+        else:
+            self._accumulator.merge(done)
+            self._resolution = self._resolution.joined(resolution)
         self.cost_ += execution.costs
         self._solved = None
         return self
+
+    def set_partial_fit_request(self, *, sample_weight: bool | str | None) -> Self:
+        """As ``set_fit_request``, of ``partial_fit``."""
+        return self._request_metadata("partial_fit", sample_weight)
 
     def merge(self, other: IncrementalPCA) -> Self:
         """Add all rows that ``other`` has seen; ``other`` is unchanged. Exact."""
@@ -322,11 +329,6 @@ class IncrementalPCA(LinearModel):
         return model
 
     # -- inside ---------------------------------------------------------------------------------
-
-    _accumulator: Any
-    _solved: Decomposition | None
-    _labels: Labels
-    _resolution: Resolution
 
     def _reset(self) -> None:
         for name in ("_accumulator", "_solved", "_labels", "_resolution", "cost_", "_warned"):

@@ -166,10 +166,12 @@ class KrylovShape:
     images: bool
 
     @classmethod
-    def of(cls, matrix: ChunkedMatrix, k: int, axis: int, blocks: int, images: bool) -> KrylovShape:
-        """The sizes for k components and a basis of so many blocks."""
+    def of(
+        cls, matrix: ChunkedMatrix, k: int, axis: int, blocks: int, images: bool, over: int = 10
+    ) -> KrylovShape:
+        """For k components, at least ``over`` vectors beside them, a basis of so many blocks."""
         m = matrix.shape[1 - axis]
-        width = min(m, max(WIDTH, _multiple(k + max(10, k // 2), VECTOR)))
+        width = min(m, max(WIDTH, _multiple(k + max(over, k // 2), VECTOR)))
         capacity = min(m, blocks * width)
         return cls(axis, m, width, capacity, max(1, min(width, capacity - width)), images)
 
@@ -209,7 +211,7 @@ def krylov_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate
         matrix = matrix.expanded()
         axes = (1,) if request.missing == "mean" else axes
     shapes = [
-        KrylovShape.of(matrix, k, axis, blocks, images)
+        KrylovShape.of(matrix, k, axis, blocks, images, int(request.n_oversamples))
         for axis in axes
         for images in ((True, False) if axis and request.components else (False,))
         for blocks in BASES

@@ -28,7 +28,13 @@ from streampca.models.linear import LinearModel
 from streampca.models.parameters import parameter
 from streampca.models.pca.routes import WarmStart, fit_pca, plan_pca
 from streampca.models.registry import estimator
-from streampca.models.request import Request, iteration_limits, seed_of, side_data
+from streampca.models.request import (
+    Request,
+    iteration_limits,
+    no_tolerance,
+    seed_of,
+    side_data,
+)
 from streampca.passes import Execution, Plan
 from streampca.sources import as_matrix, counted
 
@@ -130,6 +136,7 @@ class PCA(LinearModel):
             gives the mean and the total variance alone (solvers "scatter", "tsqr" and
             "gram").""",
     )
+    copy: bool = shared.COPY
     whiten: bool = shared.WHITEN
     svd_solver: str = shared.SVD_SOLVER
     center: bool = shared.CENTER
@@ -152,11 +159,7 @@ class PCA(LinearModel):
         meaning="""False saves the second pass of a wide fit; it then has scores and spectrum
             only.""",
     )
-    tol: float | None = parameter(
-        default=None,
-        meaning="""radians, 1e-4 where None; "randomized" stops when the angle of every component
-            is certified to it.""",
-    )
+    tol: float | None = shared.TOL
     max_passes: int | None = parameter(
         default=None,
         meaning="""reads of the data that "randomized" may take, 8 where None; then it warns of
@@ -167,6 +170,8 @@ class PCA(LinearModel):
         meaning="""scikit-learn's name for that limit: q means max_passes = q + 2; "auto" leaves it
             to max_passes.""",
     )
+    n_oversamples: int = shared.N_OVERSAMPLES
+    power_iteration_normalizer: str = shared.POWER_ITERATION_NORMALIZER
     random_state: Any = shared.RANDOM_STATE
     rates: Any = shared.RATES
     memory_limit: int | str | None = shared.MEMORY_LIMIT
@@ -192,19 +197,22 @@ class PCA(LinearModel):
 
     def _request(self, matrix: ChunkedMatrix, sample_weight: Any = None, seed: int = 0) -> Request:
         """The checked parameters and the side data of this matrix.  seed : drawn by a fit."""
-        tol, max_passes = iteration_limits(self.tol, self.max_passes, self.iterated_power)
+        tol, max_passes = iteration_limits(
+            self.tol, self.max_passes, self.iterated_power, self.svd_solver
+        )
         bounded = self.max_passes is not None or self.iterated_power != "auto"
         request = Request.of(
             self,
             tol=tol,
             max_passes=max_passes,
-            iterate=bounded or self.tol is not None,
+            iterate=bounded or not no_tolerance(self.tol),
             may_go_over=not bounded,
             random_state=seed,
         )
         if self.remove is not None and not self.center:
             raise InvalidInputError("remove= needs center=True: the mean goes with what is removed")
-        request.check(matrix.shape, least=0 if self.center else 1)
+        exact = self.center and self.svd_solver not in ("randomized", "arpack")
+        request.check(matrix.shape, least=0 if exact else 1)
         side = side_data(
             matrix, weights=self.weights, remove=self.remove, sample_weight=sample_weight
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 
@@ -24,15 +24,15 @@ from streampca.solvers import TracyWidom, rotate_loadings, signs_of_components
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class RotatedDecomposition(Decomposition, kind="rotated model"):
-    """Loadings turned by varimax or promax; ``method`` says by which.
+    """Loadings turned by varimax, quartimax or promax; ``method`` says by which.
 
     loadings : (p, k) rotated; the unrotated ones times ``rotation``.
     components : (k, p) their columns with length 1, which are not orthogonal.
-    explained_variance : (k,) squared lengths of the columns, descending. For varimax they add up
-        to the variance of the unrotated components; those of promax overlap, and do not.
+    explained_variance : (k,) squared lengths of the columns, descending. They add up to the
+        variance of the unrotated components, but for those of promax, which overlap.
     scores : (n, k) with these variances, so that scores @ components is the same reconstruction.
-    rotation : (k, k), orthogonal for varimax.
-    correlations : (k, k) of the scores (phi), the identity for varimax.
+    rotation : (k, k), orthogonal but for promax.
+    correlations : (k, k) of the scores (phi), the identity but for promax.
     base_variance : (k,) of the unrotated components.
     sweeps, converged : of the varimax iteration.
     """
@@ -200,10 +200,10 @@ def _of_pca(name: str) -> Any:
 
 @loaded
 class RotatedPCA(LinearModel):
-    """PCA whose first k components are rotated by varimax or promax.
+    """PCA whose first k components are rotated by varimax, quartimax or promax.
 
     pca : the :class:`PCA` that is fitted first; its settings hold.
-    method : "varimax" (orthogonal) or "promax" (oblique).
+    method : "varimax" or "quartimax" (both orthogonal), or "promax" (oblique).
     k : how many components to rotate; None = all that were kept and vary.
     normalize : Kaiser's row normalisation during the varimax part.
     power : of promax.
@@ -247,7 +247,8 @@ class RotatedPCA(LinearModel):
         rotated = RotatedDecomposition.of(
             result, self.method, self.k, normalize=self.normalize, power=self.power
         )
-        attach(self, rotated)
+        self.result_: RotatedDecomposition = rotated
+        self.n_features_in_ = rotated.n_features
 
     # -- the settings of the PCA ----------------------------------------------------------------
 
@@ -271,6 +272,24 @@ class RotatedPCA(LinearModel):
         return model
 
 
+@overload
+def rotate(
+    source: Decomposition,
+    method: str = "varimax",
+    k: int | None = None,
+    *,
+    normalize: bool = True,
+    power: float = 4.0,
+) -> RotatedDecomposition: ...
+@overload
+def rotate(
+    source: Any,
+    method: str = "varimax",
+    k: int | None = None,
+    *,
+    normalize: bool = True,
+    power: float = 4.0,
+) -> RotatedPCA: ...
 def rotate(
     source: Any,
     method: str = "varimax",
@@ -283,7 +302,7 @@ def rotate(
 
     source : a fitted PCA (or another estimator of ours), which gives a fitted
         :class:`RotatedPCA`; or a Decomposition, which gives a :class:`RotatedDecomposition`.
-    method : "varimax", or "promax" (factors may correlate).
+    method : "varimax", "quartimax", or "promax" (factors may correlate).
     k : how many leading components to rotate; None = all that vary. The answer depends on it.
     normalize : Kaiser's row normalisation: features count the same, however much they share.
     power : of promax's target.

@@ -95,7 +95,7 @@ ROUTES = {
     "sketch": Way(Route(sketch_candidates, sketch), ("sketch",), ONE_LOOK),
 }
 SOLVERS = tuple(dict.fromkeys(one for way in ROUTES.values() for one in way.solvers))
-ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "randomized"}  # scikit-learn's
+ALIASES = {"covariance_eigh": "scatter", "full": "tsqr", "arpack": "auto"}  # scikit-learn's
 # Up to (seconds, times the iterative solver), one pair of them, an exact solver is taken at once,
 AFFORDABLE = ((2.0, np.inf), (10.0, 4.0), (np.inf, 1.25))
 GO_OVER = ((120.0, np.inf), (np.inf, 4.0))  # or gone over to where an iteration cannot certify
@@ -109,6 +109,8 @@ def plan_pca(matrix: ChunkedMatrix, request: Request) -> Plan:
     solver = ALIASES.get(request.svd_solver, request.svd_solver)
     if solver not in SOLVERS:
         raise InvalidInputError(f"svd_solver={solver!r}; expected one of {SOLVERS}")
+    if solver == "randomized" and request.n_components is None:
+        solver = "auto"  # all components: nothing is left to iterate for
     ways = [way for way in ROUTES.values() if solver in way.solvers]
     for need in _needs(request):
         ways = [way for way in ways if need not in way.lacks]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial, wraps
 from typing import Any, Self
 
 import numpy as np
@@ -11,12 +13,28 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.models import shared_parameters as shared
 from streampca.models.linear import LinearModel
-from streampca.models.parameters import parameter
+from streampca.models.parameters import Kept, parameter
 from streampca.models.pca.pca import PCA
 from streampca.models.registry import estimator
 from streampca.passes import Plan
+from streampca.sources import as_matrix, counted
+from streampca.sources.lazy import postponed, read_later
 
 ALGORITHMS = ("auto", "randomized", "arpack", "scatter", "gram", "tsqr")
+
+
+def _or_later(read: Callable[[Any], Array]) -> Callable[[Any], Array]:
+    """What the fit has; of one that is postponed, a Dask array."""
+
+    @wraps(read)
+    def get(model: TruncatedSVD) -> Any:
+        if "_later" not in vars(model):
+            return read(model)
+        k, p = int(model.n_components), model.n_features_in_
+        shape = (k, p) if read.__name__ == "components_" else (k,)
+        return read_later(model._later, read, shape)
+
+    return get
 
 
 @estimator
@@ -43,15 +61,26 @@ class TruncatedSVD(LinearModel):
     )
     algorithm: str = parameter(
         default="auto",
-        meaning="""as ``svd_solver`` of :class:`PCA`: "auto", "randomized" (block Krylov, which
-            scikit-learn's "arpack" means too), "scatter", "gram" or "tsqr".""",
+        meaning="""as ``svd_solver`` of :class:`PCA`: "auto", "randomized" (block Krylov),
+            "arpack" (that accuracy), "scatter", "gram" or "tsqr".""",
     )
     n_iter: int | str = parameter(
         default="auto",
         meaning="as ``iterated_power`` of :class:`PCA`.",
     )
-    tol: float | None = parameter(default=None, meaning="as :class:`PCA`.")
+    n_oversamples: int = shared.N_OVERSAMPLES
+    power_iteration_normalizer: str = shared.POWER_ITERATION_NORMALIZER
+    tol: float | None = shared.TOL
     max_passes: int | None = parameter(default=None, meaning="as :class:`PCA`.")
+    compute: bool = parameter(
+        default=True,
+        kept=Kept.NOT,
+        process=True,
+        meaning="""False, as in dask-ml: ``fit`` plans and refuses, and ``components_``,
+            ``singular_values_``, ``explained_variance_`` and ``explained_variance_ratio_`` are
+            Dask arrays; those that are computed together share one fit. What else needs the
+            result fits at once.""",
+    )
     random_state: Any = shared.RANDOM_STATE
     missing_value: float | None = shared.MISSING_VALUE
     memory_limit: int | str | None = shared.MEMORY_LIMIT
@@ -69,8 +98,8 @@ class TruncatedSVD(LinearModel):
         whole = isinstance(self.n_components, (int, np.integer))
         if not whole or isinstance(self.n_components, bool):
             raise InvalidInputError(f"n_components={self.n_components!r}; expected a number")
-        settings = self.get_params()
-        names = {"svd_solver": settings.pop("algorithm"), "iterated_power": settings.pop("n_iter")}
+        settings = {n: getattr(self, n) for n in TruncatedSVD.parameters if n in PCA.parameters}
+        names: dict[str, Any] = {"svd_solver": self.algorithm, "iterated_power": self.n_iter}
         return PCA(**names, center=False, ddof=0, **settings)
 
     def plan(self, X: Any, *, dim: Any = None) -> Plan:
@@ -82,6 +111,9 @@ class TruncatedSVD(LinearModel):
 
         sample_weight : (n,) how often each sample counts, as ``PCA.fit`` takes it.
         """
+        vars(self).pop("_later", None)
+        if not self.compute:
+            return self._postpone(X, dim, sample_weight)
         base = self._pca().fit(X, dim=dim, sample_weight=sample_weight)
         settings = {**base.result_.settings, "algorithm": self.algorithm, "n_iter": self.n_iter}
         self.result_ = replace(base.result_, method="TruncatedSVD", settings=settings)
@@ -90,9 +122,40 @@ class TruncatedSVD(LinearModel):
         self.n_features_in_ = base.n_features_in_
         return self
 
+    def _postpone(self, X: Any, dim: Any, sample_weight: Any) -> Self:
+        """A fit that is made where its results are computed."""
+        matrix = as_matrix(counted(X), dim=dim, missing_value=self.missing_value)
+        self.plan_, self.dim_ = self.plan(matrix), dim
+        self.n_features_in_ = matrix.shape[1]
+        for name in ("result_", "cost_"):
+            vars(self).pop(name, None)
+        eager = self.__sklearn_clone__().set_params(compute=True)
+        self._later = postponed(partial(eager.fit, X, dim=dim, sample_weight=sample_weight))
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("result_", "cost_") or "_later" not in vars(self):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        done = self._later.compute()
+        self.result_, self.cost_ = done.result_, done.cost_
+        return vars(self)[name]
+
     # -- as scikit-learn defines them -----------------------------------------------------------
 
     @property
+    @_or_later
+    def components_(self) -> Array:
+        """(k, p) orthonormal rows."""
+        return self._fitted().require_components()
+
+    @property
+    @_or_later
+    def singular_values_(self) -> Array:
+        """(k,) of the matrix."""
+        return self._fitted().singular_values
+
+    @property
+    @_or_later
     def explained_variance_(self) -> Array:
         """(k,) variance of the scores about their mean, divisor n.
 
@@ -104,6 +167,7 @@ class TruncatedSVD(LinearModel):
         return np.asarray(np.maximum(result.explained_variance - means**2, 0.0))
 
     @property
+    @_or_later
     def explained_variance_ratio_(self) -> Array:
         """(k,) share of the variance of all columns about their means."""
         whole = self._fitted().total_variance - float(np.sum(self._feature_mean() ** 2))

@@ -13,7 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from streampca.errors import ChangingSourceError, InvalidInputError
-from streampca.paths import OBJECTS, has_obstore, open_objects, scheme_of
+from streampca.paths import OBJECTS, has_obstore, no_obstore, open_objects, scheme_of
 from streampca.sources.zarr.opening import pick_array
 from streampca.sources.zarr.watermark import COMMITTED, MARK, RowMark
 
@@ -121,7 +121,10 @@ def _writable(place: str, options: dict[str, Any]) -> Any:
         return zarr.storage.LocalStore(place)
     if scheme in OBJECTS and has_obstore():
         return zarr.storage.ObjectStore(open_objects(place, options))
-    return zarr.storage.FsspecStore.from_url(place, storage_options=options)
+    try:
+        return zarr.storage.FsspecStore.from_url(place, storage_options=options)
+    except ImportError:
+        raise no_obstore() from None
 
 
 def _checked(

@@ -29,6 +29,7 @@ from streampca.paths import (
     OBJECTS,
     check_regular,
     has_obstore,
+    no_obstore,
     open_at_once,
     open_objects,
     plain_errors,
@@ -295,9 +296,10 @@ def store_at(source: str, storage_options: Mapping[str, Any] | None) -> Store:
     try:
         return BoundedFsspec.from_url(source, storage_options=options, read_only=True)
     except ImportError as error:
-        packages = "obstore" if scheme in OBJECTS else "fsspec aiohttp requests"
+        if scheme in OBJECTS:
+            raise no_obstore() from None
         raise MissingDependencyError(
-            f"{scheme}:// cannot be read ({error}): pip install {packages}"
+            f"{scheme}:// cannot be read ({error}): pip install fsspec aiohttp requests"
         ) from None
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 import zarr
+from sklearn.model_selection import GridSearchCV
 
-from streampca import HardImpute
+from streampca import HardImpute, SoftImpute
 from streampca.errors import (
     ConvergenceWarning,
     DroppedFeaturesWarning,
@@ -18,6 +19,8 @@ from streampca.errors import (
     MemoryLimitError,
     NonFiniteError,
 )
+from streampca.matrix import Block
+from streampca.models.completion.withheld import Withhold
 from tests.models.completions import centred, classic, estimate_of, squares, with_holes
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.ConvergenceWarning")
@@ -290,3 +293,34 @@ def test_a_fit_that_did_not_converge_says_how_far_it_is() -> None:
     x, _ = with_holes(40, 12, 2)
     with pytest.warns(ConvergenceWarning, match="max_passes=4: the last sweep changed"):
         HardImpute(2, tol=1e-12, max_passes=4).fit(x)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.filterwarnings("ignore::streampca.errors.AccuracyWarning")
+def test_a_search_by_score_finds_the_rank_of_the_data(sparse):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 15)) + 0.3 * rng.normal(size=(200, 15))
+    hole = rng.random(X.shape) < 0.2
+    data = scipy.sparse.csr_array(np.where(hole, 0.0, X)) if sparse else np.where(hole, np.nan, X)
+    search = GridSearchCV(HardImpute(ridge=0.0), {"rank": [1, 3, 5]}, cv=3).fit(data)
+    assert search.best_params_ == {"rank": 3}
+    assert -0.3 < search.best_score_ < -(0.3**2)
+    soft = GridSearchCV(SoftImpute(6), {"lambda_": [0.0, 2.0, 100.0]}, cv=3).fit(data)
+    assert soft.best_params_ == {"lambda_": 2.0}
+    assert not hasattr(soft.best_estimator_, "score_samples")
+
+
+def test_the_score_is_of_hidden_cells_alone():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 2)) @ rng.normal(size=(2, 12))
+    model = HardImpute(2, ridge=0.0, bounds=None).fit(X[:40])
+    assert model.score(X[40:]) == pytest.approx(0.0, abs=1e-12)  # exact: nothing but the model
+    noisy = X[40:] + rng.normal(size=(20, 12))
+    holed = noisy.copy()
+    held = Withhold(0.2, 0)(Block(holed, 0, 0, 20))
+    holed[held.rows, held.columns] = np.nan
+    filled = model.impute(holed)
+    wrong = filled[held.rows, held.columns] - held.values
+    assert model.score(noisy) == pytest.approx(-np.mean(wrong**2), rel=1e-9)
+    with pytest.raises(InvalidInputError, match="too few observed cells"):
+        model.score(np.full((3, 12), np.nan))

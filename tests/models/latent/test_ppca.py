@@ -9,7 +9,6 @@ import scipy.sparse
 import xarray as xr
 from scipy.stats import multivariate_normal
 from sklearn.decomposition import PCA as Reference
-from sklearn.utils.estimator_checks import check_estimator
 
 import streampca
 from streampca import PPCA
@@ -174,11 +173,3 @@ def test_nothing_left_for_the_noise():
 def test_settings_that_cannot_be_met(settings, words):
     with pytest.raises(InvalidInputError, match=words):
         PPCA(**settings).fit(planted())
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_check_estimator():
-    results = check_estimator(PPCA(), on_skip=None)
-    assert len(results) > 40
-    left_out = {r["check_name"] for r in results if r["status"] != "passed"}
-    assert left_out <= {"check_array_api_input"}  # needs SCIPY_ARRAY_API=1 at start-up

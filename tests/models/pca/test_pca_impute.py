@@ -102,9 +102,12 @@ def test_errors_are_those_of_the_observed_cells() -> None:
         assert model.reconstruction_error(x) == pytest.approx(expected, rel=1e-9)
         assert model.reconstruction_error(cells) == pytest.approx(expected, rel=1e-9)
         assert len(model.r2_curve()) == 3
-        for refused in (model.score, model.score_samples, model.r2_curve):
-            with pytest.raises(InvalidInputError):
-                refused(x)
+        with pytest.raises(InvalidInputError):
+            model.r2_curve(x)
+        with pytest.raises((InvalidInputError, AttributeError), match="likelihood; fit str"):
+            model.score_samples(x)
+    with pytest.raises(InvalidInputError, match=r"likelihood; fit streampca\.PPCA"):
+        streampca.PCA(2, missing="impute").fit(x).score(x)
 
 
 def test_whitening_is_refused_before_reading() -> None:

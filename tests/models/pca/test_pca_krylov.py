@@ -11,12 +11,14 @@ import pytest
 import scipy.linalg
 import scipy.sparse
 import zarr
+from sklearn.decomposition import PCA as SklearnPCA
 
 import streampca.passes.plan as plan_module
 from streampca import PCA
 from streampca.accumulators import LeadingDirections
 from streampca.errors import AccuracyWarning, InvalidInputError, MemoryLimitError, NonFiniteError
 from streampca.matrix import Block
+from streampca.models.pca import routes
 from tests.models.invariants import check_invariants
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
@@ -299,13 +301,53 @@ def test_restarts_go_on_converging(monkeypatch):
 
 def test_what_it_cannot_do_is_refused_before_reading():
     x = matrix(60, 50, SEPARATE)
-    for n_components in (None, 0.9, "gap"):
+    for n_components in (0.9, "gap"):
         with pytest.raises(InvalidInputError, match="needs a number of components"):
             PCA(n_components, svd_solver="randomized").fit(x)
     with pytest.raises(InvalidInputError, match="tol"):
-        PCA(3, svd_solver="randomized", tol=0.0).fit(x)
+        PCA(3, svd_solver="randomized", tol=-1.0).fit(x)
     with pytest.raises(InvalidInputError, match="max_passes"):
         PCA(3, svd_solver="randomized", max_passes=1).fit(x)
+    with pytest.raises(InvalidInputError, match="n_oversamples=-1"):
+        PCA(3, svd_solver="randomized", n_oversamples=-1).fit(x)
+
+
+def test_all_components_are_not_iterated_for():
+    x = matrix(60, 20, SEPARATE[:20])
+    model, exact = PCA(svd_solver="randomized").fit(x), PCA().fit(x)
+    assert model.plan_.solver == exact.plan_.solver
+    np.testing.assert_array_equal(model.components_, exact.components_)
+
+
+def test_oversamples_are_vectors_of_a_step():
+    x = matrix(400, 300, SEPARATE)
+    widths = [
+        PCA(3, svd_solver="randomized", n_oversamples=over).plan(x).sizes["width"]
+        for over in (0, 10, 60)
+    ]
+    assert widths == [32, 32, 64]
+
+
+@pytest.mark.parametrize("tol", [None, 0, 0.0])
+def test_no_tolerance_is_the_usual_one(tol):
+    x = matrix(400, 300, SEPARATE)
+    plan = PCA(3, svd_solver="randomized", tol=tol).plan(x)
+    assert plan.to_dict() == PCA(3, svd_solver="randomized").plan(x).to_dict()
+    assert PCA(3, tol=tol).plan(x).solver == PCA(3).plan(x).solver
+
+
+def test_arpack_keeps_its_accuracy_where_it_iterates(monkeypatch):
+    monkeypatch.setattr(routes, "AFFORDABLE", ())
+    monkeypatch.setattr(routes, "GO_OVER", ())
+    x = matrix(400, 300, SEPARATE)
+    theirs = SklearnPCA(4, svd_solver="arpack", tol=0.0).fit(x)
+    ours = PCA(4, svd_solver="arpack", tol=0.0).fit(x)
+    assert ours.plan_.solver == "krylov"
+    assert ours.certificate_.angle_bound.max() <= 1e-9
+    np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance_, rtol=1e-11)
+    np.testing.assert_allclose(
+        np.abs(np.sum(ours.components_ * theirs.components_, axis=1)), 1.0, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -1,0 +1,169 @@
+"""Other libraries' own tests of their classes, with ours in their place.
+
+``python -m tests.benchmarks.drop_in [pca incremental svd factor] [xeofs=FOLDER]``
+
+The files of tests are those of the scikit-learn that is installed (sklearn/decomposition/tests),
+and those of xeofs in FOLDER, its unpacked sources (``pip download --no-binary xeofs xeofs``).
+Prints how many pass, and every failure that is left with its class; ends with 1 where fewer pass
+than are promised, or a failure has no class.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+OF_SCIKIT_LEARN = """\
+import sklearn.decomposition
+import streampca
+from sklearn.conftest import *
+
+for name in ("PCA", "IncrementalPCA", "TruncatedSVD", "FactorAnalysis"):
+    setattr(sklearn.decomposition, name, getattr(streampca, name))
+"""
+OF_XEOFS = """\
+import importlib.util
+import xeofs.single
+
+spec = importlib.util.spec_from_file_location("adapter", {adapter!r})
+adapter = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(adapter)
+xeofs.single.EOF = adapter.EOF
+"""
+ACCEPTED = "what scikit-learn refuses works here"
+CLASSES = {  # of failures, by the beginning of the name of their test
+    r"test_pca_svd_solver_auto": "a private attribute, _fit_svd_solver",
+    r"test_pca_validation\[auto-3": "text of an error: it does not name a solver",
+    r"test_n_components_mle_error\[randomized": "text of an error",
+    r"test_fit_mle_too_few_samples": "text of an error",
+    r"test_incremental_pca_validation": "text of an error",
+    r"test_pca_validation\[arpack": f"{ACCEPTED}: arpack gives all components",
+    r"test_n_components_none\[.*arpack": f"{ACCEPTED}: arpack gives all components",
+    r"test_too_many_components\[arpack-55": f"{ACCEPTED}: arpack gives all components",
+    r"test_n_components_mle_error\[arpack": f"{ACCEPTED}: 'mle' with arpack",
+    r"test_sparse_pca_solver_error": f"{ACCEPTED}: sparse data with every solver",
+    r"test_incremental_pca_sparse": f"{ACCEPTED}: partial_fit of sparse data",
+    r"test_incremental_pca_set_params": f"{ACCEPTED}: another n_components between batches",
+    r"test_pca_score\[": "the likelihood is that of the model, whitened or not",
+    r"test_pca_dtype_preservation": "components of float32 data are float64; scores are float32",
+    r"test_pca_n_components_mostly_explained": "a share is reached where the sum is equal to it",
+    r"test_incremental_pca_partial_fit_float_division": "what a fit has found cannot be assigned",
+    r"test_transform_nan_feature": "holes of new rows are refused, or scored, but do not spread",
+    r"test_complex_input": "complex data are refused",
+}
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One file of tests.  least : of them that pass.  of : that run."""
+
+    file: str
+    least: int
+    of: int
+
+    def laid_out(self, folder: Path, sources: str) -> None:
+        """Copy the tests into a folder, beside what puts our classes in place.
+
+        sources : of the other library, or "" for the one that is installed.
+        """
+        if sources:
+            shutil.copytree(Path(sources) / "tests", folder / "tests")
+            adapter = str(Path(__file__).with_name("xeofs_eof.py"))
+            (folder / "conftest.py").write_text(OF_XEOFS.format(adapter=adapter))
+        else:
+            import sklearn.decomposition
+
+            tests = Path(sklearn.decomposition.__file__).parent / "tests"
+            shutil.copy(tests / self.file, folder)
+            (folder / "conftest.py").write_text(OF_SCIKIT_LEARN)
+        (folder / "pytest.ini").touch()
+
+
+SUITES = {
+    "pca": Suite("test_pca.py", 350, 386),
+    "incremental": Suite("test_incremental_pca.py", 18, 27),
+    "svd": Suite("test_truncated_svd.py", 40, 46),
+    "factor": Suite("test_factor_analysis.py", 1, 1),
+}
+XEOFS = Suite("tests/models/single/test_eof.py", 56, 72)  # by the adapter xeofs_eof.py
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a suite gave.  failed : (name, class or "", first line of the error) of each."""
+
+    passed: int
+    failed: list[tuple[str, str, str]]
+    skipped: int
+
+    def promised(self, suite: Suite) -> bool:
+        """Whether enough pass, and every failure has its class."""
+        return self.passed >= suite.least and all(why for _, why, _ in self.failed)
+
+
+def class_of(name: str) -> str:
+    """Of a failed test; "" where none is known."""
+    return next((why for test, why in CLASSES.items() if re.match(test, name)), "")
+
+
+def outcome(suite: Suite, sources: str = "") -> Outcome:
+    """Run the tests of a suite in a process of their own."""
+    root = str(Path(__file__).parents[2])
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder)
+        suite.laid_out(made, sources)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore",
+                   "--junitxml=report.xml", suite.file]  # fmt: skip
+        done = subprocess.run(
+            command, cwd=made, env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True
+        )
+        report = made / "report.xml"
+        if not report.is_file():
+            raise RuntimeError(done.stdout + done.stderr)
+        return read_report(report)
+
+
+def read_report(path: Path) -> Outcome:
+    """What a JUnit file of pytest says."""
+    passed, skipped, failed = 0, 0, []
+    for case in xml.etree.ElementTree.parse(path).iter("testcase"):
+        name = str(case.get("name"))
+        broken = next((one for one in case if one.tag in ("failure", "error")), None)
+        if broken is not None:
+            message = str(broken.get("message")).splitlines()[0]
+            failed.append((name, class_of(name), message))
+        elif any(one.tag == "skipped" for one in case):
+            skipped += 1
+        else:
+            passed += 1
+    return Outcome(passed, failed, skipped)
+
+
+def main(names: Sequence[str]) -> int:
+    """Print what each suite gave; 1 where it is less than was promised."""
+    wrong = 0
+    for name in names or SUITES:
+        xeofs, _, sources = name.partition("xeofs=")
+        suite = XEOFS if sources else SUITES[xeofs]
+        found = outcome(suite, sources)
+        ran = found.passed + len(found.failed)
+        print(
+            f"{Path(suite.file).name}: {found.passed} of {ran} pass (promised: {suite.least} of "
+            f"{suite.of}); {found.skipped} are skipped"
+        )
+        for test, why, message in found.failed:
+            print(f"  {test}: {why or 'NO CLASS: ' + message:.200}")
+        wrong += not found.promised(suite)
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
