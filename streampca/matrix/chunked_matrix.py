@@ -114,6 +114,14 @@ class ChunkedMatrix(ABC):
         """
         return 0
 
+    def entry_points(self, axis: int) -> np.ndarray[Any, Any] | None:
+        """Positions where reading may begin without reading again what lies before them.
+
+        Increasing int64, the first is 0: what lies between two of them is read in order. None
+        where ``chunk_edges`` or any position will do.
+        """
+        return None
+
     @abstractmethod
     def fingerprint(self) -> str:
         """A digest of what is read and how: cheap, for every plan, without reading any value."""
@@ -297,6 +305,9 @@ class MatrixView(ChunkedMatrix):
 
     def reach(self, axis: int) -> int:
         return self.base.reach(axis)
+
+    def entry_points(self, axis: int) -> np.ndarray[Any, Any] | None:
+        return self.base.entry_points(axis)
 
     def prepare_reads(self, axis: int) -> ReadCount:
         return self.base.prepare_reads(axis)

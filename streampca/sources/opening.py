@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import glob
 import math
 import numbers
 import os
@@ -18,6 +17,7 @@ import zarr
 from streampca.errors import (
     InvalidInputError,
     InvalidTypeError,
+    MissingDependencyError,
     SourceError,
     UncountedRowsWarning,
     hide_secrets,
@@ -37,8 +37,10 @@ from streampca.sources.anndata import (
 from streampca.sources.array_files import NpyReader
 from streampca.sources.arrays import from_array
 from streampca.sources.columns import GroupColumns
+from streampca.sources.frames import is_frame
 from streampca.sources.lazy import LazyReader, is_dask_frame
-from streampca.sources.plink import expand, join_stores, open_plink
+from streampca.sources.plink import open_plink
+from streampca.sources.several import is_plink, join_files, several_paths
 from streampca.sources.sparse import from_sparse
 from streampca.sources.sparse_files import open_matrix_market, open_sparse_npz
 from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack
@@ -55,6 +57,12 @@ from streampca.sources.zarr.opening import (
     suggestion,
 )
 from streampca.sources.zarr.reader import ZarrReader
+
+PARQUET = (".parquet", ".parq", ".pq")
+TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXT)
+TABULAR = ("columns", "index", "categorical")  # options of tables
+STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 # --------------------------------------------------------------------------------------------------
 # The format of a path, a URL or a Zarr node.
@@ -160,6 +168,10 @@ def open(
     snapshot: str | None = None,
     storage_options: dict[str, Any] | None = None,
     external_links: bool = False,
+    columns: Sequence[str] | None = None,
+    index: str | None = None,
+    categorical: str | None = None,
+    join: str | None = None,
 ) -> ChunkedMatrix:
     """Open any source as a matrix of samples x features that is read in blocks.
 
@@ -188,6 +200,11 @@ def open(
     storage_options : for remote stores; never kept in results.
         A read fails after 300 s without an answer, or after ``async.timeout`` of ``zarr.config``
         (``ZARR_ASYNC__TIMEOUT``).
+    columns : of a table, those that are features. Default: all numeric ones; a warning names the
+        others.
+    index : of a table, the column with the names of the samples.
+    categorical : "onehot" makes a feature of each category of a column of text.
+    join : "samples" or "features", where several files fit both ways.
     external_links : accept an ``.h5ad`` or ``.h5`` whose data are in other files. Such a file can
         name any file of this machine, and is refused by default.
 
@@ -202,6 +219,7 @@ def open(
         "dim": dim, "missing_value": missing_value, "missing_chunks": missing_chunks,
         "multiallelic": multiallelic, "storage_options": storage_options,
         "branch": branch, "tag": tag, "snapshot": snapshot, "external_links": external_links,
+        "columns": columns, "index": index, "categorical": categorical, "join": join,
     }  # fmt: skip
     which = {"branch": branch, "tag": tag, "snapshot": snapshot}
     if not (variable is None or isinstance(variable, str)):
@@ -209,12 +227,17 @@ def open(
         return concat_features(*parts, variables=variable)
     if isinstance(source, (str, os.PathLike)):
         refuse_special(os.fspath(source))
+    paths = None if is_plink(source) else several_paths(source)
+    if (table := _table_of(source, paths, options)) is not None:
+        return _from_table(table, options)
+    if paths is not None:
+        parts = [open(path, variable=variable, **options) for path in paths]
+        return join_files(paths, parts, join)
+    _refuse_options(source, options)
     if isinstance(source, ChunkedMatrix):
         return _opened_before(source, variable, dim, missing_value)
-    if _is_plink(source):
+    if is_plink(source):
         matrix: ChunkedMatrix = open_plink(source)
-    elif (paths := _several_paths(source)) is not None:
-        return join_stores(paths, [open(path, variable=variable, **options) for path in paths])
     elif isinstance(source, (str, os.PathLike)):
         policy = (missing_chunks, multiallelic, missing_value)
         path = os.fspath(source)
@@ -243,6 +266,62 @@ def open(
     if missing_value is not None:
         matrix.missing_value = missing_value
     return matrix
+
+
+def _table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> Any:
+    """The paths of a table, or a query or frame to be read as one; None for other sources.
+
+    paths : that the source stands for, if several.
+    """
+    if paths is not None:
+        one_table = all(path.endswith(PARQUET) for path in paths)
+        return paths if one_table and options["join"] != "features" else None
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fspath(source)
+        return [path] if path.rstrip("/").endswith(TABLES) or _holds_parquet(path) else None
+    kind, asked = type(source), any(options[name] is not None for name in TABULAR)
+    query = kind.__module__.split(".")[0] in ("pyarrow", "polars") and (
+        kind.__name__.endswith(("Dataset", "LazyFrame"))
+    )
+    return source if query or (asked and is_frame(source)) else None
+
+
+def _holds_parquet(path: str) -> bool:
+    """Whether this is a folder of Parquet files, or of folders of them, and no Zarr store."""
+    if "://" in path or not os.path.isdir(path):
+        return False
+    for _, folders, names in os.walk(path):
+        if any(name in STORES for name in names):
+            return False
+        if any(name.endswith(PARQUET) for name in names):
+            return True
+        folders[:] = [name for name in sorted(folders) if "=" in name]
+    return False
+
+
+def _from_table(table: Any, options: dict[str, Any]) -> ChunkedMatrix:
+    try:
+        from streampca.sources.tables.opening import open_table
+    except ImportError as error:
+        if "pyarrow" not in str(error):
+            raise
+        raise MissingDependencyError(
+            "tables (Parquet, Arrow, CSV) need pyarrow: pip install 'streampca[tables]'"
+        ) from None
+    wanted = {name: options[name] for name in TABULAR}
+    matrix = open_table(table, **wanted, dim=options["dim"], options=options["storage_options"])
+    matrix.missing_value = options["missing_value"]
+    return matrix
+
+
+def _refuse_options(source: Any, options: dict[str, Any]) -> None:
+    """Refuse options of tables for anything else."""
+    if given := [name for name in TABULAR if options[name] is not None]:
+        what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
+        raise InvalidInputError(
+            f"{given[0]}={options[given[0]]!r}: {hide_secrets(str(what))} is no table (Parquet, "
+            f"Arrow, CSV, data frame); leave {given[0]}= out"
+        )
 
 
 def _from_dask(source: Any, dim: Dim) -> ChunkedMatrix:
@@ -301,30 +380,6 @@ def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = Non
                 "required."
             )
     return matrix
-
-
-def _several_paths(source: Any) -> list[str] | None:
-    """The paths that a list of paths, or a pattern such as "chr*.zarr", stands for; else None.
-
-    Those of a pattern come in the order of the numbers in their names.
-    """
-    if isinstance(source, (list, tuple)):
-        named = bool(source) and all(isinstance(one, (str, os.PathLike)) for one in source)
-        return expand(source) if named else None
-    if not isinstance(source, (str, os.PathLike)):
-        return None
-    path = os.fspath(source)
-    pattern = glob.has_magic(path) and "://" not in path and not os.path.exists(path)
-    return expand(path) if pattern else None
-
-
-def _is_plink(source: Any) -> bool:
-    """Whether ``streampca.open`` should read this as PLINK 1 filesets."""
-    listed = source if isinstance(source, (list, tuple)) else [source]
-    suffixes = (".bed", ".bim", ".fam")
-    return bool(listed) and all(
-        isinstance(one, (str, os.PathLike)) and os.fspath(one).endswith(suffixes) for one in listed
-    )
 
 
 def _futures(source: Any) -> list[Any]:
