@@ -148,7 +148,7 @@ def _tile(block: Raw, part: tuple[slice, slice], buffer: Array, standard: _Stand
     raw = block.expanded(block.values[part])
     rows, cols = raw.shape
     flat = buffer[: rows * cols]  # contiguous even where it is narrower
-    by_feature = raw.strides[0] == raw.itemsize < raw.strides[1]
+    by_feature = block.axis == 0 and _by_feature(block.values)
     out = flat.reshape(cols, rows).T if by_feature else flat.reshape(rows, cols)
     weights = None if block.weights is None else block.weights[part[0]]
     root = None if weights is None else np.sqrt(weights).astype(out.dtype)
@@ -171,6 +171,11 @@ def _tile(block: Raw, part: tuple[slice, slice], buffer: Array, standard: _Stand
         sums[columns] += total
     streamed = _shifted(part[block.axis], block.start)
     return Tile(out, streamed.start, streamed.stop, lambda: sums, root, lambda: mask)
+
+
+def _by_feature(values: Any) -> bool:
+    """Whether the columns of a block lie one after another."""
+    return isinstance(values, np.ndarray) and values.flags.fnc
 
 
 def _pieces(rows: int, cols: int, itemsize: int, by_feature: bool) -> list[tuple[slice, slice]]:

@@ -71,7 +71,7 @@ def join_files(
     apart = _difference(shown, parts, 0) if named else _unnamed(shown, parts)
     unlike = _difference(shown, parts, 1)
     if join is None:
-        twice = "" if unlike or not (named and apart) else _twice(parts)
+        twice = "" if unlike or not apart else _twice(parts) if named else _calls(parts)
         if apart and (unlike or twice):
             raise (SourceError if named else InvalidInputError)(
                 f"{apart}. {'' if unlike else twice}{unlike}, so that they are not more samples of "
@@ -153,6 +153,13 @@ def _labels_differ(one: AxisLabels, other: AxisLabels, axis: int) -> str:
     if at is None:
         return ""
     return f"{kind} {at + 1} is {names[at]} in one and {others[at]} in the other"
+
+
+def _calls(parts: Sequence[ChunkedMatrix]) -> str:
+    """Why nothing tells of stores without names, such as chromosomes of the same samples."""
+    small = all(part.dtype.itemsize == 1 for part in parts)
+    same = len({part.shape for part in parts}) == 1
+    return "They have the same shape, and hold calls of genotypes or the like" * (small and same)
 
 
 def _twice(parts: Sequence[ChunkedMatrix]) -> str:

@@ -156,9 +156,24 @@ class DatasetReader(TableReader):
         files = self.paths()
         return [files, [TableFile.at(path).version for path in files], self.shape]
 
+    def locations(self) -> tuple[Location, ...]:
+        return (HeldQuery(),) if self.whole else super().locations()
+
     def paths(self) -> tuple[str, ...]:
-        found = [] if self.whole else list(getattr(self.dataset, "files", ()))
+        found: list[str] = [] if self.whole else list(getattr(self.dataset, "files", ()))
         return tuple(os.path.realpath(path) for path in found if os.path.exists(path))
+
+
+class HeldQuery(Location):
+    """A data set that cannot be sent to other processes."""
+
+    name, in_process = "the data set", "a filtered data set"
+
+    def sample(self) -> Sequence[str]:
+        return ()
+
+    def look(self, names: Sequence[str]) -> dict[str, str]:
+        return {}
 
 
 def open_dataset(dataset: Any, wanted: Wanted) -> TableMatrix:
