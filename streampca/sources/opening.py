@@ -42,7 +42,7 @@ from streampca.sources.lazy import LazyReader, is_dask_frame
 from streampca.sources.plink import open_plink
 from streampca.sources.several import is_plink, join_files, several_paths
 from streampca.sources.sparse import from_sparse
-from streampca.sources.sparse_files import open_matrix_market, open_sparse_npz
+from streampca.sources.sparse_files import open_matrix_market, open_npz
 from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack
 from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
 from streampca.sources.zarr.labels import group_labels, plain_code
@@ -86,8 +86,10 @@ def open_path(
         return stack(NpyReader(path), dim)
     if path.endswith((".mtx", ".mtx.gz")):
         return open_matrix_market(path, dim)
-    if path.endswith((".h5ad", ".h5", ".npz")):
-        return _oriented(path, dim, variable, external_links)
+    if path.endswith((".h5ad", ".h5", ".hdf5", ".he5")):
+        return open_h5ad(path, variable, external_links, dim)
+    if path.endswith(".npz"):
+        return open_npz(path, variable, dim)
     if path.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
         from streampca.sources.labelled import from_netcdf
 
@@ -97,15 +99,6 @@ def open_path(
     node = open_array(path, storage_options)
     with metadata_errors(path):
         return from_zarr(node, variable, dim, policy, path)
-
-
-def _oriented(path: str, dim: Dim, variable: str | None, external_links: bool) -> ChunkedMatrix:
-    """Open a file whose format defines its rows as samples."""
-    if dim not in (None, 0):
-        raise InvalidInputError(f"dim={dim!r}; the rows of {path} are its samples")
-    if path.endswith(".npz"):
-        return open_sparse_npz(path)
-    return open_h5ad(path, variable, external_links)
 
 
 def from_zarr(
