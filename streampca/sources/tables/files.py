@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -47,6 +47,10 @@ class TableFile:
         refuse_special(path)
         stat = os.stat(path)
         return cls(path, stat.st_size, str(stat.st_mtime_ns), keys)
+
+    def again(self) -> TableFile:
+        """The file as it is now."""
+        return replace(TableFile.at(self.path, self.options), keys=self.keys)
 
     @property
     def remote(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -96,6 +97,16 @@ class ParquetReader(TableReader):
                 value = pa.scalar(self.files[number].keys[name]).cast(kind)
                 batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
         return batch
+
+    def in_order(self, order: Sequence[int]) -> ParquetReader:
+        """The same files in another order, each with its rows."""
+        other = copy.copy(self)
+        number = np.argsort(order)[self.units[:, 0]]
+        sort = np.lexsort((self.units[:, 1], number))
+        other.files = tuple(self.files[i] for i in order)
+        other.units = np.stack([number[sort], self.units[sort, 1]], axis=1)
+        other.begins = np.concatenate([[0], np.cumsum(np.diff(self.begins)[sort])])
+        return other
 
     def column_names(self) -> list[str]:
         return list(self.schema.names)
