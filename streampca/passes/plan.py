@@ -60,7 +60,7 @@ def blocks_per_span(matrix: ChunkedMatrix, axis: int, edges: np.ndarray[Any, Any
     n_blocks = len(edges) - 1
     length = _blocks_by_work(matrix, axis, n_blocks)
     if (entries := matrix.entry_points(axis)) is not None:
-        return _between_entries(edges, entries, length)
+        return between_entries(edges, entries, length)
     if not (reach := matrix.reach(axis)):
         return length
     for rows in (4 * reach, reach):
@@ -75,7 +75,7 @@ LENGTHS = 64  # of spans that are tried
 READ_AGAIN = 0.05  # share of the rows that may be read again where spans begin
 
 
-def _between_entries(edges: np.ndarray[Any, Any], entries: np.ndarray[Any, Any],
+def between_entries(edges: np.ndarray[Any, Any], entries: np.ndarray[Any, Any],
                      least: int) -> int:  # fmt: skip
     """The fewest blocks, at least so many, whose spans begin at entry points, or near to them.
 

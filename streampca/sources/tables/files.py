@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -64,7 +65,31 @@ class TableFile:
 
         folder, _, name = self.path.rpartition("/")
         with plain_errors():
-            return pa.PythonFile(obstore.open_reader(open_objects(folder, self.options), name), "r")
+            reader = obstore.open_reader(open_objects(folder, self.options), name)
+        return pa.PythonFile(_Handle(reader), "r")
+
+
+class _Handle(io.RawIOBase):
+    """A reader of obstore as Python and Arrow expect a file."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        return int(self._reader.seek(place, whence))
+
+    def tell(self) -> int:
+        return int(self._reader.tell())
+
+    def read(self, size: int = -1) -> bytes:
+        with plain_errors():
+            return bytes(self._reader.read(None if size < 0 else size))
 
 
 class ObjectLocation(Location):

@@ -70,7 +70,7 @@ class TableReader(Reader):
         """All values of any column of the table, as an Arrow array."""
         held: dict[str, Any] = {}
         pieces = [
-            batch.column(0)
+            batch.column(batch.schema.get_field_index(name))
             for unit in range(len(self.begins) - 1)
             for batch in self.batches(unit, [name], 1 << 16, held)
         ]
