@@ -40,7 +40,7 @@ from streampca.sources.columns import GroupColumns
 from streampca.sources.frames import is_frame
 from streampca.sources.lazy import LazyReader, is_dask_frame
 from streampca.sources.plink import open_plink
-from streampca.sources.several import is_plink, join_files, several_paths
+from streampca.sources.several import PARQUET, holds_parquet, is_plink, join_files, several_paths
 from streampca.sources.sparse import from_sparse
 from streampca.sources.sparse_files import open_matrix_market, open_npz
 from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack
@@ -58,11 +58,9 @@ from streampca.sources.zarr.opening import (
 )
 from streampca.sources.zarr.reader import ZarrReader
 
-PARQUET = (".parquet", ".parq", ".pq")
 TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXT)
 TABULAR = ("columns", "index", "categorical")  # options of tables
-STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 # --------------------------------------------------------------------------------------------------
 # The format of a path, a URL or a Zarr node.
@@ -271,25 +269,12 @@ def _table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> 
         return paths if one_table and options["join"] != "features" else None
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
-        return [path] if path.rstrip("/").endswith(TABLES) or _holds_parquet(path) else None
+        return [path] if path.rstrip("/").endswith(TABLES) or holds_parquet(path) else None
     kind, asked = type(source), any(options[name] is not None for name in TABULAR)
     query = kind.__module__.split(".")[0] in ("pyarrow", "polars") and (
         kind.__name__.endswith(("Dataset", "LazyFrame"))
     )
     return source if query or (asked and is_frame(source)) else None
-
-
-def _holds_parquet(path: str) -> bool:
-    """Whether this is a folder of Parquet files, or of folders of them, and no Zarr store."""
-    if "://" in path or not os.path.isdir(path):
-        return False
-    for _, folders, names in os.walk(path):
-        if any(name in STORES for name in names):
-            return False
-        if any(name.endswith(PARQUET) for name in names):
-            return True
-        folders[:] = [name for name in sorted(folders) if "=" in name]
-    return False
 
 
 def _from_table(table: Any, options: dict[str, Any]) -> ChunkedMatrix:

@@ -47,6 +47,23 @@ def is_plink(source: Any) -> bool:
     )
 
 
+PARQUET = (".parquet", ".parq", ".pq")
+STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+
+
+def holds_parquet(path: str) -> bool:
+    """Whether this is a folder of Parquet files, or of folders of them, and no Zarr store."""
+    if "://" in path or not os.path.isdir(path):
+        return False
+    for _, folders, names in os.walk(path):
+        if any(name in STORES for name in names):
+            return False
+        if any(name.endswith(PARQUET) for name in names):
+            return True
+        folders[:] = [name for name in sorted(folders) if "=" in name]
+    return False
+
+
 # --------------------------------------------------------------------------------------------------
 # Several files, such as the chromosomes of one set of samples, or the years of one grid.
 

@@ -74,17 +74,24 @@ class Columns:
 
 def put(batch: Any, part: Sequence[tuple[Column, slice, slice]], out: Array, where: str) -> None:
     """Put the numbers of a record batch into ``out`` (rows, features of the part)."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for column, chosen, places in part:
-        values = batch.column(batch.schema.get_field_index(column.name))
+        values = columns[column.name]
         if column.categories is None:
-            out[:, places.start] = _numbers(values, out.dtype, f"{where}: column {column.name!r}")
+            out[:, places.start] = _numbers(values, out.dtype, where, column.name)
         else:
             _put_categories(values, column, chosen, out[:, places], where)
 
 
-def _numbers(values: Any, dtype: np.dtype[Any], where: str) -> Array:
+FLOATS = {pa.float32().id: np.dtype(np.float32), pa.float64().id: np.dtype(np.float64)}
+
+
+def _numbers(values: Any, dtype: np.dtype[Any], where: str, name: str) -> Array:
     """The numbers of a column; NaN where it is null."""
-    kind, wanted = values.type, pa.float32() if dtype == np.float32 else pa.float64()
+    kind = values.type
+    if (own := FLOATS.get(kind.id)) is not None and not values.null_count:  # with few calls
+        return np.frombuffer(values.buffers()[1], own, len(values), values.offset * own.itemsize)
+    wanted = pa.float32() if dtype == np.float32 else pa.float64()
     if pa.types.is_boolean(kind):
         values = values.cast(pa.uint8())
     if not pa.types.is_floating(kind) or pa.types.is_float16(kind):
@@ -92,7 +99,7 @@ def _numbers(values: Any, dtype: np.dtype[Any], where: str) -> Array:
             values = values.cast(wanted)
         except pa.ArrowInvalid as error:
             raise InvalidTypeError(
-                f"{where} is {kind}, and {_first_line(error)}; expected integers up to 2**53 in "
+                f"{where}: column {name!r} is {kind}, and {_first_line(error)}; expected integers up to 2**53 in "
                 "size, since float64 rounds larger ones. Leave the column out: columns=[...]; an "
                 "identifier is no feature: index=..."
             ) from None
