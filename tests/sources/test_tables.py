@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import pickle
 import sys
+import warnings
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ from streampca.errors import (
     IncompleteSourceWarning,
     InvalidInputError,
     InvalidTypeError,
+    LocalSourceWarning,
     MissingDependencyError,
     SourceError,
 )
@@ -27,6 +29,7 @@ from streampca.matrix.location import SpanCache, reading_with
 from streampca.passes.plan import between_entries
 from streampca.sources.tables import reader as table_reader
 from streampca.sources.tables import text
+from tests.passes.local_clusters import start_client, stop_client
 from tests.passes.pass_matrices import same_bits
 
 pa = pytest.importorskip("pyarrow")
@@ -162,6 +165,8 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_reader, "PIECE_NBYTES", 64 * P * 8)
     monkeypatch.setattr(table_reader, "PIECE_ROWS", 1)
     monkeypatch.setattr(text, "RANGE_NBYTES", 9000)
+    monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 64 * P * 8)
+    monkeypatch.setattr("streampca.passes.plan.BLOCK_LENGTH", 16)
 
 
 @pytest.fixture(params=FORMATS)
@@ -438,6 +443,46 @@ def test_in_object_storage(s3: str, tmp_path: Path) -> None:
         (where, *_) = matrix.locations()
         assert "bytes" in where.look(where.sample())[where.name]
         assert pickle.loads(pickle.dumps(matrix)).shape == (N, P)
+
+
+def fitted(matrix: Any, **more: Any) -> Any:
+    """PCA of the table in one pass of many blocks."""
+    model = streampca.PCA(3, missing="mean", svd_solver="scatter", memory_limit="2GiB", **more)
+    return model.fit(matrix)
+
+
+@pytest.mark.parametrize("make", [several, csv_file], ids=["Parquet", "CSV"])
+def test_an_interrupted_fit_resumes_with_the_same_bits(make: Any, tmp_path: Path) -> None:
+    source = make(tmp_path)
+    expected = fitted(streampca.open(source))
+
+    def stop(advance: Any) -> None:
+        if advance.blocks_done >= 9:
+            raise KeyboardInterrupt
+
+    folder = str(tmp_path / "checkpoint")
+    with pytest.raises(KeyboardInterrupt):
+        fitted(streampca.open(source), checkpoint=folder, progress=stop)
+    model = fitted(streampca.open(source), checkpoint=folder)
+    assert 0 < model.cost_[0].resumed_blocks < expected.cost_[0].blocks
+    assert same_bits(model.components_, expected.components_)
+
+
+@pytest.mark.slow
+def test_workers_find_the_same_bits(tmp_path: Path) -> None:
+    client = start_client(2)
+    try:
+        for name, make in FORMATS.items():
+            (tmp_path / name).mkdir()
+            source = make(tmp_path / name)
+            if name in ("partitioned", "table"):
+                source = streampca.open(source, columns=NAMES)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", LocalSourceWarning)  # of the filtered data set
+                found = fitted(source, scheduler=client)
+            assert same_bits(found.components_, fitted(source).components_), name
+    finally:
+        stop_client(client)
 
 
 def test_spans_begin_where_row_groups_do(tmp_path: Path) -> None:
