@@ -190,8 +190,8 @@ def open_parquet(where: str, files: Sequence[TableFile], wanted: Wanted) -> Tabl
     Cost: the metadata of each file; the column of the index, and those with categories.
     Raises InvalidTypeError where columns are not numeric, or differ between files.
     """
-    if len(files) == 1:
-        footers = [_footer(files[0])]
+    if len(files) == 1 or not files[0].remote:  # threads would each take memory of their own
+        footers = [_footer(file) for file in files]
     else:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             footers = list(pool.map(_footer, files))
