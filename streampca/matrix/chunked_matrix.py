@@ -115,11 +115,7 @@ class ChunkedMatrix(ABC):
         return 0
 
     def entry_points(self, axis: int) -> np.ndarray[Any, Any] | None:
-        """Positions where reading may begin without reading again what lies before them.
-
-        Increasing int64, the first is 0: what lies between two of them is read in order. None
-        where ``chunk_edges`` or any position will do.
-        """
+        """Positions, from 0 on, where a read need not begin earlier; None where all are such."""
         return None
 
     @abstractmethod

@@ -117,8 +117,14 @@ def var_of(variable: str | None) -> str:
     return "var" if not name.startswith("raw") else "raw.var" if "." in name else "raw/var"
 
 
-def open_sparse_group(node: Any, source: str, missing_chunks: str = "error") -> ChunkedMatrix:
-    """One compressed matrix that is a Zarr group of its own."""
+def open_group(
+    node: Any, variable: str | None, dim: Dim, source: str, missing_chunks: str = "error"
+) -> ChunkedMatrix:
+    """A Zarr group that is an AnnData, or one compressed matrix."""
+    if dim not in (None, 0):
+        raise InvalidInputError(f"dim={dim!r}; the rows of a sparse group are its samples")
+    if is_anndata(node):
+        return open_anndata(node, variable, source, missing_chunks)
     return _element(node, source, None, missing_chunks)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import glob
 import math
 import numbers
 import os
@@ -17,7 +18,6 @@ import zarr
 from streampca.errors import (
     InvalidInputError,
     InvalidTypeError,
-    MissingDependencyError,
     SourceError,
     UncountedRowsWarning,
     hide_secrets,
@@ -30,9 +30,8 @@ from streampca.sources.anndata import (
     from_anndata,
     is_anndata,
     is_sparse_group,
-    open_anndata,
+    open_group,
     open_h5ad,
-    open_sparse_group,
 )
 from streampca.sources.array_files import NpyReader
 from streampca.sources.arrays import from_array
@@ -40,7 +39,16 @@ from streampca.sources.columns import GroupColumns
 from streampca.sources.frames import is_frame
 from streampca.sources.lazy import LazyReader, is_dask_frame
 from streampca.sources.plink import open_plink
-from streampca.sources.several import PARQUET, holds_parquet, is_plink, join_files, several_paths
+from streampca.sources.several import (
+    PARQUET,
+    STORES,
+    TABULAR,
+    expand,
+    from_table,
+    holds_parquet,
+    join_files,
+    with_code,
+)
 from streampca.sources.sparse import from_sparse
 from streampca.sources.sparse_files import open_matrix_market, open_npz
 from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack
@@ -58,9 +66,7 @@ from streampca.sources.zarr.opening import (
 )
 from streampca.sources.zarr.reader import ZarrReader
 
-TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
-TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", *TEXT)
-TABULAR = ("columns", "index", "categorical")  # options of tables
+TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", ".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 # --------------------------------------------------------------------------------------------------
 # The format of a path, a URL or a Zarr node.
@@ -106,12 +112,7 @@ def from_zarr(
     missing_chunks, multiallelic, missing_value = policy
     group = isinstance(node, zarr.Group)
     if group and (is_sparse_group(node) or (is_anndata(node) and dim in (None, 0))):
-        if dim not in (None, 0):
-            raise InvalidInputError(f"dim={dim!r}; the rows of a sparse group are its samples")
-        shown = hide_secrets(source)
-        if is_anndata(node):
-            return open_anndata(node, variable, shown, missing_chunks)
-        return open_sparse_group(node, shown, missing_chunks)
+        return open_group(node, variable, dim, hide_secrets(source), missing_chunks)
     if group and variable is None:
         if is_vcf_zarr(node) and dim in (None, 1, "samples", "sample"):
             return open_vcf_zarr(
@@ -167,14 +168,14 @@ def open(
     """Open any source as a matrix of samples x features that is read in blocks.
 
     source : a path or URL of a Zarr array or group (one that is an AnnData, or a sparse matrix as
-        AnnData writes it, too), a NetCDF or ``.npy`` file; ``.h5ad``, 10x ``.h5``, MatrixMarket
-        ``.mtx``, sparse ``.npz``; an AnnData in memory; PLINK 1 filesets
-        by the path of a ``.bed``; a list of paths or a pattern (``chr*.bed``, ``chr*.zarr``):
-        the same samples, the features of all; a ``zarr.Array`` or ``zarr.Group`` (one with
+        AnnData writes it, too), a NetCDF, HDF5, ``.npy`` or ``.npz`` file; ``.h5ad``, 10x ``.h5``,
+        ``.mtx``; Parquet (a file, a folder), Arrow or text (``.csv``, ``.tsv``, ``.gz`` too); an
+        AnnData in memory; PLINK 1 filesets by the path of a ``.bed``; a list of paths or a pattern
+        (``chr*.bed``, ``sst_*.nc``), see ``join``; a ``zarr.Array`` or ``zarr.Group`` (one with
         ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array (any
         graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
         frame, or a list of them, stacked by rows; NumPy, lists; data frames of pandas, polars
-        and pyarrow; scipy.sparse and ``sparse``; or a ChunkedMatrix.
+        (lazy, too) and pyarrow; scipy.sparse and ``sparse``; or a ChunkedMatrix.
     variable : the array of a group or file ("layers/counts" or "raw/X" of an AnnData);
         a list of them gives the features of all, side by side.
     dim : the sample dimension(s), by name or number; the others are stacked into features.
@@ -191,11 +192,10 @@ def open(
     storage_options : for remote stores; never kept in results.
         A read fails after 300 s without an answer, or after ``async.timeout`` of ``zarr.config``
         (``ZARR_ASYNC__TIMEOUT``).
-    columns : of a table, those that are features. Default: all numeric ones; a warning names the
-        others.
-    index : of a table, the column with the names of the samples.
-    categorical : "onehot" makes a feature of each category of a column of text.
-    join : "samples" or "features", where several files fit both ways.
+    columns, index : of a table, the features (default: all numbers, a warning names the others),
+        and the column with the names of the samples.
+    categorical : "onehot" makes a feature of each category.
+    join : what several files have more of, "samples" or "features". Default: what fits.
     external_links : accept an ``.h5ad`` or ``.h5`` whose data are in other files. Such a file can
         name any file of this machine, and is refused by default.
 
@@ -218,16 +218,18 @@ def open(
         return concat_features(*parts, variables=variable)
     if isinstance(source, (str, os.PathLike)):
         refuse_special(os.fspath(source))
-    paths = None if is_plink(source) else several_paths(source)
+    paths = None if _is_plink(source) else _several_paths(source)
     if (table := _table_of(source, paths, options)) is not None:
-        return _from_table(table, options)
+        return from_table(table, options)
     if paths is not None:
         parts = [open(path, variable=variable, **options) for path in paths]
         return join_files(paths, parts, join)
     _refuse_options(source, options)
     if isinstance(source, ChunkedMatrix):
-        return _opened_before(source, variable, dim, missing_value)
-    if is_plink(source):
+        if variable is not None or dim is not None:
+            raise InvalidInputError("opened already: say dim= and variable= to streampca.open")
+        return with_code(source, missing_value)
+    if _is_plink(source):
         matrix: ChunkedMatrix = open_plink(source)
     elif isinstance(source, (str, os.PathLike)):
         policy = (missing_chunks, multiallelic, missing_value)
@@ -269,7 +271,9 @@ def _table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> 
         return paths if one_table and options["join"] != "features" else None
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
-        return [path] if path.rstrip("/").endswith(TABLES) or holds_parquet(path) else None
+        stored = "://" in path or any(os.path.exists(os.path.join(path, one)) for one in STORES)
+        folder = not stored and os.path.isdir(path) and holds_parquet(path)
+        return [path] if folder or path.rstrip("/").endswith(TABLES) else None
     kind, asked = type(source), any(options[name] is not None for name in TABULAR)
     query = kind.__module__.split(".")[0] in ("pyarrow", "polars") and (
         kind.__name__.endswith(("Dataset", "LazyFrame"))
@@ -277,29 +281,12 @@ def _table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> 
     return source if query or (asked and is_frame(source)) else None
 
 
-def _from_table(table: Any, options: dict[str, Any]) -> ChunkedMatrix:
-    try:
-        from streampca.sources.tables.opening import open_table
-    except ImportError as error:
-        if "pyarrow" not in str(error):
-            raise
-        raise MissingDependencyError(
-            "tables (Parquet, Arrow, CSV) need pyarrow: pip install 'streampca[tables]'"
-        ) from None
-    wanted = {name: options[name] for name in TABULAR}
-    matrix = open_table(table, **wanted, dim=options["dim"], options=options["storage_options"])
-    matrix.missing_value = options["missing_value"]
-    return matrix
-
-
 def _refuse_options(source: Any, options: dict[str, Any]) -> None:
     """Refuse options of tables for anything else."""
     if given := [name for name in TABULAR if options[name] is not None]:
         what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
-        raise InvalidInputError(
-            f"{given[0]}={options[given[0]]!r}: {hide_secrets(str(what))} is no table (Parquet, "
-            f"Arrow, CSV, data frame); leave {given[0]}= out"
-        )
+        why = f"{hide_secrets(str(what))} is no table (Parquet, Arrow, CSV, data frame)"
+        raise InvalidInputError(f"{given[0]}=: {why}; leave {given[0]}= out")
 
 
 def _from_dask(source: Any, dim: Dim) -> ChunkedMatrix:
@@ -328,26 +315,6 @@ def _open_repository(
     return matrix
 
 
-def _opened_before(
-    matrix: ChunkedMatrix, variable: str | None, dim: Dim, missing_value: float | None
-) -> ChunkedMatrix:
-    """An opened matrix, or a copy of it with a new missing code."""
-    if variable is not None or dim is not None:
-        raise InvalidInputError(
-            "this matrix was opened already: say dim= and variable= to streampca.open"
-        )
-    if missing_value is None or missing_value == matrix.missing_value:
-        return matrix
-    if matrix.missing_value is not None:
-        raise InvalidInputError(
-            f"missing_value={missing_value:g} contradicts the matrix, which was opened with "
-            f"missing_value={matrix.missing_value:g}"
-        )
-    coded = copy.copy(matrix)
-    coded.missing_value = missing_value
-    return coded
-
-
 def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
     """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``."""
     matrix = open(source, dim=dim, missing_value=missing_value)
@@ -358,6 +325,30 @@ def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = Non
                 "required."
             )
     return matrix
+
+
+def _several_paths(source: Any) -> list[str] | None:
+    """The paths that a list of paths, or a pattern such as "chr*.zarr", stands for; else None.
+
+    Those of a pattern come in the order of the numbers in their names.
+    """
+    if isinstance(source, (list, tuple)):
+        named = bool(source) and all(isinstance(one, (str, os.PathLike)) for one in source)
+        return expand(source) if named else None
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    path = os.fspath(source)
+    pattern = glob.has_magic(path) and "://" not in path and not os.path.exists(path)
+    return expand(path) if pattern else None
+
+
+def _is_plink(source: Any) -> bool:
+    """Whether ``streampca.open`` should read this as PLINK 1 filesets."""
+    listed = source if isinstance(source, (list, tuple)) else [source]
+    suffixes = (".bed", ".bim", ".fam")
+    return bool(listed) and all(
+        isinstance(one, (str, os.PathLike)) and os.fspath(one).endswith(suffixes) for one in listed
+    )
 
 
 def _futures(source: Any) -> list[Any]:

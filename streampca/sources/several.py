@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import glob
 import os
 import re
@@ -15,6 +16,7 @@ import numpy as np
 from streampca.errors import (
     IncompleteSourceWarning,
     InvalidInputError,
+    MissingDependencyError,
     SourceError,
     hide_secrets,
     shorten,
@@ -22,46 +24,48 @@ from streampca.errors import (
 from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features, concat_samples
 from streampca.sources.variants import refuse_duplicates
 
-
-def several_paths(source: Any) -> list[str] | None:
-    """The paths that a list of paths, or a pattern such as "chr*.zarr", stands for; else None.
-
-    Those of a pattern come in the order of the numbers in their names.
-    """
-    if isinstance(source, (list, tuple)):
-        named = bool(source) and all(isinstance(one, (str, os.PathLike)) for one in source)
-        return expand(source) if named else None
-    if not isinstance(source, (str, os.PathLike)):
-        return None
-    path = os.fspath(source)
-    pattern = glob.has_magic(path) and "://" not in path and not os.path.exists(path)
-    return expand(path) if pattern else None
-
-
-def is_plink(source: Any) -> bool:
-    """Whether ``streampca.open`` should read this as PLINK 1 filesets."""
-    listed = source if isinstance(source, (list, tuple)) else [source]
-    suffixes = (".bed", ".bim", ".fam")
-    return bool(listed) and all(
-        isinstance(one, (str, os.PathLike)) and os.fspath(one).endswith(suffixes) for one in listed
-    )
-
-
+TABULAR = ("columns", "index", "categorical")  # options of tables
 PARQUET = (".parquet", ".parq", ".pq")
 STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 
 def holds_parquet(path: str) -> bool:
-    """Whether this is a folder of Parquet files, or of folders of them, and no Zarr store."""
-    if "://" in path or not os.path.isdir(path):
-        return False
+    """Whether a folder holds Parquet files, or folders of them."""
     for _, folders, names in os.walk(path):
-        if any(name in STORES for name in names):
-            return False
         if any(name.endswith(PARQUET) for name in names):
             return True
         folders[:] = [name for name in sorted(folders) if "=" in name]
     return False
+
+
+def from_table(table: Any, options: dict[str, Any]) -> ChunkedMatrix:
+    """The matrix of a table, by its paths or in memory.  options : of ``streampca.open``."""
+    try:
+        from streampca.sources.tables.opening import open_table
+    except ImportError as error:
+        if "pyarrow" not in str(error):
+            raise
+        raise MissingDependencyError(
+            "tables (Parquet, Arrow, CSV) need pyarrow: pip install 'streampca[tables]'"
+        ) from None
+    wanted = {name: options[name] for name in TABULAR}
+    matrix = open_table(table, **wanted, dim=options["dim"], options=options["storage_options"])
+    matrix.missing_value = options["missing_value"]
+    return matrix
+
+
+def with_code(matrix: ChunkedMatrix, missing_value: float | None) -> ChunkedMatrix:
+    """The same matrix, in which this number is missing too. Refuses another one."""
+    if missing_value is None or missing_value == matrix.missing_value:
+        return matrix
+    if matrix.missing_value is not None:
+        raise InvalidInputError(
+            f"missing_value={missing_value:g} contradicts the matrix, which was opened with "
+            f"missing_value={matrix.missing_value:g}"
+        )
+    coded = copy.copy(matrix)
+    coded.missing_value = missing_value
+    return coded
 
 
 # --------------------------------------------------------------------------------------------------

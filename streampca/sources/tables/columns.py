@@ -83,7 +83,10 @@ def put(batch: Any, part: Sequence[tuple[Column, slice, slice]], out: Array, whe
             _put_categories(values, column, chosen, out[:, places], where)
 
 
-FLOATS = {pa.float32().id: np.dtype(np.float32), pa.float64().id: np.dtype(np.float64)}
+FLOATS: dict[int, np.dtype[Any]] = {
+    pa.float32().id: np.dtype(np.float32),
+    pa.float64().id: np.dtype(np.float64),
+}
 
 
 def _numbers(values: Any, dtype: np.dtype[Any], where: str, name: str) -> Array:

@@ -22,7 +22,7 @@ from streampca.errors import (
     shorten,
 )
 from streampca.matrix import AxisLabels, Labels, ReadCount
-from streampca.matrix.location import current_cache
+from streampca.matrix.chunked_matrix import current_cache
 from streampca.sources.columns import as_strings
 from streampca.sources.reading import Tally
 from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
