@@ -47,11 +47,10 @@ from streampca.sources.several import (
     from_table,
     holds_parquet,
     join_files,
-    with_code,
 )
 from streampca.sources.sparse import from_sparse
 from streampca.sources.sparse_files import open_matrix_market, open_npz
-from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack
+from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack, with_code
 from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
 from streampca.sources.zarr.labels import group_labels, plain_code
 from streampca.sources.zarr.opening import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import glob
 import os
 import re
@@ -52,20 +51,6 @@ def from_table(table: Any, options: dict[str, Any]) -> ChunkedMatrix:
     matrix = open_table(table, **wanted, dim=options["dim"], options=options["storage_options"])
     matrix.missing_value = options["missing_value"]
     return matrix
-
-
-def with_code(matrix: ChunkedMatrix, missing_value: float | None) -> ChunkedMatrix:
-    """The same matrix, in which this number is missing too. Refuses another one."""
-    if missing_value is None or missing_value == matrix.missing_value:
-        return matrix
-    if matrix.missing_value is not None:
-        raise InvalidInputError(
-            f"missing_value={missing_value:g} contradicts the matrix, which was opened with "
-            f"missing_value={matrix.missing_value:g}"
-        )
-    coded = copy.copy(matrix)
-    coded.missing_value = missing_value
-    return coded
 
 
 # --------------------------------------------------------------------------------------------------
