@@ -86,6 +86,8 @@ KEPT_IN: dict[str, set[str]] = {
     "bokeh": {"plots"},
     "xarray": {"sources", "xarray"},
     "threadpoolctl": {"passes"},
+    "pyarrow": {"sources"},
+    "polars": {"sources"},
 }
 
 LIMIT_MB = 90  # with what a PCA needs

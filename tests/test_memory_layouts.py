@@ -162,6 +162,22 @@ def parquet(path: Path) -> str:
     return str(path)
 
 
+def long_groups(path: Path) -> str:
+    """One file of two row groups, each far larger than a block."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    with pq.ParquetWriter(path, pa.schema([(f"c{j}", pa.float64()) for j in range(60)])) as file:
+        for i in range(2):
+            values = block((150_000, 60), "f8", i)
+            file.write_table(pa.table(list(values.T), schema=file.schema))
+    return str(path)
+
+
+def delimited(path: Path) -> str:
+    """40 MB of text."""
+    np.savetxt(path, block((20_000, 100), "f4"), delimiter=",")
+    return str(path)
+
+
 def npz(path: Path) -> str:
     scipy.sparse.save_npz(path, sparse(), compressed=False)
     return str(path)
@@ -278,6 +294,9 @@ LAYOUTS = {
         zarr_of((30_000, 500), (4000, 500)), ".zarr", DASK_FRAME + PCA.format("10", "frame")
     ),
     "Parquet, by Dask": Layout(parquet, "", PARQUET + PCA.format("10", "frame")),
+    "Parquet": Layout(parquet, "", PCA.format("10", "path")),
+    "Parquet, long row groups": Layout(long_groups, ".parquet", PCA.format("10", "path")),
+    "delimited text": Layout(delimited, ".csv", PCA.format("10", "path")),
     "polars": Layout(npy, ".npy", POLARS + PCA.format("10", "frame")),
     "Arrow table": Layout(npy, ".npy", ARROW + PCA.format("10", "frame")),
     "completion": Layout(
@@ -310,6 +329,8 @@ def test_a_process_takes_what_was_planned_and_no_more_than_its_limit(
     tmp_path: Path, layout: Layout
 ) -> None:
     if layout.program.startswith((DASK_FRAME, PARQUET, ARROW)):
+        pytest.importorskip("pyarrow")
+    if layout.make in (parquet, delimited):
         pytest.importorskip("pyarrow")
     found = measured(layout.make(tmp_path / f"x{layout.suffix}"), layout.program)
     check(found)

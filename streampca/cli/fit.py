@@ -72,7 +72,9 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         one = parsers[name]
         one.set_defaults(run=function, parser=one, apply_config=apply_config)
         one.add_argument(
-            "source", nargs="*", help="Zarr, VCF Zarr, .bed (several are joined), .nc, .h5ad, .npy"
+            "source",
+            nargs="*",
+            help="Zarr, VCF Zarr, .bed, .nc, .h5ad, .npy, .parquet, .csv; several are joined",
         )
         source_options(one)
         one.add_argument(

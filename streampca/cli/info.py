@@ -67,6 +67,8 @@ def run_info(arguments: argparse.Namespace) -> int:
     for axis, name in enumerate(("sample", "feature")):
         edges = matrix.chunk_edges(axis)
         text[f"chunks along {name}s"] = None if edges is None else len(edges) - 1
+    if matrix.note:
+        text["note"] = matrix.note
     print(
         json.dumps(text)
         if arguments.json

@@ -145,6 +145,16 @@ def source_options(parser: argparse.ArgumentParser) -> None:
         default="error",
         help="variants of more than two alleles in a VCF Zarr",
     )
+    parser.add_argument(
+        "--columns", nargs="+", metavar="NAME", help="of a table, the features (default: numbers)"
+    )
+    parser.add_argument("--index", metavar="NAME", help="of a table, the names of the samples")
+    parser.add_argument(
+        "--categorical", choices=("onehot",), help="of a table, a feature of each category"
+    )
+    parser.add_argument(
+        "--join", choices=("samples", "features"), help="what several files have more of"
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
 
@@ -188,6 +198,10 @@ def open_source(arguments: argparse.Namespace) -> ChunkedMatrix:
         missing_value=arguments.missing_value,
         missing_chunks=arguments.missing_chunks,
         multiallelic=arguments.multiallelic,
+        columns=arguments.columns,
+        index=arguments.index,
+        categorical=arguments.categorical,
+        join=arguments.join,
     )
 
 

@@ -114,6 +114,10 @@ class ChunkedMatrix(ABC):
         """
         return 0
 
+    def entry_points(self, axis: int) -> np.ndarray[Any, Any] | None:
+        """Positions, from 0 on, where a read need not begin earlier; None where all are such."""
+        return None
+
     @abstractmethod
     def fingerprint(self) -> str:
         """A digest of what is read and how: cheap, for every plan, without reading any value."""
@@ -297,6 +301,9 @@ class MatrixView(ChunkedMatrix):
 
     def reach(self, axis: int) -> int:
         return self.base.reach(axis)
+
+    def entry_points(self, axis: int) -> np.ndarray[Any, Any] | None:
+        return self.base.entry_points(axis)
 
     def prepare_reads(self, axis: int) -> ReadCount:
         return self.base.prepare_reads(axis)

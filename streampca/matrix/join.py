@@ -182,6 +182,17 @@ class JoinedMatrix(ChunkedMatrix):
     def reach(self, axis: int) -> int:
         return max(part.reach(axis) for part in self.parts)
 
+    def entry_points(self, axis: int) -> np.ndarray[Any, Any] | None:
+        every = [part.entry_points(axis) for part in self.parts]
+        known = [entries for entries in every if entries is not None]
+        if axis != self.joined or not known:
+            return reduce(np.intersect1d, known) if known else None
+        begins = [
+            o + (np.zeros(1, np.int64) if entries is None else entries)
+            for entries, o in zip(every, self.offsets[:-1], strict=True)
+        ]
+        return np.unique(np.concatenate(begins))
+
     def row_nbytes(self, axis: int) -> float:
         every = [part.row_nbytes(axis) for part in self.parts]
         if axis != self.joined:

@@ -122,6 +122,12 @@ class SelectedMatrix(MatrixView):
             return self.base.chunk_edges(axis) if chosen is None else None
         return np.unique(np.searchsorted(chosen, self._base_edges(axis)))
 
+    def entry_points(self, axis: int) -> Array | None:
+        chosen, entries = self.chosen[axis], self.base.entry_points(axis)
+        if chosen is None or entries is None:
+            return entries
+        return np.unique([0, *np.searchsorted(chosen, entries)])
+
     def count_chunks(self, axis: int, start: int, stop: int) -> int:
         return self.count_span(axis, np.array([start, stop]))
 

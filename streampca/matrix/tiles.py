@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streampca.kernels import SUM_LENGTH, Array, ColumnStats, pieces, reciprocal
+from streampca.kernels import SUM_LENGTH, Array, ColumnStats, pieces, reciprocal, row_pieces
 
 TILE_NBYTES = 4 * 1024 * 1024  # of a tile: large enough for BLAS, small in the memory plan
 # least streamed rows of a tile: with fewer, updating a large symmetric accumulator costs more in
@@ -147,11 +147,13 @@ def _tile(block: Raw, part: tuple[slice, slice], buffer: Array, standard: _Stand
     """Fill one tile, in pieces that stay in cache. part : its rows and columns of the block."""
     raw = block.expanded(block.values[part])
     rows, cols = raw.shape
-    out = buffer[: rows * cols].reshape(rows, cols)  # contiguous even where it is narrower
+    flat = buffer[: rows * cols]  # contiguous even where it is narrower
+    by_feature = block.axis == 0 and _by_feature(block.values)
+    out = flat.reshape(cols, rows).T if by_feature else flat.reshape(rows, cols)
     weights = None if block.weights is None else block.weights[part[0]]
     root = None if weights is None else np.sqrt(weights).astype(out.dtype)
     sums, mask = np.zeros(cols), None
-    for lines, columns in pieces(rows, cols, out.itemsize):
+    for lines, columns in _pieces(rows, cols, out.itemsize, by_feature):
         x, z = raw[lines, columns], out[lines, columns]
         inside = (_shifted(lines, part[0].start), _shifted(columns, part[1].start))
         w = None if weights is None else weights[lines]
@@ -169,6 +171,18 @@ def _tile(block: Raw, part: tuple[slice, slice], buffer: Array, standard: _Stand
         sums[columns] += total
     streamed = _shifted(part[block.axis], block.start)
     return Tile(out, streamed.start, streamed.stop, lambda: sums, root, lambda: mask)
+
+
+def _by_feature(values: Any) -> bool:
+    """Whether the columns of a block lie one after another."""
+    return isinstance(values, np.ndarray) and values.flags.fnc
+
+
+def _pieces(rows: int, cols: int, itemsize: int, by_feature: bool) -> list[tuple[slice, slice]]:
+    """Pieces of a tile that stay in cache; of whole columns where these lie one after another."""
+    if not by_feature:
+        return pieces(rows, cols, itemsize)
+    return [(slice(0, rows), columns) for columns in row_pieces(cols, rows * itemsize)]
 
 
 def compiled_tiles(
@@ -221,6 +235,11 @@ def _column_sums(z: Array, weights: Array | None) -> Array:
     if runs < 2:
         return np.asarray(np.add.reduce(z, axis=0))
     whole = SUM_LENGTH * runs
+    if z.strides[0] == z.itemsize < z.strides[1]:
+        lines = np.add.reduce(z[:whole].T.reshape(cols, SUM_LENGTH, runs), axis=1)
+        return np.asarray(
+            np.add.reduce(lines, axis=1, dtype=np.float64) + np.add.reduce(z[whole:], axis=0)
+        )
     partial = np.add.reduce(z[:whole].reshape(SUM_LENGTH, runs * cols), axis=0)
     lines = np.ascontiguousarray(partial.reshape(runs, cols).T)
     return np.asarray(

@@ -44,6 +44,7 @@ from streampca.operations.stored_version import new_id
 from streampca.operations.work_folder import WorkFolder, only_one
 from streampca.passes import started
 from streampca.sources.reading import files_checksum
+from streampca.sources.tables.ledger import FileLedger
 from streampca.sources.zarr.ledger import APPENDED, NOTHING, Ledger
 from streampca.store import check_fields, understood
 from streampca.store.places import left_over
@@ -383,6 +384,8 @@ def _ledger_of(version: Version) -> Ledger:
     """The ledger of the data that a version was fitted to, checked. Raises SourceError."""
     where = f"the ledger of version {version.number}"
     with understood(where):
-        ledger = Ledger.from_saved(*version.read("ledger"))
+        arrays, document = version.read("ledger")
+        kind = FileLedger if "files" in document else Ledger
+        ledger = kind.from_saved(arrays, document)
         check_fields(ledger, where)
     return ledger

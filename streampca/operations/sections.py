@@ -215,6 +215,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "snapshot": Entry(TEXT, "of an Icechunk repository"),
         "multiallelic": Entry(TEXT, "variants of more than two alleles", "error",
                               choices=("error", "drop")),
+        "columns": Entry(("array",), "of a table, the features (default: all numbers)"),
+        "index": Entry(TEXT, "of a table, the column with the names of the samples"),
+        "categorical": Entry(TEXT, "of a table, a feature of each category", choices=("onehot",)),
+        "join": Entry(TEXT, "what several files have more of", choices=("samples", "features")),
     },
     "model": {
         "kind": Entry(TEXT, "the estimator; the rest are its parameters", "IncrementalPCA"),

@@ -16,6 +16,7 @@ from streampca.operations.history import now
 from streampca.operations.model_store import ModelStore
 from streampca.sources import open as open_source
 from streampca.sources.reading import files_checksum
+from streampca.sources.tables.ledger import FileSource
 from streampca.sources.zarr.chunks import carries_checksum
 from streampca.sources.zarr.ledger import NOTHING, VANISHED, Ledger, LedgerSource, Seen
 from streampca.sources.zarr.watermark import Rows, rows_written
@@ -87,7 +88,7 @@ class State:
     """
 
     matrix: Any
-    source: LedgerSource | None
+    source: LedgerSource | FileSource | None
     seen: Seen | None
     rows: int
     stat: str
@@ -115,7 +116,7 @@ class State:
         Old rows are checked if chunks changed and the array's length may have, which drops rows.
         Raises DamagedSourceError if the promoted version contains the row: it was written once.
         """
-        if self.written is None or self.source is None:
+        if self.written is None or not isinstance(self.source, LedgerSource):
             return None
         row = self.written.first_in_doubt(self.source, again)
         if self.lengthened:
@@ -142,7 +143,7 @@ def look(job: Job, old: Ledger | None, limit: int | None = None) -> State:
     matrix = open_source(job.source["path"], **options)
     source = LedgerSource.of(matrix)
     if source is None:
-        return State(matrix, None, None, matrix.shape[0], stamp_of(job, matrix))
+        return _of_files(job, matrix, old)
     seen = source.look()
     if old is not None and old.layout != source.layout():
         old = None
@@ -160,6 +161,18 @@ def look(job: Job, old: Ledger | None, limit: int | None = None) -> State:
     return State(source.first_rows(rows), source, seen, rows, stat, written=written)
 
 
+def _of_files(job: Job, matrix: Any, old: Ledger | None) -> State:
+    """The state of a source that is no Zarr array: a table in files has a ledger of these."""
+    rows, source = matrix.shape[0], FileSource.of(matrix)
+    if source is None:
+        return State(matrix, None, None, rows, stamp_of(job, matrix))
+    source = source if old is None else source.after(old)
+    seen = source.look()
+    listed = (seen.nbytes.tobytes(), seen.version.tobytes())
+    stat = digest_of(settings_of(job), source.layout(), rows, *source.files, *listed)
+    return State(source.matrix, source, seen, rows, stat)
+
+
 def change_of(
     job: Job, found: State, recorded: Mapping[str, Any] | None, old: Ledger | None, mode: str
 ) -> tuple[str, str, int]:
@@ -170,7 +183,8 @@ def change_of(
     """
     if recorded is None:
         text = "the store has no promoted version"
-        if found.source is not None and not carries_checksum(found.source.reader.array):
+        zarr = found.source if isinstance(found.source, LedgerSource) else None
+        if zarr is not None and not carries_checksum(zarr.reader.array):
             text += (
                 "; the source's chunks have no checksums, so damage from before today cannot be "
                 "found (from now on the ledger finds it)"

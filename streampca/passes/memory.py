@@ -138,6 +138,7 @@ LIBRARY_NBYTES = {  # each without the libraries that it needs
     "xarray": 20 * MiB,  # 9 measured with cftime, 14 with what opens a file
     "dask": 16 * MiB,  # 11 measured
     "dask.dataframe": 24 * MiB,  # 18 measured: pyarrow's file readers
+    "pyarrow": 48 * MiB,  # 44 measured, with what reads Parquet and text
     "polars": 28 * MiB,  # 24 measured
     "h5py": 16 * MiB,  # 11 measured
     "numba": 56 * MiB,  # 54 measured

@@ -59,6 +59,8 @@ def blocks_per_span(matrix: ChunkedMatrix, axis: int, edges: np.ndarray[Any, Any
     """
     n_blocks = len(edges) - 1
     length = _blocks_by_work(matrix, axis, n_blocks)
+    if (entries := matrix.entry_points(axis)) is not None:
+        return between_entries(edges, entries, length)
     if not (reach := matrix.reach(axis)):
         return length
     for rows in (4 * reach, reach):
@@ -67,6 +69,26 @@ def blocks_per_span(matrix: ChunkedMatrix, axis: int, edges: np.ndarray[Any, Any
         if edges[0] + rows < edges[-1] and needed <= n_blocks // 2:
             return max(length, needed)
     return n_blocks
+
+
+LENGTHS = 64  # of spans that are tried
+READ_AGAIN = 0.05  # share of the rows that may be read again where spans begin
+
+
+def between_entries(edges: np.ndarray[Any, Any], entries: np.ndarray[Any, Any],
+                     least: int) -> int:  # fmt: skip
+    """The fewest blocks, at least so many, whose spans begin at entry points, or near to them.
+
+    All blocks, where each span would read many rows that the one before it reads.
+    """
+    n_blocks = len(edges) - 1
+    places = np.searchsorted(edges, entries)
+    for length in sorted({int(i) for i in places if least <= i < n_blocks})[:LENGTHS]:
+        begins = edges[:-1:length]
+        before = entries[np.searchsorted(entries, begins, "right") - 1]
+        if int((begins - before).sum()) <= READ_AGAIN * (edges[-1] - edges[0]):
+            return length
+    return max(1, n_blocks)
 
 
 def _blocks_by_work(matrix: ChunkedMatrix, axis: int, n_blocks: int) -> int:

@@ -20,7 +20,7 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.sources.array_files import HDF5Reader, open_hdf5, refuse_external
 from streampca.sources.columns import AnnDataColumns, as_strings, is_group
 from streampca.sources.sparse import CompressedMatrix
-from streampca.sources.stacked import Reader, StackedMatrix
+from streampca.sources.stacked import Dim, Reader, StackedMatrix, stack
 from streampca.sources.zarr.guard import whole
 from streampca.sources.zarr.opening import open_array
 from streampca.sources.zarr.reader import ZarrReader
@@ -43,26 +43,52 @@ def is_sparse_group(node: Any) -> bool:
     return is_group(node) and _format(node) is not None
 
 
-def open_h5ad(path: str, variable: str | None, external_links: bool = False) -> ChunkedMatrix:
-    """A matrix of an ``.h5ad`` or of a 10x Genomics ``.h5`` file.
+def open_h5ad(
+    path: str, variable: str | None, external_links: bool = False, dim: Dim = None
+) -> ChunkedMatrix:
+    """A matrix of an ``.h5ad``, of a 10x Genomics ``.h5`` or of any other HDF5 file.
 
-    external_links : also accept data in other files.
+    external_links : also accept data in other files.  dim : of a dense dataset.
     """
     with open_hdf5(path) as file:
         if not external_links:
             refuse_external(file, path)
-        if "matrix" in file and "barcodes" in file["matrix"]:
+        tenx = "matrix" in file and "barcodes" in file["matrix"]
+        if not (tenx or is_anndata(file) or is_sparse_group(file)):
+            return _dataset(file, path, variable, dim)
+        if dim not in (None, 0):
+            raise InvalidInputError(f"dim={dim!r}; the rows of {path} are its samples")
+        if tenx:
             return _open_10x(file["matrix"], path)
-        if is_anndata(file):
-            matrix = open_anndata(file, variable, path)
-            matrix.beside = AnnDataColumns(path, var_of(variable))
-            return matrix
         if is_sparse_group(file):
             return _element(file, path, None)
-        raise SourceError(
-            f"{path} holds neither X, obs and var (AnnData) nor a 10x matrix; it holds: "
-            f"{', '.join(file) or 'nothing'}"
+        matrix = open_anndata(file, variable, path)
+        matrix.beside = AnnDataColumns(path, var_of(variable))
+        return matrix
+
+
+def _dataset(file: Any, path: str, variable: str | None, dim: Dim) -> ChunkedMatrix:
+    """The named dataset, or the only one of numbers with two dimensions. Lists those that are."""
+    found: dict[str, Any] = {}
+    file.visititems(lambda name, node: found.update({name: node}))
+    arrays = {
+        name: node for name, node in found.items()
+        if hasattr(node, "shape") and node.dtype.kind in "biuf" and node.ndim
+    }  # fmt: skip
+    wide = [name for name, node in arrays.items() if node.ndim == 2]
+    wide = wide or [name for name, node in arrays.items() if node.ndim > 2]
+    name = wide[0] if variable is None and len(wide) == 1 else (variable or "").strip("/")
+    if name in found and is_group(found[name]) and is_sparse_group(found[name]):
+        return _element(found[name], f"{path}/{name}", None)
+    if name not in arrays:
+        held = ", ".join(f"{one} {node.shape}" for one, node in arrays.items()) or "nothing of them"
+        asked = "has several" if variable is None else f"has no {variable!r} among its"
+        asked = asked if arrays else "has no"
+        raise (InvalidInputError if arrays else SourceError)(
+            f"{path} {asked} datasets of numbers; it holds: {held}. Use streampca.open({path!r}, "
+            f"variable={next(iter([*wide, *arrays]), 'name')!r})"
         )
+    return stack(HDF5Reader(arrays[name]), dim)
 
 
 def open_anndata(
@@ -91,8 +117,14 @@ def var_of(variable: str | None) -> str:
     return "var" if not name.startswith("raw") else "raw.var" if "." in name else "raw/var"
 
 
-def open_sparse_group(node: Any, source: str, missing_chunks: str = "error") -> ChunkedMatrix:
-    """One compressed matrix that is a Zarr group of its own."""
+def open_group(
+    node: Any, variable: str | None, dim: Dim, source: str, missing_chunks: str = "error"
+) -> ChunkedMatrix:
+    """A Zarr group that is an AnnData, or one compressed matrix."""
+    if dim not in (None, 0):
+        raise InvalidInputError(f"dim={dim!r}; the rows of a sparse group are its samples")
+    if is_anndata(node):
+        return open_anndata(node, variable, source, missing_chunks)
     return _element(node, source, None, missing_chunks)
 
 

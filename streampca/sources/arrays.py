@@ -223,7 +223,6 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
     array = from_tensor(array)
     names, samples, mask, given = None, None, None, 0
     loads: tuple[str, ...] = ()
-    _refuse_query(array)
     if is_frame(array):
         columns = column_names(array)
         names = columns if all(isinstance(c, str) for c in columns) else None
@@ -245,18 +244,6 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
     if names is not None or samples is not None:
         matrix.labels = Labels.plain(matrix.shape, names, samples)
     return matrix
-
-
-def _refuse_query(source: Any) -> None:
-    """Refuse a lazy frame of polars or a data set of pyarrow on disk, which hold no values."""
-    kind = type(source)
-    line = {"LazyFrame": "X.collect()", "FileSystemDataset": "X.to_table()"}.get(kind.__name__)
-    if line is not None and kind.__module__.split(".")[0] in ("polars", "pyarrow"):
-        raise InvalidTypeError(
-            f"X is a {kind.__module__.split('.')[0]}.{kind.__name__}, which has no values yet; "
-            f"expected a table in memory. Use {line}; or, where it does not fit, "
-            "dask.dataframe.read_parquet"
-        )
 
 
 def reader_of(

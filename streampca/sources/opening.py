@@ -30,18 +30,27 @@ from streampca.sources.anndata import (
     from_anndata,
     is_anndata,
     is_sparse_group,
-    open_anndata,
+    open_group,
     open_h5ad,
-    open_sparse_group,
 )
 from streampca.sources.array_files import NpyReader
 from streampca.sources.arrays import from_array
 from streampca.sources.columns import GroupColumns
+from streampca.sources.frames import is_frame
 from streampca.sources.lazy import LazyReader, is_dask_frame
-from streampca.sources.plink import expand, join_stores, open_plink
+from streampca.sources.plink import open_plink
+from streampca.sources.several import (
+    PARQUET,
+    STORES,
+    TABULAR,
+    expand,
+    from_table,
+    holds_parquet,
+    join_files,
+)
 from streampca.sources.sparse import from_sparse
-from streampca.sources.sparse_files import open_matrix_market, open_sparse_npz
-from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack
+from streampca.sources.sparse_files import open_matrix_market, open_npz
+from streampca.sources.stacked import Dim, StackedMatrix, sample_dims, stack, with_code
 from streampca.sources.vcf_zarr import is_vcf_zarr, open_vcf_zarr
 from streampca.sources.zarr.labels import group_labels, plain_code
 from streampca.sources.zarr.opening import (
@@ -55,6 +64,8 @@ from streampca.sources.zarr.opening import (
     suggestion,
 )
 from streampca.sources.zarr.reader import ZarrReader
+
+TABLES = (*PARQUET, ".arrow", ".feather", ".ipc", ".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 # --------------------------------------------------------------------------------------------------
 # The format of a path, a URL or a Zarr node.
@@ -78,8 +89,10 @@ def open_path(
         return stack(NpyReader(path), dim)
     if path.endswith((".mtx", ".mtx.gz")):
         return open_matrix_market(path, dim)
-    if path.endswith((".h5ad", ".h5", ".npz")):
-        return _oriented(path, dim, variable, external_links)
+    if path.endswith((".h5ad", ".h5", ".hdf5", ".he5")):
+        return open_h5ad(path, variable, external_links, dim)
+    if path.endswith(".npz"):
+        return open_npz(path, variable, dim)
     if path.endswith((".nc", ".nc4", ".cdf", ".h5netcdf")):
         from streampca.sources.labelled import from_netcdf
 
@@ -91,15 +104,6 @@ def open_path(
         return from_zarr(node, variable, dim, policy, path)
 
 
-def _oriented(path: str, dim: Dim, variable: str | None, external_links: bool) -> ChunkedMatrix:
-    """Open a file whose format defines its rows as samples."""
-    if dim not in (None, 0):
-        raise InvalidInputError(f"dim={dim!r}; the rows of {path} are its samples")
-    if path.endswith(".npz"):
-        return open_sparse_npz(path)
-    return open_h5ad(path, variable, external_links)
-
-
 def from_zarr(
     node: Any, variable: str | None, dim: Dim, policy: tuple[str, str, float | None], source: str
 ) -> ChunkedMatrix:
@@ -107,12 +111,7 @@ def from_zarr(
     missing_chunks, multiallelic, missing_value = policy
     group = isinstance(node, zarr.Group)
     if group and (is_sparse_group(node) or (is_anndata(node) and dim in (None, 0))):
-        if dim not in (None, 0):
-            raise InvalidInputError(f"dim={dim!r}; the rows of a sparse group are its samples")
-        shown = hide_secrets(source)
-        if is_anndata(node):
-            return open_anndata(node, variable, shown, missing_chunks)
-        return open_sparse_group(node, shown, missing_chunks)
+        return open_group(node, variable, dim, hide_secrets(source), missing_chunks)
     if group and variable is None:
         if is_vcf_zarr(node) and dim in (None, 1, "samples", "sample"):
             return open_vcf_zarr(
@@ -160,18 +159,22 @@ def open(
     snapshot: str | None = None,
     storage_options: dict[str, Any] | None = None,
     external_links: bool = False,
+    columns: Sequence[str] | None = None,
+    index: str | None = None,
+    categorical: str | None = None,
+    join: str | None = None,
 ) -> ChunkedMatrix:
     """Open any source as a matrix of samples x features that is read in blocks.
 
     source : a path or URL of a Zarr array or group (one that is an AnnData, or a sparse matrix as
-        AnnData writes it, too), a NetCDF or ``.npy`` file; ``.h5ad``, 10x ``.h5``, MatrixMarket
-        ``.mtx``, sparse ``.npz``; an AnnData in memory; PLINK 1 filesets
-        by the path of a ``.bed``; a list of paths or a pattern (``chr*.bed``, ``chr*.zarr``):
-        the same samples, the features of all; a ``zarr.Array`` or ``zarr.Group`` (one with
+        AnnData writes it, too), a NetCDF, HDF5, ``.npy`` or ``.npz`` file; ``.h5ad``, 10x ``.h5``,
+        ``.mtx``; Parquet (a file, a folder), Arrow or text (``.csv``, ``.tsv``, ``.gz`` too); an
+        AnnData in memory; PLINK 1 filesets by the path of a ``.bed``; a list of paths or a pattern
+        (``chr*.bed``, ``sst_*.nc``), see ``join``; a ``zarr.Array`` or ``zarr.Group`` (one with
         ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array (any
         graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
         frame, or a list of them, stacked by rows; NumPy, lists; data frames of pandas, polars
-        and pyarrow; scipy.sparse and ``sparse``; or a ChunkedMatrix.
+        (lazy, too) and pyarrow; scipy.sparse and ``sparse``; or a ChunkedMatrix.
     variable : the array of a group or file ("layers/counts" or "raw/X" of an AnnData);
         a list of them gives the features of all, side by side.
     dim : the sample dimension(s), by name or number; the others are stacked into features.
@@ -188,6 +191,10 @@ def open(
     storage_options : for remote stores; never kept in results.
         A read fails after 300 s without an answer, or after ``async.timeout`` of ``zarr.config``
         (``ZARR_ASYNC__TIMEOUT``).
+    columns, index : of a table, the features (default: all numbers, a warning names the others),
+        and the column with the names of the samples.
+    categorical : "onehot" makes a feature of each category.
+    join : what several files have more of, "samples" or "features". Default: what fits.
     external_links : accept an ``.h5ad`` or ``.h5`` whose data are in other files. Such a file can
         name any file of this machine, and is refused by default.
 
@@ -202,6 +209,7 @@ def open(
         "dim": dim, "missing_value": missing_value, "missing_chunks": missing_chunks,
         "multiallelic": multiallelic, "storage_options": storage_options,
         "branch": branch, "tag": tag, "snapshot": snapshot, "external_links": external_links,
+        "columns": columns, "index": index, "categorical": categorical, "join": join,
     }  # fmt: skip
     which = {"branch": branch, "tag": tag, "snapshot": snapshot}
     if not (variable is None or isinstance(variable, str)):
@@ -209,12 +217,19 @@ def open(
         return concat_features(*parts, variables=variable)
     if isinstance(source, (str, os.PathLike)):
         refuse_special(os.fspath(source))
+    paths = None if _is_plink(source) else _several_paths(source)
+    if (table := _table_of(source, paths, options)) is not None:
+        return from_table(table, options)
+    if paths is not None:
+        parts = [open(path, variable=variable, **options) for path in paths]
+        return join_files(paths, parts, join)
+    _refuse_options(source, options)
     if isinstance(source, ChunkedMatrix):
-        return _opened_before(source, variable, dim, missing_value)
+        if variable is not None or dim is not None:
+            raise InvalidInputError("opened already: say dim= and variable= to streampca.open")
+        return with_code(source, missing_value)
     if _is_plink(source):
         matrix: ChunkedMatrix = open_plink(source)
-    elif (paths := _several_paths(source)) is not None:
-        return join_stores(paths, [open(path, variable=variable, **options) for path in paths])
     elif isinstance(source, (str, os.PathLike)):
         policy = (missing_chunks, multiallelic, missing_value)
         path = os.fspath(source)
@@ -245,6 +260,34 @@ def open(
     return matrix
 
 
+def _table_of(source: Any, paths: list[str] | None, options: dict[str, Any]) -> Any:
+    """The paths of a table, or a query or frame to be read as one; None for other sources.
+
+    paths : that the source stands for, if several.
+    """
+    if paths is not None:
+        one_table = all(path.endswith(PARQUET) for path in paths)
+        return paths if one_table and options["join"] != "features" else None
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fspath(source)
+        stored = "://" in path or any(os.path.exists(os.path.join(path, one)) for one in STORES)
+        folder = not stored and os.path.isdir(path) and holds_parquet(path)
+        return [path] if folder or path.rstrip("/").endswith(TABLES) else None
+    kind, asked = type(source), any(options[name] is not None for name in TABULAR)
+    query = kind.__module__.split(".")[0] in ("pyarrow", "polars") and (
+        kind.__name__.endswith(("Dataset", "LazyFrame"))
+    )
+    return source if query or (asked and is_frame(source)) else None
+
+
+def _refuse_options(source: Any, options: dict[str, Any]) -> None:
+    """Refuse options of tables for anything else."""
+    if given := [name for name in TABULAR if options[name] is not None]:
+        what = source if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__}"
+        why = f"{hide_secrets(str(what))} is no table (Parquet, Arrow, CSV, data frame)"
+        raise InvalidInputError(f"{given[0]}=: {why}; leave {given[0]}= out")
+
+
 def _from_dask(source: Any, dim: Dim) -> ChunkedMatrix:
     """A Dask array or data frame."""
     if is_dask_frame(source):
@@ -269,26 +312,6 @@ def _open_repository(
     if isinstance(matrix, StackedMatrix) and isinstance(matrix.reader, ZarrReader):
         matrix.reader.pin(snapshots)
     return matrix
-
-
-def _opened_before(
-    matrix: ChunkedMatrix, variable: str | None, dim: Dim, missing_value: float | None
-) -> ChunkedMatrix:
-    """An opened matrix, or a copy of it with a new missing code."""
-    if variable is not None or dim is not None:
-        raise InvalidInputError(
-            "this matrix was opened already: say dim= and variable= to streampca.open"
-        )
-    if missing_value is None or missing_value == matrix.missing_value:
-        return matrix
-    if matrix.missing_value is not None:
-        raise InvalidInputError(
-            f"missing_value={missing_value:g} contradicts the matrix, which was opened with "
-            f"missing_value={matrix.missing_value:g}"
-        )
-    coded = copy.copy(matrix)
-    coded.missing_value = missing_value
-    return coded
 
 
 def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:

@@ -1,4 +1,4 @@
-"""Sparse matrices in files: MatrixMarket, converted once, and ``.npz`` of scipy."""
+"""Sparse matrices in files: MatrixMarket, converted once, and ``.npz`` of scipy or NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import warnings
 import weakref
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -22,7 +22,9 @@ import scipy
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError, StreamPCAError
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.sources.array_files import NpyReader
+from streampca.sources.arrays import ArrayReader
 from streampca.sources.sparse import CompressedMatrix, SparseMatrix
+from streampca.sources.stacked import Dim, stack
 
 # --------------------------------------------------------------------------------------------------
 # MatrixMarket coordinate files (``.mtx``, ``.mtx.gz``), converted once into a scratch folder.
@@ -244,7 +246,7 @@ def _labels_beside(path: str, shape: tuple[int, ...], turned: bool) -> Labels | 
 
 
 # --------------------------------------------------------------------------------------------------
-# ``.npz`` files of ``scipy.sparse.save_npz``.
+# ``.npz`` files of ``scipy.sparse.save_npz``, and of one or several arrays.
 
 FORMATS = {"csr": 0, "csc": 1}
 FREE = 64 << 20  # bytes that the members of any file may take, however small it is
@@ -252,43 +254,70 @@ RATIO = 100  # times the file size that larger members may take: no sparse matri
 LOCAL_HEADER = 30  # bytes before the name of a member of a zip archive
 
 
-def open_sparse_npz(path: str) -> ChunkedMatrix:
-    """A sparse ``.npz``, read by slices if written with ``compressed=False``.
+SPARSE = {"format.npy", "shape.npy", "data.npy"}  # members that every sparse file has
 
+
+def open_npz(path: str, variable: str | None = None, dim: Dim = None) -> ChunkedMatrix:
+    """A sparse ``.npz``, or an array of any other; read by slices if it was not compressed.
+
+    variable : which array of several.  dim : of an array; the rows of a sparse matrix are samples.
     Compressed members cannot be sliced: the matrix is then held in memory, and the plan counts it.
-    Raises SourceError where the file is not a sparse matrix, or damaged.
+    Raises SourceError where the file is damaged.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            names = set(archive.namelist())
+            members = {one.filename: one for one in archive.infolist()}
             _check_sizes(archive, os.path.getsize(path), path)
-            if not {"format.npy", "shape.npy", "data.npy"} <= names:
-                raise InvalidInputError(
-                    f"{path} is not a sparse matrix of scipy.sparse.save_npz; it holds "
-                    f"{', '.join(sorted(names))}. Use streampca.open(numpy.load({path!r})[...])."
-                )
-            stored = all(
-                archive.getinfo(name).compress_type == zipfile.ZIP_STORED
-                for name in ("data.npy", "indices.npy")
-                if name in names
-            )
-        with np.load(path, allow_pickle=False) as members:
-            kind = members["format"].item()
-            kind = kind.decode() if isinstance(kind, bytes) else kind
-            if stored and kind in FORMATS:
-                rows, columns = (int(n) for n in members["shape"])
-                data, indices = (MemberReader(path, f"{name}.npy") for name in ("data", "indices"))
-                axis, shape = FORMATS[kind], (rows, columns)
-                return CompressedMatrix(data, indices, members["indptr"], axis, shape, where=path)
-        matrix = SparseMatrix(scipy.sparse.load_npz(path))
+        if members.keys() >= SPARSE:
+            if dim not in (None, 0):
+                raise InvalidInputError(f"dim={dim!r}; the rows of {path} are its samples")
+            matrix = _sparse_npz(path, members)
+        else:
+            matrix = _array_npz(path, members, variable, dim)
     except (zipfile.BadZipFile, RuntimeError, struct.error, zlib.error) as error:
         raise SourceError(f"{path}: not a readable .npz file ({error})") from None
     except (EOFError, KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         if isinstance(error, StreamPCAError):
             raise
         raise SourceError(f"{path}: not a readable .npz file ({error})") from None
-    matrix.resident_nbytes, matrix.given_nbytes = matrix.given_nbytes, 0
+    matrix.resident_nbytes, matrix.given_nbytes = matrix.resident_nbytes + matrix.given_nbytes, 0
     return matrix
+
+
+def _sparse_npz(path: str, members: Mapping[str, zipfile.ZipInfo]) -> ChunkedMatrix:
+    stored = all(
+        members[name].compress_type == zipfile.ZIP_STORED
+        for name in ("data.npy", "indices.npy")
+        if name in members
+    )
+    with np.load(path, allow_pickle=False) as found:
+        kind = found["format"].item()
+        kind = kind.decode() if isinstance(kind, bytes) else kind
+        if stored and kind in FORMATS:
+            rows, columns = (int(n) for n in found["shape"])
+            data, indices = (MemberReader(path, f"{name}.npy") for name in ("data", "indices"))
+            axis, shape = FORMATS[kind], (rows, columns)
+            return CompressedMatrix(data, indices, found["indptr"], axis, shape, where=path)
+    return SparseMatrix(scipy.sparse.load_npz(path))
+
+
+def _array_npz(
+    path: str, members: Mapping[str, zipfile.ZipInfo], variable: str | None, dim: Dim
+) -> ChunkedMatrix:
+    names = [name.removesuffix(".npy") for name in members if name.endswith(".npy")]
+    if variable is None and len(names) == 1:
+        variable = names[0]
+    if variable not in names:
+        asked = "several arrays" if variable is None else f"no array {variable!r}"
+        example = next(iter(names), "x")
+        raise InvalidInputError(
+            f"{path} has {asked if names else 'no array'}; it holds {', '.join(names) or 'nothing'}"
+            f". Use streampca.open({path!r}, variable={example!r})"
+        )
+    if members[f"{variable}.npy"].compress_type == zipfile.ZIP_STORED:
+        return stack(MemberReader(path, f"{variable}.npy"), dim)
+    with np.load(path, allow_pickle=False) as found:
+        return stack(ArrayReader(found[variable]), dim)
 
 
 def _check_sizes(archive: zipfile.ZipFile, nbytes: int, path: str) -> None:
@@ -325,8 +354,9 @@ class MemberReader(NpyReader):
             file.seek(info.header_offset)
             lengths = struct.unpack("<HH", file.read(LOCAL_HEADER)[26:30])
             file.seek(info.header_offset + LOCAL_HEADER + sum(lengths))
-            shape, _, dtype = _header(file)
+            shape, fortran, dtype = _header(file)
             self._lay(path, shape, dtype, file.tell())
+            self._fortran = bool(fortran) and len(shape) > 1
 
     def fingerprint(self) -> str:
         return f"{super().fingerprint()} {self.name} {os.path.basename(self.path)}"

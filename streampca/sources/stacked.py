@@ -364,6 +364,20 @@ def stack(reader: Reader, dim: Dim, names: tuple[Hashable, ...] | None = None) -
     return matrix
 
 
+def with_code(matrix: ChunkedMatrix, missing_value: float | None) -> ChunkedMatrix:
+    """The same matrix, in which this number is missing too. Refuses another one."""
+    if missing_value is None or missing_value == matrix.missing_value:
+        return matrix
+    if matrix.missing_value is not None:
+        raise InvalidInputError(
+            f"missing_value={missing_value:g} contradicts the matrix, which was opened with "
+            f"missing_value={matrix.missing_value:g}"
+        )
+    coded = copy.copy(matrix)
+    coded.missing_value = missing_value
+    return coded
+
+
 def room_for(shape: Sequence[int], dtype: np.dtype[Any], buffer: Any) -> np.ndarray[Any, Any]:
     """An array to read into: the beginning of the uint8 buffer if that is long enough."""
     size = math.prod(shape) * dtype.itemsize

@@ -172,7 +172,66 @@ class Plink(Files):
         self.path.with_suffix(".fam").write_text(people)
 
 
-SOURCES = {"Zarr": Zarr, "Icechunk": Icechunk, "`.npy`": Files, "NetCDF": NetCDF, "PLINK": Plink}
+class Parquet:
+    """A folder of files of 16 rows, in row groups of 8. Other values take as many bytes."""
+
+    def __init__(self, folder: Path) -> None:
+        pytest.importorskip("pyarrow", reason="pip install 'streampca[tables]'")
+        self.folder = folder / "rows"
+        self.folder.mkdir()
+        self.entries: dict[str, Any] = {"path": str(self.folder)}
+        self.held = [data(N)[i : i + 16] for i in range(0, N, 16)]
+        for i in range(len(self.held)):
+            self.write(i)
+
+    def path(self, i: int) -> Path:
+        return self.folder / f"{i if i < 5 else 'and'}.parquet"  # the new one is read last
+
+    def write(self, i: int, names: str = "abcdefgh") -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.table(dict(zip(names, self.held[i].T, strict=True)))
+        pq.write_table(
+            table, self.path(i), row_group_size=8, use_dictionary=False, compression="none",
+            write_statistics=False,
+        )  # fmt: skip
+
+    def values(self) -> Any:
+        return np.concatenate(self.held)
+
+    def append(self) -> None:
+        self.held.append(data(20, seed=1))
+        self.write(5)
+
+    def change(self) -> None:
+        self.held[0] = self.held[0].copy()
+        self.held[0][3, 3] += 5
+        self.write(0)
+
+    def change_quietly(self) -> None:
+        about = self.path(0).stat()
+        self.change()
+        assert self.path(0).stat().st_size == about.st_size
+        os.utime(self.path(0), ns=(about.st_atime_ns, about.st_mtime_ns))
+
+    def shorten(self) -> None:
+        self.path(2).unlink()
+        del self.held[2]
+
+    def store_otherwise(self) -> None:
+        for i in range(5):
+            self.write(i, "abcdefgx")
+
+
+SOURCES = {
+    "Parquet": Parquet,
+    "Zarr": Zarr,
+    "Icechunk": Icechunk,
+    "`.npy`": Files,
+    "NetCDF": NetCDF,
+    "PLINK": Plink,
+}
 ACTS: dict[str, Callable[[Any], None]] = {
     "nothing": lambda source: None,
     "rows appended": lambda source: source.append(),
@@ -227,6 +286,12 @@ TABLE = [
     Row("Icechunk", I, "old chunk changed", SPAN, BITS),
     Row("Icechunk", I, "rows removed", ALL, FULL),
     Row("Icechunk", O, "rows appended", ALL, FULL),
+    Row("Parquet", I, "rows appended", NEW, ROUNDING),
+    Row("Parquet", I, "old chunk changed", SPAN, BITS),
+    Row("Parquet", I, "changed, size and time kept", SPAN, BITS, "no"),
+    Row("Parquet", I, "rows removed", ALL, FULL),
+    Row("Parquet", I, "stored otherwise", ALL, FULL),
+    Row("Parquet", O, "rows appended", ALL, FULL),
     *(
         Row(source, "any", *more)
         for source in ("`.npy`", "NetCDF", "PLINK")

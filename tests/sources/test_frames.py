@@ -167,22 +167,6 @@ def test_polars_and_pyarrow_columns_that_are_no_numbers(kind: int) -> None:
         streampca.open(make({"id": [2**62 + 1, None], "x": [1.0, 2.0]}))
 
 
-def test_a_query_is_no_table(tmp_path: Any) -> None:
-    polars = pytest.importorskip("polars")
-    with pytest.raises(InvalidTypeError, match=r"LazyFrame.*X\.collect\(\)"):
-        streampca.PCA(1).fit(polars.LazyFrame({"a": [1.0, 2.0]}))
-    pytest.importorskip("pyarrow")
-    dataset, parquet = (
-        pytest.importorskip("pyarrow.dataset"),
-        pytest.importorskip("pyarrow.parquet"),
-    )
-    import pyarrow
-
-    parquet.write_table(pyarrow.table({"a": [1.0, 2.0]}), tmp_path / "a.parquet")
-    with pytest.raises(InvalidTypeError, match=r"X\.to_table\(\)"):
-        streampca.open(dataset.dataset(tmp_path / "a.parquet"))
-
-
 def test_text_and_dates_of_an_index_name_the_samples() -> None:
     x = RNG.normal(size=(3, 2))
     names = pd.DataFrame(x, index=["a", "b", "c"])

@@ -327,8 +327,9 @@ def test_several_stores_need_the_same_samples(tmp_path):
     with pytest.raises(SourceError, match="no file matches"):
         streampca.open(str(tmp_path / "nothing*.vcz"))
     nameless = [write_calls(tmp_path / f"p{i}.zarr", calls, False) for i in (1, 2)]
-    with pytest.raises(InvalidInputError, match="concat_features"):
+    with pytest.raises(InvalidInputError, match="join='samples' or join='features'"):
         streampca.open(nameless)
+    assert streampca.open(nameless, join="features").shape == (6, 16)
 
 
 def test_stores_come_in_the_order_of_their_numbers(tmp_path):

@@ -419,9 +419,9 @@ def test_what_is_not_a_source(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(SourceError, match="no Zarr array or group"):
         streampca.open(str(tmp_path / "empty"))
-    (tmp_path / "x.csv").write_bytes(b"abc")
+    (tmp_path / "x.dat").write_bytes(b"abc")
     with pytest.raises(SourceError, match="not a format"):
-        streampca.open(str(tmp_path / "x.csv"))
+        streampca.open(str(tmp_path / "x.dat"))
     text = zarr.create_array(str(tmp_path / "t"), shape=(3,), dtype="i4")
     with pytest.raises(InvalidInputError, match="1D array"):
         streampca.open(text)

@@ -36,7 +36,7 @@ from streampca.sources.zarr.guard import default_timeout, no_answer, store_at
 
 OPENED = (
     ".bed", ".zarr", ".vcz", ".zarr.zip", ".nc", ".nc4", ".h5ad", ".h5", ".npy", ".npz", ".mtx",
-    ".mtx.gz",
+    ".mtx.gz", ".parquet", ".feather", ".arrow", ".csv", ".tsv", ".csv.gz", ".hdf5",
 )  # fmt: skip
 CONVERSIONS = {
     ".pgen": "plink2 --pfile {stem} --make-bed --out {stem}",
@@ -47,7 +47,6 @@ CONVERSIONS = {
         for suffix in (".vcf", ".vcf.gz", ".bcf")
     },
 }
-TABLES = {".csv": "read_csv", ".tsv": "read_table", ".parquet": "read_parquet"}
 JOINED = (".bed", ".zarr", ".vcz")  # several of these are opened as one, by a pattern
 SHOWN = 5  # names of a folder that a message repeats
 
@@ -59,9 +58,7 @@ def how_to_convert(path: str) -> str:
             stem = path.removesuffix(suffix)
             made = command.format(path=path, stem=stem)
             return f"a {suffix} is not read directly; convert it: {made}"
-    if (reader := TABLES.get(os.path.splitext(path)[1])) is not None:
-        return f"not a format that streampca opens; load it first: X = pandas.{reader}({path!r})"
-    known = ".bed, .nc, .npy, .npz, .h5ad or .mtx"
+    known = ".bed, .nc, .npy, .npz, .h5, .h5ad, .mtx, .parquet, .feather or .csv"
     found = suggestion(os.path.splitext(path)[0])
     return f"not a format that streampca opens; expected a Zarr directory, {known}{found}"
 
@@ -87,7 +84,7 @@ def folder_contents(path: str) -> str:
 
 def _line_for(path: str, names: list[str]) -> str:
     """``. Use streampca.open(...)``, for the first kind of file that is known."""
-    for suffix in (*OPENED, *CONVERSIONS, *TABLES):
+    for suffix in (*OPENED, *CONVERSIONS):
         found = [name for name in names if name.endswith(suffix)]
         if not found:
             continue

@@ -1,0 +1,235 @@
+"""Several files as one matrix: which paths are meant, and along which axis they are joined."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import (
+    IncompleteSourceWarning,
+    InvalidInputError,
+    MissingDependencyError,
+    SourceError,
+    hide_secrets,
+    shorten,
+)
+from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features, concat_samples
+from streampca.sources.variants import refuse_duplicates
+
+TABULAR = ("columns", "index", "categorical")  # options of tables
+PARQUET = (".parquet", ".parq", ".pq")
+STORES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+
+
+def holds_parquet(path: str) -> bool:
+    """Whether a folder holds Parquet files, or folders of them."""
+    for _, folders, names in os.walk(path):
+        if any(name.endswith(PARQUET) for name in names):
+            return True
+        folders[:] = [name for name in sorted(folders) if "=" in name]
+    return False
+
+
+def from_table(table: Any, options: dict[str, Any]) -> ChunkedMatrix:
+    """The matrix of a table, by its paths or in memory.  options : of ``streampca.open``."""
+    try:
+        from streampca.sources.tables.opening import open_table
+    except ImportError as error:
+        if "pyarrow" not in str(error):
+            raise
+        raise MissingDependencyError(
+            "tables (Parquet, Arrow, CSV) need pyarrow: pip install 'streampca[tables]'"
+        ) from None
+    wanted = {name: options[name] for name in TABULAR}
+    matrix = open_table(table, **wanted, dim=options["dim"], options=options["storage_options"])
+    matrix.missing_value = options["missing_value"]
+    return matrix
+
+
+# --------------------------------------------------------------------------------------------------
+# Several files, such as the chromosomes of one set of samples, or the years of one grid.
+
+JOINS = ("samples", "features")
+
+
+def join_files(
+    paths: Sequence[str], parts: Sequence[ChunkedMatrix], join: str | None = None
+) -> ChunkedMatrix:
+    """The files as one matrix: the features of all side by side, or the samples of all in order.
+
+    join : "samples" or "features". None: the features are joined where the samples have names, the
+    same in the same order; else the samples, where the features are the same and none is twice.
+    Raises SourceError or InvalidInputError where neither fits, with what differs.
+    """
+    if join not in (None, *JOINS):
+        raise InvalidInputError(f"join={join!r}; expected {' or '.join(map(repr, JOINS))}")
+    if len(parts) == 1:
+        return parts[0]
+    shown = [hide_secrets(path) for path in paths]
+    named = all(part.labels.samples.named for part in parts)
+    apart = _difference(shown, parts, 0) if named else _unnamed(shown, parts)
+    unlike = _difference(shown, parts, 1)
+    if join is None:
+        twice = "" if unlike or not apart else _twice(parts) if named else _calls(parts)
+        if apart and (unlike or twice):
+            raise (SourceError if named else InvalidInputError)(
+                f"{apart}. {'' if unlike else twice}{unlike}, so that they are not more samples of "
+                "one table either. Say which is meant: join='samples' or join='features'"
+            )
+        join, other = ("samples", "") if apart else ("features", "" if unlike else "samples")
+    else:
+        other = ""
+        _check(join, apart if named else "", unlike)
+    how = concat_samples if join == "samples" else _beside
+    return _noted(how(*parts), parts, join, other)
+
+
+def _check(join: str, apart: str, unlike: str) -> None:
+    """Refuse what the caller asks for where it cannot be."""
+    if join == "samples" and unlike:
+        raise InvalidInputError(f"join='samples': {unlike}; expected the same features in each")
+    if join == "features" and apart:
+        raise SourceError(
+            f"{apart}. Stores that are joined along their features need the same samples in the "
+            "same order."
+        )
+
+
+def _beside(*parts: ChunkedMatrix) -> ChunkedMatrix:
+    joined = concat_features(*parts)
+    features = joined.labels.features
+    if features.dims == ("variant",) and features.named:
+        names = np.asarray(features.coords["variant"])
+        refuse_duplicates(names, "variant ids", "a variant may lie in one of the stores only")
+    return joined
+
+
+def _noted(
+    joined: ChunkedMatrix, parts: Sequence[ChunkedMatrix], join: str, other: str
+) -> ChunkedMatrix:
+    """The matrix with a remark on how it was joined.  other : the way that fits too, or ""."""
+    note = f"{len(parts)} files joined along their {join}"
+    note += f" (join={other!r} joins their {other})" if other else ""
+    first = parts[0].note
+    joined.note = f"{note}; {first}" if first else note
+    return joined
+
+
+def _unnamed(paths: Sequence[str], parts: Sequence[ChunkedMatrix]) -> str:
+    path = next(p for p, part in zip(paths, parts, strict=True) if not part.labels.samples.named)
+    return (
+        f"{path} does not name its samples, so that nothing tells whether those of {len(paths)} "
+        "stores are the same"
+    )
+
+
+def _difference(paths: Sequence[str], parts: Sequence[ChunkedMatrix], axis: int) -> str:
+    """The first difference between the labels of an axis; "" where they are the same."""
+    first = parts[0]
+    for path, part in zip(paths[1:], parts[1:], strict=True):
+        where = _labels_differ(first.labels.axis(axis), part.labels.axis(axis), axis)
+        units = [one.labels.attrs.get("units") for one in (first, part)]
+        if not where and axis == 1 and None not in units and units[0] != units[1]:
+            where = f"units {units[0]} and {units[1]}"
+        if where:
+            return f"{paths[0]} and {path} differ: {where}"
+    return ""
+
+
+def _labels_differ(one: AxisLabels, other: AxisLabels, axis: int) -> str:
+    kind = ("sample", "feature")[axis]
+    if len(one) != len(other):
+        return f"{len(one)} and {len(other)} {kind}s"
+    if one.dims != other.dims or one.sizes != other.sizes:
+        return f"dimensions {one.dims} {one.sizes} and {other.dims} {other.sizes}"
+    plain = not one.parts and not other.parts
+    if plain and all(
+        np.array_equal(one.coords.get(d, 0), other.coords.get(d, 0)) for d in one.dims
+    ):
+        return ""
+    names, others = one.names(), other.names()
+    at = next((i for i, (a, b) in enumerate(zip(names, others, strict=True)) if a != b), None)
+    if at is None:
+        return ""
+    return f"{kind} {at + 1} is {names[at]} in one and {others[at]} in the other"
+
+
+def _calls(parts: Sequence[ChunkedMatrix]) -> str:
+    """Why nothing tells of stores without names, such as chromosomes of the same samples."""
+    small = all(part.dtype.itemsize == 1 for part in parts)
+    same = len({part.shape for part in parts}) == 1
+    return "They have the same shape, and hold calls of genotypes or the like" * (small and same)
+
+
+def _twice(parts: Sequence[ChunkedMatrix]) -> str:
+    """The name of a sample that is in two of the files, as text; "" if there is none."""
+    seen: set[str] = set()
+    for part in parts:
+        names = part.labels.samples.names()
+        if again := seen.intersection(names):
+            return f"Sample {min(again)} is in two of them"
+        seen.update(names)
+    return ""
+
+
+# --------------------------------------------------------------------------------------------------
+# Paths of a list or a glob pattern, in the order of the numbers in their names.
+
+
+def expand(sources: str | Sequence[str]) -> list[str]:
+    """Paths of a list or a glob pattern. Raises SourceError where nothing matches.
+
+    Warns IncompleteSourceWarning where the files of a pattern are numbered, with a few left out.
+    """
+    listed = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+    paths: list[str] = []
+    for source in map(os.fspath, listed):
+        if not glob.has_magic(source) or os.path.exists(source):
+            paths.append(source)
+        elif found := sorted(glob.glob(source), key=_natural):
+            _warn_of_holes(source, found)
+            paths += found
+        else:
+            raise SourceError(f"{source}: no file matches")
+    if not paths:
+        raise SourceError("an empty list of paths; name at least one file")
+    if len(set(paths)) < len(paths):
+        twice = sorted({path for path in paths if paths.count(path) > 1})
+        raise InvalidInputError(f"{shorten(twice)} is named twice")
+    return paths
+
+
+def _warn_of_holes(pattern: str, paths: Sequence[str]) -> None:
+    """Name the numbers that are left out, unless they are many or left out at even steps."""
+    families: dict[tuple[str, ...], list[list[int]]] = {}
+    for path in paths:
+        parts = re.split(r"([0-9]+)", Path(path).name)
+        families.setdefault(tuple(parts[::2]), []).append([int(d) for d in parts[1::2]])
+    for text, numbers in families.items():
+        varying = [sorted(set(one)) for one in zip(*numbers, strict=True) if len(set(one)) > 1]
+        if len(varying) != 1 or varying[0][-1] - varying[0][0] >= 2 * len(varying[0]):
+            continue
+        there = varying[0]
+        if len(there) > 2 and len(set(np.diff(there).tolist())) == 1:
+            continue  # every second year, say
+        if holes := sorted(set(range(there[0], there[-1] + 1)) - set(there)):
+            warnings.warn(
+                f"{pattern}: {len(there)} files from {there[0]} to {there[-1]} of the form "
+                f"{'*'.join(text)}, without {shorten([str(i) for i in holes], len(holes))}. If "
+                "that is meant, give a list of the files.",
+                IncompleteSourceWarning,
+                stacklevel=5,
+            )
+
+
+def _natural(path: str) -> list[tuple[int, str]]:
+    """A sort key that puts chr2 before chr10."""
+    digits = "".join(c if c.isdigit() else " " for c in Path(path).name).split()
+    return [*((int(d), "") for d in digits), (0, path)]

@@ -1,0 +1,1 @@
+"""Tables: Parquet, Arrow and text, streamed; columns are the features."""

@@ -1,0 +1,309 @@
+"""Which columns of a table are features, and the numbers of a record batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streampca.errors import ChangingSourceError, InvalidInputError, InvalidTypeError, shorten
+from streampca.sources.frames import exact_float
+
+Array = np.ndarray[Any, Any]
+ONEHOT = "onehot"
+MOST_CATEGORIES = 4096  # of one column: each is a feature
+PARTITION = "partition key"  # shown as the type of a column that the names of folders hold
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table. categories : of a one-hot column, each of which is a feature."""
+
+    name: str
+    categories: Any = None
+
+    @property
+    def width(self) -> int:
+        return 1 if self.categories is None else len(self.categories)
+
+    @property
+    def features(self) -> list[str]:
+        """The names of its features."""
+        if self.categories is None:
+            return [self.name]
+        return [f"{self.name}={value}" for value in self.categories.to_pylist()]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that are read.  dtype : of their numbers, a float that holds all of them."""
+
+    columns: tuple[Column, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def width(self) -> int:
+        """How many features."""
+        return sum(one.width for one in self.columns)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the columns."""
+        return [one.name for one in self.columns]
+
+    @property
+    def features(self) -> list[str]:
+        """The names of the features."""
+        return [name for one in self.columns for name in one.features]
+
+    def part(self, features: slice) -> list[tuple[Column, slice, slice]]:
+        """(column, its features among these, their places in the part) where there are any."""
+        found, start = [], 0
+        for one in self.columns:
+            first, last = max(features.start, start), min(features.stop, start + one.width)
+            if first < last:
+                places = slice(first - features.start, last - features.start)
+                found.append((one, slice(first - start, last - start), places))
+            start += one.width
+        return found
+
+
+def put(batch: Any, part: Sequence[tuple[Column, slice, slice]], out: Array, where: str) -> None:
+    """Put the numbers of a record batch into ``out`` (rows, features of the part)."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for column, chosen, places in part:
+        values = columns[column.name]
+        if column.categories is None:
+            out[:, places.start] = _numbers(values, out.dtype, where, column.name)
+        else:
+            _put_categories(values, column, chosen, out[:, places], where)
+
+
+FLOATS: dict[int, np.dtype[Any]] = {
+    pa.float32().id: np.dtype(np.float32),
+    pa.float64().id: np.dtype(np.float64),
+}
+
+
+def _numbers(values: Any, dtype: np.dtype[Any], where: str, name: str) -> Array:
+    """The numbers of a column; NaN where it is null."""
+    kind = values.type
+    if (own := FLOATS.get(kind.id)) is not None and not values.null_count:  # with few calls
+        return np.frombuffer(values.buffers()[1], own, len(values), values.offset * own.itemsize)
+    wanted = pa.float32() if dtype == np.float32 else pa.float64()
+    if pa.types.is_boolean(kind):
+        values = values.cast(pa.uint8())
+    if not pa.types.is_floating(kind) or pa.types.is_float16(kind):
+        try:
+            values = values.cast(wanted)
+        except pa.ArrowInvalid as error:
+            raise InvalidTypeError(
+                f"{where}: column {name!r} is {kind}, and {_first_line(error)}; expected integers "
+                "up to 2**53 in size, since float64 rounds larger ones. Leave the column out: "
+                "columns=[...]; an identifier is no feature: index=..."
+            ) from None
+    return plain(pc.fill_null(values, float("nan")) if values.null_count else values)
+
+
+def plain(values: Any) -> Array:
+    """The numbers of a column without nulls, not copied. (Arrow's own way there loads pandas.)"""
+    kind = values.type
+    if pa.types.is_boolean(kind):
+        return plain(values.cast(pa.uint8())).view(bool)
+    letter = "f" if pa.types.is_floating(kind) else "i" if pa.types.is_signed_integer(kind) else "u"
+    held = np.frombuffer(values.buffers()[1], f"{letter}{kind.bit_width // 8}")
+    return held[values.offset : values.offset + len(values)]
+
+
+def _put_categories(values: Any, column: Column, chosen: slice, out: Array, where: str) -> None:
+    """1 in the feature of a row's category, 0 in the others; NaN in all where it is null."""
+    codes = codes_of(values, column.categories)
+    null, known = plain(values.is_null()), plain(codes.is_valid())
+    if (strange := ~known & ~null).any():
+        value = values[int(np.argmax(strange))].as_py()
+        raise ChangingSourceError(
+            f"{where}: column {column.name!r} holds {value!r}, which it did not when it was "
+            "opened; open it again"
+        )
+    number = plain(codes.fill_null(-1))
+    for place, category in enumerate(range(chosen.start, chosen.stop)):
+        out[:, place] = number == category
+    out[null] = np.nan
+
+
+def codes_of(values: Any, categories: Any) -> Any:
+    """The place of each value among the categories; null where it is null or not among them."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return pc.index_in(values.cast(categories.type), value_set=categories)
+
+
+def categories_of(pieces: Iterable[Any], name: str, where: str) -> Any:
+    """The distinct values of a column, sorted.  pieces : of the column."""
+    found: Any = None
+    for values in pieces:
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        own = pc.unique(values.drop_null())
+        if found is not None:
+            own = pc.unique(pa.concat_arrays([found, own.cast(found.type)]))
+        found = own
+        if len(found) > MOST_CATEGORIES:
+            raise InvalidInputError(
+                f"{where}: column {name!r} has more than {MOST_CATEGORIES} categories, each of "
+                "which would be a feature; expected fewer. Leave it out: columns=[...]"
+            )
+    if found is None or not len(found):
+        raise InvalidInputError(f"{where}: column {name!r} holds no value; leave it out")
+    return found.take(pc.sort_indices(found))
+
+
+# --------------------------------------------------------------------------------------------------
+# Which columns are features: those that are asked for, or all numeric ones.
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a caller asks of a table.
+
+    columns : names of the features, or None for all numeric columns.  index : the column with the
+    names of the samples.  categorical : "onehot" makes a feature of each category.
+    """
+
+    columns: tuple[str, ...] | None = None
+    index: str | None = None
+    categorical: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.categorical not in (None, ONEHOT):
+            raise InvalidInputError(f"categorical={self.categorical!r}; expected {ONEHOT!r}")
+        if self.columns is not None and not self.columns:
+            raise InvalidInputError("columns=[] names no column; expected such as ['x', 'y']")
+        if self.columns is not None and len(set(self.columns)) < len(self.columns):
+            twice = sorted({name for name in self.columns if self.columns.count(name) > 1})
+            raise InvalidInputError(f"columns= names {shorten(twice)} twice; leave one out")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The columns of one schema.
+
+    numeric : name -> float dtype, in order.  categorical : those that become one-hot.
+    index : with the names of the samples, or None.  left_out : ``'name' (type)`` of the others.
+    """
+
+    order: tuple[str, ...]
+    numeric: dict[str, np.dtype[Any]]
+    categorical: tuple[str, ...]
+    index: str | None
+    left_out: tuple[str, ...] = field(default=())
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The float dtype that holds all values."""
+        return np.result_type(np.float32, *self.numeric.values())
+
+
+def choose(
+    schema: Any, wanted: Wanted, where: str, keys: Sequence[str] = (), own_index: str | None = None
+) -> Choice:
+    """The columns of a table that are features.
+
+    keys : columns of the schema that come from the names of folders: features only if asked for.
+    own_index : the column that the file itself calls its index.
+    Raises InvalidInputError (no such column) and InvalidTypeError (not numeric).
+    """
+    names = list(schema.names)
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InvalidInputError(f"{where}: columns {shorten(twice)} are there twice; rename one")
+    index = wanted.index if wanted.index is not None else own_index
+    asked = [*(wanted.columns or ()), *([] if index is None else [index])]
+    if absent := [name for name in asked if name not in names]:
+        raise InvalidInputError(
+            f"{where} has no column {absent[0]!r}; it has {shorten([repr(n) for n in names])}"
+        )
+    candidates = [n for n in names if n != index] if wanted.columns is None else wanted.columns
+    numeric: dict[str, np.dtype[Any]] = {}
+    categorical, order, others = [], [], []
+    for name in candidates:
+        kind = schema.field(name).type
+        dtype = float_of(kind)
+        by_default = wanted.columns is None
+        onehot = wanted.categorical == ONEHOT and _is_categorical(kind, explicit=not by_default)
+        if by_default and name in keys:
+            others.append(f"{name!r} ({PARTITION})")
+        elif dtype is not None:
+            numeric[name] = dtype
+            order.append(name)
+        elif onehot:
+            categorical.append(name)
+            order.append(name)
+        else:
+            others.append(f"{name!r} ({kind})")
+    if others and wanted.columns is not None:
+        raise _not_numeric(others, where)
+    if not order:
+        raise InvalidTypeError(
+            f"{where} has no numeric column; it has {shorten(others) or 'none at all'}. Convert "
+            f"them to numbers, or make a feature of each category: columns=[...], "
+            f"categorical={ONEHOT!r}"
+        )
+    return Choice(tuple(order), numeric, tuple(categorical), index, tuple(others))
+
+
+def _not_numeric(bad: list[str], where: str) -> InvalidTypeError:
+    return InvalidTypeError(
+        f"{where}: columns {shorten(bad)} are not numeric; expected numbers. Leave them out of "
+        f"columns=, or make a feature of each category: categorical={ONEHOT!r}"
+    )
+
+
+def float_of(kind: Any) -> np.dtype[Any] | None:
+    """The float dtype that holds the numbers of an Arrow type; None for other types."""
+    types = pa.types
+    if types.is_decimal(kind):
+        return np.dtype(np.float64)
+    if types.is_boolean(kind):
+        return np.dtype(np.float32)
+    if types.is_floating(kind):
+        return exact_float(np.dtype(f"f{kind.bit_width // 8}"))
+    return exact_float(np.dtype(str(kind))) if types.is_integer(kind) else None
+
+
+def _is_categorical(kind: Any, explicit: bool) -> bool:
+    """Whether a column can be one-hot: dictionaries, and text where it is asked for by name."""
+    types = pa.types
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return bool(types.is_dictionary(kind) or (explicit and text))
+
+
+def agree(choices: Iterator[tuple[str, Choice]]) -> np.dtype[Any]:
+    """The dtype of the files of one table. Raises InvalidTypeError where their columns differ."""
+    where, first = next(choices)
+    dtypes = [first.dtype]
+    for other, choice in choices:
+        if set(choice.order) != set(first.order):
+            name = sorted(set(choice.order) ^ set(first.order))[0]
+            has, lacks = (where, other) if name in first.order else (other, where)
+            both = [n for n in first.order if n in choice.order]
+            raise InvalidTypeError(
+                f"{has} has the numeric column {name!r} and {lacks} does not; files of one table "
+                f"need the same columns of numbers. Name those of all: columns={both[:4]!r}"
+            )
+        if set(choice.categorical) != set(first.categorical):
+            name = sorted(set(choice.categorical) ^ set(first.categorical))[0]
+            raise InvalidTypeError(
+                f"column {name!r} is of numbers in one of {where} and {other}, and of text in the "
+                "other; convert one of them, or leave it out: columns=[...]"
+            )
+        dtypes.append(choice.dtype)
+    return np.result_type(*dtypes)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")

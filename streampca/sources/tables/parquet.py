@@ -1,0 +1,235 @@
+"""Parquet: files, folders of them and partitioned data sets, by their row groups."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streampca.errors import ChangingSourceError, InvalidInputError, hide_secrets
+from streampca.matrix import Location
+from streampca.sources.tables.columns import (
+    Choice,
+    Columns,
+    Wanted,
+    agree,
+    categories_of,
+    choose,
+)
+from streampca.sources.tables.files import AT_ONCE, TableFile, locations_of
+from streampca.sources.tables.reader import (
+    TableMatrix,
+    TableReader,
+    table_matrix,
+    understood,
+    with_categories,
+)
+
+Array = np.ndarray[Any, Any]
+BUFFER_NBYTES = 64 << 10  # of a column chunk that are read at a time
+PAGE_NBYTES = 1 << 20  # most writers' limit of a page, and of a dictionary
+PAGES = 2  # of each column: before it was decompressed, and after; and its dictionary
+LOOKED_AT = 16  # row groups whose columns are looked at for the plan
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What the metadata of one file say.
+
+    schema : of Arrow, with the partition keys.  rows : of the row groups.  nbytes : what decoding
+    any of them holds for a column, on average.
+    """
+
+    schema: Any
+    rows: Array
+    nbytes: int
+    index: str | None
+
+
+class ParquetReader(TableReader):
+    """The row groups of one or several files, as one table."""
+
+    def __init__(
+        self, where: str, files: Sequence[TableFile], footers: Sequence[Footer], columns: Columns
+    ) -> None:
+        self.files = tuple(files)
+        counts = [footer.rows for footer in footers]
+        own = np.concatenate(counts)
+        number = np.concatenate([np.full(len(one), i) for i, one in enumerate(counts)])
+        group = np.concatenate([np.arange(len(one)) for one in counts])
+        held = own > 0
+        self.units = np.stack([number[held], group[held]], axis=1)
+        self.schema = footers[0].schema
+        self.keys = _keys(self.files, self.schema)
+        self.column_nbytes = max(footer.nbytes for footer in footers)
+        super().__init__(where, columns, own[held])
+
+    def batches(
+        self, unit: int, names: Sequence[str], rows: int, held: dict[str, Any]
+    ) -> Iterator[Any]:
+        number, group = (int(i) for i in self.units[unit])
+        if held.get("number") != number:
+            held.update(number=number, file=_open(self.files[number]))
+        stored = [name for name in names if name not in self.keys]
+        file = held["file"]
+        expected = int(self.begins[unit + 1] - self.begins[unit])
+        there = file.metadata.num_row_groups > group and file.metadata.row_group(group).num_rows
+        if there != expected:
+            raise ChangingSourceError(
+                f"{hide_secrets(self.files[number].path)} was replaced since it was opened; open "
+                "it again"
+            )
+        some = stored or file.schema_arrow.names[:1]  # of partition keys alone
+        for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=some):
+            yield self._with_keys(batch, number, names)
+
+    def _with_keys(self, batch: Any, number: int, names: Sequence[str]) -> Any:
+        for name in names:
+            if name in self.keys:
+                kind = self.schema.field(name).type
+                value = pa.scalar(self.files[number].keys[name]).cast(kind)
+                batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
+        return batch
+
+    def in_order(self, order: Sequence[int]) -> ParquetReader:
+        """The same files in another order, each with its rows."""
+        other = copy.copy(self)
+        number = np.argsort(order)[self.units[:, 0]]
+        sort = np.lexsort((self.units[:, 1], number))
+        other.files = tuple(self.files[i] for i in order)
+        other.units = np.stack([number[sort], self.units[sort, 1]], axis=1)
+        other.begins = np.concatenate([[0], np.cumsum(np.diff(self.begins)[sort])])
+        return other
+
+    def column_names(self) -> list[str]:
+        return list(self.schema.names)
+
+    def stream_nbytes(self) -> int:
+        return self.column_nbytes * len(self.columns.columns)
+
+    def stamp(self) -> list[Any]:
+        return [(file.path, file.size, file.version) for file in self.files]
+
+    def paths(self) -> tuple[str, ...]:
+        return tuple(file.path for file in self.files if not file.remote)
+
+    def locations(self) -> tuple[Location, ...]:
+        return locations_of(self.files)
+
+
+def _open(file: TableFile) -> Any:
+    """A file, read in small pieces; of object storage a row group at once."""
+    with understood(file.path):
+        buffered = 0 if file.remote else BUFFER_NBYTES
+        return pq.ParquetFile(file.open(), pre_buffer=file.remote, buffer_size=buffered)
+
+
+def _footer(file: TableFile) -> Footer:
+    opened = _open(file)
+    about, schema = opened.metadata, opened.schema_arrow
+    rows = np.array([about.row_group(i).num_rows for i in range(about.num_row_groups)], np.int64)
+    index = _pandas_index(schema)
+    for name, value in file.keys.items():
+        if name not in schema.names:
+            schema = schema.append(pa.field(name, _key_type(value)))
+    return Footer(schema.remove_metadata(), rows, _column_nbytes(about, file.remote), index)
+
+
+def _column_nbytes(about: Any, remote: bool) -> int:
+    """What decoding a row group holds for a column, the mean over the columns."""
+    groups = range(0, about.num_row_groups, max(1, about.num_row_groups // LOOKED_AT))
+    most = 0
+    for i in groups:
+        group = about.row_group(i)
+        total = 0
+        for j in range(group.num_columns):
+            column = group.column(j)
+            pages = PAGES + bool(column.has_dictionary_page)
+            total += min(column.total_uncompressed_size * 2, pages * PAGE_NBYTES)
+            total += column.total_compressed_size if remote else BUFFER_NBYTES
+        most = max(most, total // max(1, group.num_columns))
+    return most
+
+
+def _pandas_index(schema: Any) -> str | None:
+    """The column that pandas stored its index in."""
+    told = (schema.metadata or {}).get(b"pandas")
+    if told is None:
+        return None
+    try:
+        names = json.loads(told).get("index_columns", [])
+    except ValueError:
+        return None
+    found = [name for name in names if isinstance(name, str) and name in schema.names]
+    return found[0] if len(found) == 1 else None
+
+
+def _key_type(value: str | None) -> Any:
+    try:
+        int(value or "")
+    except ValueError:
+        return pa.string()
+    return pa.int64()
+
+
+def _keys(files: Sequence[TableFile], schema: Any) -> Mapping[str, Any]:
+    """The partition keys that are columns of the table."""
+    return {name: None for name in files[0].keys if name in schema.names}
+
+
+def open_parquet(where: str, files: Sequence[TableFile], wanted: Wanted) -> TableMatrix:
+    """The rows of all files, in order.
+
+    Cost: the metadata of each file; the column of the index, and those with categories.
+    Raises InvalidTypeError where columns are not numeric, or differ between files.
+    """
+    if len(files) == 1 or not files[0].remote:  # threads would each take memory of their own
+        footers = [_footer(file) for file in files]
+    else:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            footers = list(pool.map(_footer, files))
+    footers = _same_keys(files, footers)
+    first = footers[0]
+    choices: dict[Any, Choice] = {}
+    for file, footer in zip(files, footers, strict=True):
+        if footer.schema not in choices:
+            at = where if len(files) == 1 else hide_secrets(file.path)
+            choices[footer.schema] = choose(
+                footer.schema, wanted, at, list(file.keys), footer.index
+            )
+    shown = {footer.schema: hide_secrets(file.path) for file, footer in zip(files, footers)}
+    dtype = agree((shown[schema], choice) for schema, choice in choices.items())
+    choice = choices[first.schema]
+    plain = Columns((), dtype)
+    reader = ParquetReader(where, files, footers, plain)
+    find = lambda name: categories_of(reader.column(name).chunks, name, where)  # noqa: E731
+    columns = with_categories(choice, dtype, find)
+    reader = ParquetReader(where, files, footers, columns)
+    note = f"{len(files)} Parquet files, their rows in order" if len(files) > 1 else ""
+    return table_matrix(reader, choice.index, note, wanted.index is not None, choice.left_out)
+
+
+def _same_keys(files: Sequence[TableFile], footers: Sequence[Footer]) -> list[Footer]:
+    """The footers with partition keys of one type: numbers where all are."""
+    if len({tuple(file.keys) for file in files}) > 1:
+        one, other = files[0], next(f for f in files if tuple(f.keys) != tuple(files[0].keys))
+        raise InvalidInputError(
+            f"{hide_secrets(one.path)} and {hide_secrets(other.path)} are partitioned by other "
+            f"keys, {list(one.keys)} and {list(other.keys)}; expected the same folders"
+        )
+    found = list(footers)
+    for name in files[0].keys:
+        kinds = {footer.schema.field(name).type for footer in found}
+        if len(kinds) > 1:
+            text = pa.field(name, pa.string())
+            found = [
+                replace(f, schema=f.schema.set(f.schema.get_field_index(name), text)) for f in found
+            ]
+    return found

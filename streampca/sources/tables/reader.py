@@ -1,0 +1,319 @@
+"""A table as a matrix: units that are read from their beginning, in batches of rows."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streampca.errors import (
+    ChangingSourceError,
+    DamagedSourceError,
+    IncompleteSourceWarning,
+    InvalidInputError,
+    StreamPCAError,
+    hide_secrets,
+    shorten,
+)
+from streampca.matrix import AxisLabels, Labels, ReadCount
+from streampca.matrix.chunked_matrix import current_cache
+from streampca.sources.columns import as_strings
+from streampca.sources.reading import Tally
+from streampca.sources.stacked import Index, Reader, StackedMatrix, room_for
+from streampca.sources.tables.columns import ONEHOT, Choice, Column, Columns, put
+
+Array = np.ndarray[Any, Any]
+PIECE_NBYTES = 4 << 20  # of a long unit that are decoded at a time
+PIECE_ROWS = 128
+
+# --------------------------------------------------------------------------------------------------
+# A unit (a row group, a record batch, a range of text) is read from its beginning. Where it is
+# longer than a block, its blocks share it: the rest of it is kept as a stream while a span is read.
+
+
+class TableReader(Reader):
+    """Reads the chosen columns of a table.
+
+    lengths : (units,) rows of each unit, none of them 0.
+    """
+
+    loads: tuple[str, ...] = ("pyarrow",)
+    into_buffer = True
+
+    def __init__(self, where: str, columns: Columns, lengths: Any) -> None:
+        self.where, self.columns = where, columns
+        self.begins = np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))])
+        self.shape = (int(self.begins[-1]), columns.width)
+        self.dtype = columns.dtype
+        self.tally = Tally()
+
+    @abstractmethod
+    def batches(
+        self, unit: int, names: Sequence[str], rows: int, held: dict[str, Any]
+    ) -> Iterator[Any]:
+        """Record batches of these columns, of about ``rows`` rows each, from its first row on.
+
+        held : of the stream, for what is opened once.
+        """
+
+    @abstractmethod
+    def stamp(self) -> list[Any]:
+        """What tells the stored values from others, without reading them."""
+
+    def column(self, name: str) -> Any:
+        """All values of any column of the table, as an Arrow array."""
+        held: dict[str, Any] = {}
+        pieces = [
+            batch.column(batch.schema.get_field_index(name))
+            for unit in range(len(self.begins) - 1)
+            for batch in self.batches(unit, [name], 1 << 16, held)
+        ]
+        return pa.chunked_array(pieces)
+
+    def column_names(self) -> list[str]:
+        """All columns of the table."""
+        return self.columns.names
+
+    def piece_rows(self) -> int:
+        """Rows of a long unit that are read at a time."""
+        stride = max(1, self.shape[1] * (4 if self.dtype == np.float32 else 8))
+        return max(1, min(PIECE_ROWS, 4 * PIECE_NBYTES // stride), PIECE_NBYTES // stride)
+
+    def read(self, index: Index, buffer: Any = None) -> Array:
+        """Values whose columns lie one after another."""
+        rows, features = index
+        shape = (features.stop - features.start, rows.stop - rows.start)
+        out = room_for(shape, self.dtype, buffer).T
+        cache, whole = current_cache(), features == slice(0, self.shape[1])
+        if cache is None or not whole:
+            _Stream(self, features).fill(rows.start, out)
+        else:
+            stream = cache.of(("table", id(self)), lambda: _Stream(self, features))
+            with stream.lock:
+                stream.fill(rows.start, out)
+        self.tally.add(ReadCount(0, out.nbytes))
+        return out
+
+    def edges(self, dim: int) -> Array | None:
+        return self.begins if dim == 0 else None
+
+    def scratch_nbytes(self, index: Index) -> int:
+        rows, features = index
+        length = min(rows.stop - rows.start, self.piece_rows())
+        share = (features.stop - features.start) / max(1, self.shape[1])
+        return int(share * (self.stream_nbytes() + 24 * length * self.shape[1]))
+
+    def stream_nbytes(self) -> int:
+        """What decoding all columns holds beside a batch of them."""
+        return 0
+
+    def fingerprint(self) -> str:
+        text = [self.where, self.shape, str(self.dtype), self.columns.features, self.stamp()]
+        return hashlib.sha256(repr(text).encode()).hexdigest()
+
+
+class _Stream:
+    """The rows of a table in order, from wherever they are asked for."""
+
+    def __init__(self, reader: TableReader, features: slice) -> None:
+        self.reader, self.lock = reader, threading.Lock()
+        self.part = reader.columns.part(features)
+        self.names = [column.name for column, _, _ in self.part]
+        self.held: dict[str, Any] = {}
+        self.unit, self.position = -1, -1
+        self.batches: Iterator[Any] = iter(())
+        self.rest: Any = None  # of the last batch, from ``position`` on
+
+    def fill(self, start: int, out: Array) -> None:
+        """Put rows from ``start`` on into ``out``, as many as it has."""
+        begins, stop, done = self.reader.begins, start + len(out), start
+        unit = int(np.searchsorted(begins, start, "right")) - 1
+        if start < stop and (unit != self.unit or start < self.position):
+            self._begin(unit)
+        while done < stop:
+            if self.position == begins[self.unit + 1]:
+                self._begin(self.unit + 1)
+            batch = self._next()
+            skipped = max(0, done - self.position)
+            taken = min(batch.num_rows - skipped, stop - done)
+            if taken > 0:
+                piece = batch.slice(skipped, taken)
+                put(piece, self.part, out[done - start : done - start + taken], self.reader.where)
+                done += taken
+            used = min(batch.num_rows, skipped + max(0, taken))
+            self.position += used
+            self.rest = batch.slice(used) if used < batch.num_rows else None
+
+    def _begin(self, unit: int) -> None:
+        rows = self.reader.piece_rows()
+        length = int(self.reader.begins[unit + 1] - self.reader.begins[unit])
+        even = -(-length // -(-length // rows))
+        self.rest, self.unit, self.position = None, unit, int(self.reader.begins[unit])
+        self.batches = self.reader.batches(unit, self.names, even, self.held)
+        self.reader.tally.add(ReadCount(1, 0))
+
+    def _next(self) -> Any:
+        """The batch that begins at ``position``."""
+        if self.rest is not None:
+            return self.rest
+        with understood(self.reader.where):
+            batch = next(self.batches, None)
+        end = self.reader.begins[self.unit + 1]
+        if batch is None or self.position + batch.num_rows > end:
+            raise ChangingSourceError(
+                f"{self.reader.where} has other rows than when it was opened; open it again"
+            )
+        return batch
+
+
+class understood:
+    """A context in which errors of Arrow become ours."""
+
+    def __init__(self, where: str) -> None:
+        self.where = hide_secrets(where)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, StreamPCAError) or not isinstance(
+            error, (pa.ArrowException, OSError, EOFError)
+        ):
+            return
+        if isinstance(error, (FileNotFoundError, PermissionError)):
+            return
+        first = str(error).strip().partition("\n")[0]
+        raise DamagedSourceError(
+            f"{self.where}: not readable ({first}); it is cut off, damaged or of another format"
+        ) from None
+
+
+class TableMatrix(StackedMatrix):
+    """A table as samples x features. A unit that is longer than a block is read by several."""
+
+    reader: TableReader
+
+    def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> Array:
+        part = slice(start, stop), slice(0, self.shape[1])
+        return self.reader.read(part if axis == 0 else (slice(0, self.shape[0]), part[0]), buffer)
+
+    def chunk_edges(self, axis: int) -> Array | None:
+        if axis == 1:
+            return None
+        most, begins = self.reader.piece_rows(), self.reader.begins
+        counts = -(-np.diff(begins) // most)
+        if counts.max(initial=1) <= 1:
+            return begins
+        steps = -(-np.diff(begins) // counts)
+        cut = [np.arange(a, b, step) for a, b, step in zip(begins[:-1], begins[1:], steps)]
+        return np.concatenate([*cut, begins[-1:]])
+
+    def entry_points(self, axis: int) -> Array | None:
+        return self.reader.begins if axis == 0 else None
+
+    def count_chunks(self, axis: int, start: int, stop: int) -> int:
+        begins = self.reader.begins
+        if axis == 1:
+            return len(begins) - 1
+        first = int(np.searchsorted(begins, start, "right")) - 1
+        return max(0, int(np.searchsorted(begins, stop, "left")) - first) if start < stop else 0
+
+    def count_span(self, axis: int, edges: Array) -> int:
+        if axis == 1:
+            return super().count_span(axis, edges)
+        return self.count_chunks(0, int(edges[0]), int(edges[-1]))
+
+    def count_shared(self, axis: int, stop: int, start: int) -> int:
+        if axis == 1:
+            return len(self.reader.begins) - 1
+        unit = np.searchsorted(self.reader.begins, [stop - 1, start], "right")
+        return int(stop > 0 and start < self.shape[0] and unit[0] == unit[1])
+
+
+class TableColumns:
+    """The columns of a table, as annotations of its samples."""
+
+    def __init__(self, reader: TableReader) -> None:
+        self.reader = reader
+
+    def __reduce__(self) -> Any:
+        return _nothing, ()
+
+    def column(self, axis: int, name: str) -> Any:
+        """(samples,) numbers, dates or text; None where there is no such column. Reads it whole."""
+        if axis or name not in self.reader.column_names():
+            return None
+        return plain_values(self.reader.column(name), name, self.reader.where)
+
+    def names(self, axis: int) -> list[str]:
+        """The columns that there are."""
+        return [] if axis else self.reader.column_names()
+
+
+def _nothing() -> None:
+    """The pickled form on workers: None, because names are resolved before a pass."""
+
+
+def plain_values(values: Any, name: str, where: str) -> Array:
+    """A column without nulls as NumPy's numbers, dates or text."""
+    if values.null_count:
+        at = int(np.argmax(values.is_null().to_numpy()))
+        raise InvalidInputError(
+            f"{where}: column {name!r} is null at row {at}; expected a value for every one"
+        )
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        values, kind = values.combine_chunks().dictionary_decode(), kind.value_type
+    if pa.types.is_date(kind):
+        values = values.cast(pa.timestamp("s"))
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    if numbers or pa.types.is_temporal(kind):
+        return np.asarray(values.to_numpy())
+    return np.asarray(as_strings(np.asarray(values.to_pylist(), object)))
+
+
+def table_matrix(
+    reader: TableReader, index: str | None = None, note: str = "", explicit: bool = True,
+    left_out: Sequence[str] = (),
+) -> TableMatrix:  # fmt: skip
+    """The matrix of a reader.
+
+    index : column with the names of the samples; read whole.  explicit : whether the caller named
+    it. An index of numbers that the file itself declares names nothing.
+    left_out : ``'name' (type)`` of the columns that are not read. Warns of them.
+    """
+    if left_out:
+        what = f"columns {shorten(list(left_out))} are not numeric, and left out"
+        warnings.warn(
+            f"{reader.where}: {what}. Name the features, columns=[...], the names of the samples, "
+            f"index=..., or make a feature of each category, categorical={ONEHOT!r}",
+            IncompleteSourceWarning,
+            stacklevel=5,
+        )
+        note = f"{note}; {what}" if note else what
+    matrix = TableMatrix(reader)
+    names: Any = None
+    if index is not None:
+        values = plain_values(reader.column(index), index, reader.where)
+        names = values if explicit or values.dtype.kind not in "biuf" else None
+        reader.tally.restart()
+    matrix.labels = Labels(
+        AxisLabels.plain("sample", matrix.shape[0], names),
+        AxisLabels.plain("feature", matrix.shape[1], reader.columns.features),
+    )
+    matrix.beside, matrix.note = TableColumns(reader), note
+    return matrix
+
+
+def with_categories(choice: Choice, dtype: Any, find: Callable[[str], Any]) -> Columns:
+    """The columns of a choice.  find : the categories of a column."""
+    columns = [
+        Column(name, find(name) if name in choice.categorical else None) for name in choice.order
+    ]
+    return Columns(tuple(columns), np.dtype(dtype))
