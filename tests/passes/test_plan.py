@@ -410,6 +410,12 @@ def test_spans_of_a_plan(n_blocks: int) -> None:
     assert max(lanes) <= n_blocks / 2 + max(1, 0.1 * n_blocks)
 
 
+def test_length_of_spans() -> None:
+    """One block where there are few; at least 16 spans, and at most OPEN_BLOCKS blocks in one."""
+    lengths = [plan_module.span_length(n) for n in (1, 7, 8, 47, 48, 255, 256, 10**6)]
+    assert lengths == [1, 1, 2, 2, 3, 15, 16, 16]
+
+
 # -- reads announced and reads counted ---------------------------------------------------------
 
 STORES: dict[str, dict[str, Any]] = {

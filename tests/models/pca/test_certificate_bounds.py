@@ -177,6 +177,13 @@ def test_values_below_the_rounding_are_bounded_by_all_of_it():
     np.testing.assert_array_equal(bound, [1e-7, 1e-7])
 
 
+def test_a_component_turns_with_an_uncertain_neighbour():
+    """The error of an eigenvalue is at most the residual; of the angle, those beside it count."""
+    spectrum = Spectrum(np.array([5.0, 4.0, 3.0, 2.0]), np.eye(5)[:, :4], 1.0, 15.0, 55.0)
+    found = certify(np.array([0.0, 0.1, 0.0, 0.0]), spectrum, 0.0, 1.0, 1, 4)
+    np.testing.assert_allclose(found.angle_bound, np.arcsin([0.2, 0.2, 0.2, 0.0]))
+
+
 def test_means_put_into_holes_are_not_rounded():
     """Beside holes an error of the mean counts in full: 1e-7 of a mean of 1e9."""
     rng = np.random.default_rng(0)
