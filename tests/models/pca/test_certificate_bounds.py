@@ -1,7 +1,7 @@
 """No bound of a certificate is violated: seeded fits of matrices on which sums round badly.
 
-The default run makes a few fits of each case, CI does so under every kernel of OpenBLAS that its
-processor has, and ``-m soak`` makes 500 of each.
+The default run makes a fit of each case, CI four more, of every shape and under every kernel of
+OpenBLAS that its processor has, and ``-m soak`` makes 500 of each.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ def test_no_bound_is_violated(solver, layout, dtype):
 @pytest.mark.slow
 @pytest.mark.kernels
 @cases
-def test_no_bound_is_violated_in_ten_fits(solver, layout, dtype):
-    check(layout, solver, dtype, range(10))
+def test_no_bound_is_violated_in_more_fits(solver, layout, dtype):
+    check(layout, solver, dtype, range(1, 5))
 
 
 @pytest.mark.soak
