@@ -17,7 +17,7 @@ from streampca.sources.dask.layers import Layers, UnclearError, find_aligned
 from tests.sources.dask_reads import Source, values_of
 from tests.sources.test_dask_graph import GRAPHS
 
-N = 40_000
+N = 10_000
 
 
 @pytest.fixture
