@@ -120,6 +120,7 @@ print(PCA(5).plan(streampca.sources.open(sys.argv[1])).to_json())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no core affinity on this system")
 def test_json_is_byte_identical_in_another_process_on_one_core(tmp_path: Path) -> None:
     path = str(tmp_path / "x.zarr")
