@@ -28,6 +28,29 @@ def _restore_warnings():
         yield
 
 
+@pytest.mark.parametrize("scale", [None, "none", "std"])
+def test_columns_are_divided_as_asked(scale, store, tmp_path):
+    path, X = store
+    model = str(tmp_path / "model")
+    words = [] if scale is None else ["--scale", scale]
+    assert main(["fit", path, "-k", "2", "-o", model, "-q", *words]) == 0
+    loaded = streampca.load(model)
+    expected = streampca.PCA(2, scale="std" if scale == "std" else None).fit(X)
+    assert loaded.scale == expected.scale
+    np.testing.assert_allclose(loaded.explained_variance_, expected.explained_variance_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [None, "none", "eigensoft"])
+def test_variants_are_divided_as_asked(scale, fileset, tmp_path):
+    stem, _ = fileset
+    out = str(tmp_path / "out")
+    words = [] if scale is None else ["--scale", scale]
+    assert main(["fit", "--bfile", stem, "-k", "2", "--out", out, "-q", *words]) == 0
+    wanted = {None: "hwe", "none": None}.get(scale, scale)
+    expected = streampca.GenotypePCA(2, scale=wanted).fit(f"{stem}.bed")
+    np.testing.assert_allclose(np.loadtxt(out + ".eigenval"), expected.eigenvalues_, rtol=1e-8)
+
+
 def test_plan_prints_and_reads_nothing(store, capsys):
     path, X = store
     assert main(["plan", path, "-k", "3", "--json"]) == 0

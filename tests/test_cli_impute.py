@@ -97,6 +97,16 @@ def test_bounds_and_centres(tmp_path: Path, ratings: Any, capsys: Any) -> None:
     assert main(["impute", str(tmp_path / "x.zarr"), "--no-center", "--center", "biases"]) == 65
 
 
+@pytest.mark.parametrize("scale", ["none", "std"])
+def test_columns_are_divided_as_asked(scale: str, tmp_path: Path, ratings: Any) -> None:
+    place, out = str(tmp_path / "x.zarr"), str(tmp_path / "model")
+    assert main(["impute", place, "--rank", "2", "--scale", scale, "-o", out, "-q"]) == 0
+    model: Any = streampca.load(out)
+    expected = streampca.HardImpute(2, scale=None if scale == "none" else scale).fit(place)
+    assert model.scale == expected.scale
+    np.testing.assert_array_equal(model.components_, expected.components_)
+
+
 def test_the_config_file_that_comes_with_it_is_understood(tmp_path: Path, capsys: Any) -> None:
     shipped = Path(__file__).parents[1] / "configs" / "impute.yaml"
     assert main(["impute", "--config", str(shipped), "--plan"]) == 66

@@ -322,9 +322,24 @@ LAYOUTS = {
 }  # fmt: skip
 
 
+# what others show too: the same passes over the same blocks, or one more array of a known size
+SHOWN = (
+    "climate NetCDF, by xarray", "wide, a share of the variance", "tall float64, largest gap",
+    "Zarr v2", "data frame", "polars", "Dask data frame", "weights", "uncentred",
+    "remove",
+)  # fmt: skip
+
+
+def layouts() -> list[Any]:
+    """Every layout; those that others show take their turn in the long run."""
+    return [
+        pytest.param(one, id=name, marks=pytest.mark.soak if name in SHOWN else pytest.mark.slow)
+        for name, one in LAYOUTS.items()
+    ]
+
+
 @needs_proc
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+@pytest.mark.parametrize("layout", layouts())
 def test_a_process_takes_what_was_planned_and_no_more_than_its_limit(
     tmp_path: Path, layout: Layout
 ) -> None:

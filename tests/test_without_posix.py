@@ -59,6 +59,7 @@ for model in (streampca.load(folder + "/model"), store.load()):
 """
 
 
+@pytest.mark.slow
 def test_everything_can_be_imported_and_a_model_kept(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path)],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 import zipfile
 from pathlib import Path
@@ -19,6 +21,7 @@ from streampca.operations.config import check_job
 from streampca.operations.refresh import refresh
 from streampca.operations.versions import VersionStore
 from streampca.store import LocalBackend
+from streampca.store.checked import sign
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MARKER = "streampca-store.json"
@@ -255,6 +258,25 @@ def test_rollback_goes_to_the_last_one_before_the_version_that_was_given_up() ->
     assert store.rollback().number == 1
     with pytest.raises(SourceError, match="no earlier version"):
         store.rollback()
+
+
+@pytest.mark.parametrize("altered", [2, 3])
+def test_an_entry_signed_anew_breaks_the_chain(altered: int) -> None:
+    """Its own digest is right; the next entry, or the head, has that of the one it replaced."""
+    backend = MemoryBackend()
+    store = VersionStore(backend)
+    for i in range(3):
+        store.commit(part(i), {})
+    texts = [backend.get(log.entry_name(n)) or b"" for n in (1, 2, 3)]
+    digests = [hashlib.sha256(text).hexdigest() for text in texts]
+    assert [json.loads(text)["previous"] for text in texts] == ["", *digests[:2]]
+    assert log.read_history(backend).damage == {}
+    entry = {**json.loads(texts[altered - 1]), "reason": "altered"}
+    backend.put(log.entry_name(altered), sign(entry))
+    damage = log.read_history(backend).damage
+    assert list(damage) == [log.entry_name(3)]
+    assert "does not follow the entry before it" in damage[log.entry_name(3)]
+    assert VersionStore(backend).find().number == 3
 
 
 def test_nothing_is_removed_from_a_damaged_store() -> None:

@@ -271,6 +271,7 @@ def test_an_interrupted_fit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     np.testing.assert_array_equal(model.eigenvectors_, expected)
 
 
+@pytest.mark.slow
 def test_the_same_bits_on_any_number_of_threads() -> None:
     code = (
         "import numpy as np, streampca\n"

@@ -135,6 +135,7 @@ def listening() -> set[tuple[str, int]]:
     }
 
 
+@pytest.mark.slow
 def test_a_refresh_on_a_local_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits as without; only loopback listens; nothing is started for nothing (F25)."""
     monkeypatch.setattr("streampca.passes.plan.BLOCK_NBYTES", 16 * 1024)

@@ -461,6 +461,33 @@ def test_files_put_back_do_not_undo_a_rollback(verify: str, nightly: Nightly) ->
     nightly.check()
 
 
+def test_other_settings_are_fitted_though_the_bytes_are_those_of_a_rollback(
+    nightly: Nightly,
+) -> None:
+    nightly.run()
+    append(nightly)
+    nightly.run()
+    nightly.store.rollback()
+    touch(nightly)
+    nightly.entries["model"]["n_components"] = 2
+    done = nightly.run()
+    assert (done.status, done.version) == ("published", 3)
+    assert len(nightly.store.latest().result().components) == 2
+
+
+def test_of_two_versions_of_the_same_data_the_newer_one_counts(nightly: Nightly) -> None:
+    nightly.run()
+    for value in (77.0, 78.0, 77.0):
+        nightly.array[0, 0] = value
+        nightly.run()
+    for _ in range(3):
+        nightly.store.rollback()
+    assert nightly.store.latest().number == 1
+    touch(nightly)
+    done = nightly.run()
+    assert (done.status, done.version) == ("unchanged", 4)
+
+
 def test_files_put_back_do_not_make_a_candidate_anew(nightly: Nightly) -> None:
     nightly.entries["gate"] = {"max_angle": 0.01}
     nightly.run()

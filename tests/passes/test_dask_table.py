@@ -174,15 +174,16 @@ def stored(tmp_path: Path) -> Callable[[Any], da.Array]:
     return store
 
 
-# an ambient client is found in one place, and is then what "two processes" has
-AMBIENT = ("path", "persisted", "rows by p2p", "scattered", "data frame")
+# an ambient client is found in one place, and is then what "two processes" has; one process
+# computes what two do
+USUAL = ("path", "persisted", "rows by p2p", "scattered", "data frame")
 
 
 def cells() -> Iterator[Any]:
     """Every row in every column."""
     for name, column in product(ROWS, COLUMNS):
         marks = [pytest.mark.slow] if column != "threads" or needs_cluster(name) else []
-        if column == "ambient client" and name not in AMBIENT:
+        if column in ("one process", "ambient client") and name not in USUAL:
             marks = [pytest.mark.soak]
         yield pytest.param(name, column, marks=marks, id=f"{name}-{column}")
 

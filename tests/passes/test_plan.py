@@ -120,6 +120,7 @@ print(PCA(5).plan(streampca.sources.open(sys.argv[1])).to_json())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no core affinity on this system")
 def test_json_is_byte_identical_in_another_process_on_one_core(tmp_path: Path) -> None:
     path = str(tmp_path / "x.zarr")
@@ -408,6 +409,12 @@ def test_spans_of_a_plan(n_blocks: int) -> None:
     for length in lengths:  # the lane that is free takes the next
         lanes[lanes.index(min(lanes))] += length
     assert max(lanes) <= n_blocks / 2 + max(1, 0.1 * n_blocks)
+
+
+def test_length_of_spans() -> None:
+    """One block where there are few; at least 16 spans, and at most OPEN_BLOCKS blocks in one."""
+    lengths = [plan_module.span_length(n) for n in (1, 7, 8, 47, 48, 255, 256, 10**6)]
+    assert lengths == [1, 1, 2, 2, 3, 15, 16, 16]
 
 
 # -- reads announced and reads counted ---------------------------------------------------------

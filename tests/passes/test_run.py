@@ -351,6 +351,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_signal_ends_the_process_cleanly(lanes: int) -> None:
     program = textwrap.dedent(PROGRAM).format(here=str(Path(__file__).parent), lanes=lanes)

@@ -59,6 +59,7 @@ def test_misspelt_settings_are_refused(name: str) -> None:
         setting("read-timeout")
 
 
+@pytest.mark.slow
 def test_environment_and_files(tmp_path: Path) -> None:
     """Dask is loaded only where one of them speaks of streampca."""
     (tmp_path / "site.yaml").write_text("streampca: {pause-timeout: 7}\n")

@@ -80,8 +80,12 @@ def test_sparse_chunks_of_scipy(kind: str, chunks: tuple[int, int]) -> None:
                    scipy.sparse.csr_array((0, 0)), chunks=chunks), VALUES)  # fmt: skip
 
 
+# it compiles what joins chunks of this kind, for seconds in each process
+GCXS = pytest.param("GCXS", marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize("chunks", [(CHUNK, P), (CHUNK, 4)])
-@pytest.mark.parametrize("kind", ["COO", "GCXS", "DOK"])
+@pytest.mark.parametrize("kind", ["COO", GCXS, "DOK"])
 def test_sparse_chunks_of_pydata(kind: str, chunks: tuple[int, int]) -> None:
     sparse = pytest.importorskip("sparse")
     make = getattr(sparse, kind).from_numpy
@@ -105,7 +109,7 @@ def test_pydata_sparse_in_memory(kind: str) -> None:
         np.testing.assert_allclose(found.transform(source), expected.transform(VALUES * 1.0))
 
 
-@pytest.mark.parametrize("kind", ["COO", "GCXS"])
+@pytest.mark.parametrize("kind", ["COO", GCXS])
 def test_pydata_sparse_whose_columns_are_the_samples(kind: str) -> None:
     sparse = pytest.importorskip("sparse")
     x = getattr(sparse, kind).from_numpy(VALUES.T * 1.0)

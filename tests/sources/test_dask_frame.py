@@ -70,6 +70,7 @@ print(max(seen), "distributed" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_counting_holds_few_partitions_and_loads_no_cluster() -> None:
     """What opening a frame takes is in no plan: it must be less than what the fit does."""
     done = subprocess.run(

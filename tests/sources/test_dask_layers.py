@@ -7,17 +7,17 @@ import distributed
 import numpy as np
 import pytest
 import zarr
-from dask._task_spec import Alias, DataNode
+from dask._task_spec import Alias, DataNode, Task, TaskRef
 from dask.highlevelgraph import HighLevelGraph
 
 import streampca
 from streampca.sources.dask import strips
 from streampca.sources.dask.arrays import from_dask
-from streampca.sources.dask.layers import Layers, find_aligned
+from streampca.sources.dask.layers import Layers, UnclearError, find_aligned
 from tests.sources.dask_reads import Source, values_of
 from tests.sources.test_dask_graph import GRAPHS
 
-N = 40_000
+N = 10_000
 
 
 @pytest.fixture
@@ -117,3 +117,35 @@ def test_chunks_of_plain_arrays_are_data():
     np.testing.assert_array_equal(values_of(matrix, 0), values + 1)
     assert matrix.reader._graph is None
     assert matrix.reads().chunks == 4
+
+
+def layer(tasks, data, *, needs=False):
+    """(name, layers, an array of that one layer): tasks that make chunks, then data."""
+    nodes = {("x", i, 0): Task(("x", i, 0), np.ones, (2, 3)) for i in range(tasks)}
+    nodes |= {
+        ("x", i, 0): DataNode(("x", i, 0), np.zeros((2, 3))) for i in range(tasks, tasks + data)
+    }
+    if needs:
+        nodes["x", 0, 0] = Task(("x", 0, 0), np.copy, TaskRef(("y", 0, 0)))
+    made = HighLevelGraph({"x": nodes}, {"x": set()})
+    return Layers(made.layers), da.Array(made, "x", ((2,) * (tasks + data), (3,)), dtype=float)
+
+
+@pytest.mark.parametrize(("tasks", "data"), [(3, 0), (0, 3), (2, 1)])
+def test_tasks_and_data_of_a_layer(tasks, data):
+    layers, x = layer(tasks, data)
+    assert layers.counts("x") == (tasks, data)
+    assert not layers.made_of_others("x")
+    sharing = find_aligned(layers, "x", x.chunks, 0, x.nbytes)
+    if tasks and data:  # strips that are unlike: the whole graph is asked
+        assert sharing is None
+    else:
+        assert len(sharing.firsts) == tasks  # data are not read
+    assert find_aligned(layers, "x", ((2,) * 6, (3,)), 0, x.nbytes) is None  # of other chunks
+
+
+def test_a_layer_made_of_others_is_not_counted():
+    layers, _ = layer(2, 0, needs=True)
+    with pytest.raises(UnclearError):
+        layers.counts("x")
+    assert layers.made_of_others("x")

@@ -262,6 +262,7 @@ def test_what_is_no_single_zarr_array_has_no_ledger(tmp_path: Path) -> None:
     assert LedgerSource.of(streampca.open(Source("v3", tmp_path).place)) is not None
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_the_same_ledger(tmp_path: Path) -> None:
     source = Source("v3", tmp_path)
     old, _, _ = source.fit()

@@ -499,6 +499,7 @@ def test_nothing_is_pickled(whole: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert names <= {"bytes", "vlen-utf8", "zstd", "crc32c"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not peak_nbytes(), reason="/proc is not there to measure with")
 def test_writing_holds_a_few_chunks_not_the_array(tmp_path: Path) -> None:
     """In a fresh process: what came before would hide the peak."""

@@ -273,3 +273,18 @@ def test_lazy_sparse_rows_are_scored_by_what_they_store() -> None:
     expected = model.transform(x)
     np.testing.assert_allclose(model.transform(cells), expected, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(np.asarray(model.transform(blocks[1])), expected, rtol=1e-9)
+
+
+def test_what_is_not_stored_is_missing_or_zero(tmp_path: Any) -> None:
+    x, _ = with_holes(40, 12, 2, share=0.2)
+    cells = scipy.sparse.csr_matrix(np.nan_to_num(x))
+    for absent, dense in (("missing", x), ("zero", np.nan_to_num(x))):
+        fitted, expected = (
+            HardImpute(2, absent=absent, ridge=1.0, tol=1e-12, max_passes=99).fit(one)
+            for one in (cells, dense)
+        )
+        np.testing.assert_allclose(estimate_of(fitted), estimate_of(expected), atol=1e-8)
+        scores = expected.transform(dense)
+        fitted.save(tmp_path / absent)
+        for one in (fitted, streampca.load(tmp_path / absent)):
+            np.testing.assert_allclose(one.transform(cells), scores, atol=1e-8)

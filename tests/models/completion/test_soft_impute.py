@@ -64,3 +64,12 @@ def test_an_estimate_of_nothing_predicts_the_mean(solver: str) -> None:
     np.testing.assert_allclose(model.transform(x), 0.0, atol=1e-7)
     np.testing.assert_allclose(model.impute(x)[0, 3], model.mean_[3], atol=1e-7)
     np.testing.assert_allclose(model.predict([0], [3]), model.mean_[3], atol=1e-7)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0, 3.0])
+def test_the_largest_penalty_is_that_of_the_first_singular_value(penalty: float) -> None:
+    """Nothing is missing, so one step of thresholding is the minimum, whatever the penalty."""
+    _, x = with_holes(30, 12, 2, seed=4)
+    largest = np.linalg.svd(centred(x)[0], compute_uv=False)[0]
+    assert SoftImpute(3, penalty, solver="exact").fit(x).lambda_max_ == pytest.approx(largest)
+    assert HardImpute(3, solver="exact").fit(x).lambda_max_ == pytest.approx(largest)

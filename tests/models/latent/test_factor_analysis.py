@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 import xarray as xr
 from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
 from sklearn.decomposition import FactorAnalysis as Reference
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
@@ -157,6 +158,24 @@ def test_scikit_learn_finds_the_same():
     np.testing.assert_allclose(turn @ turn.T, np.eye(3), atol=1e-4)
     np.testing.assert_allclose(ours.transform(X) @ turn, theirs.transform(X), atol=1e-3)
     assert ours.bic_ == pytest.approx(-2 * ours.log_likelihood_ + np.log(400) * (30 - 3 + 20))
+
+
+@pytest.mark.parametrize("solver", ["scatter", "streamed"])
+@pytest.mark.parametrize("ddof", [0, 1, 20])
+def test_variances_divide_by_the_degrees_of_freedom(solver, ddof):
+    """Of 60 samples, so that each count shows. Correlations and likelihood are of the samples."""
+    X = planted(60, 8, 2)
+    model = FactorAnalysis(2, solver=solver, ddof=ddof).fit(X)
+    deviation = X.std(axis=0, ddof=ddof)
+    np.testing.assert_allclose(model.result_.scale, deviation)
+    assert model.result_.ddof == ddof
+    sigma = model.get_covariance()
+    np.testing.assert_allclose(np.diagonal(sigma), deviation**2, rtol=1e-6)
+    plain = FactorAnalysis(2, ddof=1).fit(X)
+    np.testing.assert_allclose(model.uniquenesses_, plain.uniquenesses_, rtol=1e-4)
+    density = multivariate_normal(X.mean(axis=0), sigma).logpdf(X)
+    assert model.log_likelihood_ == pytest.approx(density.sum(), rel=1e-9)
+    assert model.log_likelihood_ == pytest.approx(60 * model.score(X), rel=1e-9)
 
 
 @pytest.mark.parametrize("rotation", [None, "varimax", "promax"])

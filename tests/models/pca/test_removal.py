@@ -211,6 +211,22 @@ def test_new_samples_by_their_dates_alone(tmp_path):
     np.testing.assert_allclose(one * np.sqrt(model.explained_variance_), scores[5], atol=1e-9)
 
 
+def test_what_was_removed_is_added_again_with_the_mean_alone():
+    X, design = case()
+    model = PCA(2, remove=design).fit(X)
+    result, scores = model.result_, model.transform(X, remove=design)
+    modes = scores @ model.components_
+    fitted = (design - result.design.mean) @ result.removed_coefficients
+    for mean, remove, expected in (
+        (True, design, modes + result.mean + fitted),
+        (True, False, modes + result.mean),
+        (False, design, modes),
+        (False, False, modes),
+    ):
+        made = model.reconstruct(2, scores, mean=mean, remove=remove)
+        np.testing.assert_allclose(made, expected, atol=1e-9)
+
+
 @IGNORED
 def test_scores_and_likelihood_are_those_of_the_residuals():
     X, design = case()
