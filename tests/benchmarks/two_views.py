@@ -56,9 +56,12 @@ def both(folder: str) -> list[Any]:
     """Both stores as xarray, in memory."""
     import xarray
 
-    return [xarray.DataArray(zarr.open_array(path, mode="r")[:], dims=("time", name),
-                             coords={"time": np.arange(len(zarr.open_array(path)))})
-            for name, path in zip("ab", paths(folder), strict=True)]  # fmt: skip
+    made = []
+    for name, path in zip("ab", paths(folder), strict=True):
+        values = zarr.open_array(path, mode="r")[:]
+        times = {"time": np.arange(len(values)), name: np.arange(values.shape[1])}
+        made.append(xarray.DataArray(values, dims=("time", name), coords=times))
+    return made
 
 
 # -- canonical correlations ------------------------------------------------------------------------
