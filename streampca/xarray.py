@@ -1,4 +1,4 @@
-"""The accessor: ``da.streampca.pca(5, dim="time")``, ``.eof(...)``, ``.plan(...)``.
+"""The accessor: ``da.streampca.pca(5, dim="time")``, ``.eof(...)``, ``.cca(Y)``, ``.plan(...)``.
 
 Registered when both streampca and xarray are imported; importing this module does it too.
 """
@@ -9,6 +9,8 @@ from typing import Any
 
 import xarray
 
+from streampca.models.cca import CCA
+from streampca.models.mca import MCA
 from streampca.models.pca.pca import PCA
 from streampca.models.pca.rotated_pca import rotate
 from streampca.passes import Plan
@@ -73,6 +75,14 @@ class StreampcaAccessor:
             scores = model.transform(matrix, remove=remove)
         result: xarray.Dataset = model.eof_.dataset(scaling, pc_scaling, scores=scores)
         return result
+
+    def cca(self, Y: Any, n_components: Any = 2, dim: Any = None, **parameters: Any) -> CCA:
+        """A fitted :class:`streampca.CCA` of this and Y, rows paired by label."""
+        return CCA(n_components, **parameters).fit(self._obj, Y, dim=self._dim(dim))
+
+    def mca(self, Y: Any, n_components: Any = 2, dim: Any = None, **parameters: Any) -> MCA:
+        """A fitted :class:`streampca.MCA` of this and Y, rows paired by label."""
+        return MCA(n_components, **parameters).fit(self._obj, Y, dim=self._dim(dim))
 
     def _dim(self, dim: Any) -> Any:
         """The sample dimension: for a Dataset of several variables "time", unless given."""

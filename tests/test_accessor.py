@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from streampca import PCA, rotate
+from streampca import CCA, MCA, PCA, rotate
 from streampca.errors import InvalidInputError
 from tests.models.test_eof_views import field
 from tests.test_imports import in_a_fresh_process
@@ -67,3 +67,17 @@ def test_rotated_and_of_several_variables():
     turned = rotate(PCA(3).fit(dataset, dim="time"), "varimax")
     np.testing.assert_allclose(found.eofs_slp, turned.eof_.eofs(2).slp)
     assert dataset[["sst"]].streampca.pca(2).n_features_in_ == 20
+
+
+def test_two_views_are_those_of_the_estimators():
+    rng = np.random.default_rng(0)
+    da = field(1)
+    times = da.sizes["time"]
+    other = xr.DataArray(rng.standard_normal((times, 3)), dims=("time", "index"),
+                         coords={"time": da["time"]})  # fmt: skip
+    mca = da.streampca.mca(other, 2, weights=("coslat", None))
+    expected = MCA(2, weights=("coslat", None)).fit(da, other, dim="time")
+    np.testing.assert_array_equal(mca.x_patterns_, expected.x_patterns_)
+    cca = other.streampca.cca(da, 1, pca=(2, 2))
+    found = CCA(1, pca=(2, 2)).fit(other, da, dim="time").correlations_
+    np.testing.assert_array_equal(cca.correlations_, found)

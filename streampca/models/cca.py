@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import AccuracyWarning, InvalidInputError
+from streampca.errors import InvalidInputError
 from streampca.kernels import CONFIDENCE, Array, symmetrize
 from streampca.matrix import Pair
 from streampca.models import shared_parameters as shared
@@ -246,15 +245,14 @@ class CCA(TwoViewModel):
         plain = self.solver == "auto" and self.regularization != "cv" and self.pca is None
         return "tsqr" if plain and solver == "scatter" else None
 
-    def _warn(self, found: Found, n: int) -> None:
-        super()._warn(found, n)
+    def _remarks(self, found: Found, n: int) -> Iterator[str]:
+        yield from super()._remarks(found, n)
         (x, y), penalised = found.solved.ranks, bool(np.any(found.solved.more["penalties"]))
         if x + y > n - 1 and not penalised:
-            warnings.warn(
+            yield (
                 f"{n} rows for views of rank {x} and {y}: {x + y - n + 1} correlations are 1 "
-                "whatever the data say. Penalise, or take pca= of fewer components",
-                AccuracyWarning, stacklevel=4,
-            )  # fmt: skip
+                "whatever the data say. Penalise, or take pca= of fewer components"
+            )
 
     @property
     def correlations_(self) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -134,7 +134,8 @@ class TwoViewModel(Estimator):
             execution.finished()
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         warn_of_excess(plan, execution.memory)
-        self._warn(found, matrix.shape[0])
+        for remark in self._remarks(found, matrix.shape[0]):
+            warnings.warn(remark, AccuracyWarning, stacklevel=2)
         solved, total = found.solved, found.solved.total
         scores = found.scores or (None, None)
         return attach(self, TwoViewResult(  # type: ignore[no-any-return]
@@ -186,17 +187,14 @@ class TwoViewModel(Estimator):
         found.sort(key=lambda one: (one.solver == "krylov", one.seconds))  # exact ones first
         return make_plan(matrix, type(self).__name__, found, self.memory_limit)
 
-    def _warn(self, found: Found, n: int) -> None:
-        """Warn of what the user does not have."""
+    def _remarks(self, found: Found, n: int) -> Iterator[str]:
+        """What the user does not have, in words.  n : rows."""
         k, asked = found.vectors.shape[1], self.n_components
         if asked is not None and k < asked:
-            ranks = found.solved.ranks
-            warnings.warn(
-                f"{asked} pairs were asked, and there are {k}: the views have rank {ranks[0]} and "
-                f"{ranks[1]}", AccuracyWarning, stacklevel=3,
-            )  # fmt: skip
+            x, y = found.solved.ranks
+            yield f"{asked} pairs were asked, and there are {k}: the views have rank {x} and {y}"
         if found.solved.doubt:
-            warnings.warn(found.solved.doubt, AccuracyWarning, stacklevel=3)
+            yield found.solved.doubt
 
     # -- scores ---------------------------------------------------------------------------------
 

@@ -42,8 +42,7 @@ def sample_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candi
              "weights and loadings": 6 * 8 * matrix.shape[1] * k}  # fmt: skip
     made = []
     for x_ways, y_ways in product(*ways):
-        for i in range(max(len(x_ways), len(y_ways))):  # the more panels, the less memory
-            x, y = (one[min(i, len(one) - 1)] for one in (x_ways, y_ways))
+        for x, y in _pairs(x_ways, y_ways):
             held = {name: max(x.solve_nbytes.get(name, 0), y.solve_nbytes.get(name, 0))
                     for name in {**x.solve_nbytes, **y.solve_nbytes}}  # fmt: skip
             reason = f"both in sample space (n x n): {x.solver} of X, {y.solver} of Y, then weights"
@@ -51,6 +50,20 @@ def sample_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candi
             passes = x.passes + y.passes
             made.append(Candidate("samples", reason, passes, held | solve, flops))
     return made
+
+
+def _pairs(x_ways: list[Candidate], y_ways: list[Candidate]) -> list[tuple[Candidate, Candidate]]:
+    """Ways of X and of Y that hold about as much, those of the fewest reads first."""
+
+    def held(one: Candidate) -> int:
+        return max(spec.kept_nbytes for spec in one.passes)
+
+    found: dict[tuple[int, int], tuple[Candidate, Candidate]] = {}
+    for level in sorted({held(one) for one in (*x_ways, *y_ways)}, reverse=True):
+        pair = [next((one for one in ways if held(one) <= level), ways[-1])
+                for ways in (x_ways, y_ways)]  # fmt: skip
+        found.setdefault((id(pair[0]), id(pair[1])), (pair[0], pair[1]))
+    return list(found.values())
 
 
 def _ways(i: int, view: ChunkedMatrix, request: ViewRequest, route: str) -> list[Candidate]:
