@@ -26,6 +26,7 @@ from streampca.models.result import Result
 from streampca.models.row_passes import RowOptions, RowPasses, score_dtype
 from streampca.models.value_attributes import of_series
 from streampca.passes import PassCost, Plan
+from streampca.sources.frames import framed
 from streampca.sources.lazy import frame_of_rows, is_dask_array, is_dask_frame, is_lazy, lazily_held
 
 RUNNING = ("memory_limit", "scheduler", "progress")
@@ -270,19 +271,10 @@ class Estimator(Parameters):
             return to_dataarray(scores, axes, "scores", told)
         if is_dask_array(scores):
             return scores
-        return scores if self._table == "default" else self._frame(X, scores)
-
-    def _frame(self, X: Any, scores: Array) -> Any:
-        """Scores as a data frame with the index of X, where it has one."""
-        names = self.get_feature_names_out()
-        if self._table == "polars":
-            import polars
-
-            return polars.DataFrame(scores, schema=list(names))
-        import pandas as pd
-
-        index = X.index if isinstance(X, (pd.DataFrame, pd.Series)) else None
-        return pd.DataFrame(scores, index=index, columns=names)
+        table = self._table
+        return (
+            scores if table == "default" else framed(scores, self.get_feature_names_out(), X, table)
+        )
 
 
 def attach(model: Any, result: Result) -> Any:

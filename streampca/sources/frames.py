@@ -207,3 +207,18 @@ def _null_count(column: Any) -> int:
 def exact_float(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """float32 where it holds every number of a dtype, else float64."""
     return np.dtype(np.float32 if dtype.itemsize <= SINGLE_NBYTES[dtype.kind] else np.float64)
+
+
+def framed(values: Array, names: Array, like: Any, library: str) -> Any:
+    """Rows as a data frame with the index of ``like``, where it has one.
+
+    library : "pandas" or "polars".
+    """
+    if library == "polars":
+        import polars
+
+        return polars.DataFrame(values, schema=list(names))
+    import pandas as pd
+
+    index = like.index if isinstance(like, (pd.DataFrame, pd.Series)) else None
+    return pd.DataFrame(values, index=index, columns=names)
