@@ -87,7 +87,7 @@ KEPT_IN: dict[str, set[str]] = {
     "xarray": {"sources", "xarray"},
     "threadpoolctl": {"passes"},
     "pyarrow": {"sources"},
-    "polars": {"sources"},
+    "polars": {"sources", "models"},  # models: set_output
 }
 
 LIMIT_MB = 90  # with what a PCA needs
