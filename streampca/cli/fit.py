@@ -253,6 +253,9 @@ def _choose(arguments: argparse.Namespace, matrix: Any) -> Selection:
 
 def run_transform(arguments: argparse.Namespace) -> int:
     """``streampca transform``: scores of new rows on a saved model."""
+    check_outputs(
+        arrays=[arguments.output], sources=arguments.source, overwrite=arguments.overwrite
+    )
     model: Any = streampca.load(arguments.model)
     paths = score_paths(arguments.output, len(arguments.source) if model.scored_views == 2 else 1)
     check_outputs(arrays=paths, sources=arguments.source, overwrite=arguments.overwrite)
