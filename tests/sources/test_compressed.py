@@ -237,7 +237,7 @@ def test_npz(tmp_path: Path, compressed: bool, format_: str) -> None:
 
 def test_npz_of_something_else_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", a=X[0, 0], b="text")
-    with pytest.raises((InvalidInputError, SourceError), match="d.npz"):
+    with pytest.raises((InvalidInputError, SourceError), match=r"d\.npz"):
         streampca.open(str(tmp_path / "d.npz"))
     (tmp_path / "e.npz").write_bytes(b"PK\x03\x04 nothing")
     with pytest.raises(SourceError, match="not a readable"):
