@@ -34,6 +34,7 @@ from streampca.kernels.columns import (
     sum_error,
     sums_at,
 )
+from streampca.kernels.team import Team, each
 
 __all__ = [
     "CONFIDENCE",
@@ -42,9 +43,11 @@ __all__ = [
     "VARIES",
     "Array",
     "ColumnStats",
+    "Team",
     "add_exactly",
     "add_product",
     "column_stats",
+    "each",
     "give_back",
     "leading_rows",
     "lower_product",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from math import prod
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 import scipy
 
 from streampca.errors import InvalidInputError
+from streampca.kernels.team import each
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -43,6 +44,8 @@ def _routine(library: str, name: str, n_arguments: int) -> Any | None:
 
 _CTYPES: dict[str, Any] = {"s": ctypes.c_float, "d": ctypes.c_double}
 
+PART = 768  # rows of the squares of a symmetric matrix that threads update
+
 
 def _int(value: int) -> Any:
     return ctypes.byref(ctypes.c_int(value))
@@ -56,35 +59,54 @@ def rank_k_update(c: Array, z: Array, *, rows: bool) -> None:
     if not z.flags.c_contiguous and z.flags.f_contiguous:
         z, rows = z.T, not rows
     kind = "s" if c.dtype == np.float32 else "d"
-    n = c.shape[0]
-    k = z.shape[0] if rows else z.shape[1]
-    if n == 0 or k == 0:
+    if not len(c) or not z.size:
         return
     # C order seen as Fortran order is the transpose: z'z needs no transposition there.
-    if (syrk := _routine("blas", kind + "syrk", 10)) is None:
+    if _routine("blas", kind + "syrk", 10) is None:
         public = scipy.linalg.blas.ssyrk if kind == "s" else scipy.linalg.blas.dsyrk
         public(1.0, z.T, beta=1.0, c=c.T, trans=not rows, lower=0, overwrite_c=1)
         return
+    z = z.T if rows else z
+    each(partial(_update_part, c, z), _parts_of_triangle(len(c)))
+
+
+def _parts_of_triangle(n: int) -> list[tuple[slice, slice]]:
+    """(rows, columns) of the squares of a lower triangle, those on its diagonal last."""
+    parts = [slice(i, min(i + PART, n)) for i in range(0, n, PART)]
+    below = [(rows, columns) for i, rows in enumerate(parts) for columns in parts[:i]]
+    return below + [(part, part) for part in parts]
+
+
+def _update_part(c: Array, z: Array, part: tuple[slice, slice]) -> None:
+    """Add one square of zz'; of a square on the diagonal the lower triangle."""
+    rows, columns = part
+    if rows != columns:
+        add_product(c[part], z[rows], z[columns].T)
+        return
+    kind = "s" if c.dtype == np.float32 else "d"
     one = ctypes.byref(_CTYPES[kind](1.0))
-    lead = z.strides[0] // z.itemsize if z.shape[0] > 1 else z.shape[1]
+    own, c = z[rows], c[part]
+    layout, lead = _layout(own)
+    syrk: Any = _routine("blas", kind + "syrk", 10)
     syrk(
         b"U",
-        b"N" if rows else b"T",
-        _int(n),
-        _int(k),
+        b"T" if layout == b"N" else b"N",
+        _int(len(c)),
+        _int(own.shape[1]),
         one,
-        z.ctypes.data,
+        own.ctypes.data,
         _int(lead),
         one,
         c.ctypes.data,
-        _int(n),
+        _int(_lead(c)),
     )
 
 
 def add_product(c: Array, a: Array, b: Array) -> None:
     """Add a b to c, in place.
 
-    c : (m, n) C-ordered; a : (m, k), b : (k, n) in C or F order; all float32, or all float64.
+    c : (m, n), its rows contiguous; a : (m, k), b : (k, n) in C or F order, or parts of such; all
+    float32, or all float64.
     """
     kind = "s" if c.dtype == np.float32 else "d"
     (m, k), n = a.shape, b.shape[1]
@@ -110,8 +132,13 @@ def add_product(c: Array, a: Array, b: Array) -> None:
         _int(a_lead),
         one,
         c.ctypes.data,
-        _int(n),
+        _int(_lead(c)),
     )
+
+
+def _lead(c: Array) -> int:
+    """Entries from one row of a part of a C-ordered matrix to the next."""
+    return int(max(c.strides[0] // c.itemsize if len(c) > 1 else 0, c.shape[1]))
 
 
 def _layout(x: Array) -> tuple[bytes, int]:

@@ -113,6 +113,16 @@ def check_machine(plan: Plan) -> None:
     )
 
 
+def room_for(plan: Plan) -> int | None:
+    """Bytes that a plan may grow to here: within its limit, and what the machine has; or None."""
+    available, room = memory.available_nbytes(), []
+    if available is not None:
+        room.append(available - other_nbytes(plan, memory.resident_nbytes()))
+    if plan.memory_limit is not None:
+        room.append(plan.memory_limit - unforeseen(plan.memory["process"]))
+    return min(room, default=None)
+
+
 def other_nbytes(plan: Plan, resident: int) -> int:
     """Bytes that a process with so many resident bytes holds and the plan does not count."""
     process = plan.memory["process"]
@@ -126,11 +136,13 @@ class MemoryUse:
 
     high : the process's high-water mark at the beginning. It is never reset: other observers of
         the process use it too.
+    more : of threads beyond the lanes of the plan.
     """
 
     held: int
     high: int
     sampled: int
+    more: int = 0
 
     @classmethod
     def begun(cls) -> Self:
@@ -155,7 +167,7 @@ class MemoryUse:
 
 def warn_of_excess(plan: Plan, use: MemoryUse) -> None:
     """Warn if a fit with a memory limit took more than its plan."""
-    taken = use.of_plan(plan)
+    taken = use.of_plan(plan) - use.more
     if plan.memory_limit is None or taken <= plan.peak_nbytes + SLACK_NBYTES:
         return
     warnings.warn(

@@ -19,9 +19,11 @@ from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix, ReadCount
 from streampca.passes.clients import ambient_client, find_client, in_task
-from streampca.passes.door import MemoryUse, check_room, check_workers
+from streampca.passes.cores import thread_count
+from streampca.passes.crew import Crew, affordable
+from streampca.passes.door import MemoryUse, check_room, check_workers, room_for
 from streampca.passes.parcel import Scattered, in_memory
-from streampca.passes.records import Plan
+from streampca.passes.records import PassPlan, Plan
 from streampca.passes.settings import setting
 from streampca.passes.work import Work
 from streampca.store import is_bundle, read_bundle, remove_bundle, understood, write_bundle
@@ -279,6 +281,7 @@ class Execution:
     plan : of the whole fit, if there is one; it tells how much memory a worker needs.
     scattered : the parts of an X in memory that lie on workers.
     memory : memory use of this process since this object was made.
+    threads : that compute, in all; 0 stands for as many as lanes.
     costs, checkpoints : one entry for each finished pass.
     """
 
@@ -293,6 +296,7 @@ class Execution:
     n_passes: int = 1
     keeps: bool = True
     plan: Plan | None = None
+    threads: int = 0
     scattered: Scattered = field(default_factory=Scattered)
     memory: MemoryUse = field(default_factory=MemoryUse.begun)
     costs: list[PassCost] = field(default_factory=list)
@@ -325,7 +329,17 @@ class Execution:
 
     def continued(self, plan: Plan) -> Execution:
         """The same fit, with another plan for the passes that follow."""
-        return replace(self, lanes=plan.lanes, blocks_ahead=plan.blocks_ahead, plan=plan)
+        threads = affordable(plan, thread_count(), room_for(plan))
+        self.memory.more = max(0, threads - plan.lanes) * plan.thread_nbytes
+        return replace(
+            self, lanes=plan.lanes, blocks_ahead=plan.blocks_ahead, plan=plan, threads=threads
+        )
+
+    def crew(self, plan: PassPlan, n_spans: int, matrix: ChunkedMatrix) -> Crew:
+        """Who folds a pass of so many spans here."""
+        near = bool(matrix.paths() or matrix.given_nbytes)
+        ahead = 0 if self.threads == 1 and near else self.blocks_ahead
+        return Crew.of(plan, self.lanes, ahead, self.threads or self.lanes, n_spans)
 
     def finished(self) -> None:
         """The fit is done, perhaps in fewer passes than planned: remove its checkpoints."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from streampca.accumulators import Accumulator
+from streampca.kernels import Team
+from streampca.passes.crew import Crew
 from streampca.passes.execution import Advance, Checkpoint, Execution, PassCost
 from streampca.passes.read_ahead import (
     PATIENCE,
@@ -166,24 +169,43 @@ class Fold:
 def run_on_lanes(work: Work, todo: list[tuple[int, range]], execution: Execution,
                  fold: Fold) -> None:  # fmt: skip
     """Fold spans on lanes of this process. An ordered pass is a single span, on one lane."""
-    n_lanes = max(1, min(execution.lanes, len(todo)))
-    if n_lanes > 1:
+    crew = execution.crew(fold.plan, len(todo), work.matrix)
+    if crew.lanes > 1:
         work.hold = tuple(
             name for name, sink in work.sinks.items()
             if not sink.concurrent_threads(work.matrix.edges)
         )  # fmt: skip
     stop = threading.Event()
-    if len(todo) == 1:
+    with _helped(crew.helpers) as team:
+        if len(todo) > 1:
+            _Lanes(work, todo, crew, fold, stop, team).run()
+            return
         number, span = todo[0]
-        ahead = execution.blocks_ahead if len(span) > 1 else 0
+        ahead = crew.ahead[0] if len(span) > 1 else 0
         ready = lambda block: fold.block_done(values_nbytes(block))  # noqa: E731
         try:
-            fold.take(number, fold_span(work, span, ahead, stop, ready))
+            with team.member():
+                fold.take(number, fold_span(work, span, ahead, stop, ready))
         except BaseException:
             stop.set()
             raise
-        return
-    _Lanes(work, todo, n_lanes, execution.blocks_ahead, fold, stop).run()
+
+
+@contextmanager
+def _helped(helpers: int) -> Iterator[Team]:
+    """A team with so many threads that serve it."""
+    team = Team()
+    threads = [
+        threading.Thread(target=team.serve, name=f"streampca-helper-{i}", daemon=True)
+        for i in range(helpers)
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        yield team
+    finally:
+        team.end()
+        join(threads, PATIENCE)
 
 
 class _Lanes:
@@ -191,24 +213,25 @@ class _Lanes:
 
     A lane claims a span, and may read its first block, only if it is within ``n_lanes`` of the
     first unmerged one. It folds it only when its previous span is merged. So at most ``n_lanes``
-    partial accumulators are alive.
+    partial accumulators are alive. A lane without spans helps the others.
     """
 
-    def __init__(self, work: Work, todo: list[tuple[int, range]], n_lanes: int, ahead: int,
-                 fold: Fold, stop: threading.Event) -> None:  # fmt: skip
-        self.work, self.todo, self.n_lanes, self.ahead = work, todo, n_lanes, ahead
-        self.fold, self.stop = fold, stop
+    def __init__(self, work: Work, todo: list[tuple[int, range]], crew: Crew,
+                 fold: Fold, stop: threading.Event, team: Team) -> None:  # fmt: skip
+        self.work, self.todo, self.crew, self.n_lanes = work, todo, crew, crew.lanes
+        self.fold, self.stop, self.team = fold, stop, team
         self.turn = threading.Condition()
         self.claimed = 0
         self.error: BaseException | None = None
-        self.alive = n_lanes
+        self.alive = crew.lanes
 
     def run(self) -> None:
         """Fold all spans. A single lane is the calling thread, so malloc needs no arena for it."""
         before = self.work.matrix.reads()
         if self.n_lanes == 1:
             try:
-                self._fold_spans()
+                with self.team.member():
+                    self._fold_spans(self.crew.ahead[0])
             except BaseException:
                 self.stop.set()
                 raise
@@ -218,8 +241,10 @@ class _Lanes:
 
     def _run_threads(self) -> None:
         threads = [
-            threading.Thread(target=self._lane, name=f"streampca-lane-{i}", daemon=True)
-            for i in range(self.n_lanes)
+            threading.Thread(
+                target=self._lane, args=(ahead,), name=f"streampca-lane-{i}", daemon=True
+            )
+            for i, ahead in enumerate(self.crew.ahead)
         ]
         try:
             for thread in threads:
@@ -231,6 +256,8 @@ class _Lanes:
             self._halt()
             join(threads, 2 * PATIENCE)  # a lane waits PATIENCE for its reader
             raise
+        finally:
+            self.team.end()
         join(threads, 2 * PATIENCE)  # all have ended their work
         if self.error is not None:
             try:
@@ -239,6 +266,7 @@ class _Lanes:
                 self.error = None  # else the error, its traceback and their blocks stay alive
 
     def _halt(self) -> None:
+        self.team.end()
         with self.turn:
             self.stop.set()
             self.turn.notify_all()
@@ -261,9 +289,10 @@ class _Lanes:
                 self.turn.wait(0.5)
             raise Stopped
 
-    def _lane(self) -> None:
+    def _lane(self, ahead: int) -> None:
         try:
-            self._fold_spans()
+            with self.team.member():
+                self._fold_spans(ahead)
         except Stopped:
             pass
         except BaseException as error:
@@ -274,10 +303,11 @@ class _Lanes:
             with self.turn:
                 self.alive -= 1
                 self.turn.notify_all()
+        self.team.serve()
 
-    def _fold_spans(self) -> None:
+    def _fold_spans(self, ahead: int) -> None:
         order = _Claims(self)
-        reader = ReadAhead(self.work, order, self.ahead, self.stop)
+        reader = ReadAhead(self.work, order, ahead, self.stop)
         result = SpanResult(self.work.fresh(), [])
         with reader.blocks() as blocks:
             for block in blocks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,27 +69,33 @@ def _number(path: Path) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _cgroup_limit() -> int | None:
-    """The tightest memory limit among the control groups of this process (v2 or v1)."""
+def group_folders(controller: str) -> Iterator[tuple[Path, bool]]:
+    """(folder, whether of version 2) of the control groups of this process and those above them."""
     try:
         lines = (PROC / "self" / "cgroup").read_text().splitlines()
     except OSError:
-        return None
-    limits: list[int] = []
+        return
     for line in lines:
         if line.count(":") < 2:
             continue
         _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "memory") and "memory" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        root, name = (CGROUP, "memory.max") if not controllers else (
-            CGROUP / "memory", "memory.limit_in_bytes")  # fmt: skip
+        root = CGROUP / controller if controllers else CGROUP
         folder = root / path.lstrip("/")
         for place in [folder, *folder.parents]:
-            if (limit := _number(place / name)) is not None and limit < 1 << 60:
-                limits.append(limit)
+            yield place, not controllers
             if place == root:
                 break
+
+
+def _cgroup_limit() -> int | None:
+    """The tightest memory limit among the control groups of this process (v2 or v1)."""
+    limits: list[int] = []
+    for folder, second in group_folders("memory"):
+        limit = _number(folder / ("memory.max" if second else "memory.limit_in_bytes"))
+        if limit is not None and limit < 1 << 60:
+            limits.append(limit)
     return min(limits, default=None)
 
 
@@ -166,14 +172,14 @@ def process_terms(matrix: ChunkedMatrix, candidate: Candidate, lanes: int) -> di
         "compiled kernels": KERNELS_NBYTES if "numba" in names else 0,
         "threads": 2 * lanes * THREAD_NBYTES,
         "BLAS buffers": lanes
-        * max((_packed(matrix, spec) for spec in candidate.passes), default=0),
+        * max((packed_nbytes(matrix, spec) for spec in candidate.passes), default=0),
         "labels": matrix.labels.samples.nbytes + matrix.labels.features.nbytes,
         "source": matrix.resident_nbytes,
         "X in memory": matrix.given_nbytes,
     }
 
 
-def _packed(matrix: ChunkedMatrix, spec: PassSpec) -> int:
+def packed_nbytes(matrix: ChunkedMatrix, spec: PassSpec) -> int:
     """Bytes of BLAS's packing buffers in one lane."""
     if spec.work == "skinny":
         return SKINNY_NBYTES

@@ -21,7 +21,15 @@ from streampca.matrix import ChunkedMatrix, ReadCount, regular_edges, work_dtype
 from streampca.matrix.standardize import PIECE_NBYTES
 from streampca.matrix.tiles import tile_length
 from streampca.passes import door
-from streampca.passes.memory import MiB, as_limit, parse_nbytes, process_terms, size
+from streampca.passes.crew import thread_nbytes
+from streampca.passes.memory import (
+    MiB,
+    as_limit,
+    packed_nbytes,
+    parse_nbytes,
+    process_terms,
+    size,
+)
 from streampca.passes.records import PassPlan, Plan, phase_nbytes
 from streampca.passes.settings import setting
 from streampca.passes.specs import Candidate, PassSpec
@@ -110,6 +118,7 @@ BLOCK_NBYTES = 16 * MiB  # of a block in the working dtype, if chunks allow it
 BLOCK_LENGTH = 512  # shorter blocks cost more in merging than they save
 DEFAULT_BUDGET = 4096 * MiB  # without a memory_limit, beside an X in memory
 LANES = 2
+OF_LANES = ("decoding", "tiles", "partial accumulators", "scratch", "residuals")  # terms of memory
 SHARED_NBYTES = 64 * MiB  # the most that strips of a Dask graph may share
 
 # (lanes, blocks read ahead per lane, block size as a share of BLOCK_NBYTES): most generous first
@@ -265,7 +274,7 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, schedule: tuple[int, i
     cut = _cut(source, spec, share, known)
     one = replace(
         cut.blocks, name=spec.name, flops=spec.flops, times=spec.times,
-        accumulators=spec.accumulators,
+        accumulators=spec.accumulators, partial_nbytes=spec.partial_nbytes,
     )  # fmt: skip
     edges, longest, block = one.edges, cut.longest, cut.block
     across = source.shape[1 - spec.axis]
@@ -288,7 +297,10 @@ def _schedule_pass(matrix: ChunkedMatrix, spec: PassSpec, schedule: tuple[int, i
         removed = (1 + source.design.shape[1]) * source.shape[1] * 8
         memory["residuals"] = active * longest * across * work.itemsize
         memory["design"] = source.design.nbytes + removed + 4 * PIECE_NBYTES
-    return one, memory
+    of_lane = sum(memory.get(name, 0) for name in OF_LANES) // active + packed_nbytes(matrix, spec)
+    of_reader = block + memory["decoding"] // active
+    more = thread_nbytes(lanes, spec.partial_nbytes, of_lane + block, of_reader)
+    return replace(one, thread_nbytes=more), memory
 
 
 def block_edges(matrix: ChunkedMatrix, axis: int, share: float = 1.0,

@@ -14,6 +14,7 @@ import numpy as np
 
 from streampca.accumulators import Accumulator
 from streampca.passes.clients import ambient_client
+from streampca.passes.cores import thread_count
 from streampca.passes.memory import brought, size, unforeseen
 
 KEPT = ("kept arrays", "components", "statistics of features", "eigenvectors and scores")
@@ -25,7 +26,8 @@ class PassPlan:
 
     edges : (blocks + 1,) int64, where blocks begin and end.  span : blocks that one task folds.
     reads, nbytes, flops : stored chunks read, their decoded bytes, and arithmetic, each time.
-    ordered, times, accumulators : as in :class:`PassSpec`.
+    ordered, times, accumulators, partial_nbytes : as in :class:`PassSpec`.
+    thread_nbytes : that each thread takes beyond the lanes of the plan.
     """
 
     name: str
@@ -38,6 +40,8 @@ class PassPlan:
     ordered: bool = False
     times: int = 1
     accumulators: Mapping[str, Accumulator] = field(default_factory=dict, compare=False, repr=False)
+    partial_nbytes: int = 0
+    thread_nbytes: int = 0
 
     @property
     def n_blocks(self) -> int:
@@ -116,6 +120,12 @@ class Plan:
         """The peak without libraries that are counted only because they are installed here."""
         own = peak_of(self.memory) - brought(self.memory["process"])
         return own if self.then is None else max(own, self.then.portable_nbytes)
+
+    @property
+    def thread_nbytes(self) -> int:
+        """Bytes that each thread takes beyond the lanes, at most."""
+        own = max((one.thread_nbytes for one in self.passes), default=0)
+        return own if self.then is None else max(own, self.then.thread_nbytes)
 
     @property
     def reads(self) -> int:
@@ -203,6 +213,10 @@ class Plan:
             f"runs on   {lanes} lane{'s' if lanes > 1 else ''}, {self.blocks_ahead} block read "
             f"ahead in each, "
             f"arithmetic in {self.work_dtype}"
+        )
+        lines.append(
+            f"threads   {thread_count()} here; each beyond {lanes} takes "
+            f"{size(self.thread_nbytes)} more, and no result depends on their number"
         )
         if self.memory["process"].get("X in memory") and ambient_client() is not None:
             lines.append(

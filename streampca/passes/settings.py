@@ -98,6 +98,7 @@ class Setting:
 SETTINGS = {
     "memory-limit": Setting(None, "of plans, if a call names none: e.g. 512MiB"),
     "scheduler": Setting(None, "'threads' or tcp://host:port, if a call names none"),
+    "threads": Setting(None, "of passes and solvers, if a call names no number", 1.0),
     "checkpoint-interval": Setting(60.0, "seconds between the checkpoints of a pass", 0.0),
     "read-timeout": Setting(600.0, "seconds that a worker waits for one block", 0.1),
     "pause-timeout": Setting(60.0, "seconds that a worker with work may be paused or silent", 0.1),
@@ -119,7 +120,7 @@ def setting(name: str) -> Any:
     _refuse_unknown(dask.config.get("streampca", None) or {})
     value = dask.config.get(f"streampca.{name}", one.default)
     value = one.default if value is None else value
-    if one.least is None:
+    if one.least is None or value is None:
         return value
     try:
         number = float(value)

@@ -1,0 +1,93 @@
+"""How many threads this process uses: decided here alone. It never changes a result, or a plan.
+
+The number is what was asked for: by ``threads=``, ``--threads``, or ``streampca.threads`` in Dask's
+configuration, in this order, and even beyond the cores. Otherwise it is the least of
+
+- the cores that the system lets this process run on (``taskset``, ``numactl``, a cpuset);
+- the CPU quota of its control groups, rounded up: a container with 1.5 CPUs gets two threads, of
+  which one is held back half of the time, and loses less so than one thread would;
+- OMP_NUM_THREADS, the first number of a list.
+
+In a task of a Dask worker it is one, since the worker runs as many tasks as it has threads; so
+workers that share a host need no more threads together than Dask counts for them.
+
+Hyper-threads count as the system counts them. Two on one core share its arithmetic, and gain a
+little where they wait for memory; ``--threads`` with the number of cores avoids the second ones.
+Threads are not bound to nodes of memory (NUMA). Products read and write tiles that fit a cache, so
+most traffic is local. One process for each node, under ``numactl``, serves several fits better.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from streampca.errors import InvalidInputError
+from streampca.passes.clients import in_task
+from streampca.passes.memory import group_folders
+from streampca.passes.settings import setting
+
+_asked: ContextVar[int | None] = ContextVar("threads", default=None)
+
+
+@contextmanager
+def limited_threads(threads: Any) -> Iterator[None]:
+    """Use so many threads inside the context; None leaves the number as it is.
+
+    Raises InvalidInputError unless it is a positive integer.
+    """
+    if threads is None:
+        yield
+        return
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise InvalidInputError(f"threads={threads!r}; expected a positive integer, or None")
+    token = _asked.set(threads)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def thread_count() -> int:
+    """The number of threads to use here and now."""
+    asked = _asked.get()
+    if asked is None and (configured := setting("threads")) is not None:
+        asked = int(configured)
+    if asked is not None:
+        return asked
+    return 1 if in_task() else min(usable_cores(), _from_environment())
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on, and may keep busy under its CPU quota."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    cores = len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+    return max(1, min([cores, *_quotas()]))
+
+
+def _quotas() -> Iterator[int]:
+    """CPUs that each control group grants, rounded up."""
+    for folder, second in group_folders("cpu"):
+        if second:
+            words = _words(folder / "cpu.max")
+        else:
+            words = _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
+        if len(words) == 2 and all(word.isdigit() for word in words) and int(words[1]):
+            yield max(1, -(-int(words[0]) // int(words[1])))
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []
+
+
+def _from_environment() -> int:
+    """OMP_NUM_THREADS, or no limit where it is not a positive number."""
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if first.isdigit() and int(first) else 1 << 30
