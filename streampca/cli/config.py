@@ -55,6 +55,7 @@ NO_ENTRIES = (
     "config",
     "kind",
     "apply_config",
+    "limited",
 )  # parsed arguments that are no options
 
 

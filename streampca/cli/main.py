@@ -96,7 +96,9 @@ def _main(argv: Sequence[str] | None) -> int:
         if getattr(arguments, "config", None):
             arguments.apply_config(arguments.parser, arguments.config)
             arguments = parser.parse_args(argv)
-        return int(arguments.run(arguments) or 0)
+        limited = getattr(arguments, "limited", contextlib.nullcontext)
+        with limited(getattr(arguments, "threads", None)):
+            return int(arguments.run(arguments) or 0)
     except StreamPCAError as error:
         _say(error)
         return next(code for kind, code in EXIT if isinstance(error, kind))

@@ -12,6 +12,7 @@ import numpy as np
 import streampca
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels, ChunkedMatrix
+from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
 from streampca.sources.side_data import is_file_of_values, read_side_data
 
@@ -159,8 +160,16 @@ def source_options(parser: argparse.ArgumentParser) -> None:
 
 
 def running_options(parser: argparse.ArgumentParser) -> None:
-    """Options for the memory limit and the scheduler."""
+    """Options for the memory limit, the threads and the scheduler."""
     parser.add_argument("--memory-limit", metavar="SIZE", help="e.g. 512MiB; refuse to exceed it")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="default: the cores that this process may use, or OMP_NUM_THREADS; "
+        "results do not depend on it",
+    )
+    parser.set_defaults(limited=limited_threads)
     parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, tcp://host:port")
 
 

@@ -1,6 +1,7 @@
 """How a matrix is read: plan, run, checkpoints, progress. The only room that schedules work."""
 
 from streampca.passes.clients import find_client, is_client, started
+from streampca.passes.cores import limited_threads, thread_count
 from streampca.passes.door import MemoryUse, check_workers, warn_of_excess
 from streampca.passes.execution import Advance, Execution, PassCost, PassResult, client_for
 from streampca.passes.memory import parse_nbytes, size
@@ -34,6 +35,7 @@ __all__ = [
     "follow",
     "is_client",
     "larger",
+    "limited_threads",
     "make_plan",
     "parse_nbytes",
     "pass_spec",
@@ -42,5 +44,6 @@ __all__ = [
     "single_threaded_blas",
     "size",
     "started",
+    "thread_count",
     "warn_of_excess",
 ]

@@ -1,0 +1,151 @@
+"""How many threads are used, and that nothing depends on it but time and memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streampca import PCA
+from streampca.errors import InvalidInputError
+from streampca.passes import cores, limited_threads, memory, thread_count
+
+
+@pytest.fixture
+def cgroups(tmp_path: Path, monkeypatch: Any) -> Any:
+    """Puts fake control groups in place: their lines and the words of their files."""
+    monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(memory, "CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+    def put(lines: str, files: dict[str, str]) -> None:
+        for name, text in {"proc/self/cgroup": lines, **files}.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "\n")
+
+    return put
+
+
+QUOTAS = {
+    "150 %": ("0::/job", {"cgroup/job/cpu.max": "150000 100000"}, 2),
+    "a tenth": ("0::/job", {"cgroup/job/cpu.max": "10000 100000"}, 1),
+    "whole": ("0::/job", {"cgroup/job/cpu.max": "300000 100000"}, 3),
+    "no limit": ("0::/job", {"cgroup/job/cpu.max": "max 100000"}, 8),
+    "above the cores": ("0::/job", {"cgroup/job/cpu.max": "6400000 100000"}, 8),
+    "the tightest": ("0::/a/b", {"cgroup/a/cpu.max": "200000 100000",
+                                 "cgroup/a/b/cpu.max": "500000 100000"}, 2),
+    "version 1": ("3:cpu,cpuacct:/job", {"cgroup/cpu/job/cpu.cfs_quota_us": "150000",
+                                         "cgroup/cpu/job/cpu.cfs_period_us": "100000"}, 2),
+    "version 1, none": ("3:cpu:/job", {"cgroup/cpu/job/cpu.cfs_quota_us": "-1",
+                                       "cgroup/cpu/job/cpu.cfs_period_us": "100000"}, 8),
+    "garbage": ("0::/job", {"cgroup/job/cpu.max": "lots 0"}, 8),
+    "memory alone": ("4:memory:/job", {"cgroup/memory/job/memory.limit_in_bytes": "1"}, 8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "files", "wanted"), QUOTAS.values(), ids=QUOTAS.keys())
+def test_cpu_quotas(cgroups: Any, lines: str, files: dict[str, str], wanted: int) -> None:
+    cgroups(lines, files)
+    assert thread_count() == wanted
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"), [("1", 1), ("3,2", 3), ("99", 8), ("0", 8), ("", 8), ("x", 8)]
+)
+def test_openmp_is_heeded(cgroups: Any, monkeypatch: Any, words: str, wanted: int) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", words)
+    assert thread_count() == wanted
+
+
+def test_what_is_asked_goes_before(cgroups: Any, monkeypatch: Any) -> None:
+    import dask.config
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with dask.config.set({"streampca.threads": 5}):
+        assert thread_count() == 5
+        with limited_threads(16), limited_threads(None):
+            assert thread_count() == 16
+        assert thread_count() == 5
+    assert thread_count() == 1
+    for wrong in (0, -1, 1.5, "2", True):
+        with pytest.raises(InvalidInputError, match="positive integer"), limited_threads(wrong):
+            pass
+    with dask.config.set({"streampca.threads": 0}), pytest.raises(InvalidInputError):
+        thread_count()
+
+
+def test_without_affinity(cgroups: Any, monkeypatch: Any) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert cores.usable_cores() == 1
+
+
+# -- threads that are started --------------------------------------------------------------
+
+
+@pytest.fixture
+def started(monkeypatch: Any) -> set[str]:
+    """Names of the threads that a fit starts, without their numbers."""
+    found: set[str] = set()
+    begin = threading.Thread.start
+
+    def start(self: threading.Thread) -> None:
+        if self.name.startswith("streampca-"):
+            found.add(self.name)
+        begin(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    return found
+
+
+def of_kind(started: set[str], kind: str) -> int:
+    return sum(name.startswith(f"streampca-{kind}") for name in started)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_small_accumulators_have_a_lane_for_each_thread(started: set[str], threads: int) -> None:
+    x = np.random.default_rng(0).standard_normal((40_000, 60))
+    model = PCA(2, svd_solver="scatter", progress=False, memory_limit="1GiB")
+    with limited_threads(threads):
+        model.fit(np.tile(x, 6))
+    assert of_kind(started, "lane") == (threads if threads > 1 else 0)
+    assert of_kind(started, "helper") == 0
+    assert of_kind(started, "reader") == (0 if threads == 1 else 1)  # all readers are called 0
+
+
+def test_large_accumulators_are_two_and_helped(started: set[str]) -> None:
+    x = np.random.default_rng(0).integers(0, 3, (2300, 4000)).astype(np.int8)
+    with limited_threads(5):
+        PCA(2, svd_solver="gram", progress=False, components=False).fit(x)
+    assert of_kind(started, "lane") == 2
+    assert of_kind(started, "helper") == 3
+
+
+PROGRAM = """
+from streampca.passes import thread_count
+print(thread_count())
+"""
+
+
+@pytest.mark.parametrize("how", ["taskset", "openmp"])
+def test_a_process_that_is_confined(how: str) -> None:
+    def confine() -> None:
+        if how == "taskset":
+            os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+
+    if not hasattr(os, "sched_setaffinity"):
+        pytest.skip("this system has no affinity")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1" if how == "openmp" else "64"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True,
+        env=environment, preexec_fn=confine,
+    )  # fmt: skip
+    assert done.stdout.split() == ["1"]
