@@ -13,10 +13,12 @@ import numpy as np
 from numba import njit
 
 from streampca.kernels.blas import Array
-from streampca.kernels.columns import ColumnStats
+from streampca.kernels.columns import ColumnStats, row_pieces
+from streampca.kernels.team import each
 
 BEYOND = 1 << 15  # larger than any int8 or uint8
 LINES = 64  # rows gathered at a time
+TASK_NBYTES = 1 << 19  # of a tile that one thread fills at a time
 PIECE = 32768  # entries whose squares fit an int32 sum: 32768 x 255^2 < 2^31
 
 
@@ -252,11 +254,16 @@ def standardize_calls(
 
     values : (n, m) in either layout.  out : (n, width) in the same.  center, factor : (width,).
     """
-    code = _code(missing)
-    if values.flags.c_contiguous:
-        _standardize_by_sample(values, part.start, code, center, factor, out)
-    else:
-        _standardize_by_feature(values.T[part], code, center, factor, out.T)
+    code, by_sample = _code(missing), values.flags.c_contiguous
+    x, made = (values, out) if by_sample else (values.T[part], out.T)
+
+    def standardize(lines: slice) -> None:
+        if by_sample:
+            _standardize_by_sample(x[lines], part.start, code, center, factor, made[lines])
+        else:
+            _standardize_by_feature(x[lines], code, center[lines], factor[lines], made[lines])
+
+    each(standardize, row_pieces(len(made), made.shape[1] * made.itemsize, TASK_NBYTES))
 
 
 @_compile

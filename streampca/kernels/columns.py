@@ -11,6 +11,7 @@ import numpy as np
 import scipy
 
 from streampca.kernels.blas import Array
+from streampca.kernels.team import each
 
 # --------------------------------------------------------------------------------------------------
 # splitmix64: pseudo-random numbers computed from an index alone.
@@ -222,6 +223,7 @@ CONFIDENCE = 6.0  # |E v| exceeds 6 root mean squares of PROBES values in 6 of a
 SHORT = 32  # terms that are added one after the other
 CACHED_NBYTES = 512 * 1024  # of a panel that is multiplied twice; at least one run
 CHAIN = 512  # most terms that a BLAS kernel adds one after the other
+AT_ONCE = 8  # panels that threads multiply before their products are added
 PANEL = 128  # least terms between two roundings of its result to memory
 
 
@@ -261,15 +263,25 @@ def probed_product(z: Array, h: Array, *, rows: bool, beside: Array | None = Non
     h = h.astype(z.dtype, copy=False)
     out = np.zeros((m, PROBES + beside.shape[1]))
     step = SHORT * max(1, CACHED_NBYTES // max(1, SHORT * m * z.itemsize))
+
+    def images(first: int) -> None:
+        panel = z[first : first + step] if rows else z[:, first : first + step].T
+        inner = np.empty((len(panel), out.shape[1]), z.dtype)
+        np.matmul(panel, h, out=inner[:, :PROBES])
+        inner[:, PROBES:] = beside[first : first + step]
+        whole = len(panel) - len(panel) % SHORT
+        made[first] = (
+            _of_runs(panel[:whole], inner[:whole], SHORT),
+            _of_runs(panel[whole:], inner[whole:], len(panel) - whole),
+        )
+
     with np.errstate(over="ignore", invalid="ignore"):  # the solver checks for overflow
-        for first in range(0, r, step):
-            panel = z[first : first + step] if rows else z[:, first : first + step].T
-            inner = np.empty((len(panel), out.shape[1]), z.dtype)
-            np.matmul(panel, h, out=inner[:, :PROBES])
-            inner[:, PROBES:] = beside[first : first + step]
-            whole = len(panel) - len(panel) % SHORT
-            out += _of_runs(panel[:whole], inner[:whole], SHORT)
-            out += _of_runs(panel[whole:], inner[whole:], len(panel) - whole)
+        for start in range(0, r, AT_ONCE * step):
+            firsts, made = range(start, min(start + AT_ONCE * step, r), step), {}
+            each(images, firsts)
+            for first in firsts:  # in this order, whoever made them
+                for part in made[first]:
+                    out += part
     return out
 
 

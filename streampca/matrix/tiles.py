@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streampca.kernels import SUM_LENGTH, Array, ColumnStats, pieces, reciprocal, row_pieces
+from streampca.kernels import SUM_LENGTH, Array, ColumnStats, each, pieces, reciprocal, row_pieces
 
 TILE_NBYTES = 4 * 1024 * 1024  # of a tile: large enough for BLAS, small in the memory plan
 # least streamed rows of a tile: with fewer, updating a large symmetric accumulator costs more in
@@ -152,8 +152,12 @@ def _tile(block: Raw, part: tuple[slice, slice], buffer: Array, standard: _Stand
     out = flat.reshape(cols, rows).T if by_feature else flat.reshape(rows, cols)
     weights = None if block.weights is None else block.weights[part[0]]
     root = None if weights is None else np.sqrt(weights).astype(out.dtype)
-    sums, mask = np.zeros(cols), None
-    for lines, columns in _pieces(rows, cols, out.itemsize, by_feature):
+    parts = _pieces(rows, cols, out.itemsize, by_feature)
+    totals: list[Array] = [np.empty(0)] * len(parts)
+    holes: dict[int, Array] = {}
+
+    def fill(number: int) -> None:
+        lines, columns = parts[number]
         x, z = raw[lines, columns], out[lines, columns]
         inside = (_shifted(lines, part[0].start), _shifted(columns, part[1].start))
         w = None if weights is None else weights[lines]
@@ -162,13 +166,19 @@ def _tile(block: Raw, part: tuple[slice, slice], buffer: Array, standard: _Stand
             total = _column_sums(z, w)
         suspect = block.coded or not np.isfinite(total).all()
         if suspect and (hole := block.holes_in(x, inside)) is not None:
-            mask = np.zeros((rows, cols), dtype=bool) if mask is None else mask
-            mask[lines, columns] = hole
+            holes[number] = hole
             z[hole] = 0
             total = _column_sums(z, w)
         if root is not None:
             z *= root[lines, None]
-        sums[columns] += total
+        totals[number] = total
+
+    each(fill, range(len(parts)))
+    sums, mask = np.zeros(cols), np.zeros((rows, cols), dtype=bool) if holes else None
+    for number, (lines, columns) in enumerate(parts):
+        sums[columns] += totals[number]
+        if mask is not None and number in holes:
+            mask[lines, columns] = holes.pop(number)
     streamed = _shifted(part[block.axis], block.start)
     return Tile(out, streamed.start, streamed.stop, lambda: sums, root, lambda: mask)
 
