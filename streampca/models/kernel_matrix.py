@@ -30,6 +30,7 @@ from streampca.passes import (
     pass_spec,
     single_threaded_blas,
 )
+from streampca.solvers import work_nbytes
 from streampca.store import MemorySink
 
 KERNELS = ("linear", "poly", "rbf", "sigmoid", "cosine", "precomputed")
@@ -125,7 +126,7 @@ def plan_kernel(
     whole = count in (None, n)
     solve = {
         "kernel matrix": n * n * 8,
-        "eigenproblem": 4 * n * n * 8 if whole else 0,
+        "eigenproblem": 4 * n * n * 8 if whole else work_nbytes(n, (count or n) + 1),
         "eigenvectors": 3 * n * ((count or n) + 1) * 8,
         "training rows": p * n * 8 if matrix.given_nbytes else 0,
     }

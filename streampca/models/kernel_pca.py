@@ -32,9 +32,9 @@ from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dty
 from streampca.passes import (
     Execution,
     Plan,
+    all_threads,
     block_edges,
     easier_axis,
-    single_threaded_blas,
     warn_of_excess,
 )
 from streampca.passes.plan import BLOCK_NBYTES
@@ -218,7 +218,7 @@ class KernelPCA(Estimator):
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         lower, shift = sum_kernel(plan, matrix, kernel, execution)
         execution.finished()
-        with single_threaded_blas():
+        with all_threads():
             means = centred(lower)
             spectrum = eigh_lower(lower, self.n_components)
         del lower  # n x n

@@ -20,6 +20,7 @@ most traffic is local. One process for each node, under ``numactl``, serves seve
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,9 +28,12 @@ from pathlib import Path
 from typing import Any
 
 from streampca.errors import InvalidInputError
+from streampca.kernels import Team
 from streampca.passes.clients import in_task
 from streampca.passes.memory import group_folders
-from streampca.passes.settings import setting
+from streampca.passes.settings import setting, single_threaded_blas
+
+PATIENCE = 1.0  # seconds to wait for a piece of work that is being done when its caller fails
 
 _asked: ContextVar[int | None] = ContextVar("threads", default=None)
 
@@ -60,6 +64,35 @@ def thread_count() -> int:
     if asked is not None:
         return asked
     return 1 if in_task() else min(usable_cores(), _from_environment())
+
+
+@contextmanager
+def helped(helpers: int) -> Iterator[Team]:
+    """A team with so many threads that serve it."""
+    team = Team()
+    threads = [
+        threading.Thread(target=team.serve, name=f"streampca-helper-{i}", daemon=True)
+        for i in range(helpers)
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        yield team
+    finally:
+        team.end()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join(PATIENCE)
+
+
+@contextmanager
+def all_threads() -> Iterator[None]:
+    """What this thread divides inside the context is done by all threads, each with its own BLAS.
+
+    For solvers, beside which no pass runs.
+    """
+    with single_threaded_blas(), helped(thread_count() - 1) as team, team.member():
+        yield
 
 
 def usable_cores() -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from streampca.accumulators import Accumulator
 from streampca.kernels import Team
+from streampca.passes.cores import helped
 from streampca.passes.crew import Crew
 from streampca.passes.execution import Advance, Checkpoint, Execution, PassCost
 from streampca.passes.read_ahead import (
@@ -176,7 +176,7 @@ def run_on_lanes(work: Work, todo: list[tuple[int, range]], execution: Execution
             if not sink.concurrent_threads(work.matrix.edges)
         )  # fmt: skip
     stop = threading.Event()
-    with _helped(crew.helpers) as team:
+    with helped(crew.helpers) as team:
         if len(todo) > 1:
             _Lanes(work, todo, crew, fold, stop, team).run()
             return
@@ -189,23 +189,6 @@ def run_on_lanes(work: Work, todo: list[tuple[int, range]], execution: Execution
         except BaseException:
             stop.set()
             raise
-
-
-@contextmanager
-def _helped(helpers: int) -> Iterator[Team]:
-    """A team with so many threads that serve it."""
-    team = Team()
-    threads = [
-        threading.Thread(target=team.serve, name=f"streampca-helper-{i}", daemon=True)
-        for i in range(helpers)
-    ]
-    try:
-        for thread in threads:
-            thread.start()
-        yield team
-    finally:
-        team.end()
-        join(threads, PATIENCE)
 
 
 class _Lanes:

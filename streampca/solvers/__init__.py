@@ -37,6 +37,7 @@ from streampca.solvers.latent import (
     expansion,
     solve_columns,
 )
+from streampca.solvers.leading_pairs import work_nbytes
 from streampca.solvers.rotation import Rotation, promax, rotate_loadings, varimax, varimax_of_r
 from streampca.solvers.spectrum import (
     LARGEST,
@@ -132,4 +133,5 @@ __all__ = [
     "undetermined_after",
     "varimax",
     "varimax_of_r",
+    "work_nbytes",
 ]

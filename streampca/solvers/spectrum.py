@@ -12,6 +12,7 @@ import scipy
 
 from streampca.errors import InvalidInputError, InvalidTypeError, NonFiniteError
 from streampca.kernels import Array, mirror_lower, probe
+from streampca.solvers.leading_pairs import by_band, leading_pairs
 
 # --------------------------------------------------------------------------------------------------
 # The one sign rule: a component v points so that v'h > 0, for a fixed pseudo-random h.
@@ -67,7 +68,8 @@ def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
     lower : writable for a subset: the upper triangle serves as workspace, and is then zeroed.
     k : how many, or None for all.
     Cost: 4/3 m^3 flops, and no copy; for all vectors a copy and 16 m^2 bytes more.
-    Source: LAPACK's dsyevr (subset) and dsyevd (all).
+    Source: LAPACK's dsyevr (subset; of large matrices :mod:`streampca.solvers.leading_pairs`) and
+    dsyevd (all).
     """
     m = len(lower)
     if not np.diagonal(lower).max(initial=0.0) <= LARGEST:  # nor is NaN
@@ -93,25 +95,34 @@ def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
 def _leading_in_place(lower: Array, count: int) -> tuple[Array, Array]:
     """The last ``count`` eigenpairs, ascending.
 
-    LAPACK destroys the triangle that it reads, and the diagonal. So it reads a mirror image of the
-    valid triangle, stored in the other one.
+    A reduction destroys the triangle that it reads, and the diagonal. So it reads a mirror image of
+    the valid triangle, stored in the other one.
     """
-    m = len(lower)
     if not (lower.flags.c_contiguous and lower.flags.writeable and lower.dtype == np.float64):
         lower = np.array(lower, dtype=np.float64, order="C")
     diagonal = np.diagonal(lower).copy()
     mirror_lower(lower)
+    found = leading_pairs(lower, count) if by_band(len(lower), count) else None
+    if found is None:
+        np.fill_diagonal(lower, diagonal)
+        mirror_lower(lower)
+        found = _leading_by_lapack(lower, count)
+    for i, row in enumerate(lower):
+        row[i + 1 :] = 0.0
+    np.fill_diagonal(lower, diagonal)
+    return found
+
+
+def _leading_by_lapack(a: Array, count: int) -> tuple[Array, Array]:
+    """Of a symmetric matrix, whose upper triangle is overwritten."""
     values, vectors = scipy.linalg.eigh(
-        lower.T,
+        a.T,
         lower=True,
         driver="evr",
         overwrite_a=True,
         check_finite=False,
-        subset_by_index=(m - count, m - 1),
+        subset_by_index=(len(a) - count, len(a) - 1),
     )
-    for i, row in enumerate(lower):
-        row[i + 1 :] = 0.0
-    np.fill_diagonal(lower, diagonal)
     return values, vectors
 
 

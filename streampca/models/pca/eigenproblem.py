@@ -19,7 +19,7 @@ from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.models.assemble import Fitted
 from streampca.models.pca.feature_summary import FeatureSummary
 from streampca.models.request import Request
-from streampca.passes import Candidate, single_threaded_blas
+from streampca.passes import Candidate, all_threads
 from streampca.solvers import (
     MLE,
     TRACY_WIDOM,
@@ -39,6 +39,7 @@ from streampca.solvers import (
     signs,
     solver_floor,
     tracy_widom_test,
+    work_nbytes,
 )
 from streampca.store import Sink
 
@@ -89,7 +90,7 @@ def solve_sample_space(
     n = len(lower)
     refuse_no_variant(request, used, matrix.shape[1])
     limit = min(n, max(used, 1) if request.center else matrix.shape[1])
-    with single_threaded_blas():
+    with all_threads():
         spectrum, values, everything = solve_symmetric(lower, request, limit)
         residual = residual_norms(lower, spectrum)
     work, floor = work_dtype(matrix.dtype), solver_floor(spectrum.values, n)
@@ -282,7 +283,8 @@ def eigh_cost(m: int, request: Request, k: int) -> tuple[dict[str, int], float]:
     """(bytes beside the matrix, flops) of the eigenproblem of size m."""
     everything = _all_pairs(m, request, k)
     matrices = 4 if everything else 0  # the leading ones are computed in place
-    terms = {"eigenproblem": matrices * m * m * 8, "eigenvectors": 3 * m * (k + 1) * 8}
+    band = 0 if everything else work_nbytes(m, k + 1)
+    terms = {"eigenproblem": matrices * m * m * 8 + band, "eigenvectors": 3 * m * (k + 1) * 8}
     return terms, (9.0 if everything else 4 / 3) * m**3
 
 

@@ -32,7 +32,15 @@ from streampca.models.pca.removal import (
     with_design_columns,
 )
 from streampca.models.request import Request
-from streampca.passes import Candidate, Pass, SolverInput, Steps, pass_spec, single_threaded_blas
+from streampca.passes import (
+    Candidate,
+    Pass,
+    SolverInput,
+    Steps,
+    all_threads,
+    pass_spec,
+    single_threaded_blas,
+)
 from streampca.solvers import (
     Spectrum,
     certify,
@@ -261,7 +269,7 @@ def _solve_sums(
 ) -> _Solved:
     """From the scatter matrix."""
     lower = scaled_lower(accumulator.lower(), scale, live)
-    with single_threaded_blas():
+    with all_threads():
         spectrum, known, everything = solve_symmetric(lower, request, limit)
         residual = residual_norms(lower, spectrum)
     summed = _with(spectrum, explained)
