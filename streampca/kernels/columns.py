@@ -277,7 +277,8 @@ def probed_product(z: Array, h: Array, *, rows: bool, beside: Array | None = Non
 
     with np.errstate(over="ignore", invalid="ignore"):  # the solver checks for overflow
         for start in range(0, r, AT_ONCE * step):
-            firsts, made = range(start, min(start + AT_ONCE * step, r), step), {}
+            firsts = range(start, min(start + AT_ONCE * step, r), step)
+            made: dict[int, tuple[Array, Array]] = {}
             each(images, firsts)
             for first in firsts:  # in this order, whoever made them
                 for part in made[first]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streampca.passes.memory import SKINNY_NBYTES, THREAD_NBYTES, MiB
+from streampca.passes.memory import THREAD_NBYTES, MiB
 from streampca.passes.records import PassPlan, Plan
 
 OWN_NBYTES = 16 * MiB  # of the accumulators of a span, up to which every thread has its own
+HELPER_NBYTES = 3 * MiB  # of a helper: its stack, arena and BLAS buffers; 2.3 measured
 HELPERS_PER_READER = 8  # decoding takes about an eighth of a symmetric update of 2000 rows
 
 
@@ -53,7 +54,7 @@ def thread_nbytes(lanes: int, partial_nbytes: int, of_lane: int, of_reader: int)
     """
     if lanes > 1 and own_lanes(partial_nbytes):
         return THREAD_NBYTES + of_lane
-    return THREAD_NBYTES + SKINNY_NBYTES + -(-(of_reader + THREAD_NBYTES) // HELPERS_PER_READER)
+    return HELPER_NBYTES + -(-(of_reader + THREAD_NBYTES) // HELPERS_PER_READER)
 
 
 def affordable(plan: Plan, threads: int, room: int | None) -> int:

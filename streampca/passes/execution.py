@@ -330,7 +330,7 @@ class Execution:
     def continued(self, plan: Plan) -> Execution:
         """The same fit, with another plan for the passes that follow."""
         threads = affordable(plan, thread_count(), room_for(plan))
-        self.memory.more = max(0, threads - plan.lanes) * plan.thread_nbytes
+        self.memory.more = plan.peak_with(threads) - plan.peak_nbytes
         return replace(
             self, lanes=plan.lanes, blocks_ahead=plan.blocks_ahead, plan=plan, threads=threads
         )

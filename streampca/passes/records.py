@@ -127,6 +127,10 @@ class Plan:
         own = max((one.thread_nbytes for one in self.passes), default=0)
         return own if self.then is None else max(own, self.then.thread_nbytes)
 
+    def peak_with(self, threads: int) -> int:
+        """Projected peak with so many threads."""
+        return self.peak_nbytes + max(0, threads - self.lanes) * self.thread_nbytes
+
     @property
     def reads(self) -> int:
         """Stored chunks read, all passes together; at most, if passes repeat."""
