@@ -337,8 +337,7 @@ class Execution:
 
     def crew(self, plan: PassPlan, n_spans: int, matrix: ChunkedMatrix) -> Crew:
         """Who folds a pass of so many spans here."""
-        near = bool(matrix.paths() or matrix.given_nbytes)
-        ahead = 0 if self.threads == 1 and near else self.blocks_ahead
+        ahead = 0 if self.threads == 1 and matrix.near else self.blocks_ahead
         return Crew.of(plan, self.lanes, ahead, self.threads or self.lanes, n_spans)
 
     def finished(self) -> None:

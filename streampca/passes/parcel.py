@@ -15,6 +15,7 @@ import numpy as np
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, StreamPCAError
 from streampca.matrix import ChunkedMatrix
+from streampca.passes.cores import usable_cores
 from streampca.passes.placement import Lay, unpacked
 from streampca.passes.read_ahead import SpanResult, fold_span
 from streampca.passes.settings import single_threaded_blas
@@ -127,12 +128,23 @@ def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel,
         confirm(mine.checks.values(), _here())
         mine.matrix.restart_counts()
         with single_threaded_blas():
-            result = fold_span(mine, span, terms.ahead, patience=terms.patience)
+            ahead = terms.ahead if _spare_core() or not mine.matrix.near else 0
+            result = fold_span(mine, span, ahead, patience=terms.patience)
         result.checksums = mine.matrix.checksums()
         return Parcel(result)
     except StreamPCAError as error:
         error.worker = _here()  # type: ignore[attr-defined]
         return Parcel(error)
+
+
+def _spare_core() -> bool:
+    """Whether there is a core beside each thread of this worker, for a reader."""
+    from distributed import get_worker
+
+    try:
+        return 2 * int(get_worker().state.nthreads) <= usable_cores()
+    except ValueError:
+        return True
 
 
 @contextlib.contextmanager
