@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streampca.errors import InvalidInputError, NonFiniteError
-from streampca.kernels import Array, zeros
+from streampca.kernels import Array, add_in_place, zeros
 
 # An accumulator is a summary of the rows seen so far that is far smaller than they are:
 # ``update`` takes in a block, ``merge`` another accumulator of the same settings, and named
@@ -226,7 +226,7 @@ class OpenSum:
         """Add other sums, which are not changed."""
         if self.closed is None:
             self.closed = zeros(part.shape)
-        self.closed += part
+        add_in_place(self.closed, part)
 
     def total(self) -> Array | None:
         """The whole sum in float64, a fresh array; None where nothing was summed."""

@@ -11,6 +11,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import (
     PROBES,
     Array,
+    add_in_place,
     lower_product,
     probe,
     probe_vectors,
@@ -85,7 +86,7 @@ class Gram(Accumulator):
     def settle(self) -> None:
         if self._product is not None:
             self.g = zeros(self._product.shape) if self.g is None else self.g
-            self.g += self._product
+            add_in_place(self.g, self._product)
         self._product, self._blocks = None, 0
 
     def merge(self, other: Self) -> None:
@@ -94,7 +95,7 @@ class Gram(Accumulator):
             if part is not None:
                 self._check_width(self.g, len(part))
                 self.g = zeros(part.shape) if self.g is None else self.g
-                self.g += part
+                add_in_place(self.g, part)
         if other.z_probe is not None:
             mine = self.z_probe
             self.z_probe = other.z_probe.copy() if mine is None else mine + other.z_probe

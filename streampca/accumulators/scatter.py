@@ -22,6 +22,7 @@ from streampca.kernels import (
     SUM_LENGTH,
     Array,
     add_exactly,
+    add_in_place,
     lower_product,
     norm_estimate,
     probe_vectors,
@@ -193,7 +194,7 @@ class Scatter(Accumulator):
             self.mean_error, self.drift = np.zeros(len(part.mean)), 0.0
         if self.weight == 0:
             self.mean, self.mean_low = part.mean.copy(), part.low.copy()
-        self.s += part.product
+        add_in_place(self.s, part.product)
         if part.total is not None:
             self._measure(part)
         if part.weight <= 0:

@@ -2,6 +2,7 @@
 
 from streampca.kernels.blas import (
     Array,
+    add_in_place,
     add_product,
     give_back,
     lower_product,
@@ -45,6 +46,7 @@ __all__ = [
     "ColumnStats",
     "Team",
     "add_exactly",
+    "add_in_place",
     "add_product",
     "column_stats",
     "each",

@@ -217,6 +217,7 @@ def mirror_lower(c: Array) -> None:
 
 
 BLOCK_ROWS = 256  # of a triangle that are expanded at a time
+ADDED_NBYTES = 1 << 22  # of a sum that one thread adds to
 
 
 def lower_product(c: Array, v: Array) -> Array:
@@ -226,14 +227,30 @@ def lower_product(c: Array, v: Array) -> Array:
     """
     out = np.zeros((len(c), v.shape[1]))
     v = np.asarray(v, dtype=np.float64)
-    for i in range(0, len(c), BLOCK_ROWS):
-        j = min(i + BLOCK_ROWS, len(c))
-        left = c[i:j, :i].astype(np.float64, copy=False)
-        corner = np.tril(c[i:j, i:j]).astype(np.float64, copy=False)
-        with np.errstate(over="ignore", invalid="ignore"):
-            out[i:j] += left @ v[:i] + (corner + np.tril(corner, -1).T) @ v[i:j]
-            out[:i] += left.T @ v[i:j]
+    parts = [slice(i, min(i + BLOCK_ROWS, len(c))) for i in range(0, len(c), BLOCK_ROWS)]
+    run = BLOCK_ROWS if v.shape[1] == 1 else len(c)  # products with one column are not blocked
+
+    def rows(own: slice) -> None:
+        left = c[own, : own.start].astype(np.float64, copy=False)
+        corner = np.tril(c[own, own]).astype(np.float64, copy=False)
+        out[own] += left @ v[: own.start] + (corner + np.tril(corner, -1).T) @ v[own]
+        for start in range(own.stop, len(c), run):
+            below = c[start : start + run, own].astype(np.float64, copy=False)
+            out[own] += below.T @ v[start : start + run]
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        each(rows, parts)
     return out
+
+
+def add_in_place(total: Array, part: Array) -> None:
+    """total += part, for arrays of one shape, by rows on the threads of the team."""
+
+    def add(rows: slice) -> None:
+        total[rows] += part[rows]
+
+    step = max(1, ADDED_NBYTES // max(1, total[:1].nbytes))
+    each(add, [slice(i, i + step) for i in range(0, len(total), step)])
 
 
 # --------------------------------------------------------------------------------------------------

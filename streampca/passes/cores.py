@@ -67,11 +67,11 @@ def thread_count() -> int:
 
 
 @contextmanager
-def helped(helpers: int) -> Iterator[Team]:
+def helped(helpers: int, name: str = "helper") -> Iterator[Team]:
     """A team with so many threads that serve it."""
     team = Team()
     threads = [
-        threading.Thread(target=team.serve, name=f"streampca-helper-{i}", daemon=True)
+        threading.Thread(target=team.serve, name=f"streampca-{name}-{i}", daemon=True)
         for i in range(helpers)
     ]
     try:
@@ -91,7 +91,7 @@ def all_threads() -> Iterator[None]:
 
     For solvers, beside which no pass runs.
     """
-    with single_threaded_blas(), helped(thread_count() - 1) as team, team.member():
+    with single_threaded_blas(), helped(thread_count() - 1, "solver") as team, team.member():
         yield
 
 

@@ -118,6 +118,7 @@ def test_small_accumulators_have_a_lane_for_each_thread(started: set[str], threa
         model.fit(np.tile(x, 6))
     assert of_kind(started, "lane") == (threads if threads > 1 else 0)
     assert of_kind(started, "helper") == 0
+    assert of_kind(started, "solver") == threads - 1
     assert of_kind(started, "reader") == (0 if threads == 1 else 1)  # all readers are called 0
 
 
@@ -127,6 +128,7 @@ def test_large_accumulators_are_two_and_helped(started: set[str]) -> None:
         PCA(2, svd_solver="gram", progress=False, components=False).fit(x)
     assert of_kind(started, "lane") == 2
     assert of_kind(started, "helper") == 3
+    assert of_kind(started, "solver") == 4
 
 
 PROGRAM = """
