@@ -17,6 +17,9 @@ import pytest
 os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
 os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", "1s")
 
+# plans count two threads, and so do measurements of memory; tests that mean others say so
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+
 # of examples that a test asks for no other number of; how long one takes is the machine's affair
 hypothesis.settings.register_profile("streampca", max_examples=40, deadline=None)
 hypothesis.settings.load_profile("streampca")

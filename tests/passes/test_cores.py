@@ -11,10 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 from streampca import PCA
+from streampca.cli.main import main
 from streampca.errors import InvalidInputError
-from streampca.passes import cores, limited_threads, memory, thread_count
+from streampca.passes import cores, limited_threads, memory, parcel, thread_count
+from streampca.passes.crew import affordable
+from streampca.passes.work import Work
+from tests.passes.local_clusters import start_client, stop_client
 
 
 @pytest.fixture
@@ -151,3 +156,86 @@ def test_a_process_that_is_confined(how: str) -> None:
         env=environment, preexec_fn=confine,
     )  # fmt: skip
     assert done.stdout.split() == ["1"]
+
+
+MEMORY = """
+import sys
+import streampca as sp
+from streampca.passes import limited_threads
+from streampca.passes.memory import peak_nbytes
+with limited_threads(16):
+    model = sp.PCA(5, svd_solver="gram", components=False, progress=False).fit(sys.argv[1])
+plan = model.plan_
+print(peak_nbytes(), plan.peak_with(16), plan.peak_nbytes, plan.memory["gram"]["blocks"])
+"""
+
+
+@pytest.mark.slow
+def test_memory_hardly_grows_with_threads(tmp_path: Path) -> None:
+    """By blocks that are read ahead, and what each thread has in any case."""
+    x = np.random.default_rng(0).integers(0, 3, (3192, 14_000)).astype(np.int8)
+    zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(3192, 1000))
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(tmp_path / "x.zarr")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    peak, planned, of_two, blocks = map(int, done.stdout.split())
+    assert peak <= planned <= 1.15 * (of_two + blocks)
+
+
+def test_no_more_threads_than_fit() -> None:
+    x = np.zeros((20_000, 60))
+    plan = PCA(2, svd_solver="scatter").plan(x)
+    one = plan.thread_nbytes
+    assert one > 0
+    assert plan.peak_with(1) == plan.peak_with(2) == plan.peak_nbytes
+    assert plan.peak_with(5) == plan.peak_nbytes + 3 * one
+    for room, wanted in ((0, 2), (plan.peak_nbytes + 2 * one, 4), (None, 9), (1 << 50, 9)):
+        assert affordable(plan, 9, room) == wanted
+    assert affordable(plan, 1, 0) == 1
+
+
+def test_threads_on_the_command_line(tmp_path: Path, started: set[str], capsys: Any) -> None:
+    path = str(tmp_path / "x.zarr")
+    zarr.create_array(path, data=np.random.default_rng(0).standard_normal((60_000, 200)))
+    for threads in (1, 3):
+        started.clear()
+        command = ["fit", path, "-k", "2", "--solver", "scatter", "--json"]
+        assert main([*command, "--threads", str(threads)]) == 0
+        assert of_kind(started, "lane") == (threads if threads > 1 else 0)
+    assert main(["plan", path, "--threads", "5"]) == 0
+    assert "threads   5 here" in capsys.readouterr().out
+    assert main(["plan", path, "--threads", "0"]) == 65
+
+
+def test_workers_without_a_spare_core_read_nothing_ahead(monkeypatch: Any, tmp_path: Path) -> None:
+    """The threads of a worker are as many as compute or read at the same time."""
+    busy, most, lock = [0], [0], threading.Lock()
+
+    def counted(plain: Any) -> Any:
+        def inside(*args: Any) -> Any:
+            with lock:
+                busy[0] += 1
+                most[0] = max(most[0], busy[0])
+            try:
+                return plain(*args)
+            finally:
+                with lock:
+                    busy[0] -= 1
+
+        return inside
+
+    monkeypatch.setattr(Work, "read", counted(Work.read))
+    monkeypatch.setattr(Work, "process", counted(Work.process))
+    monkeypatch.setattr(parcel, "usable_cores", lambda: 2)
+    path = str(tmp_path / "x.zarr")
+    x = np.random.default_rng(0).standard_normal((60_000, 200))
+    zarr.create_array(path, data=x, chunks=(5000, 200))
+    client = start_client(1, processes=False, threads_per_worker=2)
+    try:
+        cluster = PCA(2, svd_solver="scatter", progress=False, scheduler=client).fit(path)
+    finally:
+        stop_client(client)
+    assert 1 <= most[0] <= 2
+    here = PCA(2, svd_solver="scatter", progress=False).fit(path)
+    assert np.array_equal(cluster.components_, here.components_)
