@@ -15,8 +15,7 @@ import scipy
 from streampca.accumulators import RFactor, Scatter, SubspaceStep
 from streampca.kernels import Array
 from streampca.matrix import Block
-from streampca.passes import Rates, single_threaded_blas
-from streampca.passes.plan import LANES
+from streampca.passes import Rates, all_threads, limited_threads, single_threaded_blas
 from streampca.solvers import eigh_lower
 from streampca.sources import as_matrix
 from streampca.store import ZarrSink
@@ -25,37 +24,45 @@ ROWS, COLUMNS, WIDTH = 4096, 1024, 32
 REPEATS = 5
 
 
-def calibrate() -> Rates:
-    """Rates of this machine, each the median of a few runs on as many lanes as passes use.
+def calibrate(threads: int) -> Rates:
+    """Rates of this machine with so many threads, each the median of a few runs.
 
-    Cost: about ten seconds, 0.2 GB of memory, 16 MiB of temporary disk.
+    Cost: about ten seconds, 0.2 GB of memory and 0.1 for each thread, 16 MiB of temporary disk.
     """
     rng = np.random.default_rng(0)
     single = rng.standard_normal((ROWS, COLUMNS), dtype=np.float32)
     cells = float(single.size)
-    with single_threaded_blas():
-        tiles = _once(lambda: _tiles(single))
-        update = _once(lambda: Scatter(center=False).update(_block(single))) - tiles
+    with single_threaded_blas(), ThreadPoolExecutor(threads) as pool:
+
+        def once(work: Callable[[], Any]) -> float:
+            """Median seconds of ``work`` while all threads do the same."""
+            work()
+            return _median(lambda: list(pool.map(lambda _: work(), range(threads))))
+
+        tiles = once(lambda: _tiles(single))
+        update = once(lambda: Scatter(center=False).update(_block(single))) - tiles
         double = single.astype(np.float64)
-        slow = _once(lambda: Scatter(center=False).update(_block(double))) - _once(
+        slow = once(lambda: Scatter(center=False).update(_block(double))) - once(
             lambda: _tiles(double)
         )
-        step = _once(lambda: _step(_block(single))) - tiles
-        factor = _once(lambda: RFactor(center=False).update(_block(double)))
+        step = once(lambda: _step(_block(single))) - tiles
+        factor = once(lambda: RFactor(center=False).update(_block(double)))
         sparse = scipy.sparse.random_array(
             (ROWS, 4 * COLUMNS), density=0.05, format="csr", rng=rng, dtype=np.float32
         )
-        stored = _once(lambda: _step(_block(sparse)))
+        stored = once(lambda: _step(_block(sparse)))
+        read = _read(single, once)
+    with limited_threads(threads), all_threads():
         dense = _alone(lambda: eigh_lower(_symmetric(COLUMNS), 20))
-    per_lane = {
-        "read": cells * 4 / _read(single),
+    of_thread = {
+        "read": cells * 4 / read,
         "cells": cells / tiles,
         "update": cells * COLUMNS / max(update, 1e-6),
         "skinny": 4.0 * cells * WIDTH / max(step, 1e-6),
         "factor": 2.0 * cells * COLUMNS / factor,
         "stored": 4.0 * sparse.nnz * WIDTH / stored,
     }
-    found = {name: LANES * value for name, value in per_lane.items()}
+    found = {name: threads * value for name, value in of_thread.items()}
     found["double"] = min(1.0, max(update, 1e-6) / max(slow, 1e-6))
     found["factor"] /= found["double"]  # QR is always float64
     found["dense"] = 4 / 3 * COLUMNS**3 / dense
@@ -83,8 +90,8 @@ def _symmetric(m: int) -> Array:
     return np.asarray(z @ z.T)
 
 
-def _read(values: Array) -> float:
-    """Seconds of one lane to read and decode a store of such values."""
+def _read(values: Array, once: Callable[[Callable[[], Any]], float]) -> float:
+    """Seconds of one thread to read and decode a store of such values."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "x.zarr")
         whole = np.round(values, 1)  # compressible like measurements
@@ -92,14 +99,7 @@ def _read(values: Array) -> float:
         sink.write(0, whole)
         sink.finish()
         matrix = as_matrix(path)
-        return _once(lambda: [matrix.read(0, i, i + ROWS // 8) for i in range(0, ROWS, ROWS // 8)])
-
-
-def _once(work: Callable[[], Any]) -> float:
-    """Median seconds of ``work`` when it runs on as many lanes as a pass has."""
-    work()
-    with ThreadPoolExecutor(LANES) as lanes:
-        return _median(lambda: list(lanes.map(lambda _: work(), range(LANES))))
+        return once(lambda: [matrix.read(0, i, i + ROWS // 8) for i in range(0, ROWS, ROWS // 8)])
 
 
 def _alone(work: Callable[[], Any]) -> float:

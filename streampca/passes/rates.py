@@ -19,13 +19,14 @@ from streampca.passes.specs import Candidate, PassSpec
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates per second, on all lanes together. Defaults: two cores of a small server.
+    """Rates per second, on all threads together. Defaults: two cores of a small server, whatever
+    this machine has: a choice depends on the rates, and never on the number of cores.
 
     read : decoded bytes.  cells : cells centred, scaled and copied into a tile.
     update, skinny, factor : flops in float32 of symmetric updates, of products with a few columns,
         and of QR; in float64 they are ``double`` times that.
     stored : flops of products with the stored entries of sparse blocks.
-    dense : flops of the dense solver (4/3 m^3 for a symmetric matrix), float64, one thread.
+    dense : flops of the dense solver (4/3 m^3 for a symmetric matrix), float64.
 
     A plan depends on the rates it is given, and never on the present speed of the machine.
     """

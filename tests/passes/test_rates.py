@@ -64,5 +64,9 @@ def test_calibrate_writes_what_plans_take(tmp_path: Any, monkeypatch: Any, capsy
     assert path in capsys.readouterr().out
     found = Rates.of(path)
     assert found.to_dict().keys() == Rates().to_dict().keys()
-    assert main(["calibrate"]) == 0
-    Rates.of(json.loads(capsys.readouterr().out))
+    assert main(["calibrate", "--threads", "2"]) == 0
+    said = capsys.readouterr()
+    Rates.of(json.loads(said.out))
+    assert said.err.startswith("2 threads, of 2 times the speed of one: read ")
+    assert main(["calibrate", "--threads", "1"]) == 0
+    assert not capsys.readouterr().err
