@@ -23,7 +23,7 @@ from streampca.passes import Plan
 UNSET = object()  # the value of an absent option, since None is a value
 TEXT = {"str", "None", "os.PathLike[str]", "Names"}  # types of names and paths
 # options of all commands, and what a command does anyhow
-ELSEWHERE = ("missing_value", "memory_limit", "scheduler", "progress", "compute")
+ELSEWHERE = ("missing_value", "memory_limit", "scheduler", "threads", "progress", "compute")
 
 
 def option_name(kind: str) -> str:

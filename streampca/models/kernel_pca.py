@@ -202,6 +202,7 @@ class KernelPCA(Estimator):
     )  # fmt: skip
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER
+    threads: int | None = shared.THREADS
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
 

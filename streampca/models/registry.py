@@ -7,14 +7,21 @@ this package load when their name is used, or when all are asked for.
 
 from __future__ import annotations
 
-from typing import TypeVar, dataclass_transform
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, dataclass_transform
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.imported import home_of, load_public
 from streampca.models.estimator import Estimator
 from streampca.models.parameters import declared, parameter
 from streampca.models.result import Result
+from streampca.passes import limited_threads
 from streampca.store import understood
+
+# methods that make passes or solve, on as many threads as the model says
+COMPUTING = ("fit", "fit_transform", "partial_fit", "forget", "transform",
+             "inverse_transform", "score", "score_samples", "reconstruction_error")  # fmt: skip
 
 Class = TypeVar("Class", bound="type[Estimator]")
 KINDS: dict[str, type[Estimator]] = {}  # those that are loaded
@@ -36,7 +43,22 @@ def estimator(cls: Class) -> Class:
         )
     KINDS[cls.__name__] = declared(cls)
     cls.registered_name = cls.__name__
+    if "threads" in cls.parameters:
+        for name in COMPUTING:
+            if (plain := vars(cls).get(name) or getattr(cls, name, None)) is not None:
+                setattr(cls, name, _on_threads(plain))
     return cls
+
+
+def _on_threads(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, on the threads of its model."""
+
+    @wraps(method)
+    def on_threads(self: Any, *args: Any, **named: Any) -> Any:
+        with limited_threads(self.threads):
+            return method(self, *args, **named)
+
+    return on_threads
 
 
 def loaded(cls: Class) -> Class:

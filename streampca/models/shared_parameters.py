@@ -125,6 +125,14 @@ SCHEDULER = parameter(
         unless an address or a Client is named: then it is sent there once. Inside a task of
         that cluster the fit runs on its worker.""",
 )
+THREADS = parameter(
+    default=None,
+    kept=Kept.NOT,
+    process=True,
+    meaning="""how many compute, in passes and solvers of this process. None: the cores that the
+        system, its CPU quota and OMP_NUM_THREADS leave to it, or ``streampca.threads`` in
+        Dask's configuration; fewer where they do not fit the memory. No result depends on it.""",
+)
 PROGRESS = parameter(
     default=None,
     kept=Kept.NOT,

@@ -24,6 +24,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,9 @@ def limited_threads(threads: Any) -> Iterator[None]:
     if threads is None:
         yield
         return
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+    if isinstance(threads, bool) or not isinstance(threads, Integral) or threads < 1:
         raise InvalidInputError(f"threads={threads!r}; expected a positive integer, or None")
-    token = _asked.set(threads)
+    token = _asked.set(int(threads))
     try:
         yield
     finally:

@@ -239,3 +239,17 @@ def test_workers_without_a_spare_core_read_nothing_ahead(monkeypatch: Any, tmp_p
     assert 1 <= most[0] <= 2
     here = PCA(2, svd_solver="scatter", progress=False).fit(path)
     assert np.array_equal(cluster.components_, here.components_)
+
+
+def test_the_threads_of_a_model(started: set[str]) -> None:
+    x = np.random.default_rng(0).standard_normal((6000, 400))
+    model = PCA(2, svd_solver="scatter", progress=False, threads=3)
+    model.fit(np.tile(x, (6, 1)))
+    assert of_kind(started, "lane") == 3
+    started.clear()
+    model.set_params(threads=1).transform(np.tile(x, (6, 1)))
+    assert of_kind(started, "lane") == 0
+    for wrong in (0, "2"):
+        with pytest.raises(InvalidInputError, match="threads="):
+            model.set_params(threads=wrong).fit(x)
+    assert "threads" not in model.result_.settings

@@ -95,6 +95,7 @@ class PPCA(LatentModel):
     rates: Any = shared.RATES
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER
+    threads: int | None = shared.THREADS
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
     weights: Any = shared.WEIGHTS

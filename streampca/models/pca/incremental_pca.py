@@ -90,6 +90,7 @@ class IncrementalPCA(LinearModel):
     missing_value: float | None = shared.MISSING_VALUE
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER
+    threads: int | None = shared.THREADS
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
 
@@ -369,7 +370,10 @@ class IncrementalPCA(LinearModel):
                 f"this batch was preprocessed ({matrix.preprocessing}), those before were not. "
                 "Give all of them what one fitted preprocessor makes: weighting.transform(X)"
             )
-        limits = {name: getattr(self, name) for name in ("memory_limit", "scheduler", "progress")}
+        limits = {
+            name: getattr(self, name)
+            for name in ("memory_limit", "scheduler", "threads", "progress")
+        }
         return prepared(matrix, steps, self.n_features_in_, **limits)
 
     def _labels_of_fit(self) -> Labels:

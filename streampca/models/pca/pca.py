@@ -67,6 +67,7 @@ def completion_of(pca: Any) -> HardImpute:
         missing_value=pca.missing_value,
         memory_limit=pca.memory_limit,
         scheduler=pca.scheduler,
+        threads=pca.threads,
         progress=pca.progress,
         checkpoint=pca.checkpoint,
     )
@@ -176,6 +177,7 @@ class PCA(LinearModel):
     rates: Any = shared.RATES
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER
+    threads: int | None = shared.THREADS
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
     weights: Any = shared.WEIGHTS

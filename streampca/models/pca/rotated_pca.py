@@ -260,6 +260,7 @@ class RotatedPCA(LinearModel):
     missing_value: float | None = _of_pca("missing_value")
     memory_limit: int | str | None = _of_pca("memory_limit")
     scheduler: Any = _of_pca("scheduler")
+    threads: int | None = _of_pca("threads")
     progress: Any = _of_pca("progress")
 
     def unrotated(self) -> PCA:
