@@ -17,17 +17,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.linalg.cython_blas
 
-from streampca.kernels import blas
 from streampca.kernels.blas import Array, _int, _lead, _routine, add_product
 from streampca.kernels.team import each
 
 WIDTH = 48  # diagonals below the main one
 STRIP = 256  # rows that one thread updates at a time
+ROUTINES = {"dsymm": ("blas", 12), "dsyr2k": ("blas", 12), "dgeqrf": ("lapack", 8)}
 
-_SYMM = _routine(scipy.linalg.cython_blas, "dsymm", 12)
-_SYR2K = _routine(scipy.linalg.cython_blas, "dsyr2k", 12)
+
+def _named(name: str) -> Any:
+    """A routine, or None where SciPy has none."""
+    library, n_arguments = ROUTINES[name]
+    return _routine(library, name, n_arguments)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def band_of(a: Array) -> Band | None:
     a : (m, m) C-ordered float64; its upper triangle and diagonal are overwritten.
     Cost: 4/3 m^3 flops, 7 m WIDTH float64 of memory. Bits do not depend on the number of threads.
     """
-    if _SYMM is None or _SYR2K is None or blas._GEQRF is None:
+    if any(_named(name) is None for name in ROUTINES):
         return None
     m, start = len(a), 0
     diagonal, beside, factors = [], [], []
@@ -114,8 +116,7 @@ def _factor_panel(a: Array, start: int) -> Array:
     inner = start + WIDTH
     panel, tau, work = a[start:inner, inner:], np.empty(WIDTH), np.empty(64 * WIDTH)
     info = ctypes.c_int(0)
-    factor: Any = blas._GEQRF
-    factor(
+    _named("dgeqrf")(
         _int(panel.shape[1]), _int(WIDTH), panel.ctypes.data, _int(_lead(panel)), tau.ctypes.data,
         work.ctypes.data, _int(work.size), ctypes.byref(info),
     )  # fmt: skip
@@ -142,9 +143,8 @@ def _apply(a: Array, v: Array, t: Array) -> None:
 def _add_image(a: Array, v: Array, image: Array, rows: slice) -> None:
     """image[rows] += (a v)[rows], from the upper triangle of a."""
     own, out = a[rows, rows], image[rows]
-    symm: Any = _SYMM
     one = ctypes.byref(ctypes.c_double(1.0))
-    symm(  # C order seen as Fortran order: image' += v' a
+    _named("dsymm")(  # C order seen as Fortran order: image' += v' a
         b"R", b"L", _int(v.shape[1]), _int(len(out)), one, own.ctypes.data, _int(_lead(a)),
         v[rows].ctypes.data, _int(v.shape[1]), one, out.ctypes.data, _int(v.shape[1]),
     )  # fmt: skip
@@ -155,8 +155,7 @@ def _add_image(a: Array, v: Array, image: Array, rows: slice) -> None:
 def _update(a: Array, v: Array, w: Array, pair: Array, crossed: Array, rows: slice) -> None:
     """Subtract v w' + w v' from the upper triangle of some rows."""
     own = a[rows, rows]
-    syr2k: Any = _SYR2K
-    syr2k(
+    _named("dsyr2k")(
         b"L", b"T", _int(len(own)), _int(v.shape[1]), ctypes.byref(ctypes.c_double(-1.0)),
         v[rows].ctypes.data, _int(v.shape[1]), w[rows].ctypes.data, _int(v.shape[1]),
         ctypes.byref(ctypes.c_double(1.0)), own.ctypes.data, _int(_lead(a)),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
-from scipy.linalg import lapack
+import scipy
 
 from streampca.kernels import Array
 from streampca.kernels.band import WIDTH, Band, band_of
@@ -71,14 +70,14 @@ def _vectors(stored: Array, values: Array, size: float) -> Array | None:
     for i in range(count - 1, -1, -1):  # the largest first
         shifted = general.copy()
         shifted[2 * WIDTH] -= values[i] + (count - i) * np.finfo(np.float64).eps * size
-        factors, pivots, info = lapack.dgbtrf(shifted, WIDTH, WIDTH, overwrite_ab=1)
+        factors, pivots, info = scipy.linalg.lapack.dgbtrf(shifted, WIDTH, WIDTH, overwrite_ab=1)
         if info < 0:
             return None
         x, known = start[:, i], out[:, i + 1 :]
         for _ in range(STEPS):
             x = x - known @ (known.T @ x)
             x = x / np.linalg.norm(x)
-            x = lapack.dgbtrs(factors, WIDTH, WIDTH, x, pivots)[0]
+            x = scipy.linalg.lapack.dgbtrs(factors, WIDTH, WIDTH, x, pivots)[0]
             x = x / np.abs(x).max()
         for _ in range(2):
             x = x - known @ (known.T @ x)
