@@ -271,6 +271,7 @@ class RandomProjection(Estimator):
     result_: RandomResult
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER
+    threads: int | None = shared.THREADS
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
 

@@ -171,6 +171,7 @@ class SparsePCA(Estimator):
     weights: Any = shared.WEIGHTS
     memory_limit: int | str | None = shared.MEMORY_LIMIT
     scheduler: Any = shared.SCHEDULER
+    threads: int | None = shared.THREADS
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
     result_: SparseResult
