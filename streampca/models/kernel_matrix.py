@@ -12,7 +12,7 @@ import numpy as np
 from streampca.accumulators import Gram
 from streampca.kernels import Array, lower_product, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, Standardize, work_dtype
-from streampca.models.pca.eigenproblem import RowsSink
+from streampca.models.pca.eigenproblem import RowsSink, band_nbytes
 from streampca.models.pca.panels import feature_products, panel_divisions
 from streampca.models.row_passes import RowMap
 from streampca.passes import (
@@ -30,7 +30,6 @@ from streampca.passes import (
     pass_spec,
     single_threaded_blas,
 )
-from streampca.solvers import work_nbytes
 from streampca.store import MemorySink
 
 KERNELS = ("linear", "poly", "rbf", "sigmoid", "cosine", "precomputed")
@@ -126,7 +125,7 @@ def plan_kernel(
     whole = count in (None, n)
     solve = {
         "kernel matrix": n * n * 8,
-        "eigenproblem": 4 * n * n * 8 if whole else work_nbytes(n, (count or n) + 1),
+        "eigenproblem": 4 * n * n * 8 if whole else band_nbytes(n, (count or n) + 1),
         "eigenvectors": 3 * n * ((count or n) + 1) * 8,
         "training rows": p * n * 8 if matrix.given_nbytes else 0,
     }

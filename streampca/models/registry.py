@@ -7,16 +7,13 @@ this package load when their name is used, or when all are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeVar, dataclass_transform
+from typing import TypeVar, dataclass_transform
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.imported import home_of, load_public
-from streampca.models.estimator import Estimator
+from streampca.models.estimator import Estimator, on_threads
 from streampca.models.parameters import declared, parameter
 from streampca.models.result import Result
-from streampca.passes import limited_threads
 from streampca.store import understood
 
 # methods that make passes or solve, on as many threads as the model says
@@ -46,19 +43,8 @@ def estimator(cls: Class) -> Class:
     if "threads" in cls.parameters:
         for name in COMPUTING:
             if (plain := vars(cls).get(name) or getattr(cls, name, None)) is not None:
-                setattr(cls, name, _on_threads(plain))
+                setattr(cls, name, on_threads(plain))
     return cls
-
-
-def _on_threads(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, on the threads of its model."""
-
-    @wraps(method)
-    def on_threads(self: Any, *args: Any, **named: Any) -> Any:
-        with limited_threads(self.threads):
-            return method(self, *args, **named)
-
-    return on_threads
 
 
 def loaded(cls: Class) -> Class:

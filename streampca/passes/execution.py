@@ -19,8 +19,7 @@ from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix, ReadCount
 from streampca.passes.clients import ambient_client, find_client, in_task
-from streampca.passes.cores import thread_count
-from streampca.passes.crew import Crew, affordable
+from streampca.passes.cores import Crew, thread_count
 from streampca.passes.door import MemoryUse, check_room, check_workers, room_for
 from streampca.passes.parcel import Scattered, in_memory
 from streampca.passes.records import PassPlan, Plan
@@ -329,7 +328,7 @@ class Execution:
 
     def continued(self, plan: Plan) -> Execution:
         """The same fit, with another plan for the passes that follow."""
-        threads = affordable(plan, thread_count(), room_for(plan))
+        threads = plan.affordable(thread_count(), room_for(plan))
         self.memory.more = plan.peak_with(threads) - plan.peak_nbytes
         return replace(
             self, lanes=plan.lanes, blocks_ahead=plan.blocks_ahead, plan=plan, threads=threads
@@ -338,7 +337,7 @@ class Execution:
     def crew(self, plan: PassPlan, n_spans: int, matrix: ChunkedMatrix) -> Crew:
         """Who folds a pass of so many spans here."""
         ahead = 0 if self.threads == 1 and matrix.near else self.blocks_ahead
-        return Crew.of(plan, self.lanes, ahead, self.threads or self.lanes, n_spans)
+        return Crew.of(plan.partial_nbytes, self.lanes, ahead, self.threads or self.lanes, n_spans)
 
     def finished(self) -> None:
         """The fit is done, perhaps in fewer passes than planned: remove its checkpoints."""

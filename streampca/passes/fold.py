@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from streampca.accumulators import Accumulator
 from streampca.kernels import Team
-from streampca.passes.cores import helped
-from streampca.passes.crew import Crew
+from streampca.passes.cores import Crew, helped
 from streampca.passes.execution import Advance, Checkpoint, Execution, PassCost
 from streampca.passes.read_ahead import (
     PATIENCE,

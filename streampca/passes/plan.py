@@ -21,7 +21,7 @@ from streampca.matrix import ChunkedMatrix, ReadCount, regular_edges, work_dtype
 from streampca.matrix.standardize import PIECE_NBYTES
 from streampca.matrix.tiles import tile_length
 from streampca.passes import door
-from streampca.passes.crew import thread_nbytes
+from streampca.passes.cores import thread_nbytes
 from streampca.passes.memory import (
     MiB,
     as_limit,

@@ -131,6 +131,16 @@ class Plan:
         """Projected peak with so many threads."""
         return self.peak_nbytes + max(0, threads - self.lanes) * self.thread_nbytes
 
+    def affordable(self, threads: int, room: int | None) -> int:
+        """As many threads as asked for, but no more than fit beside the lanes of the plan.
+
+        room : bytes for all of the plan, or None where nobody knows.
+        """
+        more = max(0, threads - self.lanes)
+        if room is not None and more:
+            more = min(more, max(0, room - self.peak_nbytes) // max(1, self.thread_nbytes))
+        return min(threads, self.lanes) + more
+
     @property
     def reads(self) -> int:
         """Stored chunks read, all passes together; at most, if passes repeat."""

@@ -37,7 +37,6 @@ from streampca.solvers.latent import (
     expansion,
     solve_columns,
 )
-from streampca.solvers.leading_pairs import work_nbytes
 from streampca.solvers.rotation import Rotation, promax, rotate_loadings, varimax, varimax_of_r
 from streampca.solvers.spectrum import (
     LARGEST,
@@ -45,6 +44,7 @@ from streampca.solvers.spectrum import (
     TRACY_WIDOM,
     Spectrum,
     balanced,
+    by_band,
     by_gap,
     by_mle,
     by_share,
@@ -88,6 +88,7 @@ __all__ = [
     "Spectrum",
     "TracyWidom",
     "balanced",
+    "by_band",
     "by_gap",
     "by_mle",
     "by_share",
@@ -133,5 +134,4 @@ __all__ = [
     "undetermined_after",
     "varimax",
     "varimax_of_r",
-    "work_nbytes",
 ]

@@ -8,20 +8,8 @@ import scipy
 from streampca.kernels import Array
 from streampca.kernels.band import WIDTH, Band, band_of
 
-LEAST = 1024  # rows: LAPACK's own reduction is as fast below
-MOST = 8  # one in so many eigenpairs, at most
 STEPS = 4  # of inverse iteration; two are enough, but for a start that is nearly orthogonal
 ALLOWED = 4.0  # residual, in units of eps times the norm and the square root of the size
-
-
-def work_nbytes(m: int, count: int) -> int:
-    """What :func:`leading_pairs` takes beside the matrix and its result; 0 if it is not taken."""
-    return 8 * 8 * WIDTH * m if by_band(m, count) else 0
-
-
-def by_band(m: int, count: int) -> bool:
-    """Whether ``count`` of m eigenpairs are computed so."""
-    return m >= LEAST and MOST * count <= m
 
 
 def leading_pairs(a: Array, count: int) -> tuple[Array, Array] | None:

@@ -12,7 +12,7 @@ import scipy
 
 from streampca.errors import InvalidInputError, InvalidTypeError, NonFiniteError
 from streampca.kernels import Array, mirror_lower, probe
-from streampca.solvers.leading_pairs import by_band, leading_pairs
+from streampca.solvers.leading_pairs import leading_pairs
 
 # --------------------------------------------------------------------------------------------------
 # The one sign rule: a component v points so that v'h > 0, for a fixed pseudo-random h.
@@ -34,6 +34,8 @@ def signs(projections: Array) -> Array:
 # --------------------------------------------------------------------------------------------------
 # Eigenvalues and eigenvectors of accumulated matrices.
 
+LEAST_BANDED = 1024  # rows: LAPACK's own reduction is as fast below
+SHARE_BANDED = 8  # one in so many eigenpairs, at most
 LARGEST = 1e140  # largest entry of a symmetric matrix: sums of its squares are still finite
 
 SMALLEST = 1e-146  # smallest singular value whose square is a normal float64
@@ -90,6 +92,11 @@ def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
     vectors = np.ascontiguousarray(vectors[:, ::-1])
     whole = Spectrum(values, vectors, 0.0, total, squares)
     return whole if k is None else whole.head(k)
+
+
+def by_band(m: int, count: int) -> bool:
+    """Whether ``count`` of m eigenpairs are found by way of a band."""
+    return m >= LEAST_BANDED and SHARE_BANDED * count <= m
 
 
 def _leading_in_place(lower: Array, count: int) -> tuple[Array, Array]:

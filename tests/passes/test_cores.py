@@ -17,7 +17,6 @@ from streampca import PCA
 from streampca.cli.main import main
 from streampca.errors import InvalidInputError
 from streampca.passes import cores, limited_threads, memory, parcel, thread_count
-from streampca.passes.crew import affordable
 from streampca.passes.work import Work
 from tests.passes.local_clusters import start_client, stop_client
 
@@ -191,8 +190,8 @@ def test_no_more_threads_than_fit() -> None:
     assert plan.peak_with(1) == plan.peak_with(2) == plan.peak_nbytes
     assert plan.peak_with(5) == plan.peak_nbytes + 3 * one
     for room, wanted in ((0, 2), (plan.peak_nbytes + 2 * one, 4), (None, 9), (1 << 50, 9)):
-        assert affordable(plan, 9, room) == wanted
-    assert affordable(plan, 1, 0) == 1
+        assert plan.affordable(9, room) == wanted
+    assert plan.affordable(1, 0) == 1
 
 
 def test_threads_on_the_command_line(tmp_path: Path, started: set[str], capsys: Any) -> None:

@@ -11,7 +11,7 @@ import scipy.linalg
 
 from streampca.kernels import Team
 from streampca.kernels.band import WIDTH, band_of
-from streampca.solvers import eigh_lower, leading_pairs
+from streampca.solvers import eigh_lower, leading_pairs, spectrum
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -70,7 +70,7 @@ def test_pairs(name: str, count: int) -> None:
 
 
 def test_what_does_not_pass_goes_to_lapack(monkeypatch: Any) -> None:
-    monkeypatch.setattr(leading_pairs, "LEAST", 100)
+    monkeypatch.setattr(spectrum, "LEAST_BANDED", 100)
     assert leading_pairs.leading_pairs(np.zeros((120, 120)), 3) is None
     nothing = eigh_lower(np.zeros((120, 120)), 3)
     assert np.array_equal(nothing.values, np.zeros(3))
@@ -81,7 +81,7 @@ def test_what_does_not_pass_goes_to_lapack(monkeypatch: Any) -> None:
 
 @pytest.mark.parametrize("band", [True, False])
 def test_the_lower_triangle_stays(monkeypatch: Any, band: bool) -> None:
-    monkeypatch.setattr(leading_pairs, "LEAST", 100 if band else 1000)
+    monkeypatch.setattr(spectrum, "LEAST_BANDED", 100 if band else 1000)
     a = np.tril(symmetric(np.arange(300.0)))
     before = a.copy()
     found = eigh_lower(a, 4)

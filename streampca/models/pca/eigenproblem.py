@@ -24,6 +24,7 @@ from streampca.solvers import (
     MLE,
     TRACY_WIDOM,
     Spectrum,
+    by_band,
     by_gap,
     by_mle,
     by_share,
@@ -39,12 +40,12 @@ from streampca.solvers import (
     signs,
     solver_floor,
     tracy_widom_test,
-    work_nbytes,
 )
 from streampca.store import Sink
 
 SUMMED = 1 << 14  # features whose products are added in the working dtype, about
 SEARCHED = ("searched space", "images of the space")  # terms of an iteration
+BAND_NBYTES = 8 * 8 * 48  # of each row: eight panels of the width of the band
 LEAST_WEIGHT = 1e-4  # of the largest: rounding in the scores grows with the root of its inverse
 LEADING = 100  # eigenvalues that are tested for significance before all are computed
 
@@ -283,9 +284,14 @@ def eigh_cost(m: int, request: Request, k: int) -> tuple[dict[str, int], float]:
     """(bytes beside the matrix, flops) of the eigenproblem of size m."""
     everything = _all_pairs(m, request, k)
     matrices = 4 if everything else 0  # the leading ones are computed in place
-    band = 0 if everything else work_nbytes(m, k + 1)
+    band = band_nbytes(m, k + 1)
     terms = {"eigenproblem": matrices * m * m * 8 + band, "eigenvectors": 3 * m * (k + 1) * 8}
     return terms, (9.0 if everything else 4 / 3) * m**3
+
+
+def band_nbytes(m: int, count: int) -> int:
+    """What ``count`` leading eigenpairs take beside the matrix; 0 where LAPACK finds them."""
+    return BAND_NBYTES * m if by_band(m, count) else 0
 
 
 def scatter_cost(p: int, request: Request, k: int) -> tuple[dict[str, int], float]:
