@@ -134,8 +134,7 @@ def _from_environment() -> int:
 # Bits depend on the spans alone, so both may be any number. Memory decides: where the accumulators
 # of a span are small, every thread is a lane with its own. Where they are large, the lanes of the
 # plan are all that there are, and further threads help them: with squares of a symmetric update,
-# with tiles, with statistics (:func:`streampca.kernels.each`). Each of these adds a share of a block
-# that is read ahead.
+# with tiles (:func:`streampca.kernels.each`). Each of these adds a share of a block read ahead.
 
 OWN_NBYTES = 16 * MiB  # of the accumulators of a span, up to which every thread has its own
 HELPER_NBYTES = 3 * MiB  # of a helper: its stack, arena and BLAS buffers; 2.3 measured
