@@ -133,11 +133,6 @@ class ChunkedMatrix(ABC):
         """The local files and directories that are read."""
         return ()
 
-    @property
-    def near(self) -> bool:
-        """Whether reading takes a core rather than waits: of files here, or of memory."""
-        return bool(self.paths() or self.given_nbytes)
-
     def futures(self) -> tuple[Any, ...]:
         """Futures of the values on a cluster that a read needs."""
         return ()

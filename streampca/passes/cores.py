@@ -31,6 +31,7 @@ from typing import Any
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Team
+from streampca.matrix import ChunkedMatrix
 from streampca.passes.clients import in_task
 from streampca.passes.memory import THREAD_NBYTES, MiB, group_folders
 from streampca.passes.settings import setting, single_threaded_blas
@@ -95,6 +96,11 @@ def all_threads() -> Iterator[None]:
     """
     with single_threaded_blas(), helped(thread_count() - 1, "solver") as team, team.member():
         yield
+
+
+def read_by_a_core(matrix: ChunkedMatrix) -> bool:
+    """Whether reading takes a core rather than waits: of files here, or of memory."""
+    return bool(matrix.paths() or matrix.given_nbytes)
 
 
 def usable_cores() -> int:

@@ -19,7 +19,7 @@ from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix, ReadCount
 from streampca.passes.clients import ambient_client, find_client, in_task
-from streampca.passes.cores import Crew, thread_count
+from streampca.passes.cores import Crew, read_by_a_core, thread_count
 from streampca.passes.door import MemoryUse, check_room, check_workers, room_for
 from streampca.passes.parcel import Scattered, in_memory
 from streampca.passes.records import PassPlan, Plan
@@ -336,7 +336,7 @@ class Execution:
 
     def crew(self, plan: PassPlan, n_spans: int, matrix: ChunkedMatrix) -> Crew:
         """Who folds a pass of so many spans here."""
-        ahead = 0 if self.threads == 1 and matrix.near else self.blocks_ahead
+        ahead = 0 if self.threads == 1 and read_by_a_core(matrix) else self.blocks_ahead
         return Crew.of(plan.partial_nbytes, self.lanes, ahead, self.threads or self.lanes, n_spans)
 
     def finished(self) -> None:

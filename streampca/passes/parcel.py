@@ -15,7 +15,7 @@ import numpy as np
 from streampca.accumulators import Accumulator
 from streampca.errors import ClusterError, StreamPCAError
 from streampca.matrix import ChunkedMatrix
-from streampca.passes.cores import usable_cores
+from streampca.passes.cores import read_by_a_core, usable_cores
 from streampca.passes.placement import Lay, unpacked
 from streampca.passes.read_ahead import SpanResult, fold_span
 from streampca.passes.settings import single_threaded_blas
@@ -128,7 +128,7 @@ def fold_on_worker(work: Parcel, span: range, terms: Terms, common: Parcel,
         confirm(mine.checks.values(), _here())
         mine.matrix.restart_counts()
         with single_threaded_blas():
-            ahead = terms.ahead if _spare_core() or not mine.matrix.near else 0
+            ahead = 0 if read_by_a_core(mine.matrix) and not _spare_core() else terms.ahead
             result = fold_span(mine, span, ahead, patience=terms.patience)
         result.checksums = mine.matrix.checksums()
         return Parcel(result)
