@@ -330,12 +330,12 @@ def test_killed_at_any_time(tmp_path):
     calls = random_calls(40, 20_000)
     bed, path = write_plink(tmp_path / "b", calls), tmp_path / "out.zarr"
     script = (
-        "import sys, streampca.passes.plan as plan, streampca.operations\n"
+        "import sys, streampca.passes.plan as plan, streampca.operations.convert\n"
         "module = sys.modules['streampca.operations.convert']\n"
         "module.CHUNK_NBYTES, plan.BLOCK_NBYTES, plan.BLOCK_LENGTH = 2048, 8192, 8\n"
         "sys.modules['streampca.store.matrix_group'].MARK_SECONDS = 0.02\n"
         "print('begun', flush=True)\n"
-        f"streampca.operations.convert({bed!r}, {str(path)!r}, progress=False)\n"
+        f"module.convert({bed!r}, {str(path)!r}, progress=False)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(streampca.__file__).parents[1])}
     rng, resumed = random.Random(0), 0
