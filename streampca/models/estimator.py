@@ -9,8 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -26,7 +25,7 @@ from streampca.models.parameters import Parameters
 from streampca.models.result import Result
 from streampca.models.row_passes import RowOptions, RowPasses, score_dtype
 from streampca.models.value_attributes import of_series
-from streampca.passes import PassCost, Plan, limited_threads
+from streampca.passes import PassCost, Plan
 from streampca.sources.frames import framed
 from streampca.sources.lazy import frame_of_rows, is_dask_array, is_dask_frame, is_lazy, lazily_held
 
@@ -283,14 +282,3 @@ def attach(model: Any, result: Result) -> Any:
     model.result_ = result
     model.n_features_in_ = result.n_features
     return model
-
-
-def on_threads(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, on the threads of its model."""
-
-    @wraps(method)
-    def inside(self: Any, *args: Any, **named: Any) -> Any:
-        with limited_threads(self.threads):
-            return method(self, *args, **named)
-
-    return inside

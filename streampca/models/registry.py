@@ -11,9 +11,10 @@ from typing import TypeVar, dataclass_transform
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.imported import home_of, load_public
-from streampca.models.estimator import Estimator, on_threads
+from streampca.models.estimator import Estimator
 from streampca.models.parameters import declared, parameter
 from streampca.models.result import Result
+from streampca.passes import on_threads
 from streampca.store import understood
 
 # methods that make passes or solve, on as many threads as the model says

@@ -1,7 +1,7 @@
 """How a matrix is read: plan, run, checkpoints, progress. The only room that schedules work."""
 
 from streampca.passes.clients import find_client, is_client, started
-from streampca.passes.cores import all_threads, limited_threads, thread_count
+from streampca.passes.cores import all_threads, limited_threads, on_threads, thread_count
 from streampca.passes.door import MemoryUse, check_workers, warn_of_excess
 from streampca.passes.execution import Advance, Execution, PassCost, PassResult, client_for
 from streampca.passes.memory import parse_nbytes, size
@@ -38,6 +38,7 @@ __all__ = [
     "larger",
     "limited_threads",
     "make_plan",
+    "on_threads",
     "parse_nbytes",
     "pass_spec",
     "run",

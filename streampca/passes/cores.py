@@ -20,11 +20,13 @@ most traffic is local. One process for each node, under ``numactl``, serves seve
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import wraps
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,17 @@ def limited_threads(threads: Any) -> Iterator[None]:
         _asked.reset(token)
 
 
+def on_threads(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, on the threads of its model."""
+
+    @wraps(method)
+    def inside(self: Any, *args: Any, **named: Any) -> Any:
+        with limited_threads(self.threads):
+            return method(self, *args, **named)
+
+    return inside
+
+
 def thread_count() -> int:
     """The number of threads to use here and now."""
     asked = _asked.get()
@@ -66,7 +79,9 @@ def thread_count() -> int:
         asked = int(configured)
     if asked is not None:
         return asked
-    return 1 if in_task() else min(usable_cores(), _from_environment())
+    if "distributed" in sys.modules and in_task():
+        return 1
+    return min(usable_cores(), _from_environment())
 
 
 @contextmanager
