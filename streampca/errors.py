@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 # --------------------------------------------------------------------------------------------------
@@ -20,6 +22,7 @@ URL = re.compile(
 CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069"
 OBEYED = re.compile(f"[{CONTROL}\ud800-\udfff]")
 OBEYED_IN_NAMES = re.compile(f"[{CONTROL}\ud800-\udfff\t\n]")
+PACKAGE = str(Path(__file__).parent)
 
 
 def hide_secrets(text: str) -> str:
@@ -189,6 +192,14 @@ class PreprocessingWarning(UserWarning):
 
 class NoGapWarning(UserWarning):
     """``n_components="gap"`` found no gap larger than the sampling error."""
+
+
+def warn_caller(message: str, kind: type[Warning]) -> None:
+    """Warn at the line that called this package, however deep within it the warning arises."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, kind, stacklevel=level)
 
 
 def not_fitted(name: str) -> Exception:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from streampca.accumulators import Accumulator, Moments, RowMissing
-from streampca.errors import InvalidInputError, LocalComponentWarning, NonFounderWarning, shorten
+from streampca.errors import (
+    InvalidInputError,
+    LocalComponentWarning,
+    NonFounderWarning,
+    shorten,
+    warn_caller,
+)
 from streampca.genetics.local_loadings import local_components
 from streampca.kernels import Array, ColumnStats
 from streampca.matrix import AxisLabels, ChunkedMatrix, Standardize, select
@@ -88,12 +93,11 @@ def well_called_samples(matrix: ChunkedMatrix, lost: Array, limit: float) -> Arr
         )
     if not kept.all():
         names = [matrix.labels.samples.name(int(i)) for i in np.flatnonzero(~kept)[:4]]
-        warnings.warn(
+        warn_caller(
             f"{np.count_nonzero(~kept)} of {len(kept)} samples have more than {limit:.1%} of "
             f"their calls missing and were left out: "
             f"{shorten(names, int(np.count_nonzero(~kept)))}",
             UserWarning,
-            stacklevel=4,
         )
     return np.asarray(kept)
 
@@ -165,12 +169,11 @@ def warn_of_local_components(columns: Any, variants: AxisLabels) -> None:
         return
     found = local_components(columns, variants.extra["chromosome"], variants.extra["position"])
     if found:
-        warnings.warn(
+        warn_caller(
             f"{'; '.join(map(str, found))}: likely linkage disequilibrium or an inversion, not "
             "ancestry. Prune (streampca.prune_ld; --ld-r2) or leave such regions out "
             "(VariantFilter(exclude_long_range_ld=37); --exclude-long-range-ld 37).",
             LocalComponentWarning,
-            stacklevel=3,
         )
 
 
@@ -186,10 +189,9 @@ def warn_of_children(samples: AxisLabels) -> None:
         for home, f, m in zip(family, father, mother, strict=True)
     )
     if children:
-        warnings.warn(
+        warn_caller(
             f"{children} of {len(samples)} samples have both parents in the data; PLINK would use "
             "founders only for frequencies, and relatives make components of their own: see "
             "fit_samples",
             NonFounderWarning,
-            stacklevel=3,
         )

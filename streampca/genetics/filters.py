@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,7 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import AbsentNamesWarning, InvalidInputError, SourceError, shorten
+from streampca.errors import (
+    AbsentNamesWarning,
+    InvalidInputError,
+    SourceError,
+    shorten,
+    warn_caller,
+)
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
 from streampca.matrix.columns import Column, as_text, by_pieces, is_among, numbered, pieces, textual
@@ -268,11 +273,10 @@ def _warn_of_absent(wanted: Iterable[str], columns: Sequence[Array], option: str
                 absent.pop(name, None)
     if absent:
         few = [name.replace(" ", ":") for name in islice(absent, 4)]
-        warnings.warn(
+        warn_caller(
             f"{option}: {len(absent)} of {asked} names are not in the data: "
             f"{shorten(few, len(absent))}",
             AbsentNamesWarning,
-            stacklevel=2,
         )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from streampca.accumulators import Accumulator
-from streampca.errors import InvalidInputError, shorten
+from streampca.errors import InvalidInputError, shorten, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block
 from streampca.matrix.tiles import tile_length
@@ -217,7 +216,7 @@ class SampleScores:
         )
         if bad.size == len(self.good):
             raise InvalidInputError(f"{message}. A lower min_coverage= accepts less.")
-        warnings.warn(f"{message}. Their scores are NaN.", LowCoverageWarning, stacklevel=3)
+        warn_caller(f"{message}. Their scores are NaN.", LowCoverageWarning)
 
 
 def solve_scores(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,6 +19,7 @@ from streampca.errors import (
     NoGapWarning,
     NonFiniteError,
     shorten,
+    warn_caller,
 )
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Labels
@@ -200,7 +200,7 @@ def warn_of_fit(
     for kind, message in found:
         if kind not in warned:
             warned.add(kind)
-            warnings.warn(message, kind, stacklevel=4)
+            warn_caller(message, kind)
 
 
 def _left_out(fitted: Fitted, names: AxisLabels) -> Iterator[FitWarning]:

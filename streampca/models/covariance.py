@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 
 from streampca.accumulators import MeanImputedScatter, Scatter
-from streampca.errors import InvalidInputError, NoGapWarning
+from streampca.errors import InvalidInputError, NoGapWarning, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.matrix.columns import label_array
@@ -143,7 +142,7 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
     request = Request(n_components=model.n_components)
     k, gap = count_components(request, spectrum.values, spectrum, n, p, rank)
     if model.n_components == "gap" and gap is None:
-        warnings.warn(NO_GAP, NoGapWarning, stacklevel=3)
+        warn_caller(NO_GAP, NoGapWarning)
     kept = spectrum.head(k)
     floor = float(np.finfo(np.float64).eps * spectrum.values[0])
     orientation = signs_of_components(kept.vectors)

@@ -7,7 +7,6 @@ the features, applies the steps of preprocessing that they lack, and removes wha
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError, PreprocessingWarning
+from streampca.errors import InvalidInputError, PreprocessingWarning, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import (
     RAW,
@@ -194,12 +193,11 @@ def steps_left(
         )
     if left is None:
         if done.fitted:
-            warnings.warn(
+            warn_caller(
                 f"X was preprocessed ({done}), and nothing is known of how the rows of this fit "
                 "were: weights that X gave itself are not those of the fit. Fit the model to what "
                 "streampca.preprocess gives, and pass raw rows",
-                PreprocessingWarning,
-                stacklevel=6,  # the caller of transform
+                PreprocessingWarning,  # the caller of transform
             )
         return RAW
     narrow = width == n_features and width != left.width

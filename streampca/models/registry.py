@@ -7,6 +7,7 @@ this package load when their name is used, or when all are asked for.
 
 from __future__ import annotations
 
+import inspect
 from typing import TypeVar, dataclass_transform
 
 from streampca.errors import InvalidInputError, SourceError
@@ -43,7 +44,8 @@ def estimator(cls: Class) -> Class:
     cls.registered_name = cls.__name__
     if "threads" in cls.parameters:
         for name in COMPUTING:
-            if (plain := vars(cls).get(name) or getattr(cls, name, None)) is not None:
+            plain = getattr(cls, name, None)
+            if inspect.isfunction(plain) and not hasattr(plain, "__wrapped__"):
                 setattr(cls, name, on_threads(plain))
     return cls
 

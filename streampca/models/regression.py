@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streampca.errors import AbsentNamesWarning, InvalidInputError
+from streampca.errors import AbsentNamesWarning, InvalidInputError, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, Pair, paired
 from streampca.models.assemble import provenance
@@ -143,7 +142,7 @@ class Regression(Estimator):
         """
         pair = self._pair(X, y, dim)
         if any(pair.left_out):
-            warnings.warn(pair.note.partition("; rows of Y")[0], AbsentNamesWarning, stacklevel=2)
+            warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
         joint = pair.joint()
         plan, weights = self._planned(joint), sample_weights(sample_weight, joint)
         execution = Execution.begun(plan, joint, self.scheduler, self.progress, self.checkpoint)

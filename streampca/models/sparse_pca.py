@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from streampca.errors import ConvergenceWarning, InvalidInputError
+from streampca.errors import ConvergenceWarning, InvalidInputError, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, Labels
 from streampca.models import shared_parameters as shared
@@ -316,10 +315,10 @@ class SparsePCA(Estimator):
         """Keep the result, oriented; warn of what is not there."""
         sign = signs_of_components(found.b)
         if not found.trace.still:
-            warnings.warn(
+            warn_caller(
                 f"loadings still moved by {found.trace.changes[-1]:.1g} after "
                 f"{len(found.trace.changes)} iterations; raise max_passes or tol",
-                ConvergenceWarning, stacklevel=3,
+                ConvergenceWarning,
             )  # fmt: skip
         attach(self, SparseResult(
             method=self.registered_name, n_samples=n, labels=labels,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Self
@@ -14,6 +13,7 @@ from streampca.errors import (
     AbsentNamesWarning,
     AccuracyWarning,
     InvalidInputError,
+    warn_caller,
 )
 from streampca.kernels import Array
 from streampca.matrix import VIEWS, ChunkedMatrix, Pair, paired
@@ -122,7 +122,7 @@ class TwoViewModel(Estimator):
         matrix, request = self._request(x, y)
         pair, plan = request.pair, self._plan(matrix, request)
         if any(pair.left_out):
-            warnings.warn(pair.note.partition("; rows of Y")[0], AbsentNamesWarning, stacklevel=2)
+            warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         execution.n_passes = plan.n_passes
         found = follow(ROUTES[plan.solver], SolverInput(plan, matrix, request), execution)
@@ -135,7 +135,7 @@ class TwoViewModel(Estimator):
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         warn_of_excess(plan, execution.memory)
         for remark in self._remarks(found, matrix.shape[0]):
-            warnings.warn(remark, AccuracyWarning, stacklevel=2)
+            warn_caller(remark, AccuracyWarning)
         solved, total = found.solved, found.solved.total
         scores = found.scores or (None, None)
         return attach(self, TwoViewResult(  # type: ignore[no-any-return]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
-from streampca.errors import MemoryLimitError, MemoryPlanWarning
+from streampca.errors import MemoryLimitError, MemoryPlanWarning, warn_caller
 from streampca.imported import weighing
 from streampca.kernels import give_back
 from streampca.passes import door, memory
@@ -170,13 +169,12 @@ def warn_of_excess(plan: Plan, use: MemoryUse) -> None:
     taken = use.of_plan(plan) - use.more
     if plan.memory_limit is None or taken <= plan.peak_nbytes + SLACK_NBYTES:
         return
-    warnings.warn(
+    warn_caller(
         f"{plan.method} took {size(taken)} of memory and had planned {size(plan.peak_nbytes)} for "
         f"memory_limit={as_limit(plan.memory_limit)!r}. The result is right. For a machine that "
         f"has no more than the limit, plan for less: memory_limit="
         f"{as_limit(max(MiB, plan.memory_limit - (taken - plan.peak_nbytes)))!r}.",
         MemoryPlanWarning,
-        stacklevel=4,
     )
 
 

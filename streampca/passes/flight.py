@@ -11,14 +11,19 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from streampca.accumulators import Accumulator
-from streampca.errors import ClusterError, NoAnswerError, StreamPCAError, StuckWorkerWarning
+from streampca.errors import (
+    ClusterError,
+    NoAnswerError,
+    StreamPCAError,
+    StuckWorkerWarning,
+    warn_caller,
+)
 from streampca.passes.parcel import LostError, Parcel, dumps, give_total, merge_span, placed
 from streampca.passes.placement import Placement
 from streampca.passes.read_ahead import SpanResult
@@ -345,9 +350,9 @@ class Flight:
             why.add_note(f"after it was given to another worker {span.moves} times")
             raise why
         span.moves += 1
-        warnings.warn(
+        warn_caller(
             f"{why} (given to another worker, {span.moves} of {retries})",
-            StuckWorkerWarning, stacklevel=2,
+            StuckWorkerWarning,
         )  # fmt: skip
         self._again(span)
 

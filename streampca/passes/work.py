@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import Accumulator
-from streampca.errors import ClusterError, LocalSourceWarning
+from streampca.errors import ClusterError, LocalSourceWarning, warn_caller
 from streampca.matrix import Block, ChunkedMatrix, SpotCheck, residual_block
 from streampca.store import Sink
 
@@ -126,10 +125,10 @@ def workers_can_read(matrix: ChunkedMatrix) -> bool:
     """Whether workers can read a matrix; warns if parts of it are only in this process."""
     for one in matrix.locations():
         if one.in_process:
-            warnings.warn(
+            warn_caller(
                 f"{one.name} is {one.in_process}, which only this process can read: it is read "
                 "here, not on the workers. Write it to a path that the workers share, or use "
-                "scheduler='threads'.", LocalSourceWarning, stacklevel=4,
+                "scheduler='threads'.", LocalSourceWarning,
             )  # fmt: skip
             return False
     return True

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import sys
 import uuid
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,6 +16,7 @@ from streampca.errors import (
     OtherVersionWarning,
     StreamPCAError,
     shorten,
+    warn_caller,
 )
 from streampca.passes.memory import size
 from streampca.passes.settings import setting
@@ -72,9 +72,9 @@ def finished(future: Any, seconds: float) -> bool:
 
 def warn_of_waiting() -> None:
     """Warn that the pass waits for a worker."""
-    warnings.warn(
+    warn_caller(
         f"the cluster has no worker; waiting for one, up to {setting('worker-timeout'):g} s "
-        "(streampca.worker-timeout)", NoWorkerWarning, stacklevel=3,
+        "(streampca.worker-timeout)", NoWorkerWarning,
     )  # fmt: skip
 
 
@@ -112,9 +112,9 @@ def other_versions(client: Any, again: bool = False) -> set[str]:
     if not set(client.nthreads()) - set(wrong):
         raise other_version(shorten(list(wrong.values())))
     if new := [what for address, what in wrong.items() if not before.get(address)]:
-        warnings.warn(
+        warn_caller(
             f"this process has streampca {our_version()}; {shorten(new)}: left out of this work",
-            OtherVersionWarning, stacklevel=3,
+            OtherVersionWarning,
         )  # fmt: skip
     return set(wrong)
 

@@ -8,7 +8,6 @@ import math
 import numbers
 import os
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from streampca.errors import (
     SourceError,
     UncountedRowsWarning,
     hide_secrets,
+    warn_caller,
 )
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
@@ -372,12 +372,11 @@ def counted(X: Any) -> Any:
     """
     if not hasattr(X, "compute_chunk_sizes") or not any(math.isnan(n) for n in X.shape):
         return X
-    warnings.warn(
+    warn_caller(
         f"the chunk sizes of this Dask array are not known (shape {X.shape}): it is computed once "
         "more to count its rows. X = X.compute_chunk_sizes(), or to_dask_array(lengths=True) of a "
         "data frame, does that once for all fits.",
         UncountedRowsWarning,
-        stacklevel=3,
     )
     return copy.copy(X).compute_chunk_sizes()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import IncompleteSourceWarning, SourceError, shorten
+from streampca.errors import IncompleteSourceWarning, SourceError, shorten, warn_caller
 from streampca.matrix import (
     ChunkedMatrix,
     Labels,
@@ -241,11 +240,10 @@ def _warn_of_ignored(names: Text, position: np.ndarray[Any, Any], filesets: list
     where = f"{filesets[0].stem}.bim" + (" and others" if filesets[1:] else "")
     if len(ignored) == len(position):
         raise SourceError(f"{where}: all {len(position)} positions are negative: nothing is left")
-    warnings.warn(
+    warn_caller(
         f"{where}: {len(ignored)} of {len(position)} variants have a negative position and are "
         f"left out, as PLINK does: {shorten([str(names[i]) for i in ignored[:4]], len(ignored))}",
         IncompleteSourceWarning,
-        stacklevel=5,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from streampca.errors import (
     SourceError,
     hide_secrets,
     shorten,
+    warn_caller,
 )
 from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features, concat_samples
 from streampca.sources.variants import refuse_duplicates
@@ -220,12 +220,11 @@ def _warn_of_holes(pattern: str, paths: Sequence[str]) -> None:
         if len(there) > 2 and len(set(np.diff(there).tolist())) == 1:
             continue  # every second year, say
         if holes := sorted(set(range(there[0], there[-1] + 1)) - set(there)):
-            warnings.warn(
+            warn_caller(
                 f"{pattern}: {len(there)} files from {there[0]} to {there[-1]} of the form "
                 f"{'*'.join(text)}, without {shorten([str(i) for i in holes], len(holes))}. If "
                 "that is meant, give a list of the files.",
                 IncompleteSourceWarning,
-                stacklevel=5,
             )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,7 @@ from streampca.errors import (
     DroppedFeaturesWarning,
     convergence_warning,
     shorten,
+    warn_caller,
 )
 from streampca.kernels import Array, row_pieces
 from streampca.matrix import ChunkedMatrix
@@ -30,7 +30,7 @@ def warn_of_completion(done: Completed, matrix: ChunkedMatrix, request: Completi
             f"{len(dropped)} of {matrix.shape[1]} features have no observation: their loadings "
             f"are 0, and they are predicted by {value}: {shorten(names, len(dropped))}"
         )
-        warnings.warn(words, DroppedFeaturesWarning, stacklevel=LEVEL)
+        warn_caller(words, DroppedFeaturesWarning)
     if not done.converged:
         change = done.trace[-1].change[done.chosen]
         words = (
@@ -38,7 +38,7 @@ def warn_of_completion(done: Completed, matrix: ChunkedMatrix, request: Completi
             f"estimate by {change:.2g} of its norm (tol={request.tol:g}). Go on with "
             "init=<this model>, or allow more passes."
         )
-        warnings.warn(words, convergence_warning(), stacklevel=LEVEL)
+        warn_caller(words, convergence_warning())
     if done.effects is not None and done.effects.changes[-1] > request.tol:
         turns = done.effects.changes
         words = (
@@ -46,9 +46,9 @@ def warn_of_completion(done: Completed, matrix: ChunkedMatrix, request: Completi
             f"them by {turns[-1]:.2g} of what they leave (tol={request.tol:g}). Allow more: "
             f"max_passes={2 * request.max_passes}."
         )
-        warnings.warn(words, convergence_warning(), stacklevel=LEVEL)
+        warn_caller(words, convergence_warning())
     if (far := find_extrapolations(done)) is not None:
-        warnings.warn(_far_words(far, request, done.chosen), AccuracyWarning, stacklevel=LEVEL)
+        warn_caller(_far_words(far, request, done.chosen), AccuracyWarning)
 
 
 def _far_words(far: Extrapolation, request: CompletionRequest, chosen: int) -> str:

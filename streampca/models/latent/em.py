@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from streampca.accumulators import Accumulator, LatentEquations, RowInformation
 from streampca.accumulators.latent import BESIDE
-from streampca.errors import AccuracyWarning
+from streampca.errors import AccuracyWarning, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.latent.em_features import ColumnStep, RowPosteriors, posteriors_of, state_of
@@ -157,11 +156,10 @@ def run_em(
     found = follow(EM, inputs, execution, weights=request.weights)
     execution.finished()
     if warn and not found.converged:
-        warnings.warn(
+        warn_caller(
             f"EM has not converged in max_passes={plan.n_passes}: the log-likelihood may still "
             f"gain about {found.gain:.2g} (tol={request.tol:g})",
             AccuracyWarning,
-            stacklevel=4,
         )
     if (scale := request.scale) is None:
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from streampca.errors import (
     InvalidInputError,
     convergence_warning,
     shorten,
+    warn_caller,
 )
 from streampca.kernels import Array
 from streampca.matrix import Labels
@@ -330,11 +330,10 @@ def _rotated(loadings: Array, request: FactorRequest) -> tuple[Array, Array, Arr
             )
         turn[np.ix_(used, used)] = found.matrix
         if not found.converged:
-            warnings.warn(
+            warn_caller(
                 f"the rotation has not converged after {found.sweeps} sweeps: the criterion is "
                 "flat. Take another number of factors",
                 AccuracyWarning,
-                stacklevel=4,
             )
     made = loadings @ turn
     order = np.argsort(-np.sum(made**2, axis=0), kind="stable")
@@ -361,28 +360,25 @@ def _warn(result: FactorDecomposition, request: FactorRequest) -> None:
     names, at_bound = result.labels.features, result.heywood
     if len(at_bound):
         shown = shorten(names.names(at_bound[:4].tolist()), len(at_bound))
-        warnings.warn(
+        warn_caller(
             f"a Heywood case: the uniqueness of {shown} lies at its lower bound, "
             f"min_uniqueness={result.lower:g}; the likelihood grows towards 0. Fewer factors, or "
             "more samples, may give a proper solution",
             HeywoodWarning,
-            stacklevel=4,
         )
     p, k = result.n_features_used, result.n_components
     if result.freedom < 0 or p < k:
-        warnings.warn(
+        warn_caller(
             f"{k} factors are too many for {p} features that vary: the likelihood does not say "
             "which loadings they have",
             AccuracyWarning,
-            stacklevel=4,
         )
     if not result.converged and request.missing != "em":  # EM gives its own warning
         left = f"{result.gain:.1e} (tol={request.tol:g})" if result.gain else "little"
-        warnings.warn(
+        warn_caller(
             f"the factors are not certain: the likelihood equations are solved to "
             f"{result.gradient:.1e} after {result.steps} steps, and the log-likelihood may gain "
             f"{left}; max_passes={request.max_passes}, max_iter={request.max_iter} or rounding "
             "ended the iteration",
             convergence_warning(),
-            stacklevel=4,
         )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import AccuracyWarning
+from streampca.errors import AccuracyWarning, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.decomposition import Decomposition
@@ -209,12 +208,11 @@ def fit_by_em(
     )
     if warn and mean > 0.0 and made.noise <= 10.0 * lower:
         k = start.n_components
-        warnings.warn(
+        warn_caller(
             f"{k} components fit the observed cells to {made.noise / mean:.1g} of their variance, "
             "where the likelihood has no maximum: it measures how little noise there may be, not "
             f"the fit. Take fewer components: n_components={max(k - 1, 1)} or 'bic'",
             AccuracyWarning,
-            stacklevel=3,
         )
     return made
 

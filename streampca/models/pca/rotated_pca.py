@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 
-from streampca.errors import AccuracyWarning, InvalidInputError
+from streampca.errors import AccuracyWarning, InvalidInputError, warn_caller
 from streampca.kernels import Array
 from streampca.models.decomposition import Decomposition
 from streampca.models.estimator import attach
@@ -77,12 +76,11 @@ class RotatedDecomposition(Decomposition, kind="rotated model"):
             if result.scores is not None:
                 scores = (result.scores[:, :k] / deviation) @ inverse.T * lengths[order]
         if not found.converged:
-            warnings.warn(
+            warn_caller(
                 f"the rotation has not converged after {found.sweeps} sweeps (last turn "
                 f"{found.angle:.1e} radians): the criterion is flat. Rotate another number of "
                 "components: k=...",
                 AccuracyWarning,
-                stacklevel=3,
             )
         kept = {one.name: getattr(result, one.name) for one in fields(Decomposition)}
         kept |= {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from streampca.errors import (
     StreamPCAError,
     hide_secrets,
     shorten,
+    warn_caller,
 )
 from streampca.matrix import AxisLabels, Labels, ReadCount
 from streampca.matrix.chunked_matrix import current_cache
@@ -290,11 +290,10 @@ def table_matrix(
     """
     if left_out:
         what = f"columns {shorten(list(left_out))} are not numeric, and left out"
-        warnings.warn(
+        warn_caller(
             f"{reader.where}: {what}. Name the features, columns=[...], the names of the samples, "
             f"index=..., or make a feature of each category, categorical={ONEHOT!r}",
             IncompleteSourceWarning,
-            stacklevel=5,
         )
         note = f"{note}; {what}" if note else what
     matrix = TableMatrix(reader)
