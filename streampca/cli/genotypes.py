@@ -256,8 +256,7 @@ def run_project(arguments: argparse.Namespace) -> int:
     )
     columns = identifiers(matrix.labels.samples)
     columns.append(("COVERAGE", [f"{x:.4f}" for x in projection.coverage]))
-    scores, kind = projection.scores, "scores (projected)"
-    write_eigenvec(arguments.output, columns, scores, kind, arguments.overwrite)
+    write_eigenvec(arguments.output, columns, projection.scores, arguments.overwrite)
     if arguments.json:
         seen = projection.coverage
         text = {

@@ -193,12 +193,12 @@ def write_outputs(
     result, may = model.result_, arguments.overwrite
     for path in (written := tables(arguments)):
         if path.endswith(".eigenvec"):
-            kind = arguments.eigenvec_values
-            values = model.eigenvectors_ if kind == "eigenvectors" else model.scores_
+            unit = arguments.eigenvec_values == "eigenvectors"
+            values = model.eigenvectors_ if unit else model.scores_
             columns = identifiers(result.labels.samples)
             if result.fitted is not None:
                 columns.append(("FITTED", result.fitted.astype(int)))
-            write_eigenvec(path, columns, values, kind, may)
+            write_eigenvec(path, columns, values, may)
         elif path.endswith(".eigenval"):
             write_eigenval(path, model.eigenvalues_, may)
         elif path.endswith(".afreq"):

@@ -19,23 +19,18 @@ def write_eigenvec(
     path: str | os.PathLike[str],
     identifiers: Sequence[tuple[str, Sequence[Any]]],
     values: np.ndarray[Any, Any],
-    kind: str,
     overwrite: bool = True,
 ) -> None:
-    """Samples x components as tab-separated text, whole or not at all.
+    """Samples x components as tab-separated text in PLINK 2's layout, whole or not at all.
 
     identifiers : (column name, one entry per sample), such as ("FID", ...), ("IID", ...).
-    values : (n, k).  kind : what they are, for the first line ("eigenvectors", "scores").
-    overwrite : see :func:`write_lines`.
-
-    The first line is a comment that says so; the second is PLINK 2's header.
+    values : (n, k).  overwrite : see :func:`write_lines`.
     """
     n, k = values.shape
     head = [name for name, _ in identifiers] + [f"PC{i + 1}" for i in range(k)]
     columns = [entries for _, entries in identifiers]
 
     def lines() -> Iterable[str]:
-        yield f"##streampca {kind}\n"
         yield "#" + "\t".join(head) + "\n"
         for start in range(0, n, ROWS):
             for i in range(start, min(start + ROWS, n)):
