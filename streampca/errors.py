@@ -119,6 +119,10 @@ class OutputError(StreamPCAError, OSError):
     """An output that cannot be written."""
 
 
+class OccupiedError(InvalidInputError, OutputError):
+    """Something is at the place of an output: exit code 73."""
+
+
 class NotFittedError(StreamPCAError, ValueError, AttributeError):
     """The estimator was asked for a result before ``fit``."""
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
+from streampca.errors import DamagedSourceError, OccupiedError, SourceError
 from streampca.paths import read_inside
 from streampca.store.array_files import (
     MOST_READ,
@@ -118,7 +118,7 @@ def write_bundle(
     """
     target = Path(path)
     if target.exists() and not is_bundle(target):
-        raise InvalidInputError(f"{target} exists and is not a streampca bundle; choose another")
+        raise OccupiedError(f"{target} exists and is not a streampca bundle; choose another")
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = Path(unfinished_name(str(target)))
     try:

@@ -188,7 +188,7 @@ def write_dataset(dataset: Any, path: str | os.PathLike[str], overwrite: bool = 
     if target.suffix not in SUFFIXES:
         raise InvalidInputError(f"{target}: expected a name that ends in {' or '.join(SUFFIXES)}")
     if os.path.lexists(target) and not overwrite:
-        raise InvalidInputError(f"{target} exists already; add --overwrite to replace it")
+        raise exists_already(str(target), "add --overwrite to replace it")
     file = target.suffix == ".nc"
     may_go = os.path.isfile if file else _is_group
     if occupied(str(target)) and not may_go(str(target)):

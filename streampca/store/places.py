@@ -17,7 +17,7 @@ import stat
 import time
 import uuid
 
-from streampca.errors import BusyError, InvalidInputError
+from streampca.errors import BusyError, InvalidInputError, OccupiedError
 from streampca.paths import AT_ONCE, NO_LINK
 
 try:
@@ -173,9 +173,9 @@ def settled(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
 
 
-def exists_already(path: str) -> InvalidInputError:
+def exists_already(path: str, remedy: str = "remove it or choose another output") -> OccupiedError:
     """The error for a path that is taken."""
-    return InvalidInputError(f"{path} exists already; remove it or choose another output")
+    return OccupiedError(f"{path} exists already; {remedy}")
 
 
 def occupied(path: str) -> bool:
