@@ -159,6 +159,10 @@ class AbsentNamesWarning(UserWarning):
     """Some of the samples or variants of a list are not in the data."""
 
 
+class UnknownChromosomeWarning(UserWarning):
+    """Variants on chromosomes of no known code were left out with those that are no autosomes."""
+
+
 class IncompleteSourceWarning(UserWarning):
     """Part of a source is not read: gaps in numbered files, variants marked to be ignored."""
 
