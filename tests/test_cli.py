@@ -503,6 +503,26 @@ def test_outputs_that_cannot_be_written_are_refused_first(fileset, store, tmp_pa
     assert main([*fit, "--relationship", path, "--overwrite"]) == 73
 
 
+def test_what_a_killed_run_left_is_removed_by_the_next(fileset, tmp_path, capsys):
+    """Unfinished scores in their place, and unfinished outputs beside theirs; never others'."""
+    stem, _ = fileset
+    names = ("model", "s.zarr", "o.eigenvec", "v.zarr")
+    for name in names:
+        (tmp_path / f".{name}.{'0' * 32}.partial").mkdir()
+    others = tmp_path / f".mine.{'0' * 32}.partial"
+    others.mkdir()
+    unfinished = {"attributes": {"streampca_complete": False}}
+    for name in ("s.zarr", "v.zarr"):
+        zarr.create_array(tmp_path / name, shape=(3, 2), dtype="f8", **unfinished)
+    words = ["fit", "--bfile", stem, "-k", "2", "-q"]
+    for option, name in zip(("-o", "--scores", "--out", "--loadings"), names, strict=True):
+        words += [option, str(tmp_path / name.removesuffix(".eigenvec"))]
+    assert main(words) == 0, capsys.readouterr().err
+    assert [one.name for one in tmp_path.glob(".*")] == [others.name]
+    assert zarr.open_array(tmp_path / "s.zarr").shape == (90, 2)
+    assert main(words) == 73  # finished ones stay
+
+
 def test_proc_is_no_place_for_outputs(fileset, capsys):
     from pathlib import Path
 

@@ -15,8 +15,8 @@ from streampca.matrix import VIEWS, ChunkedMatrix
 from streampca.models.anndata_results import check_target
 from streampca.store import is_bundle
 from streampca.store.labelled import SUFFIXES, write_dataset
-from streampca.store.places import exists_already, refuse_inside
-from streampca.store.sinks import ZarrSink, refuse_occupied
+from streampca.store.places import exists_already, refuse_inside, sweep
+from streampca.store.sinks import ZarrSink, refuse_occupied, remove_abandoned
 
 # --------------------------------------------------------------------------------------------------
 # Checks of outputs before anything is read: existing files, and places that cannot be written.
@@ -33,11 +33,15 @@ def check_outputs(
     models : folders of saved models.  arrays : Zarr arrays.  tables : text files.
     datasets : NetCDF files or Zarr groups.  new : Zarr groups that are never replaced.
     sources : the inputs: an output within one would become a part of it.
-    None stands for an output that is not wanted.
+    None stands for an output that is not wanted. What a killed run left of an output is removed.
     """
     groups = [[one for one in paths if one] for paths in (models, arrays, tables, datasets, new)]
     models, arrays, tables, _, new = groups
     local = [one for paths in groups for one in paths if "://" not in one]
+    for one in local:
+        sweep(one)
+    for one in arrays:
+        remove_abandoned(one)
     places = [Path(one).resolve() for one in local]
     for one, place in zip(local, places, strict=True):
         if places.count(place) > 1:

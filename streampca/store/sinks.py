@@ -346,8 +346,7 @@ def refuse_occupied(path: str, overwrite: bool) -> bool:
     for left in reversed(range(ATTEMPTS if overwrite else 1)):
         if not occupied(path):
             return False
-        if _given_up(path):
-            shutil.rmtree(path)
+        if remove_abandoned(path):
             return False
         if overwrite and ours(path):
             return True
@@ -356,11 +355,14 @@ def refuse_occupied(path: str, overwrite: bool) -> bool:
     raise exists_already(path)
 
 
-def _given_up(path: str) -> bool:
-    """Whether an unfinished output of ours is there that no process is writing."""
-    if os.path.islink(path) or in_use(path):
+def remove_abandoned(path: str) -> bool:
+    """Remove an unfinished output of ours that no process is writing. Whether there was one."""
+    if "://" in path or os.path.islink(path) or in_use(path):
         return False
-    return (_attributes(path) or {}).get(COMPLETE) is False
+    if (_attributes(path) or {}).get(COMPLETE) is not False:
+        return False
+    shutil.rmtree(path)
+    return True
 
 
 def _attributes(path: str) -> Mapping[str, Any] | None:
