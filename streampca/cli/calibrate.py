@@ -9,6 +9,7 @@ from pathlib import Path
 
 from streampca.cli.commands import Parser
 from streampca.models.calibration import calibrate
+from streampca.store.places import writing
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
@@ -23,6 +24,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         print(text)
     else:
-        Path(arguments.output).write_text(text + "\n")
+        with writing(arguments.output):
+            Path(arguments.output).write_text(text + "\n")
         print(f"{arguments.output}: use it with --rates {arguments.output}")
     return 0

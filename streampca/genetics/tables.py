@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streampca.store.bundle import put_file
-from streampca.store.places import discard, exists_already, unfinished_name
+from streampca.store.places import discard, exists_already, unfinished_name, writing
 
 ROWS = 4096  # formatted at once
 
@@ -99,7 +99,7 @@ def write_lines(path: str | os.PathLike[str], lines: Iterable[str], overwrite: b
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = Path(unfinished_name(str(target), folder=False))
     try:
-        with open(staged, "w", encoding="utf-8", newline="\n") as file:
+        with writing(target), open(staged, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())

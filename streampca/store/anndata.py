@@ -20,7 +20,7 @@ from streampca.errors import (
     SourceError,
 )
 from streampca.store.bundle import put_folder
-from streampca.store.places import discard, unfinished_name
+from streampca.store.places import discard, unfinished_name, writing
 from streampca.store.sinks import Sink
 
 # --------------------------------------------------------------------------------------------------
@@ -111,8 +111,9 @@ class CompressedGroupSink(Sink):
     def _flush(self, count: int) -> None:
         for name, array in self._arrays.items():
             held = np.concatenate(self._waiting[name])
-            array.resize((self.entries + count,))
-            array[self.entries :] = held[:count]
+            with writing(self.path):
+                array.resize((self.entries + count,))
+                array[self.entries :] = held[:count]
             self._waiting[name] = [held[count:].copy()]
         self.entries += count
 

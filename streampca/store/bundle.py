@@ -43,6 +43,7 @@ from streampca.store.places import (
     release,
     set_aside,
     unfinished_name,
+    writing,
 )
 
 FORMAT_VERSION = 1
@@ -122,9 +123,10 @@ def write_bundle(
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = Path(unfinished_name(str(target)))
     try:
-        write_files(lambda name, data: _write(staged / name, data), arrays, document)
-        for folder in [p for p in staged.rglob("*") if p.is_dir()] + [staged]:
-            _fsync(folder)
+        with writing(target):
+            write_files(lambda name, data: _write(staged / name, data), arrays, document)
+            for folder in [p for p in staged.rglob("*") if p.is_dir()] + [staged]:
+                _fsync(folder)
         if target.exists():
             exchange(staged, target)
         else:

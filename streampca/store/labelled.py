@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from streampca.store.places import (
     occupied,
     release,
     unfinished_name,
+    writing,
 )
 from streampca.store.sinks import WHOLE, ZARR_ERRORS, ChunkedSink, ZarrSink, refuse_occupied
 
@@ -200,13 +202,25 @@ def write_dataset(dataset: Any, path: str | os.PathLike[str], overwrite: bool = 
     try:
         if file:
             made = folder / target.name
-            dataset.to_netcdf(made, engine=_engine())
+            with writing(target):
+                _write_netcdf(dataset, made)
             put_file(str(made), place, may_go)
         else:
-            dataset.to_zarr(folder, consolidated=False)
+            with writing(target):
+                dataset.to_zarr(folder, consolidated=False)
             put_folder(str(folder), str(target), may_go)
     finally:
         discard(str(folder))
+
+
+def _write_netcdf(dataset: Any, path: Path) -> None:
+    """HDF5 says in the text of a RuntimeError why it could not write. Raises OSError."""
+    try:
+        dataset.to_netcdf(path, engine=_engine())
+    except RuntimeError as error:
+        if (found := re.search(r"errno = (\d+)", str(error))) is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1]))) from None
 
 
 def _is_group(path: str) -> bool:

@@ -16,6 +16,7 @@ import shutil
 import stat
 import time
 import uuid
+from collections.abc import Iterator
 
 from streampca.errors import BusyError, InvalidInputError, OccupiedError
 from streampca.paths import AT_ONCE, NO_LINK
@@ -166,6 +167,17 @@ def hold(place: str) -> Lock | None:
     if lock is not None:
         _held[place] = lock
     return lock
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let failures to write name the output: the error of a full disk names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
 
 
 def settled(path: str) -> str:

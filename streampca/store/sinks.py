@@ -36,6 +36,7 @@ from streampca.store.places import (
     release,
     settled,
     unfinished_name,
+    writing,
 )
 from streampca.store.plain_arrays import METADATA
 
@@ -235,7 +236,8 @@ class ZarrSink(ChunkedSink):
         return self._array
 
     def _put(self, start: int, stop: int, values: Array) -> None:
-        self.array[start:stop] = values
+        with writing(self.path):
+            self.array[start:stop] = values
 
     def paths(self) -> tuple[str, ...]:
         return () if "://" in self.path else (os.path.realpath(self.path),)
@@ -268,7 +270,8 @@ class PanelSink(ChunkedSink):
         self.chunk, self.length = whole.chunk, whole.length
 
     def _put(self, start: int, stop: int, values: Array) -> None:
-        self.whole.array[start:stop, self.columns] = values
+        with writing(self.whole.path):
+            self.whole.array[start:stop, self.columns] = values
 
     def paths(self) -> tuple[str, ...]:
         return self.whole.paths()
