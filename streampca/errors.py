@@ -122,6 +122,10 @@ class OutputError(StreamPCAError, OSError):
     """An output that cannot be written."""
 
 
+class OccupiedError(InvalidInputError, OutputError):
+    """Something is at the place of an output: exit code 73."""
+
+
 class NotFittedError(StreamPCAError, ValueError, AttributeError):
     """The estimator was asked for a result before ``fit``."""
 
@@ -156,6 +160,10 @@ class NonFounderWarning(UserWarning):
 
 class AbsentNamesWarning(UserWarning):
     """Some of the samples or variants of a list are not in the data."""
+
+
+class UnknownChromosomeWarning(UserWarning):
+    """Variants on chromosomes of no known code were left out with those that are no autosomes."""
 
 
 class IncompleteSourceWarning(UserWarning):

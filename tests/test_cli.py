@@ -119,7 +119,7 @@ def test_exit_codes_and_messages(store, tmp_path, capsys):
     assert main(["fit", path, "--memory-limit", "50MiB"]) == 69
     assert "smallest limit that would do" in capsys.readouterr().err
     (tmp_path / "there").mkdir()
-    assert main(["fit", path, "-o", str(tmp_path / "there")]) == 65
+    assert main(["fit", path, "-o", str(tmp_path / "there")]) == 73
     assert "--overwrite" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["fit", path, "-k", "several"])
@@ -190,8 +190,7 @@ def test_genotypes_with_plink_words(fileset, tmp_path, capsys):
         streampca.matrix.select(streampca.open(f"{stem}.bed"), samples=rows)
     )
     np.testing.assert_allclose(np.loadtxt(out + ".eigenval"), expected.eigenvalues_, rtol=1e-8)
-    first, head, *lines = (tmp_path / "out.eigenvec").read_text().splitlines()
-    assert first == "##streampca eigenvectors"
+    head, *lines = (tmp_path / "out.eigenvec").read_text().splitlines()
     assert head.split("\t") == ["#FID", "IID", "PC1", "PC2", "PC3"]
     table = np.array([line.split("\t")[2:] for line in lines], dtype=float)
     np.testing.assert_allclose(table, expected.eigenvectors_, atol=1e-8)
@@ -242,7 +241,7 @@ def test_the_example_config_runs_in_a_fresh_folder(tmp_path, monkeypatch, capsys
     tables = [f"genotypes-tables.{end}" for end in ("eigenval", "eigenvec", "prune.in")]
     assert written == ["genotypes", *tables]
     assert streampca.load("models/genotypes").n_components_ == 10
-    assert main(["fit", "--config", str(example)]) == 65
+    assert main(["fit", "--config", str(example)]) == 73
     assert "--overwrite" in capsys.readouterr().err
     assert main(["fit", "--config", str(example), "--overwrite", "-q"]) == 0
 
@@ -292,20 +291,20 @@ def test_prune_project_convert(fileset, tmp_path, capsys):
     stem, _ = fileset
     kept, model, table = (str(tmp_path / n) for n in ("kept", "model", "new.tsv"))
     assert main(["prune", f"{stem}.bed", "-o", kept, "--ld-r2", "0.5"]) == 0
-    assert main(["prune", f"{stem}.bed", "-o", kept]) == 65
+    assert main(["prune", f"{stem}.bed", "-o", kept]) == 73
     assert main(["prune", f"{stem}.bed", "-o", kept, "--ld-r2", "0.5", "--overwrite"]) == 0
     assert main(["fit", f"{stem}.bed", "--extract", kept, "-k", "2", "-q", "-o", model]) == 0
     assert main(["project", model, "--bfile", stem, "-o", table]) == 0
     text = (tmp_path / "new.tsv").read_text().splitlines()
     again = ["project", model, "--bfile", stem, "-o", table, "--ambiguous", "keep", "--json"]
-    assert main(again) == 65
+    assert main(again) == 73
     assert "--overwrite" in capsys.readouterr().err
     assert main([*again, "--overwrite"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["match"]["n_matched"] == said["match"]["n_model"]
     assert 0.9 < said["coverage"]["least"] <= said["coverage"]["mean"] <= 1
-    assert text[1].split("\t") == ["#FID", "IID", "COVERAGE", "PC1", "PC2"]
-    projected = np.array([line.split("\t")[3:] for line in text[2:]], dtype=float)
+    assert text[0].split("\t") == ["#FID", "IID", "COVERAGE", "PC1", "PC2"]
+    projected = np.array([line.split("\t")[3:] for line in text[1:]], dtype=float)
     scores = streampca.load(model).scores_
     assert np.corrcoef(projected[:, 0], scores[:, 0])[0, 1] > 0.999
     store = str(tmp_path / "x.zarr")
@@ -340,8 +339,8 @@ def test_outputs_in_the_way_are_refused_before_reading(store, tmp_path, capsys):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine").write_text("x")
     words = ["fit", path, "-k", "2", "-o", str(tmp_path / "folder")]
-    assert main(words) == 65
-    assert main([*words, "--overwrite"]) == 65
+    assert main(words) == 73
+    assert main([*words, "--overwrite"]) == 73
     assert "not a model" in capsys.readouterr().err
     assert (tmp_path / "folder" / "mine").read_text() == "x"
 
@@ -484,7 +483,7 @@ def test_outputs_that_cannot_be_written_are_refused_first(fileset, store, tmp_pa
     old = tmp_path / "o.eigenval"
     old.write_text("mine")
     fit = ["fit", "--bfile", stem, "-k", "2", "-q"]
-    assert main([*fit, "--out", str(tmp_path / "o")]) == 65
+    assert main([*fit, "--out", str(tmp_path / "o")]) == 73
     assert "o.eigenval exists" in capsys.readouterr().err
     assert old.read_text() == "mine"
     assert main([*fit, "--out", str(tmp_path / "o"), "--overwrite"]) == 0
@@ -500,8 +499,28 @@ def test_outputs_that_cannot_be_written_are_refused_first(fileset, store, tmp_pa
         assert capsys.readouterr().err.count("\n") == 1
     assert main([*fit, "-o", nowhere[:-2] + "2", "--scores", nowhere[:-2] + "2"]) == 65
     assert "two outputs" in capsys.readouterr().err
-    assert main([*fit, "--scores", path, "--overwrite"]) == 65  # a source, not scores of ours
-    assert main([*fit, "--relationship", path, "--overwrite"]) == 65
+    assert main([*fit, "--scores", path, "--overwrite"]) == 73  # a source, not scores of ours
+    assert main([*fit, "--relationship", path, "--overwrite"]) == 73
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(fileset, tmp_path, capsys):
+    """Unfinished scores in their place, and unfinished outputs beside theirs; never others'."""
+    stem, _ = fileset
+    names = ("model", "s.zarr", "o.eigenvec", "v.zarr")
+    for name in names:
+        (tmp_path / f".{name}.{'0' * 32}.partial").mkdir()
+    others = tmp_path / f".mine.{'0' * 32}.partial"
+    others.mkdir()
+    unfinished = {"attributes": {"streampca_complete": False}}
+    for name in ("s.zarr", "v.zarr"):
+        zarr.create_array(tmp_path / name, shape=(3, 2), dtype="f8", **unfinished)
+    words = ["fit", "--bfile", stem, "-k", "2", "-q"]
+    for option, name in zip(("-o", "--scores", "--out", "--loadings"), names, strict=True):
+        words += [option, str(tmp_path / name.removesuffix(".eigenvec"))]
+    assert main(words) == 0, capsys.readouterr().err
+    assert [one.name for one in tmp_path.glob(".*")] == [others.name]
+    assert zarr.open_array(tmp_path / "s.zarr").shape == (90, 2)
+    assert main(words) == 73  # finished ones stay
 
 
 def test_proc_is_no_place_for_outputs(fileset, capsys):
@@ -576,7 +595,7 @@ def test_fitted_samples_are_marked_in_the_table(fileset, tmp_path):
     out = str(tmp_path / "o")
     words = ["fit", "--bfile", stem, "-k", "2", "--out", out, "-q"]
     assert main([*words, "--fit-samples", str(tmp_path / "some")]) == 0
-    head, *rows = [line.split() for line in (tmp_path / "o.eigenvec").read_text().splitlines()[1:]]
+    head, *rows = [line.split() for line in (tmp_path / "o.eigenvec").read_text().splitlines()]
     assert head == ["#FID", "IID", "FITTED", "PC1", "PC2"]
     assert [row[2] for row in rows] == ["1" if i % 3 == 0 else "0" for i in range(90)]
     unit = np.array([row[3:] for row in rows[::3]], float)
@@ -618,7 +637,7 @@ def test_new_samples_on_streamed_components(fileset, tmp_path, capsys):
     words = ["fit", "--bfile", stem, "-k", "2", "-q", "-o", model, "--loadings", store]
     assert main(words) == 0
     again = [*words, "--overwrite"]
-    assert main(again) == 65
+    assert main(again) == 73
     assert "v.zarr exists already" in capsys.readouterr().err
     assert main(["project", model, "--bfile", stem, "-o", table]) == 0  # read from where they are
     there = (tmp_path / "new.tsv").read_text()
@@ -628,7 +647,7 @@ def test_new_samples_on_streamed_components(fileset, tmp_path, capsys):
     words = ["project", model, "--bfile", stem, "-o", table, "--loadings", str(moved)]
     assert main([*words, "--overwrite"]) == 0
     assert (tmp_path / "new.tsv").read_text() == there
-    rows = [line.split("\t")[3:] for line in (tmp_path / "new.tsv").read_text().splitlines()[2:]]
+    rows = [line.split("\t")[3:] for line in (tmp_path / "new.tsv").read_text().splitlines()[1:]]
     scores = streampca.load(model).scores_
     assert np.corrcoef(np.array(rows, float)[:, 0], scores[:, 0])[0, 1] > 0.999
     capsys.readouterr()

@@ -211,7 +211,7 @@ def test_one_line_puts_the_scores_into_the_source(cells, capsys):
     np.testing.assert_allclose(opened["varm/PCs"][...], expected.components_.T, atol=1e-6)
     if cells.suffix == ".h5ad":
         opened.close()
-    assert fit(cells, "-k", 2, "--anndata") == 65
+    assert fit(cells, "-k", 2, "--anndata") == 73
     assert "is there already" in capsys.readouterr().err
     assert fit(cells, "-k", 2, "--anndata", cells, "--overwrite") == 0
 

@@ -48,7 +48,7 @@ def test_completes_saves_and_reports(tmp_path: Path, ratings: Any, capsys: Any) 
     np.testing.assert_allclose(completed, np.clip(whole, *model.bounds_), atol=0.1)
     np.testing.assert_array_equal(completed, model.impute(x))
     assert zarr.open_array(out["scores.zarr"]).shape == (120, model.best_rank_)
-    assert main(command) == 65  # the outputs exist already
+    assert main(command) == 73  # the outputs exist already
     assert main([*command, "--overwrite", "--json", "--init", out["model"]]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [one["rank"] for one in said["candidates"]] == [0] + 5 * [1] + 5 * [2] + 5 * [3]

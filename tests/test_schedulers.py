@@ -13,8 +13,7 @@ from typing import Any
 import yaml
 
 from streampca.cli.commands import build_parser
-from streampca.cli.config import TERMINATED
-from streampca.cli.main import EXIT, FAILED, FAULT
+from streampca.cli.main import EXIT, FAILED, FAULT, TERMINATED
 from streampca.errors import BusyError, ConfigError, DamagedSourceError, SourceError
 from streampca.operations.outcome import EXIT as OUTCOMES
 from streampca.operations.outcome import REFUSED

@@ -11,6 +11,7 @@ from pathlib import Path
 from streampca.cli.commands import Parser
 from streampca.models.calibration import calibrate
 from streampca.passes import Rates, limited_threads, thread_count
+from streampca.store.places import writing
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
@@ -32,7 +33,8 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         print(text)
     else:
-        Path(arguments.output).write_text(text + "\n")
+        with writing(arguments.output):
+            Path(arguments.output).write_text(text + "\n")
         print(f"{arguments.output}: use it with --rates {arguments.output}")
     return 0
 

@@ -6,10 +6,9 @@ import argparse
 import contextlib
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from streampca.cli.commands import Parser
 from streampca.errors import ConfigError, InvalidInputError, SourceError
@@ -133,7 +132,6 @@ def _typed(parser: Parser, name: str, default: Any, value: Any) -> Any:
 # --------------------------------------------------------------------------------------------------
 # ``streampca refresh`` and ``streampca config``: scheduled jobs.
 
-TERMINATED = 143  # 128 + SIGTERM
 JOBS_ONLY = {"model", "gate", "store"}  # not options of fit
 
 
@@ -164,14 +162,13 @@ def add_options(parsers: dict[str, Parser], argv: Sequence[str]) -> None:
 def run_refresh(arguments: argparse.Namespace) -> int:
     """``streampca refresh``: one line of JSON on stdout, text on stderr."""
     job = read_job(arguments.job)
-    signal.signal(signal.SIGTERM, _terminated)
     try:
         outcome = refresh(
             job, verify=arguments.verify, dry_run=arguments.dry_run, resume=arguments.resume
         )
-    except SystemExit:
-        kept = "" if "://" in job.store else "; the next refresh goes on from what was done"
-        print(f"streampca: terminated{kept}", file=sys.stderr)
+    except SystemExit as stop:
+        if "://" not in job.store:
+            stop.add_note("the next refresh goes on from what was done")
         raise
     most = arguments.fail_behind
     if most is not None and outcome.behind:
@@ -180,10 +177,6 @@ def run_refresh(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         print(as_text(outcome), file=sys.stderr)
     return outcome.exit_code
-
-
-def _terminated(*_: Any) -> NoReturn:
-    raise SystemExit(TERMINATED)
 
 
 def as_text(outcome: Outcome) -> str:

@@ -93,8 +93,8 @@ def filter_options(group: Any) -> None:
     group.add_argument(
         "--chr",
         metavar="LIST",
-        help="e.g. 1-22,X, or 'all'; default: the autosomes. Every chromosome is treated as "
-        "diploid in everyone, also X in males",
+        help="e.g. 1-22,X, or 'all'; default: the autosomes and XY, as plink2 --pca. Every "
+        "chromosome is treated as diploid in everyone, also X in males",
     )
     group.add_argument("--chr-set", type=int, default=22, metavar="N", help="number of autosomes")
     group.add_argument("--region", nargs="+", default=[], metavar="CHR:FROM-TO")
@@ -256,8 +256,7 @@ def run_project(arguments: argparse.Namespace) -> int:
     )
     columns = identifiers(matrix.labels.samples)
     columns.append(("COVERAGE", [f"{x:.4f}" for x in projection.coverage]))
-    scores, kind = projection.scores, "scores (projected)"
-    write_eigenvec(arguments.output, columns, scores, kind, arguments.overwrite)
+    write_eigenvec(arguments.output, columns, projection.scores, arguments.overwrite)
     if arguments.json:
         seen = projection.coverage
         text = {

@@ -88,6 +88,7 @@ LEGEND = (
 
 CAUSES = {
     "lists": "by lists, chromosomes or regions",
+    "multiallelic": "of more than two alleles",
     "ill_called": "ill-called",
     "rare_or_ill_called": "rare or ill-called",
     "monomorphic": "monomorphic",

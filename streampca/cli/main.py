@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from streampca.cli.commands import build_parser
 from streampca.errors import (
@@ -65,6 +67,7 @@ def printable_output() -> Iterator[None]:
 # or writing failed, 75 another process was first: try again later, 78 an unusable job file;
 # and 79 a job lags behind its source, with --fail-behind
 NO_MEMORY, FAULT, FAILED = 69, 70, 74
+TERMINATED = 143  # 128 + SIGTERM
 TRACEBACK = "STREAMPCA_TRACEBACK"  # environment variable: if set, bugs show a traceback
 EXIT = (
     (OutputError, 73),
@@ -84,11 +87,29 @@ EXIT = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``streampca``. Returns the exit code."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]
-    with printable_output():
+    with printable_output(), _terminable():
         return _main(argv)
 
 
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM as an exception, as Ctrl-C is: what a pass has done is kept on the way out."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _terminated(*_: Any) -> NoReturn:
+    raise SystemExit(TERMINATED)
+
+
 def _main(argv: Sequence[str] | None) -> int:
+    folder = None
     try:
         argv = sys.argv[1:] if argv is None else argv
         parser = build_parser(argv)
@@ -96,9 +117,16 @@ def _main(argv: Sequence[str] | None) -> int:
         if getattr(arguments, "config", None):
             arguments.apply_config(arguments.parser, arguments.config)
             arguments = parser.parse_args(argv)
+        folder = getattr(arguments, "checkpoint", None)
         limited = getattr(arguments, "limited", contextlib.nullcontext)
         with limited(getattr(arguments, "threads", None)):
             return int(arguments.run(arguments) or 0)
+    except SystemExit as stop:
+        if stop.code == TERMINATED:
+            if folder is not None:
+                stop.add_note(f"with --checkpoint {folder} the same command goes on from there")
+            _say("terminated", stop)
+        raise
     except StreamPCAError as error:
         _say(error)
         return next(code for kind, code in EXIT if isinstance(error, kind))
@@ -121,9 +149,9 @@ def _main(argv: Sequence[str] | None) -> int:
         return FAULT
 
 
-def _say(error: BaseException | str) -> None:
+def _say(error: BaseException | str, noted: BaseException | None = None) -> None:
     print(printable(f"streampca: {hide_secrets(str(error))}"), file=sys.stderr)
-    for note in getattr(error, "__notes__", []):
+    for note in getattr(noted or error, "__notes__", []):
         print(printable(f"  {hide_secrets(note)}"), file=sys.stderr)
 
 

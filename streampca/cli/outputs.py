@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import streampca
-from streampca.errors import InvalidInputError, OutputError
+from streampca.errors import InvalidInputError, OccupiedError, OutputError
 from streampca.matrix import VIEWS, ChunkedMatrix
 from streampca.models.anndata_results import check_target
 from streampca.store import is_bundle
 from streampca.store.labelled import SUFFIXES, write_dataset
-from streampca.store.places import refuse_inside
-from streampca.store.sinks import ZarrSink, refuse_occupied
+from streampca.store.places import exists_already, refuse_inside, sweep
+from streampca.store.sinks import ZarrSink, refuse_occupied, remove_abandoned
 
 # --------------------------------------------------------------------------------------------------
 # Checks of outputs before anything is read: existing files, and places that cannot be written.
@@ -28,31 +28,35 @@ def check_outputs(
     *, models: Paths = (), arrays: Paths = (), tables: Paths = (), datasets: Paths = (),
     new: Paths = (), sources: Paths = (), overwrite: bool = False,
 ) -> None:  # fmt: skip
-    """Raise InvalidInputError for outputs that exist, OutputError for those that cannot be written.
+    """Raise OccupiedError for outputs that exist, OutputError for those that cannot be written.
 
     models : folders of saved models.  arrays : Zarr arrays.  tables : text files.
     datasets : NetCDF files or Zarr groups.  new : Zarr groups that are never replaced.
     sources : the inputs: an output within one would become a part of it.
-    None stands for an output that is not wanted.
+    None stands for an output that is not wanted. What a killed run left of an output is removed.
     """
     groups = [[one for one in paths if one] for paths in (models, arrays, tables, datasets, new)]
     models, arrays, tables, _, new = groups
     local = [one for paths in groups for one in paths if "://" not in one]
+    for one in local:
+        sweep(one)
+    for one in arrays:
+        remove_abandoned(one)
     places = [Path(one).resolve() for one in local]
     for one, place in zip(local, places, strict=True):
         if places.count(place) > 1:
             raise InvalidInputError(f"{one} is named for two outputs; choose another for one")
         if os.path.lexists(one) and not overwrite and one not in new:
-            raise InvalidInputError(f"{one} exists already; add --overwrite to replace it")
+            raise exists_already(one, "add --overwrite to replace it")
     folders = [one for one in sources if one and Path(one).is_dir()]
     for one in local:
         refuse_inside(one, folders, "the output")
     for one in models:
         if Path(one).exists() and not is_bundle(one):
-            raise InvalidInputError(f"{one} is not a model; choose another output")
+            raise OccupiedError(f"{one} is not a model; choose another output")
     for one in tables:
         if os.path.lexists(one) and not Path(one).is_file():
-            raise InvalidInputError(f"{one} is not a file; choose another output")
+            raise OccupiedError(f"{one} is not a file; choose another output")
     for one in arrays:
         refuse_occupied(one, overwrite)
     for one in new:

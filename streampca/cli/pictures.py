@@ -17,6 +17,7 @@ from streampca.cli.outputs import check_writable
 from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
 from streampca.passes import size
 from streampca.sources.side_data import read_panel
+from streampca.store.places import writing
 
 KINDS = ("scree", "scores", "loadings", "validation")
 PICTURES = (".png", ".pdf", ".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
@@ -149,7 +150,8 @@ def draw(kind: str, result: Any, path: Path, **options: Any) -> None:
 
     figure = getattr(plots, kind)(result, **options).get_figure()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
+    with writing(path):
+        figure.savefig(path, dpi=150, bbox_inches="tight")
 
 
 def _writing(done: int, total: int) -> None:

@@ -29,6 +29,7 @@ class Selection:
     """The samples and variants to fit, and their numbers after each step.
 
     source : (samples, variants) of the source.  listed : after chromosomes, lists and regions.
+    multiallelic : variants of the source that have more than two alleles and were dropped.
     called : after --mind, --geno and --maf, if these came before a pruning.
     before : plans and costs of these passes and of the pruning.
     """
@@ -36,6 +37,7 @@ class Selection:
     matrix: ChunkedMatrix
     source: tuple[int, int]
     listed: tuple[int, int]
+    multiallelic: int = 0
     called: tuple[int, int] | None = None
     pruning: LDPruning | None = None
     before: tuple[tuple[Plan, PassCost], ...] = ()
@@ -59,7 +61,9 @@ class Selection:
             counts["linked"] = (
                 self.called[1] - len(pruning.kept) - pruning.n_constant - pruning.n_unplaced
             )
-        lists = self.source[1] - self.listed[1]
+        if self.multiallelic:
+            counts["multiallelic"] = self.multiallelic
+        lists = self.source[1] - self.listed[1] - self.multiallelic
         variants = {"source": self.source[1], "lists": lists, **counts}
         return {
             "variants": {**variants, "used": result.n_features_used},
@@ -111,11 +115,12 @@ def variant_filter(arguments: argparse.Namespace) -> streampca.VariantFilter:
 
 def choose(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Selection:
     """The selection by lists. Reads only labels."""
+    (samples, variants), dropped = matrix.shape, matrix.multiallelic
     if matrix.missing_value is None and matrix.dtype.kind == "i":
         matrix = as_matrix(matrix, missing_value=MISSING_CALL)
     leave_out = left_out_samples(arguments)
     listed = filter_genotypes(matrix, variant_filter(arguments), arguments.keep, leave_out)
-    return Selection(listed, matrix.shape, listed.shape)
+    return Selection(listed, (samples, variants + dropped), listed.shape, dropped)
 
 
 def pruning_rules(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> PruningRules:
@@ -193,12 +198,12 @@ def write_outputs(
     result, may = model.result_, arguments.overwrite
     for path in (written := tables(arguments)):
         if path.endswith(".eigenvec"):
-            kind = arguments.eigenvec_values
-            values = model.eigenvectors_ if kind == "eigenvectors" else model.scores_
+            unit = arguments.eigenvec_values == "eigenvectors"
+            values = model.eigenvectors_ if unit else model.scores_
             columns = identifiers(result.labels.samples)
             if result.fitted is not None:
                 columns.append(("FITTED", result.fitted.astype(int)))
-            write_eigenvec(path, columns, values, kind, may)
+            write_eigenvec(path, columns, values, may)
         elif path.endswith(".eigenval"):
             write_eigenval(path, model.eigenvalues_, may)
         elif path.endswith(".afreq"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -20,13 +21,14 @@ from streampca.errors import (
     AbsentNamesWarning,
     InvalidInputError,
     SourceError,
+    UnknownChromosomeWarning,
     shorten,
     warn_caller,
 )
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
 from streampca.matrix.columns import Column, as_text, by_pieces, is_among, numbered, pieces, textual
-from streampca.sources.variants import HUMAN, chromosome_name, chromosome_names
+from streampca.sources.variants import DIPLOID, HUMAN, LETTERS, chromosome_name, chromosome_names
 
 BUILDS = {37: 37, 38: 38, "37": 37, "38": 38, "b37": 37, "b38": 38, "hg19": 37, "hg38": 38,
           "grch37": 37, "grch38": 38}  # fmt: skip
@@ -101,6 +103,7 @@ def in_long_range_ld(chromosome: Any, position: Any, build: int | str = 37) -> A
 # All of it needs labels only: nothing is read.
 
 Names = Iterable[str] | str | os.PathLike[str]
+UNPLACED = "0"
 _REGION = re.compile(r"^(?:chr)?([^:]+)(?::([\d,]+)-([\d,]+))?$", re.IGNORECASE)
 
 
@@ -108,9 +111,10 @@ _REGION = re.compile(r"^(?:chr)?([^:]+)(?::([\d,]+)-([\d,]+))?$", re.IGNORECASE)
 class VariantFilter:
     """Variants by chromosome, id and place.
 
-    chromosomes : "autosomes" (1 to ``n_autosomes``), "all", or names such as ["1", "X"]. The codes
-        after the autosomes are PLINK's: with 22, "23" and "X" name one chromosome, "24" and "Y",
-        "25" and "XY", "26" and "MT", however the source spells them.
+    chromosomes : "autosomes", "all", or names such as ["1", "X"]. The codes after the autosomes
+        are PLINK's: with 22, "23" and "X" name one chromosome, "24" and "Y", "25" and "XY", "26"
+        and "MT", however the source spells them. "autosomes" are 1 to ``n_autosomes`` and, as in
+        plink2's --pca, the pseudo-autosomal XY, PAR1 and PAR2; "0", no known place, is none.
     extract, exclude : variant ids to keep, to leave out: a sequence, or a file of them.
     regions, exclude_regions : "6:25,000,000-34,000,000" or "chr6"; both ends included.
     exclude_long_range_ld : None, or the genome build, 37 or 38.
@@ -128,7 +132,8 @@ class VariantFilter:
         """(p,) True = used.
 
         Raises InvalidInputError where a label that is needed is absent, and where nothing is left.
-        Warns AbsentNamesWarning of ids that are not in the data.
+        Warns AbsentNamesWarning of ids that are not in the data, UnknownChromosomeWarning of
+        chromosomes that "autosomes" leaves out without knowing them.
         """
         keep = np.ones(len(labels), dtype=bool)
         for what, chosen in self._steps(labels):
@@ -142,12 +147,19 @@ class VariantFilter:
     def _steps(self, labels: AxisLabels) -> Iterator[tuple[str, Array]]:
         """(name of a setting, (p,) True = kept by it) of each setting that is in use."""
         if (chromosomes := self._chromosomes(labels)) is not None:
-            stored = _column(labels, "chromosome", "chromosomes")
+            stored, others = _column(labels, "chromosome", "chromosomes"), Counter[str]()
 
             def among(names: Array) -> Array:
-                return is_among(chromosome_names(names, self.n_autosomes), chromosomes)
+                plain = chromosome_names(names, self.n_autosomes)
+                chosen = is_among(plain, chromosomes)
+                distinct, codes = numbered(plain[~chosen])
+                others.update(dict(zip(distinct, np.bincount(codes).tolist(), strict=True)))
+                return chosen
 
-            yield f"chromosomes={self.chromosomes!r}", by_pieces(among, stored)
+            chosen = by_pieces(among, stored)
+            if self.chromosomes == "autosomes":
+                _warn_of_unknown(others)
+            yield f"chromosomes={self.chromosomes!r}", chosen
         if self.extract is not None:
             yield "extract", _among_ids(labels, self.extract, "extract")
         if self.exclude is not None:
@@ -172,7 +184,7 @@ class VariantFilter:
             if self.chromosomes == "autosomes":
                 if "chromosome" not in labels.extra:
                     return None
-                return [str(i) for i in range(1, self.n_autosomes + 1)]
+                return [*(str(i) for i in range(1, self.n_autosomes + 1)), *DIPLOID]
             return self._expanded(self.chromosomes)
         return [one for text in self.chromosomes for one in self._expanded(text)]
 
@@ -261,6 +273,19 @@ def _among_ids(labels: AxisLabels, names: Names, option: str) -> Array:
     chosen = is_among(ids, wanted)
     _warn_of_absent(wanted, [ids[chosen]], option)
     return chosen
+
+
+def _warn_of_unknown(left_out: Counter[str]) -> None:
+    """Warn of chromosomes that are neither autosomes nor PLINK's other codes."""
+    names = sorted(left_out.keys() - {*LETTERS, UNPLACED})
+    if names:
+        warn_caller(
+            f"{sum(left_out[name] for name in names)} variants are left out with the chromosomes "
+            f"that are no autosomes, on {shorten(names, len(names))}, no known code. Take them by "
+            "chromosomes='all' (--chr all), or count them among the autosomes: n_autosomes= "
+            "(--chr-set)",
+            UnknownChromosomeWarning,
+        )
 
 
 def _warn_of_absent(wanted: Iterable[str], columns: Sequence[Array], option: str) -> None:

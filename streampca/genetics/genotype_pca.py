@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from streampca.accumulators import FeatureProjection, RowMissing
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, OccupiedError
 from streampca.genetics.counts import (
     plan_counting_samples,
     preceded,
@@ -369,6 +369,6 @@ def _refuse_outputs(paths: Mapping[str, str]) -> None:
     """Refuse outputs that exist, or that share a path, before reading."""
     for name, path in paths.items():
         if occupied(path):
-            raise InvalidInputError(f"{name}: {path} exists already; remove it or name another")
+            raise OccupiedError(f"{name}: {path} exists already; remove it or name another")
     if len({os.path.realpath(path) for path in paths.values()}) < len(paths):
         raise InvalidInputError(f"{' and '.join(paths)} are one path; name two")

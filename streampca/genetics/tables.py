@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streampca.store.bundle import put_file
-from streampca.store.places import discard, exists_already, unfinished_name
+from streampca.store.places import discard, exists_already, unfinished_name, writing
 
 ROWS = 4096  # formatted at once
 
@@ -19,23 +19,18 @@ def write_eigenvec(
     path: str | os.PathLike[str],
     identifiers: Sequence[tuple[str, Sequence[Any]]],
     values: np.ndarray[Any, Any],
-    kind: str,
     overwrite: bool = True,
 ) -> None:
-    """Samples x components as tab-separated text, whole or not at all.
+    """Samples x components as tab-separated text in PLINK 2's layout, whole or not at all.
 
     identifiers : (column name, one entry per sample), such as ("FID", ...), ("IID", ...).
-    values : (n, k).  kind : what they are, for the first line ("eigenvectors", "scores").
-    overwrite : see :func:`write_lines`.
-
-    The first line is a comment that says so; the second is PLINK 2's header.
+    values : (n, k).  overwrite : see :func:`write_lines`.
     """
     n, k = values.shape
     head = [name for name, _ in identifiers] + [f"PC{i + 1}" for i in range(k)]
     columns = [entries for _, entries in identifiers]
 
     def lines() -> Iterable[str]:
-        yield f"##streampca {kind}\n"
         yield "#" + "\t".join(head) + "\n"
         for start in range(0, n, ROWS):
             for i in range(start, min(start + ROWS, n)):
@@ -104,7 +99,7 @@ def write_lines(path: str | os.PathLike[str], lines: Iterable[str], overwrite: b
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = Path(unfinished_name(str(target), folder=False))
     try:
-        with open(staged, "w", encoding="utf-8", newline="\n") as file:
+        with writing(target), open(staged, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())

@@ -52,6 +52,8 @@ class JoinedMatrix(ChunkedMatrix):
         self.given_nbytes = sum(part.given_nbytes for part in parts)
         self.carried_nbytes = sum(part.carried_nbytes for part in parts)
         self.computes = any(part.computes for part in parts)
+        counts = [part.multiallelic for part in parts]
+        self.multiallelic = sum(counts) if joined else counts[0]
         self.joined = joined
         self.offsets = np.cumsum([0, *(part.shape[joined] for part in parts)])
         size, across = int(self.offsets[-1]), int(parts[0].shape[other])

@@ -48,7 +48,7 @@ class SelectedMatrix(MatrixView):
         ]
         self.shape = (sizes[0], sizes[1])
         self.dtype, self.missing_value = base.dtype, base.missing_value
-        self.loads, self.sparse = base.loads, base.sparse
+        self.loads, self.sparse, self.note = base.loads, base.sparse, base.note
         chosen = sum(one.nbytes for one in self.chosen if one is not None)
         self.resident_nbytes, self.given_nbytes = base.resident_nbytes + chosen, base.given_nbytes
         rows_of, columns_of = self.chosen

@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 import zarr.codecs
 
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, OccupiedError
 from streampca.sources.variants import MISSING_CALL
 
 
@@ -94,7 +94,7 @@ def write_genotypes(
             attributes={"missing_call": MISSING_CALL, "recipe": vars(recipe)},
         )
     except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError, FileExistsError):
-        raise InvalidInputError(f"{path} exists already; remove it or pass overwrite") from None
+        raise OccupiedError(f"{path} exists already; remove it or pass overwrite") from None
     for start in range(0, recipe.variants, chunk):
         stop = min(start + chunk, recipe.variants)
         array[:, start:stop] = recipe.block(start, stop)

@@ -34,6 +34,7 @@ MISSING_CALL = -1
 NO_PARENT = "0"
 HUMAN = 22  # autosomes
 LETTERS = ("X", "Y", "XY", "MT")  # PLINK's codes after the autosomes
+DIPLOID = ("XY", "PAR1", "PAR2")  # parts of X and Y that everyone has two copies of
 
 
 def sample_labels(

@@ -221,7 +221,13 @@ def open_vcf_zarr(
     )
     samples = sample_labels(None, text(group["sample_id"]))
     labels = Labels(samples, _variant_labels(group, alleles, kept))
-    return VcfZarrMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
+    matrix = VcfZarrMatrix(reader, (1,), (0,), labels, missing_value=MISSING_CALL)
+    if several.size:
+        matrix.multiallelic = len(several)
+        matrix.note = (
+            f"{len(several)} of {len(alleles)} variants have more than two alleles and are left out"
+        )
+    return matrix
 
 
 def _check_layout(group: Any, array: Any, mask: Any, name: str) -> None:

@@ -13,9 +13,14 @@ import zarr
 import zarr.codecs
 import zarr.errors
 
-from streampca.errors import InvalidInputError, MissingDependencyError, SourceError
+from streampca.errors import (
+    InvalidInputError,
+    MissingDependencyError,
+    OccupiedError,
+    SourceError,
+)
 from streampca.store.bundle import put_folder
-from streampca.store.places import discard, unfinished_name
+from streampca.store.places import discard, unfinished_name, writing
 from streampca.store.sinks import Sink
 
 # --------------------------------------------------------------------------------------------------
@@ -47,7 +52,7 @@ class CompressedGroupSink(Sink):
             raise InvalidInputError(f"{path}: a sparse matrix is converted into a local directory")
         self.path, self.overwrite = path, overwrite
         if os.path.lexists(path) and not (overwrite and _was_written_here(path)):
-            raise InvalidInputError(
+            raise OccupiedError(
                 f"{path} is there already; choose another, or overwrite=True where it is what an "
                 "earlier conversion left"
             )
@@ -106,8 +111,9 @@ class CompressedGroupSink(Sink):
     def _flush(self, count: int) -> None:
         for name, array in self._arrays.items():
             held = np.concatenate(self._waiting[name])
-            array.resize((self.entries + count,))
-            array[self.entries :] = held[:count]
+            with writing(self.path):
+                array.resize((self.entries + count,))
+                array[self.entries :] = held[:count]
             self._waiting[name] = [held[count:].copy()]
         self.entries += count
 
@@ -226,7 +232,7 @@ def refuse_elements(root: Any, paths: Iterable[str], overwrite: bool) -> list[st
             )
     there = [path for path in paths if path in root]
     if there and not overwrite:
-        raise InvalidInputError(
+        raise OccupiedError(
             f"{', '.join(there)} is there already; use overwrite=True, or key_added= another name"
         )
     return there

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
+from streampca.errors import DamagedSourceError, OccupiedError, SourceError
 from streampca.paths import read_inside
 from streampca.store.array_files import (
     MOST_READ,
@@ -43,6 +43,7 @@ from streampca.store.places import (
     release,
     set_aside,
     unfinished_name,
+    writing,
 )
 
 FORMAT_VERSION = 1
@@ -118,13 +119,14 @@ def write_bundle(
     """
     target = Path(path)
     if target.exists() and not is_bundle(target):
-        raise InvalidInputError(f"{target} exists and is not a streampca bundle; choose another")
+        raise OccupiedError(f"{target} exists and is not a streampca bundle; choose another")
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = Path(unfinished_name(str(target)))
     try:
-        write_files(lambda name, data: _write(staged / name, data), arrays, document)
-        for folder in [p for p in staged.rglob("*") if p.is_dir()] + [staged]:
-            _fsync(folder)
+        with writing(target):
+            write_files(lambda name, data: _write(staged / name, data), arrays, document)
+            for folder in [p for p in staged.rglob("*") if p.is_dir()] + [staged]:
+                _fsync(folder)
         if target.exists():
             exchange(staged, target)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from streampca.store.places import (
     occupied,
     release,
     unfinished_name,
+    writing,
 )
 from streampca.store.sinks import WHOLE, ZARR_ERRORS, ChunkedSink, ZarrSink, refuse_occupied
 
@@ -188,7 +190,7 @@ def write_dataset(dataset: Any, path: str | os.PathLike[str], overwrite: bool = 
     if target.suffix not in SUFFIXES:
         raise InvalidInputError(f"{target}: expected a name that ends in {' or '.join(SUFFIXES)}")
     if os.path.lexists(target) and not overwrite:
-        raise InvalidInputError(f"{target} exists already; add --overwrite to replace it")
+        raise exists_already(str(target), "add --overwrite to replace it")
     file = target.suffix == ".nc"
     may_go = os.path.isfile if file else _is_group
     if occupied(str(target)) and not may_go(str(target)):
@@ -200,13 +202,25 @@ def write_dataset(dataset: Any, path: str | os.PathLike[str], overwrite: bool = 
     try:
         if file:
             made = folder / target.name
-            dataset.to_netcdf(made, engine=_engine())
+            with writing(target):
+                _write_netcdf(dataset, made)
             put_file(str(made), place, may_go)
         else:
-            dataset.to_zarr(folder, consolidated=False)
+            with writing(target):
+                dataset.to_zarr(folder, consolidated=False)
             put_folder(str(folder), str(target), may_go)
     finally:
         discard(str(folder))
+
+
+def _write_netcdf(dataset: Any, path: Path) -> None:
+    """HDF5 says in the text of a RuntimeError why it could not write. Raises OSError."""
+    try:
+        dataset.to_netcdf(path, engine=_engine())
+    except RuntimeError as error:
+        if (found := re.search(r"errno = (\d+)", str(error))) is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1]))) from None
 
 
 def _is_group(path: str) -> bool:

@@ -19,7 +19,7 @@ import zarr
 import zarr.codecs
 
 from streampca.errors import InvalidInputError, SourceError
-from streampca.store.places import exists_already, occupied
+from streampca.store.places import exists_already, occupied, writing
 from streampca.store.sinks import WHOLE, ZARR_ERRORS, Sink
 
 Array = np.ndarray[Any, Any]
@@ -121,7 +121,7 @@ class GroupSink(Sink):
 
     def _put(self, start: int, values: Array) -> None:
         stop = start + len(values)
-        try:
+        with writing(self.path):
             if self.layout.along:
                 self.array[:, start:stop] = values.T
             else:
@@ -132,10 +132,6 @@ class GroupSink(Sink):
                     self.written = self._done.pop(self.written)
                 if time.monotonic() - self._marked >= MARK_SECONDS:
                     self._mark()
-        except OSError as error:
-            if isinstance(error, SourceError):
-                raise
-            raise SourceError(f"{self.path} cannot be written: {error}") from error
 
     def _mark(self) -> None:
         self.array.update_attributes({"streampca_written": self.written})

@@ -16,8 +16,9 @@ import shutil
 import stat
 import time
 import uuid
+from collections.abc import Iterator
 
-from streampca.errors import BusyError, InvalidInputError
+from streampca.errors import BusyError, InvalidInputError, OccupiedError
 from streampca.paths import AT_ONCE, NO_LINK
 
 try:
@@ -168,14 +169,25 @@ def hold(place: str) -> Lock | None:
     return lock
 
 
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let failures to write name the output: the error of a full disk names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
 def settled(path: str) -> str:
     """The absolute path; a URL as it is."""
     return path if "://" in path else os.path.abspath(path)
 
 
-def exists_already(path: str) -> InvalidInputError:
+def exists_already(path: str, remedy: str = "remove it or choose another output") -> OccupiedError:
     """The error for a path that is taken."""
-    return InvalidInputError(f"{path} exists already; remove it or choose another output")
+    return OccupiedError(f"{path} exists already; {remedy}")
 
 
 def occupied(path: str) -> bool:

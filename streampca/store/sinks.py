@@ -36,6 +36,7 @@ from streampca.store.places import (
     release,
     settled,
     unfinished_name,
+    writing,
 )
 from streampca.store.plain_arrays import METADATA
 
@@ -235,7 +236,8 @@ class ZarrSink(ChunkedSink):
         return self._array
 
     def _put(self, start: int, stop: int, values: Array) -> None:
-        self.array[start:stop] = values
+        with writing(self.path):
+            self.array[start:stop] = values
 
     def paths(self) -> tuple[str, ...]:
         return () if "://" in self.path else (os.path.realpath(self.path),)
@@ -268,7 +270,8 @@ class PanelSink(ChunkedSink):
         self.chunk, self.length = whole.chunk, whole.length
 
     def _put(self, start: int, stop: int, values: Array) -> None:
-        self.whole.array[start:stop, self.columns] = values
+        with writing(self.whole.path):
+            self.whole.array[start:stop, self.columns] = values
 
     def paths(self) -> tuple[str, ...]:
         return self.whole.paths()
@@ -346,8 +349,7 @@ def refuse_occupied(path: str, overwrite: bool) -> bool:
     for left in reversed(range(ATTEMPTS if overwrite else 1)):
         if not occupied(path):
             return False
-        if _given_up(path):
-            shutil.rmtree(path)
+        if remove_abandoned(path):
             return False
         if overwrite and ours(path):
             return True
@@ -356,11 +358,14 @@ def refuse_occupied(path: str, overwrite: bool) -> bool:
     raise exists_already(path)
 
 
-def _given_up(path: str) -> bool:
-    """Whether an unfinished output of ours is there that no process is writing."""
-    if os.path.islink(path) or in_use(path):
+def remove_abandoned(path: str) -> bool:
+    """Remove an unfinished output of ours that no process is writing. Whether there was one."""
+    if "://" in path or os.path.islink(path) or in_use(path):
         return False
-    return (_attributes(path) or {}).get(COMPLETE) is False
+    if (_attributes(path) or {}).get(COMPLETE) is not False:
+        return False
+    shutil.rmtree(path)
+    return True
 
 
 def _attributes(path: str) -> Mapping[str, Any] | None:

@@ -17,6 +17,7 @@ from streampca.errors import (
     InvalidInputError,
     LocalComponentWarning,
     NonFounderWarning,
+    UnknownChromosomeWarning,
 )
 from streampca.genetics.filters import expand_chromosomes, in_regions, sample_mask
 from streampca.genetics.local_loadings import local_components
@@ -265,6 +266,19 @@ def test_codes_after_the_autosomes_are_letters(n: int, x: str, y: str, mt: str) 
     assert pick(chromosomes="all", regions=["chrX:4-5", f"{y}"]) == [4, 5, 6, 7]
 
 
+def test_the_autosomes_have_the_pseudo_autosomal_regions_and_unknown_codes_are_named() -> None:
+    """As in plink2's --pca, which leaves out X, Y and MT alone."""
+    chromosome = ["1", "25", "chrXY", "PAR1", "PAR2", "X", "24", "26", "0"]
+    labels = genotypes(np.ones((2, 9), np.int8), chromosome, np.arange(9)).labels.features
+    assert np.flatnonzero(VariantFilter().mask(labels)).tolist() == [0, 1, 2, 3, 4]
+    chromosome = ["1", "27", "GL000191.1", "27", "X"]
+    labels = genotypes(np.ones((2, 5), np.int8), chromosome, np.arange(5)).labels.features
+    with pytest.warns(UnknownChromosomeWarning, match=r"3 variants .* on 27; GL000191\.1, no"):
+        assert VariantFilter().mask(labels).tolist() == [True, False, False, False, False]
+    assert VariantFilter("1,X").mask(labels).tolist() == [True, False, False, False, True]
+    assert VariantFilter("all").mask(labels).all()
+
+
 def test_a_fileset_of_38_autosomes(tmp_path) -> None:
     calls = simulated(n=10, p=42, missing=0.0)
     calls[:, 5] = 1
@@ -272,7 +286,7 @@ def test_a_fileset_of_38_autosomes(tmp_path) -> None:
     matrix = streampca.open(path)
     assert matrix.labels.features.extra["chromosome"].tolist() == [str(i + 1) for i in range(42)]
     model = GenotypePCA(2, variants=VariantFilter(n_autosomes=38)).fit(matrix)
-    assert model.n_features_in_ == 38
+    assert model.n_features_in_ == 39  # and XY
     assert VariantFilter("22-26", 38).mask(matrix.labels.features).sum() == 5
 
 
@@ -516,11 +530,12 @@ def test_hapmap3_published_eigenvalues(shared_data) -> None:
     everything = GenotypePCA(6, variants=VariantFilter(chromosomes="all")).fit(path)
     published = [26.468, 23.514, 6.958, 6.086, 4.426, 2.664]
     np.testing.assert_allclose(everything.eigenvalues_, published, atol=5e-4)
-    autosomes = GenotypePCA(6).fit(path)
+    autosomes = GenotypePCA(6, variants=VariantFilter("1-22")).fit(path)
     published = [26.2009, 23.3941, 6.9325, 6.0905, 4.3908, 2.6576]
     np.testing.assert_allclose(autosomes.eigenvalues_, published, atol=5e-5)
     assert (everything.n_features_used_, autosomes.n_features_used_) == (14389, 14266)
     matrix = streampca.open(path)
+    assert VariantFilter().mask(matrix.labels.features).sum() == 14266 + 39  # XY too
     values, _, _ = oracle(matrix.read(1, 0, matrix.shape[1]), "hwe")
     np.testing.assert_allclose(everything.eigenvalues_, values[:6], rtol=1e-5)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from streampca.errors import InvalidInputError
@@ -12,12 +13,14 @@ from streampca.genetics.tables import write_eigenval, write_eigenvec, write_line
 def test_eigenvec_and_eigenval(tmp_path) -> None:
     values = np.array([[0.1, -2.5e-7], [1 / 3, 4.0]])
     path = tmp_path / "new" / "x.eigenvec"
-    write_eigenvec(path, [("FID", ["f", "g"]), ("IID", ["a", "b"])], values, "scores")
+    write_eigenvec(path, [("FID", ["f", "g"]), ("IID", ["a", "b"])], values)
     lines = path.read_text().splitlines()
-    assert lines[:2] == ["##streampca scores", "#FID\tIID\tPC1\tPC2"]
-    assert lines[2].split("\t") == ["f", "a", "0.1", "-2.5e-07"]
-    read = np.array([line.split("\t")[2:] for line in lines[2:]], float)
-    np.testing.assert_allclose(read, values, rtol=1e-8)
+    assert lines[0] == "#FID\tIID\tPC1\tPC2"
+    assert lines[1].split("\t") == ["f", "a", "0.1", "-2.5e-07"]
+    table = pd.read_csv(path, sep="\t")
+    assert table.columns.tolist() == ["#FID", "IID", "PC1", "PC2"]
+    assert table["IID"].tolist() == ["a", "b"]
+    np.testing.assert_allclose(table[["PC1", "PC2"]], values, rtol=1e-8)
     write_eigenval(tmp_path / "x.eigenval", np.array([3.0, 0.125]))
     assert (tmp_path / "x.eigenval").read_text() == "3\n0.125\n"
 

@@ -306,7 +306,7 @@ def test_both_are_published_and_copied_by_the_command_line(
     assert told(capsys, "export", place, *outputs)["version"] == 2
     assert streampca.load(tmp_path / "m").n_components == 3
     assert zarr.open_array(tmp_path / "copy.zarr").attrs["streampca_version"]["number"] == 2
-    assert main(["models", "export", place, "1", *outputs]) == 65
+    assert main(["models", "export", place, "1", *outputs]) == 73
     assert "--overwrite" in capsys.readouterr().err
     assert told(capsys, "export", place, "1", *outputs, "--overwrite")["version"] == 1
     model, copy = streampca.load(tmp_path / "m"), zarr.open_array(tmp_path / "copy.zarr", mode="r")

@@ -129,6 +129,30 @@ def test_at_most_one_checkpoint_interval_is_done_again(
 
 
 @pytest.mark.usefixtures("_handler")
+def test_a_terminated_fit_leaves_a_checkpoint(
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """As a refresh does: 143, and the same command goes on from there, to the same answer."""
+    before, folder = signal.getsignal(signal.SIGTERM), job.with_name("kept")
+    words = ["fit", str(job.with_name("x.zarr")), "-k", "2", "--json", "--model", "incremental-pca",
+             "--batch-size", str(ROWS)]  # fmt: skip
+    with monkeypatch.context() as patch:
+        first = end_at(70, patch)
+        assert code_of([*words, "--checkpoint", str(folder)]) == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert f"--checkpoint {folder} the same command goes on" in capsys.readouterr().err
+    assert [one.name.split("-")[0] for one in folder.iterdir()] == ["pass"]
+    with monkeypatch.context() as patch:
+        again = end_at(0, patch)  # counts only
+        assert main([*words, "--checkpoint", str(folder)]) == 0
+    assert len(first) < CHUNKS <= len(first) + len(again) <= CHUNKS + IN_FLIGHT
+    resumed = json.loads(capsys.readouterr().out)
+    assert main(words) == 0
+    whole = json.loads(capsys.readouterr().out)
+    np.testing.assert_array_equal(resumed["explained_variance"], whole["explained_variance"])
+
+
+@pytest.mark.usefixtures("_handler")
 def test_no_resume_begins_anew(job: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     with monkeypatch.context() as patch:
         end_at(70, patch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 from itertools import pairwise
@@ -22,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca
+from streampca.cli import main
 from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels.calls import sum_alleles
 from streampca.matrix import regular_edges
@@ -182,6 +184,7 @@ def test_multiallelic_variants_are_refused_or_dropped(tmp_path, bad, axis):
     with pytest.raises(InvalidInputError, match="multiallelic='split'"):
         streampca.open(path, multiallelic="split")
     matrix = streampca.open(path, multiallelic="drop")
+    assert matrix.note.startswith(f"{len(bad)} of 30 variants have more than two alleles")
     kept = np.delete(np.arange(30), bad)
     assert matrix.shape == (10, len(kept))
     assert matrix.labels.features.names() == [f"rs{j}" for j in kept]
@@ -193,6 +196,21 @@ def test_multiallelic_variants_are_refused_or_dropped(tmp_path, bad, axis):
     found = np.concatenate([laid.read_block(i).values for i in range(laid.n_blocks)], axis=1)
     np.testing.assert_array_equal(found, calls[:, kept])
     assert laid.reads().chunks <= 2 * 2 * 2  # genotypes and mask in 2 x 2 chunks, each once
+
+
+def test_dropped_multiallelic_variants_are_counted(tmp_path, capsys):
+    calls = random_calls(10, 30)
+    names = [("A", "G", "T") if j < 4 else ("A", "G") for j in range(30)]
+    path = write_vcf_zarr(tmp_path / "v", calls, names=names)
+    words = ["fit", path, "-k", "2", "--multiallelic", "drop", "--maf", "0.01"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "source    4 of 30 variants have more than two alleles and are left out" in said
+    assert "of 30 used; left out: 4 of more than two alleles" in said
+    assert main([*words, "--json"]) == 0
+    variants = json.loads(capsys.readouterr().out)["left_out"]["variants"]
+    assert (variants.pop("source"), variants["multiallelic"]) == (30, 4)
+    assert sum(variants.values()) == 30
 
 
 def test_what_is_no_vcf_zarr_is_refused(tmp_path):
