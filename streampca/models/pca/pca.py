@@ -232,6 +232,8 @@ class PCA(LinearModel):
             DataArray over sample dimensions, or the name of a column of the samples): means are sum
             w x / sum w, variances divide by sum w - ddof, and whole numbers give what repeated rows
             give. A sample of weight 0 adds nothing; ``transform`` still scores it.
+        Later, and several beside each other on a cluster: ``dask.delayed(PCA(3).fit)(path)``. (Of
+        a Dask array Dask computes all of it first, for the worker that fits.)
 
         Raises InvalidInputError, InvalidTypeError, MemoryLimitError before reading; ClusterError
         where workers see another store than this process; NonFiniteError while reading.
