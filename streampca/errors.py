@@ -195,6 +195,18 @@ class NoGapWarning(UserWarning):
     """``n_components="gap"`` found no gap larger than the sampling error."""
 
 
+def level_of_user() -> int:
+    """The ``stacklevel`` at which a warning of the calling function names the user's own line."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and _is_ours(frame.f_globals):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _is_ours(names: dict[str, Any]) -> bool:
+    return str(names.get("__name__")).startswith("streampca.")
+
+
 def not_fitted(name: str) -> Exception:
     """The error for an unfitted estimator; also scikit-learn's own error, if that is loaded."""
     kind: type[NotFittedError] = _also_of_scikit_learn(NotFittedError)

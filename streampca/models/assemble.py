@@ -19,6 +19,7 @@ from streampca.errors import (
     DroppedFeaturesWarning,
     NoGapWarning,
     NonFiniteError,
+    level_of_user,
     shorten,
 )
 from streampca.kernels import Array
@@ -200,7 +201,7 @@ def warn_of_fit(
     for kind, message in found:
         if kind not in warned:
             warned.add(kind)
-            warnings.warn(message, kind, stacklevel=4)
+            warnings.warn(message, kind, stacklevel=level_of_user())
 
 
 def _left_out(fitted: Fitted, names: AxisLabels) -> Iterator[FitWarning]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import RowMissing
-from streampca.errors import EmptySamplesWarning, NonFiniteError, shorten
+from streampca.errors import EmptySamplesWarning, NonFiniteError, level_of_user, shorten
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix
 from streampca.matrix.select import SelectedMatrix
@@ -86,7 +86,7 @@ class ObservedSamples:
             f"{len(empty)} of {len(fitted)} samples have no observation, and were left out of the "
             f"fit; their scores are NaN: {shorten(names, len(empty))}",
             EmptySamplesWarning,
-            stacklevel=3,
+            stacklevel=level_of_user(),
         )
         scores = None if result.scores is None else self.spread(np.asarray(result.scores))
         return replace(result, labels=labels, scores=scores, fitted=fitted)

@@ -75,8 +75,9 @@ def test_a_field_without_them_gives_the_same(name: str, scale: str | None) -> No
     assert empty.sum() == 12
     same(scores.dropna("time"), direct.transform(left))
     same(found.transform(left), direct.transform(left))
-    with pytest.warns(EmptySamplesWarning):
+    with pytest.warns(EmptySamplesWarning) as warned:
         same(PCA(3, scale=scale).fit_transform(field), scores)
+    assert {one.filename for one in warned} == {__file__}
 
 
 @pytest.mark.parametrize("solver", ["scatter", "gram", "tsqr", "randomized", "arpack"])
