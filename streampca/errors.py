@@ -134,6 +134,10 @@ class DroppedFeaturesWarning(UserWarning):
     """Features without any observation were left out of the fit."""
 
 
+class EmptySamplesWarning(UserWarning):
+    """Samples without any observation were left out of the fit."""
+
+
 class DominantFeatureWarning(UserWarning):
     """One unscaled feature holds more than half of the total variance."""
 

@@ -16,19 +16,34 @@ GPU = {"cupy": "cupy.asnumpy(X)", "cupyx": "cupy.asnumpy(X)", "cudf": "X.to_pand
        "torch": "X.cpu()"}  # fmt: skip
 DAYS = "numpy.timedelta64(1, 'D')"
 REPAIRS = {
-    "c": "Complex data not supported: use X.real, or stack X.real and X.imag as features",
     "O": "object arrays have no fixed size: convert with X.astype('float64')",
     "M": f"Dates become days with (X - numpy.datetime64('1970-01-01')) / {DAYS}",
     "m": f"Durations become days with X / {DAYS}",
 }
+BOTH_PARTS = {  # as features, by the kind of object
+    "array": "numpy.concatenate([X.real, X.imag], axis=1)",
+    "list": "X = numpy.asarray(X); numpy.concatenate([X.real, X.imag], axis=1)",
+    "frame": "X = X.to_numpy(); numpy.concatenate([X.real, X.imag], axis=1)",
+    "sparse": "scipy.sparse.hstack([X.real, X.imag])",
+    "xarray": "xarray.Dataset({{'real': X.real, 'imag': X.imag}}) with dim={dim!r}",
+    "zarr": "X = dask.array.from_zarr(X); dask.array.concatenate([X.real, X.imag], axis=1)",
+}
 
 
-def check_dtype(dtype: np.dtype[Any], what: str = "") -> None:
-    """Raise InvalidTypeError for anything but real numbers.  what : has this dtype."""
+def check_dtype(dtype: np.dtype[Any], what: str = "", kind: str = "array", dim: Any = None) -> None:
+    """Raise InvalidTypeError for anything but real numbers.
+
+    what : has this dtype.  kind : of object, of BOTH_PARTS.  dim : of its samples, where named.
+    """
     if dtype.kind in "buif" and dtype.itemsize <= 8:
         return
     repair = REPAIRS.get(dtype.kind, "convert with X.astype('float64') or encode categories as "
                          "numbers")  # fmt: skip
+    if dtype.kind == "c":
+        repair = (
+            "Complex data not supported: their real and imaginary parts can be features. Use "
+            f"{BOTH_PARTS[kind].format(dim=dim)}"
+        )
     if dtype.names:
         repair = (
             f"Take one of its fields, X[{dtype.names[0]!r}], or all of them as features: "

@@ -23,7 +23,7 @@ from streampca.models.feature_names import is_xarray, text_names
 from streampca.models.new_rows import LazyRows, NewRows
 from streampca.models.parameters import Parameters
 from streampca.models.result import Result
-from streampca.models.row_passes import RowOptions, RowPasses, score_dtype
+from streampca.models.row_passes import RowMap, RowOptions, RowPasses, score_dtype
 from streampca.models.value_attributes import of_series
 from streampca.passes import PassCost, Plan
 from streampca.sources.frames import framed
@@ -106,10 +106,10 @@ class Estimator(Parameters):
         if lazy is not None:
             return self._lazy_scores(X, lazy)
         rows = self._passes(self._matrix(X, dim, remove))
-        scores_of = result.scores_of(rows.options)
+        scores_of = self._scores_map(X, rows.options)
         if out is not None:
             return rows.written("transform", scores_of, out, overwrite)
-        return self._wrap_scores(X, rows.matrix, rows.table("transform", scores_of, rows.dtype))
+        return self._wrap_scores(X, rows.matrix, self._scored(rows, scores_of))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the fitted model to a directory; ``streampca.load`` opens it."""
@@ -240,9 +240,17 @@ class Estimator(Parameters):
         limits = (self.memory_limit, self.scheduler, self.progress)
         return RowPasses(matrix, self._options(matrix), *limits, self._fitted().kept_nbytes)
 
+    def _scores_map(self, X: Any, options: RowOptions) -> RowMap:
+        """The map from rows of X to their scores."""
+        return self._fitted().scores_of(options)
+
+    def _scored(self, rows: RowPasses, scores_of: RowMap) -> Array:
+        """(n, k) scores in memory."""
+        return rows.table("transform", scores_of, rows.dtype)
+
     def _lazy_scores(self, X: Any, lazy: LazyRows) -> Any:
         """(n, k) lazy scores of X, as the kind of object that it is."""
-        scores_of = self._fitted().scores_of(self._options(lazy))
+        scores_of = self._scores_map(X, self._options(lazy))
         dtype, function = score_dtype(lazy.rows.dtype), lazy.function(scores_of)
         if is_dask_frame(X) and self._table == "pandas" and lazy.design is None:
             names = self.get_feature_names_out()

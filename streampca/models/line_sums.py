@@ -20,7 +20,7 @@ def column_stats(
 ) -> ColumnStats:  # fmt: skip
     """Statistics of all columns: one pass along the axis that takes the least memory."""
     specs = [pass_spec(name, matrix, axis, {"columns": Moments()}, stored=True) for axis in (0, 1)]
-    plan, execution = _planned(matrix, name, specs, memory_limit, scheduler, progress)
+    plan, execution = planned_pass(matrix, name, specs, memory_limit, scheduler, progress)
     done = run(plan.passes[0], matrix, execution=execution)
     stats: ColumnStats = done["columns"].columns()
     return stats
@@ -39,7 +39,7 @@ def row_sums(
         PassSpec(name, 0, 0, 0, scratch=lambda length: 32 * length, kept_nbytes=8 * n, stored=True),
         pass_spec(name, matrix, 1, {"sums": by_features}, kept_nbytes=8 * p, stored=True),
     ]
-    plan, execution = _planned(matrix, name, specs, memory_limit, scheduler, progress)
+    plan, execution = planned_pass(matrix, name, specs, memory_limit, scheduler, progress)
     one = plan.passes[0]
     if one.axis == 0:
         run(one, matrix, maps={"sums": total}, sinks={"sums": sink}, execution=execution)
@@ -48,7 +48,7 @@ def row_sums(
     return np.array(done.norms if squares else done.projected()[:, 0])
 
 
-def _planned(
+def planned_pass(
     matrix: ChunkedMatrix, name: str, specs: list[PassSpec], memory_limit: Any, scheduler: Any,
     progress: Any,
 ) -> tuple[Any, Execution]:  # fmt: skip

@@ -235,7 +235,7 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
         values, mask = unmasked(joined(array) if holds_masked(array) else array)
     if values.dtype.kind == "O":
         values = _numbers(values, mask)
-    check_dtype(values.dtype)
+    check_dtype(values.dtype, kind="list" if isinstance(array, (list, tuple)) else "array")
     matrix = stack(reader_of(values, mask, missing_value, loads), dim)
     matrix.given_nbytes += given
     matrix.missing_value = missing_value

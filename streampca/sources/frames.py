@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidTypeError, shorten
-from streampca.matrix.kinds import refuse_inexact
+from streampca.matrix.kinds import check_dtype, refuse_inexact
 
 Array = np.ndarray[Any, Any]
 SINGLE_NBYTES = {"i": 2, "u": 2, "f": 4, "b": 1}  # float32 holds these exactly
@@ -69,6 +69,9 @@ def frame_values(frame: Any) -> Array:
     dtypes = set(frame.dtypes)
     if len(dtypes) == 1 and isinstance(one := dtypes.pop(), np.dtype) and one.kind in "biuf":
         return np.asarray(frame.to_numpy())
+    for dtype in frame.dtypes:
+        if dtype.kind == "c":
+            check_dtype(np.dtype(dtype), kind="frame")
     refuse_other_than_numbers(frame)
     return numbers_of(frame)
 

@@ -10,7 +10,7 @@ import xarray
 
 from streampca.errors import InvalidInputError, InvalidTypeError, hide_secrets
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
-from streampca.matrix.kinds import as_scipy, is_sparse, refuse_gpu
+from streampca.matrix.kinds import as_scipy, check_dtype, is_sparse, refuse_gpu
 from streampca.sources.arrays import ArrayReader
 from streampca.sources.columns import DatasetColumns
 from streampca.sources.labelled_results import LEVELS
@@ -93,6 +93,8 @@ def from_netcdf(path: str, variable: str | None = None, dim: Dim = None) -> Chun
 def _stack(array: xarray.DataArray, dim: Dim, source: str, lazily: bool = False) -> ChunkedMatrix:
     """The matrix of a DataArray over any kind of array."""
     samples = sample_dims(array.shape, dim, array.dims, repr(array.name))
+    names = [str(array.dims[d]) for d in samples]
+    check_dtype(array.dtype, kind="xarray", dim=names[0] if len(names) == 1 else names)
     features = [d for d in range(array.ndim) if d not in samples]
     labels = Labels(
         _axis_labels(array, samples),

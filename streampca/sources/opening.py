@@ -119,7 +119,7 @@ def from_zarr(
             )
         variable = node.attrs.get("streampca_array")
     array = pick_array(node, variable, source)
-    check_dtype(np.dtype(array.dtype))
+    check_dtype(np.dtype(array.dtype), kind="zarr")
     if array.attrs.get("streampca_complete") is False:
         raise SourceError(
             f"{hide_secrets(source)} was not written to its end. Run its writer again "

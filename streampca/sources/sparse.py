@@ -264,7 +264,7 @@ class SparseMatrix(ChunkedMatrix):
     loads = ("numba",)
 
     def __init__(self, matrix: Any, labels: Labels | None = None) -> None:
-        check_dtype(matrix.dtype)
+        check_dtype(matrix.dtype, kind="sparse")
         self.compressed: dict[int, Any] = {}
         self.pointers: dict[int, Any] = {}
         format_ = matrix.format if matrix.format in ("csr", "csc") else "csr"

@@ -17,13 +17,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, NonFiniteError
+from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import assemble
 from streampca.models.completion.hard_impute import HardImpute
 from streampca.models.decomposition import Decomposition
-from streampca.models.estimator import attach
+from streampca.models.empty_samples import ObservedSamples, OfObserved, scores_of_observed
+from streampca.models.estimator import RUNNING, attach
+from streampca.models.feature_names import is_xarray
 from streampca.models.linear import LinearModel
 from streampca.models.parameters import parameter
 from streampca.models.pca.routes import WarmStart, fit_pca, plan_pca
@@ -35,6 +38,7 @@ from streampca.models.request import (
     seed_of,
     side_data,
 )
+from streampca.models.row_passes import RowMap, RowOptions, RowPasses
 from streampca.passes import Execution, Plan
 from streampca.sources import as_matrix, counted
 
@@ -152,7 +156,10 @@ class PCA(LinearModel):
             ``transform`` then scores rows by what they observe, ``impute`` fills their
             holes; cells that sparse data do not store are missing under "impute", and 0
             under the others. Columns without any observation are dropped, and named, under
-            each.""",
+            each. Samples of an xarray field without any are left out under "raise", with a
+            warning that counts them (``result_.fitted`` is False there), and their scores are
+            NaN; to find them takes a pass, and the fit begins again, only where a hole was
+            met.""",
     )
     missing_value: float | None = shared.MISSING_VALUE
     components: bool = parameter(
@@ -232,6 +239,8 @@ class PCA(LinearModel):
             DataArray over sample dimensions, or the name of a column of the samples): means are sum
             w x / sum w, variances divide by sum w - ddof, and whole numbers give what repeated rows
             give. A sample of weight 0 adds nothing; ``transform`` still scores it.
+        Later, and several beside each other on a cluster: ``dask.delayed(PCA(3).fit)(path)``. (Of
+        a Dask array Dask computes all of it first, for the worker that fits.)
 
         Raises InvalidInputError, InvalidTypeError, MemoryLimitError before reading; ClusterError
         where workers see another store than this process; NonFiniteError while reading.
@@ -242,11 +251,26 @@ class PCA(LinearModel):
         matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
         seed = seed_of(self.random_state)
         request = self._request(matrix, sample_weight, seed)
-        self.n_features_in_ = matrix.shape[1]
+        self.n_features_in_, self.dim_ = matrix.shape[1], dim
+        try:
+            return self._fit(matrix, request, seed)
+        except NonFiniteError:
+            field = self.missing == "raise" and is_xarray(X)
+            observed = ObservedSamples.of(matrix, **self._running) if field else None
+            if observed is None:
+                raise
+        request = self._request(matrix, observed.weights(sample_weight), seed)
+        self._fit(observed.matrix, observed.request(request, sample_weight is not None), seed)
+        self.cost_ = observed.costs + self.cost_
+        self.result_ = observed.result(self.result_)
+        return self
+
+    def _fit(self, matrix: ChunkedMatrix, request: Request, seed: int) -> Self:
+        """Fit to this matrix."""
         plan = plan_pca(matrix, request)
         execution = Execution.begun(plan, matrix, self.scheduler, self.progress, self.checkpoint)
         fitted = fit_pca(plan, matrix, request, execution, self._carry(matrix, request))
-        self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
+        self.plan_, self.cost_ = plan, execution.costs
         self.result_ = assemble(
             self.registered_name,
             fitted,
@@ -261,6 +285,19 @@ class PCA(LinearModel):
         )
         self.gap_ = fitted.gap
         return self
+
+    @property
+    def _running(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in RUNNING}
+
+    def _scores_map(self, X: Any, options: RowOptions) -> RowMap:
+        scores_of = super()._scores_map(X, options)
+        return OfObserved(scores_of) if self.missing == "raise" and is_xarray(X) else scores_of
+
+    def _scored(self, rows: RowPasses, scores_of: RowMap) -> Array:
+        if isinstance(scores_of, OfObserved):
+            return scores_of_observed(rows, scores_of, **self._running)
+        return super()._scored(rows, scores_of)
 
     def _stored_parameters(self, seed: int) -> dict[str, Any]:
         """The parameters as they are kept with a result."""

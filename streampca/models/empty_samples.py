@@ -1,0 +1,153 @@
+"""Samples of a field without any observation: left out of a fit, and NaN in the scores.
+
+They are looked for where a hole was met that ``missing="raise"`` refuses: fields without holes take
+no time for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import RowMissing
+from streampca.errors import EmptySamplesWarning, NonFiniteError, shorten, warn_caller
+from streampca.kernels import Array
+from streampca.matrix import Block, ChunkedMatrix
+from streampca.matrix.select import SelectedMatrix
+from streampca.models.decomposition import Decomposition
+from streampca.models.line_sums import planned_pass
+from streampca.models.pca.eigenproblem import count_missing
+from streampca.models.request import Request, sample_weights
+from streampca.models.row_passes import FeatureSums, RowMap, RowPasses
+from streampca.passes import PassCost, PassSpec, pass_spec, run
+from streampca.store import MemorySink
+
+NAME = "empty samples"
+
+
+@dataclass(frozen=True)
+class ObservedSamples:
+    """The samples of a matrix that have an observation, where others have none.
+
+    rows : their numbers.  matrix : of these samples.  everyone : of all.  costs : of finding them.
+    """
+
+    rows: Array
+    matrix: ChunkedMatrix
+    everyone: ChunkedMatrix
+    costs: list[PassCost]
+
+    @classmethod
+    def of(cls, matrix: ChunkedMatrix, **running: Any) -> ObservedSamples | None:
+        """Those of a matrix, by one pass; None where all samples have observations, or none."""
+        n, p = matrix.shape
+        missing, costs = _missing_by_sample(matrix, running)
+        rows = np.flatnonzero(missing < p)
+        if len(rows) in (0, n):
+            return None
+        return cls(rows, SelectedMatrix(matrix, rows), matrix, costs)
+
+    def weights(self, sample_weight: Any) -> Array:
+        """(n,) the sample weights of all, 0 for the empty ones."""
+        given = sample_weights(sample_weight, self.everyone)
+        found = np.zeros(self.everyone.shape[0])
+        found[self.rows] = 1.0 if given is None else given[self.rows]
+        return found
+
+    def request(self, request: Request, weighted: bool) -> Request:
+        """The request of the observed samples, from that of all with these weights.
+
+        The basis of a design is 0-weighted at the empty ones, and stays one without them.
+        """
+        request.check(self.matrix.shape, least=0)
+        side = request.side
+        weight = side.sample_weight
+        mine = weight[self.rows] if weighted and weight is not None else None
+        basis = None if side.basis is None else side.basis[self.rows]
+        return request.bound(side=replace(side, sample_weight=mine, basis=basis))
+
+    def spread(self, rows: Array) -> Array:
+        """(n, k) of all samples from those of the observed ones; NaN for the others."""
+        found = np.full((self.everyone.shape[0], *rows.shape[1:]), np.nan, rows.dtype)
+        found[self.rows] = rows
+        return found
+
+    def result(self, result: Decomposition) -> Decomposition:
+        """The result over the labels of all samples, from that of the observed ones. Warns."""
+        fitted = np.zeros(self.everyone.shape[0], np.bool_)
+        fitted[self.rows] = True
+        empty, labels = np.flatnonzero(~fitted), self.everyone.labels
+        names = [labels.samples.name(int(i)) for i in empty[:4]]
+        warn_caller(
+            f"{len(empty)} of {len(fitted)} samples have no observation, and were left out of the "
+            f"fit; their scores are NaN: {shorten(names, len(empty))}",
+            EmptySamplesWarning,
+        )
+        scores = None if result.scores is None else self.spread(np.asarray(result.scores))
+        return replace(result, labels=labels, scores=scores, fitted=fitted)
+
+
+def _missing_by_sample(
+    matrix: ChunkedMatrix, running: Mapping[str, Any]
+) -> tuple[Array, list[PassCost]]:
+    """((n,) missing cells of every sample, cost): one pass along the more suitable axis."""
+    kept = 8 * matrix.shape[0]
+    sink = MemorySink(matrix.shape[0], 1, np.int64)
+    by_features = pass_spec(NAME, matrix, 1, {"rows": RowMissing()}, kept_nbytes=kept)
+    width = matrix.shape[1]
+    by_samples = PassSpec(NAME, 0, 0, 0, lambda length: length * (width + 8), kept_nbytes=kept)
+    plan, execution = planned_pass(matrix, NAME, [by_samples, by_features], **running)
+    one = plan.passes[0]
+    if one.axis == 0:
+        run(one, matrix, maps={"n": count_missing}, sinks={"n": sink}, execution=execution)
+        return sink.values[:, 0], execution.costs
+    return run(one, matrix, execution=execution)["rows"].counts(), execution.costs
+
+
+@dataclass(frozen=True)
+class OfObserved(RowMap):
+    """A map of the rows with an observation; NaN for the others."""
+
+    rows: RowMap
+
+    @property
+    def width(self) -> int:
+        """That of the map."""
+        return self.rows.width
+
+    def __call__(self, block: Block) -> Array:
+        """(rows, width) of a block of samples."""
+        try:
+            return self.rows(block)
+        except NonFiniteError:
+            observed = np.flatnonzero(block.row_missing < block.shape[1])
+            if len(observed) == block.length:
+                raise
+        found = np.full((block.length, self.width), np.nan, block.work_dtype)
+        if len(observed):
+            part = block.take_rows(observed)
+            found[observed] = self.rows(replace(part, stop=block.start + len(observed)))
+        return found
+
+    def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
+        """As the map."""
+        return self.rows.scratch_nbytes(matrix)
+
+    def by_features(self) -> FeatureSums | None:
+        """As the map, which refuses empty rows: :func:`scores_of_observed` leaves them out."""
+        return self.rows.by_features()
+
+
+def scores_of_observed(passes: RowPasses, rows: RowMap, **running: Any) -> Array:
+    """(n, width) of such a map, also where features are streamed."""
+    try:
+        return passes.table("transform", rows, passes.dtype)
+    except NonFiniteError:
+        observed = ObservedSamples.of(passes.matrix, **running) if passes.by_features else None
+        if observed is None:
+            raise
+    mine = replace(passes, matrix=observed.matrix)
+    return observed.spread(mine.table("transform", rows, passes.dtype))
