@@ -18,7 +18,7 @@ class TotalFit:
     """coef : (p, q) of columns in units of their noise.  values : (p + q,) singular values.
 
     correction : Frobenius norm of the least change of [X, Y] that makes the fit exact.
-    gap : (sigma_p of X - sigma_(p + 1)) / sigma_1: how far the solution is from many.
+    gap : (sigma_p - sigma_(p + 1)) / sigma_1: how far the solution is from many.
     """
 
     coef: Array
@@ -43,7 +43,7 @@ def total_least_squares(r: Array, p: int) -> TotalFit:
     top, bottom = smallest[:p], smallest[p:]
     share = scipy.linalg.svdvals(bottom, check_finite=False).min(initial=1.0)
     largest = float(values[0]) if len(values) else 0.0
-    gap = float(inner[-1] - values[p]) / largest if largest > 0 else 0.0
+    gap = float(values[p - 1] - values[p]) / largest if largest > 0 else 0.0
     if largest == 0 or inner[-1] <= len(r) * np.finfo(np.float64).eps * inner[0]:
         raise InvalidInputError(
             "columns of X are constant, or depend on each other: many coefficients fit alike. "
