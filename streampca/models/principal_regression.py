@@ -13,7 +13,7 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.parameters import parameter
 from streampca.models.registry import estimator
-from streampca.models.regression import Regression
+from streampca.models.regression import Regression, refuse_columns_of_holes
 from streampca.passes import PassResult, PassSpec, pass_spec
 
 FOLDS = 5
@@ -26,10 +26,12 @@ class PrincipalComponentRegression(Regression):
     Attributes
     ----------
     coef_, intercept_ with n_components_used_ of them; all_coef_ (k, p) of 1, 2, ..., k;
-    held_out_error_ (k + 1,) mean squared error on rows that were held out, of 0, 1, ..., k;
+    held_out_error_ (h + 1,) mean squared error on rows that were held out, of 0, 1, ..., h, as
+    many as remain without them, at most k;
     shrinkage_ (k,): length of the coefficients over that of ordinary least squares; plan_, cost_.
 
-    Cost: one read of both, n (p + q)^2 flops; (p + q)^2 memory for each of five folds.
+    Cost: one read of both, n (p + q)^2 flops; (p + q)^2 memory for each of five folds,
+    and p^2 q for the coefficients.
     Raises InvalidInputError, MemoryLimitError, NonFiniteError (holes).
     Source: Jolliffe 2002, "Principal Component Analysis", 2nd ed., section 8.1.
     """
@@ -45,7 +47,7 @@ class PrincipalComponentRegression(Regression):
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
 
-    def _specs(self, joint: ChunkedMatrix) -> tuple[PassSpec, dict[str, int]]:
+    def _specs(self, joint: ChunkedMatrix, p: int) -> tuple[PassSpec, dict[str, int]]:
         n, m = joint.shape
         k = self.n_components
         whole = isinstance(k, (int, np.integer)) and not isinstance(k, bool)
@@ -53,12 +55,18 @@ class PrincipalComponentRegression(Regression):
             raise InvalidInputError(f"n_components={k!r}; expected 'cv' or a number from 1")
         sums = {f"fold {i}": FoldScatter(fold=i, folds=FOLDS) for i in range(FOLDS)}
         spec = pass_spec("scatter", joint, 0, sums, flops=float(n) * m * m)
-        return spec, {"sums of all folds": 4 * m * m * 8}
+        return spec, {"sums of all folds": 4 * m * m * 8,
+                      "coefficients of each number": 3 * p * p * (m - p) * 8}  # fmt: skip
 
     def _solved(self, done: PassResult, p: int) -> dict[str, Any]:
         parts = [done[f"fold {i}"] for i in range(FOLDS)]
         whole, errors, count = _joined(parts), np.zeros(p + 1), 0.0
-        limit = max(1, int(min(p, whole.count - max(part.count for part in parts) - 1)))
+        refuse_columns_of_holes(whole, p)
+        limit = int(min(p, whole.count - max(part.count for part in parts) - 1))
+        if limit < 1:
+            raise InvalidInputError(
+                f"n_samples={whole.count} are too few to hold some out; expected more samples"
+            )
         for part in parts:
             if not part.count:
                 continue
@@ -68,7 +76,7 @@ class PrincipalComponentRegression(Regression):
             shorter = min(len(found), len(errors)) if count else len(found)
             errors, count = errors[:shorter] + found[:shorter], count + part.weight
         held_out = errors / count
-        paths = _paths(whole, p, limit)
+        paths = _paths(whole, p, p)
         k = int(np.argmin(held_out) if self.n_components == "cv" else self.n_components)
         k = max(k, 1)
         if k > len(paths):
@@ -96,7 +104,7 @@ class PrincipalComponentRegression(Regression):
 
     @property
     def held_out_error_(self) -> Array:
-        """(k + 1,) mean squared error of held-out rows, of 0, 1, ... components."""
+        """(h + 1,) mean squared error of held-out rows, of 0, 1, ... components."""
         assert self.result_.held_out is not None
         return self.result_.held_out
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streampca.errors import AbsentNamesWarning, InvalidInputError, warn_caller
+from streampca.errors import (
+    AbsentNamesWarning,
+    InvalidInputError,
+    NonFiniteError,
+    shorten,
+    warn_caller,
+)
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, Pair, paired
 from streampca.models.assemble import provenance
@@ -61,7 +67,8 @@ class RegressionResult(Result, kind="regression"):
 
     singular_values : of the joint matrix, each column over its noise.
     standard_errors : (p, q) or empty.  ols_coef : (p, q) by ordinary least squares.
-    all_coef : (k, p q) of 1, 2, ... components.  held_out : (k + 1,) mean squared errors.
+    all_coef : (k, p q) of 1, 2, ... components.  held_out : (h + 1,) mean squared errors, h <= k.
+    one_response : whether y was (n,), and predictions are.
     """
 
     coef: Array = shaped("p", "k")
@@ -77,6 +84,7 @@ class RegressionResult(Result, kind="regression"):
     left_out_x: int
     left_out_y: int
     freedom: float
+    one_response: bool = False
 
     @property
     def n_components(self) -> int:
@@ -85,6 +93,10 @@ class RegressionResult(Result, kind="regression"):
     @property
     def n_features(self) -> int:
         return len(self.mean)
+
+    def _headline(self) -> str:
+        count = "1 response" if self.n_components == 1 else f"{self.n_components} responses"
+        return f"{self.method}: {count} of {self.n_samples} samples x {self.n_features} features"
 
     def scores_of(self, options: RowOptions) -> RowMap:
         rows, mean = np.ascontiguousarray(self.coef.T), np.asarray(self.mean)
@@ -111,12 +123,11 @@ class Regression(Estimator):
     """What regressions share: rows of X and Y paired, one read of both, predictions."""
 
     views: ClassVar[int] = 2
-    _estimator_type = "regressor"
     result_: RegressionResult
     missing_value: float | None
 
-    def _specs(self, joint: ChunkedMatrix) -> tuple[PassSpec, dict[str, int]]:
-        """The pass, and what solving takes."""
+    def _specs(self, joint: ChunkedMatrix, p: int) -> tuple[PassSpec, dict[str, int]]:
+        """The pass over the p columns of X and those of Y, and what solving takes."""
         raise NotImplementedError
 
     def _solved(self, done: PassResult, p: int) -> dict[str, Any]:
@@ -125,10 +136,11 @@ class Regression(Estimator):
 
     def plan(self, X: Any, y: Any = None, *, dim: Any = None) -> Plan:
         """What ``fit`` would do with X and y: one pass. Reads nothing. Raises MemoryLimitError."""
-        return self._planned(self._pair(X, y, dim).joint())
+        pair = self._pair(X, y, dim)
+        return self._planned(pair.joint(), pair.x.shape[1])
 
-    def _planned(self, joint: ChunkedMatrix) -> Plan:
-        spec, terms = self._specs(joint)
+    def _planned(self, joint: ChunkedMatrix, p: int) -> Plan:
+        spec, terms = self._specs(joint, p)
         reason = "one read of both; the rest in memory"
         candidates = [Candidate(spec.name, reason, (spec,), terms)]
         return make_plan(joint, type(self).__name__, candidates, self.memory_limit)
@@ -143,37 +155,39 @@ class Regression(Estimator):
         pair = self._pair(X, y, dim)
         if any(pair.left_out):
             warn_caller(pair.note.partition("; rows of Y")[0], AbsentNamesWarning)
-        joint = pair.joint()
-        plan, weights = self._planned(joint), sample_weights(sample_weight, joint)
+        joint, p = pair.joint(), pair.x.shape[1]
+        plan, weights = self._planned(joint, p), sample_weights(sample_weight, joint)
         execution = Execution.begun(plan, joint, self.scheduler, self.progress, self.checkpoint)
         done = run(plan.passes[0], joint, weights=weights, execution=execution)
         execution.finished()
         self.plan_, self.cost_, self.dim_ = plan, execution.costs, dim
         warn_of_excess(plan, execution.memory)
         with single_threaded_blas():
-            found = self._solved(done, pair.x.shape[1])
+            found = self._solved(done, p)
         attach(self, RegressionResult(
             method=self.registered_name, n_samples=joint.shape[0], labels=pair.x.labels,
             settings=self.stored_params(), plan=plan.to_dict(),
             provenance=provenance(self.cost_, joint.fingerprint(), execution.memory),
-            left_out_x=pair.left_out[0], left_out_y=pair.left_out[1], **found,
+            left_out_x=pair.left_out[0], left_out_y=pair.left_out[1],
+            one_response=_is_flat(_response(y)), **found,
         ))  # fmt: skip
-        self.one_response_ = getattr(y, "ndim", 2) == 1
         return self
 
     def _pair(self, X: Any, y: Any, dim: Any) -> Pair:
         if y is None:
             raise InvalidInputError(
-                f"{type(self).__name__} needs a response; expected fit(X, y), on the command line "
-                "two sources"
+                f"{type(self).__name__} requires y to be passed, but the target y is None: "
+                "fit(X, y), on the command line two sources"
             )
-        if isinstance(y, (list, tuple)):
-            y = np.asarray(y)
-        if getattr(y, "ndim", 2) == 1:
-            y = _as_column(y)
+        y = _response(y)
+        y = _as_column(y) if _is_flat(y) else y
         x, response = (as_matrix(counted(one), dim=dim, missing_value=self.missing_value)
                        for one in (X, y))  # fmt: skip
         return paired(x, response)
+
+    def fit_transform(self, X: Any, y: Any = None, *, dim: Any = None) -> Any:
+        """Fit, and predictions for X: a second read of X."""
+        return self.fit(X, y, dim=dim).transform(X, dim=dim)
 
     def transform(self, X: Any, y: Any = None, **more: Any) -> Any:
         """Predictions (n, q): what ``predict`` gives, for pipelines; ``y`` does not count."""
@@ -185,15 +199,30 @@ class Regression(Estimator):
         out : path of a new Zarr array to write block by block. Cost: one pass.
         """
         found = super().transform(X, dim=dim, out=out, overwrite=overwrite)
-        flat = getattr(self, "one_response_", False) and out is None
+        flat = self.result_.one_response and out is None
         return found[:, 0] if flat and getattr(found, "ndim", 0) == 2 else found
 
-    def score(self, X: Any, y: Any) -> float:
-        """R^2 of the predictions, the mean over responses, as scikit-learn's regressors."""
-        truth = np.asarray(y, np.float64).reshape(len(y), -1)
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R^2 of the predictions, the mean over responses, as scikit-learn's regressors.
+
+        Of a response that does not vary: 1 where it is met, else 0.
+        """
+        truth = np.asarray(y, np.float64)
+        truth = truth.reshape(len(truth), -1)
         left = truth - np.asarray(self.predict(X)).reshape(truth.shape)
-        spread = np.sum((truth - truth.mean(axis=0)) ** 2, axis=0)
-        return float(np.mean(1.0 - np.sum(left**2, axis=0) / spread))
+        weights = np.ones(len(truth)) if sample_weight is None else np.asarray(sample_weight)
+        spread = weights @ (truth - np.average(truth, axis=0, weights=weights)) ** 2
+        lost = weights @ left**2
+        constant = np.where(lost > 0, 1.0, 0.0)
+        shares = np.divide(lost, spread, out=constant, where=spread > 0)
+        return float(np.mean(1.0 - shares))
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import RegressorTags, TargetTags
+
+        target = TargetTags(required=True, multi_output=True)
+        return replace(super().__sklearn_tags__(), estimator_type="regressor",
+                       target_tags=target, regressor_tags=RegressorTags())  # fmt: skip
 
     @property
     def coef_(self) -> Array:
@@ -213,6 +242,24 @@ class Regression(Estimator):
         """Coefficients by ordinary least squares, from the same read, as ``coef_``."""
         coef = self.result_.ols_coef.T
         return coef[0] if len(coef) == 1 else coef
+
+
+def refuse_columns_of_holes(sums: Any, p: int) -> None:
+    """Raise NonFiniteError for columns of X (p of them), or of y, without any observation."""
+    empty = np.flatnonzero(sums.missing >= sums.count).tolist()
+    if empty:
+        named = [f"{i} of X" if i < p else f"{i - p} of y" for i in empty]
+        raise NonFiniteError(f"no observation in column {shorten(named)}; leave it out")
+
+
+def _response(y: Any) -> Any:
+    """A list, or what only converts itself, as an array."""
+    converts = hasattr(y, "__array__") and not hasattr(y, "shape")
+    return np.asarray(y) if converts or isinstance(y, (list, tuple)) else y
+
+
+def _is_flat(y: Any) -> bool:
+    return len(getattr(y, "shape", (0, 0))) == 1
 
 
 def _as_column(y: Any) -> Any:

@@ -14,7 +14,7 @@ from streampca.matrix import ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.parameters import Kept, parameter
 from streampca.models.registry import estimator
-from streampca.models.regression import Regression
+from streampca.models.regression import Regression, refuse_columns_of_holes
 from streampca.passes import PassResult, PassSpec, pass_spec
 from streampca.solvers.total_least_squares import (
     coefficient_covariance,
@@ -53,7 +53,7 @@ class TotalLeastSquares(Regression):
     progress: Any = shared.PROGRESS
     checkpoint: str | None = shared.CHECKPOINT
 
-    def _specs(self, joint: ChunkedMatrix) -> tuple[PassSpec, dict[str, int]]:
+    def _specs(self, joint: ChunkedMatrix, p: int) -> tuple[PassSpec, dict[str, int]]:
         n, m = joint.shape
         self._units(m)
         sums = {"r": RFactor(center=self.fit_intercept)}
@@ -73,10 +73,13 @@ class TotalLeastSquares(Regression):
 
     def _solved(self, done: PassResult, p: int) -> dict[str, Any]:
         sums = done["r"]
+        refuse_columns_of_holes(sums, p)
         r = sums.r_factor()
         units, freedom = self._units(len(r)), sums.weight - int(self.fit_intercept)
         if sums.count <= p:
-            raise InvalidInputError(f"{sums.count} rows for {p} columns of X; expected more rows")
+            raise InvalidInputError(
+                f"n_samples={sums.count}, {p} columns of X; expected more samples"
+            )
         scaled = r / units
         fitted = total_least_squares(scaled, p)
         back = units[p:] / units[:p, None]

@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 import xarray as xr
 import zarr
+from sklearn.metrics import r2_score
+from sklearn.pipeline import make_pipeline
 
 import streampca
 from streampca import PCA, PrincipalComponentRegression, TotalLeastSquares
@@ -110,6 +112,21 @@ def test_through_the_origin() -> None:
     assert model.intercept_ == 0
 
 
+def test_a_response_of_much_noise_beside_another() -> None:
+    x = np.random.default_rng(8).normal(size=(60, 5))
+    first = x @ np.arange(1.0, 6.0)
+    y = np.column_stack([first, first**2])  # sigma_6 of all is above sigma_5 of X
+    np.testing.assert_allclose(total().fit(x, y).coef_, by_svd(x, y).T, rtol=1e-9)
+
+
+def test_scores_are_those_of_scikit_learn() -> None:
+    model, weights = total().fit(X, Y), np.arange(400.0)
+    expected = r2_score(Y, model.predict(X), sample_weight=weights)
+    assert model.score(X, Y, sample_weight=weights) == pytest.approx(expected)
+    assert model.score(X, np.ones(400)) == r2_score(np.ones(400), model.predict(X)) == 0
+    assert total().fit(X, 0 * Y).score(X, 0 * Y) == 1
+
+
 def test_what_has_no_solution_is_refused_with_its_reason() -> None:
     n = 60
     a, b = np.linalg.qr(np.random.default_rng(3).normal(size=(n, 3)))[0].T[:2]
@@ -121,9 +138,9 @@ def test_what_has_no_solution_is_refused_with_its_reason() -> None:
         total().fit(np.column_stack([X, X[:, 0]]), Y)
     with pytest.raises(InvalidInputError, match="constant, or depend"):
         total().fit(np.ones((9, 2)), np.arange(9.0))
-    with pytest.raises(InvalidInputError, match="needs a response"):
+    with pytest.raises(InvalidInputError, match="requires y"):
         total().fit(X)
-    with pytest.raises(InvalidInputError, match="3 rows for 3 columns"):
+    with pytest.raises(InvalidInputError, match="n_samples=3, 3 columns"):
         total().fit(X[:3], Y[:3])
     with pytest.raises(InvalidInputError, match=r"expected 4 numbers above 0"):
         total(noise=[1.0, 2.0]).fit(X, Y)
@@ -133,6 +150,10 @@ def test_what_has_no_solution_is_refused_with_its_reason() -> None:
     holed[4, 1] = np.nan
     with pytest.raises(NonFiniteError):
         total().fit(holed, Y)
+    for x, y, named in ((X, Y * np.nan, "0 of y"), (X * [1, np.nan, 1], Y, "1 of X")):
+        for model in (total(), components()):
+            with pytest.raises(NonFiniteError, match=f"no observation in column .*{named}"):
+                model.fit(x, y)
     with pytest.raises(MemoryLimitError):
         total(memory_limit="1MiB").plan(X, Y)
 
@@ -150,6 +171,7 @@ def test_any_data_one_answer(tmp_path: Path) -> None:
     ):
         model = total().fit(x, y)
         np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-10)
+        assert model.predict(X).shape == (400,)
         assert model.score(X, Y) == pytest.approx(expected.score(X, Y))
         assert len(model.cost_) == 1
     part, named = total(), frame.set_index(pd.Index([f"row{i}" for i in range(400)]))
@@ -158,12 +180,20 @@ def test_any_data_one_answer(tmp_path: Path) -> None:
     np.testing.assert_allclose(part.coef_, total().fit(X[:300], Y[:300]).coef_, rtol=1e-10)
 
 
+def test_in_a_pipeline() -> None:
+    both = total().fit_transform(X, np.column_stack([Y, X[:, 0] + Y]))
+    assert both.shape == (400, 2)
+    chain = make_pipeline(PCA(3, progress=False), total())
+    assert chain.fit(X, Y).score(X, Y) == pytest.approx(total().fit(X, Y).score(X, Y))
+
+
 def test_saved(tmp_path: Path) -> None:
     model = total().fit(X, Y)
     model.save(tmp_path / "m")
     loaded = streampca.load(tmp_path / "m")
     np.testing.assert_array_equal(loaded.coef_, model.coef_)
-    np.testing.assert_array_equal(np.ravel(loaded.predict(X)), model.predict(X))
+    assert loaded.predict(X).shape == (400,)
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
     np.testing.assert_array_equal(loaded.standard_errors_, model.standard_errors_)
 
 
@@ -218,3 +248,13 @@ def test_more_features_than_rows() -> None:
         components(60).fit(x, y)
     with pytest.raises(InvalidInputError, match="n_components=0"):
         components(0).fit(x, y)
+
+
+def test_few_rows_still_have_all_their_components() -> None:
+    x, y = X[:8], np.column_stack([Y[:8], X[:8, 0] ** 2])
+    model = components().fit(x, y)
+    expected = np.linalg.lstsq(x - x.mean(0), y - y.mean(0), rcond=None)[0]
+    np.testing.assert_allclose(model.ols_coef_, expected.T, rtol=1e-8)
+    np.testing.assert_allclose(components(3).fit(x, y).coef_, expected.T, rtol=1e-8)
+    with pytest.raises(InvalidInputError, match="n_samples=2 are too few"):
+        components().fit(X[:2], Y[:2])
