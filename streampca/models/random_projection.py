@@ -113,7 +113,13 @@ class RandomMatrix:
             rows = self[:, part]
             gram += rows @ rows.T
         with single_threaded_blas():
-            return scipy.linalg.cho_factor(gram, lower=True)
+            try:
+                return scipy.linalg.cho_factor(gram, lower=True)
+            except np.linalg.LinAlgError:
+                raise InvalidInputError(
+                    "rows of this random matrix depend on each other: "
+                    "inverse_transform(Y, least_squares=False), or another random_state"
+                ) from None
 
 
 @dataclass(frozen=True)
