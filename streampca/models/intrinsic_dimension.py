@@ -133,8 +133,11 @@ def intrinsic_dimension(
     names = [method] if isinstance(method, str) else list(method)
     if not names or (unknown := [name for name in names if name not in METHODS]):
         raise InvalidInputError(f"method={unknown or names}; expected some of {tuple(METHODS)}")
-    if not n_neighbors >= 2:
-        raise InvalidInputError(f"n_neighbors={n_neighbors!r}; expected a number from 2")
+    for name, count in (("n_neighbors", n_neighbors), ("n_queries", n_queries)):
+        if not isinstance(count, (int, np.integer)) or count < 2:
+            raise InvalidInputError(f"{name}={count!r}; expected a number from 2")
+    if not 0.0 < share <= 1.0:
+        raise InvalidInputError(f"share={share!r}; expected a share above 0, up to 1")
     matrix = as_matrix(counted(X), dim=dim, missing_value=missing_value)
     running = {"memory_limit": memory_limit, "scheduler": scheduler, "progress": progress}
     fitted = _pca(matrix, running)
@@ -297,6 +300,8 @@ def _tracy_widom(seen: _Seen) -> Estimate:
         "total": result.total_variance, "squares": result.total_squares,
         "count": min(result.n_samples - 1, result.n_features_used),
     }  # fmt: skip
+    if result.rank_is_exact and result.rank < 10:
+        return Estimate(float("nan"))
     test = tracy_widom_test(result.explained_variance, **beyond)
     tested = not np.isnan(test.p_value[:1]).any()  # ten values must remain
     return Estimate(float(count_significant(test)) if tested else float("nan"))

@@ -95,6 +95,12 @@ def test_methods_of_the_flat_space() -> None:
     assert found.standard_error is None
 
 
+def test_tracy_widom_of_a_low_rank_is_not_known() -> None:
+    found = intrinsic_dimension(SWISS, ("rank", "tracy-widom"), progress=False)
+    assert np.isnan(found.estimates["tracy-widom"].dimension)
+    assert found.dimension == 3
+
+
 def test_parallel_sees_nothing_in_noise() -> None:
     x = np.random.default_rng(8).normal(size=(500, 30)) * np.linspace(1, 5, 30)
     assert intrinsic_dimension(x, "parallel", progress=False).dimension <= 1
@@ -111,6 +117,9 @@ def test_what_cannot_be_used_is_refused() -> None:
         intrinsic_dimension(SWISS[:15], "mle", progress=False)
     with pytest.raises(InvalidInputError, match="n_neighbors=1"):
         intrinsic_dimension(SWISS, "mle", n_neighbors=1)
+    for wrong in ({"n_neighbors": 3.5}, {"n_queries": 1}, {"n_queries": -5}, {"share": 2}):
+        with pytest.raises(InvalidInputError, match=f"{next(iter(wrong))}="):
+            intrinsic_dimension(SWISS, **wrong)
 
 
 def test_its_picture() -> None:

@@ -129,6 +129,18 @@ def test_rows_of_scores() -> None:
     )
     with pytest.raises(InvalidInputError, match="least_squares=False"):
         quiet(80).fit(X[:, :20]).inverse_transform(np.ones((3, 80)))
+    pairs = RandomProjection(2, distribution="sign", progress=False).fit(X[:, :1])
+    with pytest.raises(InvalidInputError, match="least_squares=False"):
+        pairs.inverse_transform(np.ones((3, 2)))
+    for seed in range(8):  # some of these have two rows that are the same, or opposite
+        small = RandomProjection(2, distribution="sign", random_state=seed, progress=False)
+        small.fit(X[:, :2])
+        if abs(np.linalg.det(small.components_)) < 1e-9:
+            with pytest.raises(InvalidInputError, match="another random_state"):
+                small.inverse_transform(np.ones((3, 2)))
+            break
+    else:
+        raise AssertionError("none of them is singular")
 
 
 def test_labels_come_and_go() -> None:
