@@ -10,8 +10,10 @@ import numpy as np
 from streampca.accumulators.base import Accumulator
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
+from streampca.matrix.tiles import tile_length
 
 PIECE_NBYTES = 8 << 20  # of differences that are made at once
+ROUNDING = 1e-9  # of squared lengths: more than products of 10^6 features are off by
 
 
 class NearestDistances(Accumulator):
@@ -19,8 +21,8 @@ class NearestDistances(Accumulator):
 
     Operands: ``queries`` (m, p) float64; ``numbers`` (m,) of the rows that they are, which do not
     count as their own neighbours, or -1; ``origin`` (p,) is taken off both: little cancels then.
-    Candidates of a block come from |x|^2 + |q|^2 - 2 x'q; their distances are then made again
-    from the differences. inf where there are fewer rows.
+    Candidates of a block come from |x|^2 + |q|^2 - 2 x'q; distances of those that may be among
+    the nearest are then made again from the differences. inf where there are fewer rows.
     A hole counts as the origin; rows of weight 0 do not count.
     m : queries.  features : p. Both for the projection of memory.
     """
@@ -44,27 +46,28 @@ class NearestDistances(Accumulator):
             rows = tile.values
             apart = queries @ rows.T
             apart *= -2.0
-            apart += np.einsum("ij,ij->i", rows, rows)
+            apart += (squares := np.einsum("ij,ij->i", rows, rows))
             apart += lengths[:, None]
             own = np.flatnonzero((numbers >= tile.start) & (numbers < tile.start + len(rows)))
             apart[own, numbers[own] - tile.start] = np.inf
             if counts is not True:
                 apart[:, ~counts[tile.start - block.start : tile.stop - block.start]] = np.inf
-            self._take(self._exact(apart, queries, rows))
+            rounding = ROUNDING * (lengths + squares.max(initial=0.0))
+            self._take(self._exact(apart, queries, rows, rounding))
 
-    def _exact(self, apart: Array, queries: Array, rows: Array) -> Array:
+    def _exact(self, apart: Array, queries: Array, rows: Array, rounding: Array) -> Array:
         """(m, at most nearest) squared distances of the candidates, from their differences."""
         count = min(self.nearest, apart.shape[1])
         chosen = np.argpartition(apart, count - 1, axis=1)[:, :count]
-        found = np.empty(chosen.shape)
-        step = max(1, PIECE_NBYTES // (8 * count * rows.shape[1]))
-        for i in range(0, len(queries), step):
-            part = slice(i, i + step)
-            differences = rows[chosen[part]] - queries[part, None, :]
-            found[part] = np.einsum("ijk,ijk->ij", differences, differences)
-        found[np.isinf(np.take_along_axis(apart, chosen, 1))] = (
-            np.inf
-        )  # the query itself, or no row
+        found, near = np.full(chosen.shape, np.inf), np.take_along_axis(apart, chosen, 1)
+        limit = np.inf if self.squares is None else (self.squares[:, -1] + rounding)[:, None]
+        i, j = np.nonzero(np.isfinite(near) & (near <= limit))  # inf: the query itself, or no row
+        step = max(1, PIECE_NBYTES // (8 * rows.shape[1]))
+        for first in range(0, len(i), step):
+            a, b = i[first : first + step], j[first : first + step]
+            differences = rows[chosen[a, b]]
+            differences -= queries[a]
+            found[a, b] = np.einsum("ij,ij->i", differences, differences)
         return found
 
     def _take(self, found: Array) -> None:
@@ -97,5 +100,6 @@ class NearestDistances(Accumulator):
         return 8 * self.m * self.nearest
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
-        rows = min(block_length, max(1, (4 << 20) // (8 * shape[1])) + 512)
-        return 8 * rows * (2 * self.m + shape[1]) + 16 * self.m * self.nearest + 3 * PIECE_NBYTES
+        p, rows = shape[1], tile_length(block_length, shape[1], 8)
+        pairs = 2 * max(PIECE_NBYTES, 8 * p) + 64 * self.m * self.nearest
+        return 8 * (self.m * p + rows * (3 * self.m + p)) + pairs

@@ -123,8 +123,9 @@ def intrinsic_dimension(
     Standard errors take queries as independent; noise in all p features adds dimensions at the
     scale of the nearest rows, and n of a few hundred bias high dimensions downwards.
     Cost: the passes of a PCA of at most 100 components; one read for the queries (less where
-    they lie in few chunks) and one for their neighbours, 2 n p n_queries flops; "parallel" fits
-    one more PCA. Memory: the queries, at most 256 MiB.
+    they lie in few chunks) and one for their neighbours, 2 n p n_queries flops, and up to
+    n_neighbors p n_queries differences for each block, the larger part where rows are so wide
+    that blocks are short; "parallel" fits one more PCA. Memory: the queries, at most 256 MiB.
     Raises InvalidInputError, NonFiniteError (missing cells), MemoryLimitError.
     Source: Facco, d'Errico, Rodriguez and Laio 2017, Sci. Rep. 7:12140, by its likelihood without
     the largest tenth of the ratios; Levina and Bickel 2004, NeurIPS 17, eq. 8, averaged as MacKay
