@@ -41,8 +41,6 @@ from streampca.solvers.sparse_components import (
 )
 from streampca.sources import as_matrix, counted
 
-ITERATIONS = 2000  # at most, in memory
-STARTS = ("gram", "gram by panels", "krylov")  # ways to the components that sweeps begin with
 REGRESSED = 5000  # features up to which regressions are the default
 SHARE = 0.1  # of the features, where nothing says how many loadings are not 0
 
@@ -51,7 +49,7 @@ SHARE = 0.1  # of the features, where nothing says how many loadings are not 0
 class SparseResult(Result, kind="sparse components"):
     """components : (k, p) of length 1; scores are their products with standardised rows.
 
-    directions : (k, p) orthonormal rows A; rows from scores are mean + scale * (scores / c) A.
+    directions : (k, p) orthonormal rows A, the other half of the alternation.
     explained_variance : (k,) adjusted: of each score beyond those before it.
     objective : one entry for each iteration.  dropped : features without observation.
     """

@@ -33,8 +33,6 @@ from streampca.solvers.sparse_components import (
 
 ITERATIONS = 2000  # at most, in memory
 STARTS = ("gram", "gram by panels", "krylov")  # ways to the components that sweeps begin with
-REGRESSED = 5000  # features up to which regressions are the default
-SHARE = 0.1  # of the features, where nothing says how many loadings are not 0
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy
 
+from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 
 
@@ -99,7 +100,14 @@ def elastic_net(covariance: Array, image: Array, ridge: float, count: int, level
             continue
         signs = np.sign(left[active])
         inside = covariance[np.ix_(active, active)] + ridge * np.eye(len(active))
-        w = scipy.linalg.solve(inside, signs, assume_a="pos")
+        try:
+            w = scipy.linalg.solve(inside, signs, assume_a="pos")
+        except np.linalg.LinAlgError:
+            raise InvalidInputError(
+                f"{len(active)} features of one component depend on each other, and "
+                f"ridge={ridge:g} leaves their loadings open; give a larger ridge, or a smaller "
+                "n_nonzero"
+            ) from None
         a = covariance[:, active] @ w
         a[active] += ridge * w
         step, entering = most - level, None

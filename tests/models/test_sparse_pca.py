@@ -89,6 +89,22 @@ def test_both_routes_minimise_the_same(asked: dict[str, Any], dtype: str) -> Non
             assert abs(read.n_iter_ - held.n_iter_) <= 2  # rounding may end it earlier
 
 
+@pytest.mark.parametrize("asked", [{}, {"scale": "std", "missing": "mean"}])
+def test_streamed_features_give_the_same(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streampca.models.sparse_routes.easier_axis", lambda matrix: 1)
+    x = planted(2)
+    if asked:
+        x[::7, 3] = np.nan
+    more = {"ridge": FREE, "tol": 1e-6, "n_nonzero": 8, **asked}
+    held = quiet(algorithm="covariance", **more).fit(x)
+    read = quiet(algorithm="sweeps", max_passes=300, **more).fit(da.from_array(x, (150, 13)))
+    assert {"scores 1", "product 1"} <= {one.name for one in read.cost_}
+    np.testing.assert_allclose(read.components_, held.components_, atol=1e-12)
+    np.testing.assert_allclose(read.explained_variance_, held.explained_variance_, rtol=1e-11)
+
+
 def test_a_planted_support_is_found_in_few_reads(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(200, 5000)).astype("f4")
@@ -197,6 +213,8 @@ def test_what_cannot_be_used_is_refused() -> None:
     ):
         with pytest.raises(InvalidInputError, match=words):
             quiet(**parameters).fit(x)
+    with pytest.raises(InvalidInputError, match="depend on each other, and ridge=0 leaves"):
+        quiet(n_nonzero=40, ridge=0.0).fit(np.column_stack([x, x]))
     with pytest.raises(InvalidInputError, match="n_components=0"):
         quiet(0).fit(x)
     with pytest.warns(ConvergenceWarning, match="still moved"):
