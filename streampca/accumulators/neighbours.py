@@ -10,7 +10,6 @@ import numpy as np
 from streampca.accumulators.base import Accumulator
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix.tiles import tile_length
 
 PIECE_NBYTES = 8 << 20  # of differences that are made at once
 ROUNDING = 1e-9  # of squared lengths: more than products of 10^6 features are off by
@@ -100,6 +99,7 @@ class NearestDistances(Accumulator):
         return 8 * self.m * self.nearest
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
-        p, rows = shape[1], tile_length(block_length, shape[1], 8)
+        p, stride = shape[1], 8 * shape[1]
+        rows = min(block_length, max(1, (4 << 20) // stride, min(512, (64 << 20) // stride)))
         pairs = 2 * max(PIECE_NBYTES, 8 * p) + 64 * self.m * self.nearest
         return 8 * (self.m * p + rows * (3 * self.m + p)) + pairs
