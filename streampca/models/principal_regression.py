@@ -55,8 +55,8 @@ class PrincipalComponentRegression(Regression):
             raise InvalidInputError(f"n_components={k!r}; expected 'cv' or a number from 1")
         sums = {f"fold {i}": FoldScatter(fold=i, folds=FOLDS) for i in range(FOLDS)}
         spec = pass_spec("scatter", joint, 0, sums, flops=float(n) * m * m)
-        return spec, {"sums of all folds": 4 * m * m * 8,
-                      "coefficients of each number": 3 * p * p * (m - p) * 8}  # fmt: skip
+        return spec, {"sums of all folds, and their eigenvectors": 10 * m * m * 8,
+                      "coefficients of each number": 2 * p * p * (m - p) * 8}  # fmt: skip
 
     def _solved(self, done: PassResult, p: int) -> dict[str, Any]:
         parts = [done[f"fold {i}"] for i in range(FOLDS)]
@@ -132,7 +132,8 @@ def _paths(sums: Any, p: int, limit: int) -> Array:
         raise InvalidInputError("X does not vary: there is nothing to regress on")
     v = vectors[:, :count]
     steps = (v.T @ scatter[:p, p:]) / values[:count, None]
-    return np.asarray(np.cumsum(v.T[:, :, None] * steps[:, None, :], axis=0))
+    paths = v.T[:, :, None] * steps[:, None, :]
+    return np.asarray(np.cumsum(paths, axis=0, out=paths))
 
 
 def _squared_errors(part: Any, rest: Any, paths: Array, p: int) -> Array:

@@ -258,3 +258,9 @@ def test_few_rows_still_have_all_their_components() -> None:
     np.testing.assert_allclose(components(3).fit(x, y).coef_, expected.T, rtol=1e-8)
     with pytest.raises(InvalidInputError, match="n_samples=2 are too few"):
         components().fit(X[:2], Y[:2])
+
+
+def test_the_plan_counts_coefficients_of_every_number() -> None:
+    x, y = da.zeros((2000, 1000), chunks=(100, 1000)), da.zeros((2000, 20), chunks=(100, 20))
+    more = components().plan(x, y).peak_nbytes - components().plan(x, y[:, :1]).peak_nbytes
+    assert more > 19 * 2 * 1000**2 * 8
