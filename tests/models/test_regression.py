@@ -262,5 +262,5 @@ def test_few_rows_still_have_all_their_components() -> None:
 
 def test_the_plan_counts_coefficients_of_every_number() -> None:
     x, y = da.zeros((2000, 1000), chunks=(100, 1000)), da.zeros((2000, 20), chunks=(100, 20))
-    more = components().plan(x, y).peak_nbytes - components().plan(x, y[:, :1]).peak_nbytes
-    assert more > 19 * 2 * 1000**2 * 8
+    one = components().plan(x, y[:, :1]).peak_nbytes  # its peak is in the pass
+    assert components().plan(x, y).peak_nbytes > one + 200 * 1000**2
