@@ -97,11 +97,13 @@ class Decomposition(LinearResult, kind="model"):
 
     def tracy_widom(self) -> TracyWidom:
         """Significance of each component: statistic, p-value, effective number of features."""
+        centred = self.feature_mean is None
+        most = self.n_samples - centred if self.n_samples else self.n_features
         return tracy_widom_test(
             self.explained_variance,
             total=self.total_variance,
             squares=self.total_squares,
-            count=min((self.n_samples or self.n_features + 1) - 1, self.n_features_used),
+            count=min(most, self.n_features_used),
         )
 
     # -- rows -----------------------------------------------------------------------------------

@@ -213,7 +213,7 @@ def solve_symmetric(lower: Array, request: Request, limit: int) -> tuple[Spectru
     k = known_count(request.n_components, limit, limit)
     if request.n_components == TRACY_WIDOM and len(lower) > 2 * LEADING:
         spectrum = eigh_lower(lower, LEADING)
-        if significant(spectrum, len(lower) - 1) < LEADING:
+        if significant(spectrum, len(lower) - request.center) < LEADING:
             return spectrum, np.append(spectrum.values, spectrum.next_value), False
     if k is None or k >= len(lower):
         spectrum = eigh_lower(lower)
@@ -258,7 +258,7 @@ def count_components(
     if wanted == MLE:
         return by_mle(values, limit, n, rank), None
     if wanted == TRACY_WIDOM:
-        found = significant(spectrum, limit if n is None else min(n - 1, limit))
+        found = significant(spectrum, limit if n is None else min(n - request.center, limit))
         return max(found, 1), found or None
     return min(by_share(values, spectrum.total, float(wanted)), limit), None
 

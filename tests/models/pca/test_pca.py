@@ -1001,3 +1001,11 @@ def test_values_whose_squares_no_float_holds_are_refused(solver: str) -> None:
         PCA(2, svd_solver=solver).fit(x * 1e100)
     small, large = (PCA(2, svd_solver=solver).fit(x * unit) for unit in (1.0, 1e60))
     np.testing.assert_allclose(large.explained_variance_ratio_, small.explained_variance_ratio_)
+
+
+@pytest.mark.filterwarnings("ignore::streampca.errors.NoGapWarning")
+@pytest.mark.parametrize("k", ["tracy-widom", 3])
+def test_tracy_widom_without_centring_counts_every_sample(k) -> None:
+    """All 40 eigenvalues are equal: 39 could not have their sum."""
+    model = streampca.PCA(k, center=False, progress=False).fit(np.eye(40))
+    assert np.isnan(model.result_.tracy_widom().p_value).all()
