@@ -83,7 +83,7 @@ class RandomMatrix:
         if self.distribution == "sign":
             signs = np.where(random >> np.uint64(63), 1.0, -1.0)
             return np.asarray(signs / np.sqrt(self.n_components))
-        uniform = ((random >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
+        uniform = ((random >> np.uint64(12)).astype(np.float64) + 0.5) / 2**52  # never 0 or 1
         if self.distribution == "gaussian":
             return np.asarray(scipy.special.ndtri(uniform) / np.sqrt(self.n_components))
         size = 1.0 / np.sqrt(self.density * self.n_components)
