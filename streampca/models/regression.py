@@ -254,7 +254,7 @@ def refuse_columns_of_holes(sums: Any, p: int) -> None:
 
 def _response(y: Any) -> Any:
     """A list, or what only converts itself, as an array."""
-    converts = hasattr(y, "__array__") and not hasattr(y, "shape")
+    converts = hasattr(y, "__array__") and not (hasattr(y, "shape") or hasattr(y, "data_vars"))
     return np.asarray(y) if converts or isinstance(y, (list, tuple)) else y
 
 
