@@ -137,8 +137,8 @@ def test_operands_that_are_too_large_are_not_brought(
 @pytest.mark.usefixtures("nothing_fetched")
 @pytest.mark.parametrize("kind", ["from_delayed", "dict", "nested", "sliced", "rechunked"])
 def test_scattered(two_processes: Any, values: Any, kind: str) -> None:
-    pieces = two_processes.scatter(np.split(values, ROWS // CHUNK))
-    (whole,) = two_processes.scatter([values])
+    pieces = two_processes.scatter(np.split(values, ROWS // CHUNK), hash=False)
+    (whole,) = two_processes.scatter([values], hash=False)
 
     def chunk(value: Any) -> Any:
         return da.from_delayed(value, (CHUNK, COLUMNS), values.dtype)
@@ -170,17 +170,17 @@ def first(given: Any) -> Any:
 @pytest.mark.usefixtures("nothing_fetched")
 def test_futures_as_x(two_processes: Any, values: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("streampca.sources.dask.arrays.PIECE_NBYTES", values.nbytes // 4)
-    (whole,) = two_processes.scatter([values])
+    (whole,) = two_processes.scatter([values], hash=False)
     model = fit(whole)
     assert right(model, values)
     assert model.cost_[0].reads == 4
-    assert right(fit(two_processes.scatter(np.split(values, 5))), values)
+    assert right(fit(two_processes.scatter(np.split(values, 5), hash=False)), values)
 
 
 def test_a_future_of_a_frame_keeps_its_names(two_processes: Any, values: Any) -> None:
     pd = pytest.importorskip("pandas")
     names = [f"c{i}" for i in range(COLUMNS)]
-    (frame,) = two_processes.scatter([pd.DataFrame(values, columns=names)])
+    (frame,) = two_processes.scatter([pd.DataFrame(values, columns=names)], hash=False)
     model = fit(frame)
     assert right(model, values)
     assert list(model.feature_names_in_) == names
@@ -197,7 +197,7 @@ def test_a_future_among_the_arguments_of_map_blocks(
 ) -> None:
     """It says where to run, as a chunk does that lies on a cluster."""
     offset = np.arange(COLUMNS, dtype=float)
-    future = two_processes.scatter(offset)
+    future = two_processes.scatter(offset, hash=False)
     args = [future] if how == "argument" else []
     named = {"named": {"offset": future}, "in a list": {"offset": [future]}}.get(how, {})
     model = fit(chunked.map_blocks(with_offset, *args, **named, dtype="f8"))
@@ -221,7 +221,7 @@ def test_operands_on_a_cluster_that_does_not_answer(two_processes: Any, chunked:
 
 
 def test_a_future_given_as_x_that_never_comes(two_processes: Any, values: Any) -> None:
-    (there,) = two_processes.scatter([values])
+    (there,) = two_processes.scatter([values], hash=False)
     late = two_processes.submit(too_slowly, there, pure=False)
     with (
         dask.config.set({"streampca.read-timeout": 0.2}),
@@ -242,7 +242,7 @@ def test_futures_of_something_else(two_processes: Any, values: Any) -> None:
     with pytest.raises(InvalidTypeError, match=r"future of builtins.int.*client.persist"):
         streampca.open(number)
     with pytest.raises(InvalidInputError, match=r"rows of \(12,\); \(3,\)"):
-        streampca.open(two_processes.scatter([values, values[:, :3]]))
+        streampca.open(two_processes.scatter([values, values[:, :3]], hash=False))
 
 
 def test_another_cluster_is_refused(two_processes: Any, one_process: Any, chunked: Any) -> None:
@@ -252,7 +252,7 @@ def test_another_cluster_is_refused(two_processes: Any, one_process: Any, chunke
 
 
 def test_scattered_data_that_was_released(two_processes: Any, values: Any) -> None:
-    (whole,) = two_processes.scatter([values])
+    (whole,) = two_processes.scatter([values], hash=False)
     X = da.from_delayed(whole, values.shape, values.dtype)
     whole.cancel()
     with pytest.raises(ClusterError, match=r"1 of 1 chunks of X are lost.*scatter it again"):
