@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import warnings
@@ -22,7 +23,7 @@ URL = re.compile(
 CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069"
 OBEYED = re.compile(f"[{CONTROL}\ud800-\udfff]")
 OBEYED_IN_NAMES = re.compile(f"[{CONTROL}\ud800-\udfff\t\n]")
-PACKAGE = str(Path(__file__).parent)
+PACKAGE = os.path.join(Path(__file__).parent, "")  # with the separator: a neighbour is not ours
 
 
 def hide_secrets(text: str) -> str:
