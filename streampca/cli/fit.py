@@ -258,7 +258,8 @@ def run_transform(arguments: argparse.Namespace) -> int:
     )
     model: Any = streampca.load(arguments.model)
     paths = score_paths(arguments.output, len(arguments.source) if model.scored_views == 2 else 1)
-    check_outputs(arrays=paths, sources=arguments.source, overwrite=arguments.overwrite)
+    if len(paths) == 2:
+        check_outputs(arrays=paths, sources=arguments.source, overwrite=arguments.overwrite)
     model.set_params(progress=progress_of(arguments), scheduler=arguments.scheduler)
     if arguments.memory_limit:
         model.set_params(memory_limit=arguments.memory_limit)
