@@ -178,6 +178,13 @@ def leading_rows(n: int, weights: Array | None) -> slice | Array:
 # Held-out cells, selected by a hash of their position, so that no mask is stored.
 
 
+def seeded(seed: int, numbers: Array) -> Array:
+    """Uniform 64-bit integers of a seed, one for each number (uint64): splitmix64."""
+    with np.errstate(over="ignore"):
+        start = mixed(np.asarray([seed], np.uint64) * GOLDEN + GOLDEN)
+        return mixed(start + numbers * GOLDEN)
+
+
 def line_keys(numbers: Array, seed: int, axis: int) -> Array:
     """(lines,) uint32 keys of rows (axis 0) or columns (axis 1) by their number: splitmix64."""
     with np.errstate(over="ignore"):

@@ -12,7 +12,7 @@ import numpy as np
 from streampca.accumulators import NearestDistances
 from streampca.errors import AccuracyWarning, DominantFeatureWarning, InvalidInputError
 from streampca.kernels import Array
-from streampca.kernels.columns import GOLDEN, mixed
+from streampca.kernels.columns import seeded
 from streampca.matrix import ChunkedMatrix, select
 from streampca.matrix.derived import Derivation, DerivedMatrix
 from streampca.models.decomposition import Decomposition
@@ -263,9 +263,7 @@ class RandomSigns(Derivation):
     def dense(self, values: Array, rows: slice, columns: slice) -> Array:
         i = np.arange(rows.start, rows.stop, dtype=np.uint64)[:, None]
         j = np.arange(columns.start, columns.stop, dtype=np.uint64)
-        with np.errstate(over="ignore"):
-            start = mixed(np.asarray([self.seed], np.uint64) * GOLDEN + GOLDEN)
-            odd = mixed(start + ((i << np.uint64(32)) + j) * GOLDEN) >> np.uint64(63)
+        odd = seeded(self.seed, (i << np.uint64(32)) + j) >> np.uint64(63)
         values -= self.center[columns].astype(values.dtype)
         return np.asarray(np.where(odd, values, -values))
 

@@ -130,12 +130,13 @@ def plan_kernel(
         "training rows": p * n * 8 if matrix.given_nbytes else 0,
     }
     names = ("rows",) if kernel.name in ("function", "precomputed") else tuple(ROUTES)
-    rates, found = Rates.of(None), []
-    for one in (one for name in names for one in ROUTES[name].candidates(matrix, kernel)):
-        one = replace(one, solve_nbytes=solve, solve_flops=(9.0 if whole else 4 / 3) * n**3)
-        found.append(replace(one, seconds=rates.seconds(matrix, one)))
-    found.sort(key=lambda one: one.seconds)
-    return make_plan(matrix, "KernelPCA", found, memory_limit)
+    flops = (9.0 if whole else 4 / 3) * n**3
+    found = [
+        replace(one, solve_nbytes=solve, solve_flops=flops)
+        for name in names
+        for one in ROUTES[name].candidates(matrix, kernel)
+    ]
+    return make_plan(matrix, "KernelPCA", Rates.of(None).timed(matrix, found), memory_limit)
 
 
 def sum_kernel(

@@ -14,7 +14,7 @@ import scipy
 from streampca.accumulators import FeatureProjection
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
-from streampca.kernels.columns import GOLDEN, mixed, row_pieces
+from streampca.kernels.columns import row_pieces, seeded
 from streampca.matrix import Block, ChunkedMatrix
 from streampca.models import shared_parameters as shared
 from streampca.models.assemble import provenance
@@ -73,10 +73,7 @@ class RandomMatrix:
     def __getitem__(self, part: tuple[slice, slice]) -> Array:
         rows = np.arange(*part[0].indices(self.n_components), dtype=np.uint64)[:, None]
         columns = np.arange(*part[1].indices(self.n_features), dtype=np.uint64)
-        with np.errstate(over="ignore"):
-            start = mixed(np.asarray([self.seed], np.uint64) * GOLDEN + GOLDEN)
-            random = mixed(start + (rows * np.uint64(FEATURES) + columns) * GOLDEN)
-        return self._entries(random)
+        return self._entries(seeded(self.seed, rows * np.uint64(FEATURES) + columns))
 
     def _entries(self, random: Array) -> Array:
         """Entries of mean 0 and variance 1 / k from uniform 64-bit integers."""
@@ -318,7 +315,7 @@ class RandomProjection(Estimator):
         out : path of a new Zarr array to write block by block. Lazy on Dask, labelled where X is.
         Cost: one pass over the scores; k p (k + 2 n) flops.
         """
-        result = self.result_ if hasattr(self, "result_") else self._fitted()
+        result = self._fitted()
         assert isinstance(result, RandomResult)
         rows = RandomRows(result.matrix, result.matrix.factor() if least_squares else None)
         return rows_of_scores(result, self._passes, "inverse transform", X, rows,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -231,7 +231,8 @@ class SparsePCA(Estimator):
 
         out : path of a new Zarr array to write block by block. Lazy on Dask, labelled where X is.
         """
-        result = self.result_
+        result = self._fitted()
+        assert isinstance(result, SparseResult)
         rows = np.linalg.pinv(np.asarray(result.components)).T
         center = np.array(result.mean)
         center[result.dropped] = np.nan
@@ -304,10 +305,9 @@ class SparsePCA(Estimator):
         names = ["scatter"] if regressed or self.algorithm == "covariance" else list(ROUTES)
         names = names[self.algorithm == "sweeps" :]
         found = [one for name in names for one in ROUTES[name].candidates(matrix, request)]
-        rates = Rates.of(None)
-        found = [replace(one, seconds=rates.seconds(matrix, one)) for one in found]
-        found.sort(key=lambda one: one.seconds)
-        return make_plan(matrix, "SparsePCA", found, self.memory_limit)
+        return make_plan(
+            matrix, "SparsePCA", Rates.of(None).timed(matrix, found), self.memory_limit
+        )
 
     def _finish(self, found: Alternated, labels: Labels, n: int, **more: Any) -> None:
         """Keep the result, oriented; warn of what is not there."""

@@ -182,9 +182,8 @@ class TwoViewModel(Estimator):
             others = () if then is None else ROUTES[then].candidates(matrix, request)
             for one in ROUTES[name].candidates(matrix, request):
                 found += [replace(one, then=other) for other in (*others, None)]
-        rates = Rates.of(None)
-        found = [replace(one, seconds=rates.seconds(matrix, one)) for one in found]
-        found.sort(key=lambda one: (one.solver == "krylov", one.seconds))  # exact ones first
+        found = Rates.of(None).timed(matrix, found)
+        found.sort(key=lambda one: one.solver == "krylov")  # exact ones first
         return make_plan(matrix, type(self).__name__, found, self.memory_limit)
 
     def _remarks(self, found: Found, n: int) -> Iterator[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -76,6 +76,11 @@ class Rates:
         """Predicted time of a candidate: its likely number of passes, and its dense solver."""
         passes = sum(one.likely * self._once(matrix, one) for one in candidate.passes)
         return passes + candidate.solve_flops / self.dense
+
+    def timed(self, matrix: ChunkedMatrix, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Candidates with their predicted seconds, the quickest first."""
+        timed = [replace(one, seconds=self.seconds(matrix, one)) for one in candidates]
+        return sorted(timed, key=lambda one: one.seconds)
 
     def _once(self, matrix: ChunkedMatrix, spec: PassSpec) -> float:
         matrix = matrix if spec.matrix is None else spec.matrix

@@ -150,13 +150,7 @@ def _ordered(
     exact solver comes before one that may not.
     """
     rates = Rates.of(request.rates)
-    exact, iterative = (
-        sorted(
-            (replace(one, seconds=rates.seconds(matrix, one)) for one in some),
-            key=lambda one: one.seconds,
-        )
-        for some in (exact, iterative)
-    )
+    exact, iterative = (rates.timed(matrix, some) for some in (exact, iterative))
     if not exact or not iterative or request.exact_first:
         return exact + iterative
     quickest = iterative[0].seconds
