@@ -48,9 +48,8 @@ def _escaped(found: re.Match[str]) -> str:
 # --------------------------------------------------------------------------------------------------
 # All errors and warnings that streampca raises on purpose: one base class, few children.
 #
-# Each child is also the built-in exception that a caller would expect, so that ``except
-# ValueError``
-# works. Messages say what came, what was expected, and the line that repairs it.
+# Each child is also the built-in exception that a caller would expect: ``except ValueError`` works.
+# Messages say what came, what was expected, and the line that repairs it.
 
 
 class StreamPCAError(Exception):

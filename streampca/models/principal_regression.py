@@ -84,14 +84,13 @@ class PrincipalComponentRegression(Regression):
         mean = np.asarray(whole.mean)
         return {"coef": paths[k - 1], "ols_coef": paths[-1], "mean": mean[:p],
                 "response_mean": mean[p:], "all_coef": paths.reshape(len(paths), -1),
-                "held_out": held_out, "noise": np.array([float(k)]),
+                "held_out": held_out, "n_used": k,
                 "freedom": float(max(whole.weight - 1 - k, 1.0))}  # fmt: skip
 
     @property
     def n_components_used_(self) -> int:
         """How many ``coef_`` is of."""
-        assert self.result_.noise is not None
-        return int(self.result_.noise[0])
+        return self.result_.n_used
 
     @property
     def all_coef_(self) -> Array:

@@ -21,7 +21,7 @@ from streampca.models.assemble import provenance
 from streampca.models.estimator import Estimator, attach
 from streampca.models.projection import Projection
 from streampca.models.request import sample_weights
-from streampca.models.result import Result, places, shaped
+from streampca.models.result import Result, shaped
 from streampca.models.row_passes import FeatureSums, RowMap, RowOptions
 from streampca.passes import (
     Candidate,
@@ -68,6 +68,8 @@ class RegressionResult(Result, kind="regression"):
     singular_values : of the joint matrix, each column over its noise.
     standard_errors : (p, q) or empty.  ols_coef : (p, q) by ordinary least squares.
     all_coef : (k, p q) of 1, 2, ... components.  held_out : (h + 1,) mean squared errors, h <= k.
+    noise : standard deviation of the errors; NaN where it is not estimated.
+    n_used : components that ``coef`` is of; 0 where there are none.
     one_response : whether y was (n,), and predictions are.
     """
 
@@ -79,8 +81,8 @@ class RegressionResult(Result, kind="regression"):
     standard_errors: Array | None = shaped("p", "k", optional=True)
     all_coef: Array | None = shaped(None, None, optional=True)
     held_out: Array | None = shaped(None, optional=True)
-    noise: Array | None = shaped(None, optional=True)
-    absent: Array = places()
+    noise: float = float("nan")
+    n_used: int = 0
     left_out_x: int
     left_out_y: int
     freedom: float

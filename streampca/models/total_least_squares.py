@@ -92,7 +92,7 @@ class TotalLeastSquares(Regression):
         noise = fitted.correction / np.sqrt(left * (len(r) - p))
         return {"coef": fitted.coef * back, "ols_coef": ordinary_least_squares(r, p),
                 "mean": mean[:p], "response_mean": mean[p:], "standard_errors": errors,
-                "singular_values": fitted.values, "noise": np.array([noise]),
+                "singular_values": fitted.values, "noise": float(noise),
                 "freedom": left}  # fmt: skip
 
     @property
@@ -116,5 +116,4 @@ class TotalLeastSquares(Regression):
     @property
     def noise_(self) -> float:
         """Standard deviation of the errors, in units of ``noise``."""
-        assert self.result_.noise is not None
-        return float(self.result_.noise[0])
+        return self.result_.noise
