@@ -114,6 +114,11 @@ def _leading_in_place(lower: Array, count: int) -> tuple[Array, Array]:
         np.fill_diagonal(lower, diagonal)
         mirror_lower(lower)
         found = _leading_by_lapack(lower, count)
+    if len(found[0]) < count:  # bisection loses some of a subset among equal eigenvalues
+        np.fill_diagonal(lower, diagonal)
+        mirror_lower(lower)
+        values, vectors = _leading_by_lapack(lower, len(lower))
+        found = values[-count:], vectors[:, -count:]
     for i, row in enumerate(lower):
         row[i + 1 :] = 0.0
     np.fill_diagonal(lower, diagonal)
@@ -128,7 +133,7 @@ def _leading_by_lapack(a: Array, count: int) -> tuple[Array, Array]:
         driver="evr",
         overwrite_a=True,
         check_finite=False,
-        subset_by_index=(len(a) - count, len(a) - 1),
+        subset_by_index=(len(a) - count, len(a) - 1) if count < len(a) else None,
     )
     return values, vectors
 
