@@ -10,11 +10,11 @@ import numpy as np
 from streampca.errors import InvalidInputError, SourceError
 from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix, weighted_divisors
+from streampca.matrix.labels import plain
+from streampca.models.by_name import removable
 from streampca.models.design import Design
-from streampca.models.named_columns import removable
 from streampca.models.pca.gram_outputs import read_components
 from streampca.models.result import Result, places, shaped
-from streampca.models.saved_labels import plain
 from streampca.solvers import Certificate
 from streampca.store import check_fields, check_shapes
 

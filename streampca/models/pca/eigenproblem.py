@@ -17,7 +17,7 @@ from streampca.kernels import (
 )
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.models.assemble import Fitted
-from streampca.models.pca.feature_summary import FeatureSummary
+from streampca.models.pca.gram_outputs import FeatureSummary
 from streampca.models.request import Request
 from streampca.passes import Candidate, all_threads
 from streampca.solvers import (

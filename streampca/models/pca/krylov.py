@@ -16,10 +16,10 @@ from streampca.accumulators.base import refuse_partly_missing
 from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
 from streampca.matrix import ChunkedMatrix, Resolution, Scaling, found
 from streampca.models.assemble import Fitted
+from streampca.models.design import residual_stats
 from streampca.models.pca.eigenproblem import RowsSink, count_missing, unweighted_rows
 from streampca.models.pca.gram_outputs import finish_components
 from streampca.models.pca.krylov_plan import RANDOM, STEPS, Judge, KrylovShape, Verdict, space_dtype
-from streampca.models.pca.removal import residual_stats
 from streampca.models.projection import FeatureLoadings
 from streampca.models.request import Request
 from streampca.passes import Pass, Plan, SolverInput, Steps, single_threaded_blas

@@ -17,6 +17,12 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import VARIES, Array, ColumnStats, norm_estimate, reciprocal
 from streampca.matrix import ChunkedMatrix, Resolution, work_dtype
 from streampca.models.assemble import Fitted
+from streampca.models.design import (
+    Removed,
+    factor_without,
+    scatter_without,
+    with_design_columns,
+)
 from streampca.models.pca.eigenproblem import (
     count_components,
     count_missing,
@@ -24,12 +30,6 @@ from streampca.models.pca.eigenproblem import (
     refuse_no_variant,
     scatter_cost,
     solve_symmetric,
-)
-from streampca.models.pca.removal import (
-    Removed,
-    factor_without,
-    scatter_without,
-    with_design_columns,
 )
 from streampca.models.request import Request
 from streampca.passes import (
