@@ -19,6 +19,7 @@ from streampca.matrix import AxisLabels, ChunkedMatrix, concat_features
 from streampca.models.by_name import Find, with_columns
 from streampca.models.design_terms import Term, arrays_among, columns_of, terms_of
 from streampca.sources import as_matrix
+from streampca.store import check_fields, check_shapes
 
 COLLINEAR = 1e-10  # of the largest singular value of the scaled columns
 ESTIMABLE = 1e-6  # of the length of a row
@@ -118,6 +119,46 @@ class Design:
         """The inverse of both; takes its arrays out of ``arrays``."""
         numbers = [arrays.pop(f"design-{name}") for name in ("mean", "norm", "turn")]
         return cls(tuple(Term.from_dict(one) for one in saved), *numbers)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What a fit took out of its samples.
+
+    coefficients : (r, p) what each column of the basis of the design adds to every feature.
+    """
+
+    design: Design
+    coefficients: Array
+
+    def __post_init__(self) -> None:
+        frozen = self.coefficients.view()
+        frozen.flags.writeable = False
+        object.__setattr__(self, "coefficients", frozen)
+
+    @classmethod
+    def of(cls, design: Design | None, coefficients: Array | None) -> Self | None:
+        """Both of a fit; None where it removed nothing."""
+        return None if design is None or coefficients is None else cls(design, coefficients)
+
+    @property
+    def by_column(self) -> Array:
+        """(c, p) the same for each column of the design, per unit."""
+        return np.asarray(self.design.turn @ self.coefficients)
+
+    def to_saved(self) -> tuple[dict[str, Array], list[dict[str, Any]]]:
+        """(arrays, JSON-ready terms), for a bundle."""
+        return {"removed": self.coefficients, **self.design.arrays()}, self.design.to_dict()
+
+    @classmethod
+    def from_saved(cls, saved: Sequence[Mapping[str, Any]], arrays: dict[str, Array]) -> Self:
+        """The inverse; takes its arrays out of ``arrays``."""
+        return cls(Design.from_saved(saved, arrays), arrays.pop("removed"))
+
+    def check(self, p: int, where: str) -> None:
+        """Check what was loaded. Raises DamagedSourceError."""
+        check_fields(self, where)
+        check_shapes(self, {"coefficients": (self.design.turn.shape[1], p)}, where)
 
 
 # --------------------------------------------------------------------------------------------------
