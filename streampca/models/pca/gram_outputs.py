@@ -140,17 +140,17 @@ AT_ONCE = 65536  # entries
 
 @dataclass(frozen=True)
 class FeatureSummary:
-    """One entry per column, arrays or stored columns; ``scale`` and ``deviation`` may be None.
+    """What :class:`Fitted` holds of each column: arrays, or stored columns.
 
-    center : what was subtracted.  scale : divisors, weights of the features included.
+    mean : what was subtracted.  scale : divisors, weights of the features included; or None.
     deviation : the divisors before weights entered them.  dropped, constant, filtered : places.
     """
 
-    center: Any
+    mean: Any
     scale: Any
     deviation: Any
-    variance: Any
-    mean: Any
+    column_variance: Any
+    column_mean: Any
     missing: Any
     dropped: Any
     constant: Any
@@ -163,6 +163,11 @@ class FeatureSummary:
         """From the statistics of all columns.  divisor : of the sums of squares."""
         eps = Resolution.of(matrix.dtype).eps
         scaling = request.standardize.resolve(stats, eps, request.side.weights)
+        return cls.of_scaling(stats, scaling, divisor)
+
+    @classmethod
+    def of_scaling(cls, stats: ColumnStats, scaling: Scaling, divisor: float) -> FeatureSummary:
+        """The same, where their scaling is known."""
         codes = left_out_codes(stats, scaling)
         return cls(
             scaling.center,
@@ -170,7 +175,7 @@ class FeatureSummary:
             scaling.deviation,
             stats.m2 / divisor,
             np.array(stats.mean),
-            stats.missing,
+            np.asarray(stats.missing),
             *(np.flatnonzero(codes == code) for code in (DROPPED, CONSTANT, FILTERED)),
         )
 

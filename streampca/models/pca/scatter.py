@@ -31,6 +31,7 @@ from streampca.models.pca.eigenproblem import (
     scatter_cost,
     solve_symmetric,
 )
+from streampca.models.pca.gram_outputs import FeatureSummary
 from streampca.models.request import Request
 from streampca.passes import (
     Candidate,
@@ -189,21 +190,13 @@ def solve_accumulator(
     return Fitted(
         spectrum=kept,
         all_values=one.known if one.everything else None,
-        mean=scaling.center,
-        scale=scale,
         weight=accumulator.weight,
         rank=one.rank,
-        dropped=dropped,
-        constant=np.setdiff1d(np.flatnonzero(constant), dropped),
         certificate=certificate,
-        column_variance=stats.m2 / divisor,
         gap=gap,
         components=components,
-        filtered=np.flatnonzero(scaling.filtered),
-        missing=np.asarray(accumulator.missing),
-        column_mean=np.array(stats.mean),
-        deviation=scaling.deviation,
         removed=None if removed is None else removed.coefficients,
+        **vars(FeatureSummary.of_scaling(stats, scaling, divisor)),
     )
 
 
