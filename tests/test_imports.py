@@ -55,6 +55,8 @@ ALLOWED: dict[str, set[str]] = {
     },  # what only genotypes need
     "operations": {
         "errors",
+        "kernels",
+        "matrix",
         "models",
         "passes",
         "sources",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca.cli.main import main
+from streampca.cli.commands import main
 from tests.readme_data import write_all
 from tests.test_readme import BLOCK, README
 

@@ -1,5 +1,5 @@
 """The command line: arguments in, words out."""
 
-from streampca.cli.main import main
+from streampca.cli.commands import main
 
 __all__ = ["main"]

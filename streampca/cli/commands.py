@@ -1,14 +1,35 @@
-"""All commands, and their parser. The module of a command loads when the command is used."""
+"""All commands, their parser, and the entry point. The module of a command loads on first use."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import contextlib
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import streampca
-from streampca.errors import InvalidInputError
+from streampca.errors import (
+    BusyError,
+    ChangingSourceError,
+    ClusterError,
+    ConfigError,
+    DamagedSourceError,
+    InvalidInputError,
+    MemoryLimitError,
+    MissingDependencyError,
+    NoAnswerError,
+    OutputError,
+    SourceError,
+    StreamPCAError,
+    hide_secrets,
+    printable,
+)
 
 COMMANDS = {  # command -> (its module, what it does)
     "plan": ("fit", "what a fit would do; reads no data"),
@@ -55,3 +76,135 @@ def build_parser(argv: Sequence[str] = (OF_ALL,)) -> Parser:
     for module in dict.fromkeys(COMMANDS[one][0] for one in wanted):
         import_module(f"streampca.cli.{module}").add_options(parsers, argv)
     return parser
+
+
+# --------------------------------------------------------------------------------------------------
+# Standard output with escaped control characters: names from the data cannot control a terminal.
+
+
+class Printable:
+    """A text stream that escapes control characters; otherwise it behaves as the inner stream."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text. Returns its length."""
+        self._stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        """Write them one by one."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def printable_output() -> Iterator[None]:
+    """Standard output as a :class:`Printable`."""
+    with contextlib.redirect_stdout(Printable(sys.stdout)):
+        yield
+
+
+# --------------------------------------------------------------------------------------------------
+# The entry point.
+
+# Exit codes as in sysexits.h: 65 unusable data or settings, 66 no such input, 69 not enough memory,
+# a missing package or no workers, 70 a bug of streampca, 73 an output cannot be written, 74 reading
+# or writing failed, 75 another process was first: try again later, 78 an unusable job file;
+# and 79 a job lags behind its source, with --fail-behind
+NO_MEMORY, FAULT, FAILED = 69, 70, 74
+TERMINATED = 143  # 128 + SIGTERM
+TRACEBACK = "STREAMPCA_TRACEBACK"  # environment variable: if set, bugs show a traceback
+EXIT = (
+    (OutputError, 73),
+    (ConfigError, 78),
+    (BusyError, 75),
+    (ChangingSourceError, 75),
+    (DamagedSourceError, 65),
+    (MemoryLimitError, NO_MEMORY),
+    (ClusterError, 69),
+    (NoAnswerError, FAILED),
+    (SourceError, 66),
+    (MissingDependencyError, 69),
+    (StreamPCAError, 65),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of ``streampca``. Returns the exit code."""
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    with printable_output(), _terminable():
+        return _main(argv)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM as an exception, as Ctrl-C is: what a pass has done is kept on the way out."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _terminated(*_: Any) -> NoReturn:
+    raise SystemExit(TERMINATED)
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    folder = None
+    try:
+        argv = sys.argv[1:] if argv is None else argv
+        parser = build_parser(argv)
+        arguments = parser.parse_args(argv)
+        if getattr(arguments, "config", None):
+            arguments.apply_config(arguments.parser, arguments.config)
+            arguments = parser.parse_args(argv)
+        folder = getattr(arguments, "checkpoint", None)
+        limited = getattr(arguments, "limited", contextlib.nullcontext)
+        with limited(getattr(arguments, "threads", None)):
+            return int(arguments.run(arguments) or 0)
+    except SystemExit as stop:
+        if stop.code == TERMINATED:
+            if folder is not None:
+                stop.add_note(f"with --checkpoint {folder} the same command goes on from there")
+            _say("terminated", stop)
+        raise
+    except StreamPCAError as error:
+        _say(error)
+        return next(code for kind, code in EXIT if isinstance(error, kind))
+    except KeyboardInterrupt:
+        print("streampca: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+    except OSError as error:
+        _say(error)
+        return FAILED
+    except MemoryError as error:
+        _say(str(error) or "there is not enough memory; set --memory-limit")
+        return NO_MEMORY
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        _say(f"{type(error).__name__}: {error}. This is a fault of streampca: please report it, "
+             f"with what {TRACEBACK}=1 shows")  # fmt: skip
+        return FAULT
+
+
+def _say(error: BaseException | str, noted: BaseException | None = None) -> None:
+    print(printable(f"streampca: {hide_secrets(str(error))}"), file=sys.stderr)
+    for note in getattr(noted or error, "__notes__", []):
+        print(printable(f"  {hide_secrets(note)}"), file=sys.stderr)
+
+
+def _show_warning(message: Any, category: Any, *_: Any) -> None:
+    text = hide_secrets(f"streampca: {category.__name__}: {message}")
+    print(printable(text), file=sys.stderr)

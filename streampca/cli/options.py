@@ -234,5 +234,20 @@ def progress_of(arguments: argparse.Namespace) -> Any:
     return False if quiet else TerminalProgress()
 
 
+def settings_of_run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """``memory_limit``, ``scheduler`` and ``progress``, as whatever reads a source takes them."""
+    return {
+        "memory_limit": arguments.memory_limit,
+        "scheduler": arguments.scheduler,
+        "progress": progress_of(arguments),
+    }
+
+
+def settings_of_fit(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The same, and what every solver of a PCA takes."""
+    named = ("tol", "max_passes", "rates", "checkpoint")
+    return settings_of_run(arguments) | {name: getattr(arguments, name) for name in named}
+
+
 def _dimension(text: str) -> str | int:
     return int(text) if text.lstrip("-").isdigit() else text

@@ -31,8 +31,8 @@ from streampca.matrix import (
     Preprocessing,
     component_axis,
 )
+from streampca.matrix.labels import labels_from_saved, labels_to_saved, plain
 from streampca.models.row_passes import RowMap, RowOptions
-from streampca.models.saved_labels import labels_from_saved, labels_to_saved, plain
 from streampca.store import (
     check_fields,
     check_shapes,

@@ -1,15 +1,20 @@
 """How a matrix is read: plan, run, checkpoints, progress. The only room that schedules work."""
 
 from streampca.passes.clients import find_client, is_client, started
-from streampca.passes.cores import all_threads, limited_threads, on_threads, thread_count
 from streampca.passes.door import MemoryUse, check_workers, warn_of_excess
 from streampca.passes.execution import Advance, Execution, PassCost, PassResult, client_for
 from streampca.passes.memory import parse_nbytes, size
-from streampca.passes.plan import block_edges, easier_axis, make_plan, pass_spec
-from streampca.passes.rates import Rates
+from streampca.passes.plan import Rates, block_edges, easier_axis, make_plan, pass_spec
 from streampca.passes.records import PassPlan, Plan, larger
 from streampca.passes.run import Pass, Route, SolverInput, Steps, follow, run
-from streampca.passes.settings import setting, single_threaded_blas
+from streampca.passes.settings import (
+    all_threads,
+    limited_threads,
+    on_threads,
+    setting,
+    single_threaded_blas,
+    thread_count,
+)
 from streampca.passes.specs import Candidate, PassSpec
 
 __all__ = [
