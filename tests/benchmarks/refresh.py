@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.refresh --folder /fast/disk [--rows 2000000] [--dtype f4]
 
-Prints one line for each step, the ratio that the README states, how far the appended model is from
+Prints one line for each step, the ratio that README.md beside this states, how far the appended model is from
 a full fit of all rows, and the peak memory of the process.
 """
 
