@@ -37,6 +37,7 @@ CANDIDATES = {
     "sparse": "TOOLS",
     "climate": "TOOLS",
     "completion": "CHILDREN",
+    "real_data": "CASES",
 }
 
 
@@ -124,6 +125,14 @@ def cell(row: dict[str, Any], key: str) -> str:
     return COLUMNS[key][1](row[key]) if key in row else ""
 
 
+def real_data(name: str) -> str:
+    """Ours beside reference numbers."""
+    told = recorded(name)
+    body = [[r["name"], r["numbers"], r["ours"], r["reference"], r["source"]] for r in told["rows"]]
+    table = grid(["data", "numbers", "streampca", "reference", "by"], body)
+    return f"{table}\n\n`{told['command']}`, {told['date']}, commit {told['commit']}."
+
+
 def summary(_: str) -> str:
     """README's table: ours beside a peer, in one run."""
     body = []
@@ -135,7 +144,7 @@ def summary(_: str) -> str:
             f"{other['seconds'] / mine['seconds']:.1f}",
             cell(mine, "peak_mb"), cell(other, "peak_mb"),
         ])  # fmt: skip
-    return grid(["task", "peer", "streampca", "peer", "ratio", "our memory", "peer's"], body)
+    return grid(["task", "peer", "ours", "peer's", "ratio", "our memory", "peer's"], body)
 
 
 def wrong_rows() -> Iterator[str]:
@@ -260,6 +269,7 @@ def grid(head: list[str], body: list[list[str]]) -> str:
 
 MAKERS: dict[str, Callable[[str], str]] = {
     **dict.fromkeys(CANDIDATES, times),
+    "real_data": real_data,
     "summary": summary,
     "faults": faults,
 }

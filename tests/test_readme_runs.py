@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -47,6 +48,19 @@ def test_every_snippet_runs(desk: Path) -> None:
                 exec(block, names)
                 ran += 1
     assert ran > 6
+
+
+@pytest.mark.slow
+def test_what_to_type_runs(desk: Path) -> None:
+    """The commands of README.md's first table, but those that need Slurm."""
+    shutil.copytree(CONFIGS, desk / "configs")
+    lines = re.findall(r"^\| [^|]* \| `(streampca .*?)` \|", PAGES["README.md"], re.M)
+    assert len(lines) > 9
+    for line in lines:
+        shutil.rmtree("model", ignore_errors=True)
+        if "slurm" not in line:
+            print(line)
+            assert not main(shlex.split(line)[1:])
 
 
 @pytest.mark.soak
