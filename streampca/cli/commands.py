@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -28,6 +29,7 @@ from streampca.errors import (
     SourceError,
     StreamPCAError,
     hide_secrets,
+    nearest,
     printable,
 )
 
@@ -47,32 +49,92 @@ COMMANDS = {  # command -> (its module, what it does)
     "refresh": ("config", "update a model store from its source, by a job file"),
     "config": ("config", "check a job file, or print the schema of one"),
     "calibrate": ("calibrate", "measure the speeds of this machine, for plans with --rates"),
+    "completion": ("completion", "what bash, zsh or fish offers after Tab"),
 }  # fmt: skip
-OF_ALL = "config"  # the command that knows the options of all others
+EXAMPLES = {  # command -> lines of its --help
+    "plan": ["plan matrix.zarr -k 20 --memory-limit 512MiB", "plan cells.h5ad -k 50 --verbose"],
+    "fit": [
+        "fit matrix.zarr -k 20 --scale std -o model --scores scores.zarr",
+        "fit x.bed --scale hwe -k 10 --maf 0.01 --out tables/x",
+        "fit climate.nc --variable sst --weights coslat --remove month -k 5 --eofs eofs.nc",
+        "fit cells.h5ad -k 50 --remove batch --anndata",
+        "fit matrix.zarr --model ppca -k 5 -o ppca",
+    ],
+    "transform": ["transform model new.zarr -o new-scores.zarr"],
+    "info": ["info model", "info matrix.zarr"],
+    "prune": ["prune x.bed --ld-r2 0.2 --out tables/x"],
+    "project": ["project model new.bed --out tables/new"],
+    "convert": ["convert x.bed -o x.zarr"],
+    "impute": ["impute ratings.mtx --rank 2 4 8 --validation 0.05 -o model"],
+    "plot": ["plot model --kind loadings -o loadings.png"],
+    "demo": ["demo"],
+    "models": ["models list models/nightly", "models rollback models/nightly"],
+    "refresh": ["refresh configs/nightly.yaml --dry-run"],
+    "config": ["config check configs/nightly.yaml"],
+    "calibrate": ["calibrate -o rates.json"],
+    "completion": ["completion bash"],
+}
+WELCOME = """streampca: principal components of matrices that do not fit in memory
+
+  streampca demo                           see it work on data that it makes
+  streampca plan matrix.zarr -k 20         what a fit would read and take; reads nothing
+  streampca fit matrix.zarr -k 20 -o model fit, report, save
+  streampca info model                     describe a saved model, or a source
+  streampca plot model -o scree.png        draw it
+
+'streampca --help' lists all commands, 'streampca COMMAND --help' its options and examples."""
+OF_ALL = ("config", "completion")  # the commands that know the options of all others
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that can also raise InvalidInputError, for options from a file."""
+    """A parser whose errors name what is nearest; ``raises`` makes them InvalidInputError."""
 
     raises = False
+    commands: dict[str, Parser]  # of the whole command line, by name
+    named: Parser | None = None  # the one of them that the command line names
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's; of a word that is unknown the nearest option is named."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            parser = self.named or self
+            wrong = next((one.split("=")[0] for one in unknown if one.startswith("--")), "")
+            meant = nearest(wrong, parser.options())
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+        return found
 
     def error(self, message: str) -> NoReturn:
+        """Raise, or exit with 2 and one line instead of all options."""
+        if wrong := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            message += nearest(wrong[1], re.findall(r"[\w-]+", wrong[2]))
         if self.raises:
             raise InvalidInputError(message)
-        super().error(message)
+        self.exit(2, f"{self.prog}: error: {message}\nsee '{self.prog} --help'\n")
+
+    def options(self) -> list[str]:
+        """The long options that it takes."""
+        pattern = r"^  (?:-\w[^,\n]*, )?(--[a-z][a-z0-9-]*)"
+        return re.findall(pattern, self.format_help(), re.MULTILINE)
 
 
-def build_parser(argv: Sequence[str] = (OF_ALL,)) -> Parser:
+def build_parser(argv: Sequence[str] = OF_ALL) -> Parser:
     """The parser of all commands, with the options of the one that a command line names."""
     parser = Parser(prog="streampca", description="PCA of matrices that do not fit in memory.")
     parser.add_argument("--version", action="version", version=f"streampca {streampca.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     parsers: dict[str, Parser] = {
-        name: commands.add_parser(name, help=text, description=text)
+        name: commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog="\n".join(["examples:", *(f"  streampca {one}" for one in EXAMPLES[name])]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         for name, (_, text) in COMMANDS.items()
     }
     named = next((one for one in argv if one in COMMANDS), None)
-    wanted = COMMANDS if named == OF_ALL else filter(None, [named])
+    parser.commands, parser.named = parsers, parsers.get(named or "")
+    wanted = COMMANDS if named in OF_ALL else filter(None, [named])
     for module in dict.fromkeys(COMMANDS[one][0] for one in wanted):
         import_module(f"streampca.cli.{module}").add_options(parsers, argv)
     return parser
@@ -162,6 +224,9 @@ def _main(argv: Sequence[str] | None) -> int:
     folder = None
     try:
         argv = sys.argv[1:] if argv is None else argv
+        if not argv:
+            print(WELCOME)
+            return 0
         parser = build_parser(argv)
         arguments = parser.parse_args(argv)
         if getattr(arguments, "config", None):

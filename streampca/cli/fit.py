@@ -29,6 +29,7 @@ from streampca.cli.options import (
     components_wanted,
     open_source,
     output_options,
+    print_plan,
     progress_of,
     removal_wanted,
     running_options,
@@ -211,12 +212,11 @@ def run_fit(arguments: argparse.Namespace) -> int:
     else:
         model = pca_model(arguments, matrix)
         weight = {"sample_weight": sample_weight_wanted(arguments, matrix)}
-    if not (arguments.json or arguments.quiet):
-        print(model.plan(matrix, **weight), end="\n\n")
+    print_plan(arguments, lambda: model.plan(matrix, **weight))
     model.fit(matrix, **weight)
     if chosen is not None:
         chosen.record(model, arguments)
-    text = report(model)  # now, for the memory peak of the fit without writing
+    text = report(model, arguments.verbose)  # now, for the memory peak of the fit without writing
     if arguments.output:
         model.save(arguments.output)
     if arguments.scores:
