@@ -10,8 +10,9 @@ import numpy as np
 
 from streampca.errors import DamagedSourceError, InvalidInputError
 from streampca.kernels import Array
-from streampca.matrix import RAW, VIEWS, Labels
+from streampca.matrix import RAW, VIEWS, ChunkedMatrix, Labels
 from streampca.matrix.join import PartsBeside
+from streampca.models.design import Design, basis_at
 from streampca.models.projection import Projection
 from streampca.models.result import Result, places, shaped
 from streampca.models.row_passes import RowMap, RowOptions
@@ -39,15 +40,28 @@ class ViewResult(Result):
     mean: Array = shaped("p")
     scale: Array | None = shaped("p", optional=True)
     absent: Array = places()
+    design: Design | None = None
+    removed: Array | None = shaped(None, "p", optional=True)
 
     @property
     def n_components(self) -> int:
         return int(self.vectors.shape[1])
 
+    @property
+    def removes(self) -> bool:
+        return self.design is not None
+
+    def removed_from(self, matrix: ChunkedMatrix, remove: Any) -> tuple[Array, Array] | None:
+        basis = basis_at(self.design, matrix, remove)
+        if basis is None:
+            return None
+        return basis, np.vstack([self.mean, np.asarray(self.removed)])
+
     def scores_of(self, options: RowOptions) -> RowMap:
         absent = tuple(self.absent.tolist())
         vectors = np.ascontiguousarray(self.vectors.T)
-        return Projection(vectors, self.mean, self.scale, None, options.missing, absent)
+        mean = self.mean if options.centre else np.zeros(self.n_features)
+        return Projection(vectors, mean, self.scale, None, options.missing, absent)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -60,6 +74,8 @@ class TwoViewResult(Result, kind="two-view"):
     spectrum : all values.  bound : (k,) of the error of values; inf where it is not determined.
     x_scores, y_scores : (n, k) of the rows of the fit, where it has them.
     left_out_x, left_out_y : rows without a partner.  total : squared covariance.
+    design : what was projected out of the samples of both, or None.  removed : (r, p + q) the
+        coefficients of its basis.  weight : of the samples, in sum; None where each counts once.
     """
 
     values: Array = shaped("k")
@@ -75,6 +91,9 @@ class TwoViewResult(Result, kind="two-view"):
     y_scores: Array | None = shaped(None, "k", optional=True)
     penalties: Array = shaped(None, empty=2)
     held_out: Array | None = shaped(None, None, optional=True)
+    design: Design | None = None
+    removed: Array | None = shaped(None, "p", optional=True)
+    weight: float | None = None
     x_rank: int
     y_rank: int
     left_out_x: int
@@ -93,6 +112,12 @@ class TwoViewResult(Result, kind="two-view"):
     def kept_nbytes(self) -> int:
         return 8 * (self.n_components + 2) * self.n_features
 
+    @property
+    def free_rows(self) -> float:
+        """The rows that tests count: the sum of their weights, less what was removed."""
+        rows = float(self.n_samples) if self.weight is None else self.weight
+        return rows - (0 if self.design is None else self.design.rank)
+
     def part(self, name: str, values: Array) -> Array:
         """The entries of one view of an array of features."""
         return np.asarray(values[self.labels.features.slices[name]])
@@ -105,7 +130,8 @@ class TwoViewResult(Result, kind="two-view"):
             method=self.method, n_samples=self.n_samples, labels=self.labels_of(name),
             vectors=self.vectors[where], mean=self.mean[where],
             scale=None if self.scale is None else self.scale[where],
-            absent=self.absent[inside] - where.start,
+            absent=self.absent[inside] - where.start, design=self.design,
+            removed=None if self.removed is None else self.removed[:, where],
         )  # fmt: skip
 
     def labels_of(self, name: str) -> Labels:
@@ -150,7 +176,7 @@ class TwoViewResult(Result, kind="two-view"):
                 array[:, view.absent] = np.nan
                 tables[what] = (array, axes)
                 if what != "weights":
-                    p_values = correlation_p_values(array, self.n_samples)
+                    p_values = correlation_p_values(array, self.free_rows)
                     tables[f"{what}_p_value"] = (p_values, axes)
             about = {"method": self.method, "view": name, "n_samples": self.n_samples}
             told = {"weights": partial(of_map, view, what="weights of", power=0)}
@@ -187,6 +213,20 @@ class TwoViewResult(Result, kind="two-view"):
             found.append(f"rows       {self.left_out_x} of X and {self.left_out_y} of Y had no "
                          "partner")  # fmt: skip
         return found
+
+    def to_saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """(arrays, JSON-ready document): all of it, for a bundle."""
+        arrays, document = super().to_saved()
+        document["design"] = self.design and self.design.to_dict()
+        document["weight"] = self.weight
+        return arrays | ({} if self.design is None else self.design.arrays()), document
+
+    @classmethod
+    def restored_fields(cls, arrays: dict[str, Array], document: dict[str, Any]) -> dict[str, Any]:
+        """The fields of what was saved, the design among them."""
+        saved = document.pop("design", None)
+        design = saved and Design.from_saved(saved, arrays)
+        return super().restored_fields(arrays, document) | {"design": design}
 
     def check(self, where: str) -> None:
         super().check(where)
