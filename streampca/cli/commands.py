@@ -44,6 +44,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "impute": ("impute", "complete a matrix by a low-rank model; missing cells are NaN, a code, "
                "or not stored"),
     "plot": ("pictures", "a picture of a saved model"),
+    "baselines": ("pictures", "R^2 of PCA beside random projection and chosen features: a picture"),
     "demo": ("pictures", "make data with known structure and analyse them"),
     "models": ("models", "list, check, promote and remove stored versions"),
     "refresh": ("config", "update a model store from its source, by a job file"),

@@ -14,6 +14,7 @@ from streampca.matrix import Pair
 from streampca.models import shared_parameters as shared
 from streampca.models.parameters import parameter
 from streampca.models.registry import estimator
+from streampca.models.request import whole_number
 from streampca.models.two_views import MISSING, REMOVE, TwoViewModel, of_view
 from streampca.models.view_routes import Fold, Found, Method, Samples, Solved, Sums
 from streampca.solvers import (
@@ -321,14 +322,13 @@ def _counts(value: Any, n: int, widths: tuple[int, int]) -> tuple[int, int] | No
     if value is None:
         return None
     pair = list(value) if isinstance(value, (tuple, list, np.ndarray)) else [value, value]
-    for one, width in zip(pair, widths, strict=len(pair) == 2):
-        whole = isinstance(one, (int, np.integer)) and not isinstance(one, bool)
-        if len(pair) != 2 or not whole or not 1 <= one <= min(n - 1, width):
-            raise InvalidInputError(
-                f"pca={value!r}; expected two numbers of components, at most "
-                f"{min(n - 1, widths[0])} of X and {min(n - 1, widths[1])} of Y"
-            )
-    return int(pair[0]), int(pair[1])
+    if len(pair) != 2:
+        raise InvalidInputError(f"pca={value!r}; expected two numbers of components, (10, 10)")
+    a, b = (
+        whole_number(f"pca={value!r}: that of {name}", one, 1, min(n - 1, width))
+        for name, one, width in zip("XY", pair, widths, strict=True)
+    )
+    return a, b
 
 
 def _bounded(ridges: Numbers, pca: Any) -> bool:

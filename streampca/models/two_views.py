@@ -23,7 +23,7 @@ from streampca.models.assemble import provenance
 from streampca.models.estimator import RUNNING, Estimator, attach
 from streampca.models.new_rows import NewRows
 from streampca.models.parameters import Kept, parameter
-from streampca.models.request import side_data
+from streampca.models.request import side_data, whole_number
 from streampca.models.result import Result
 from streampca.models.two_view_result import Redundancy, TwoViewResult
 from streampca.models.view_krylov import by_krylov, krylov_candidates
@@ -197,12 +197,9 @@ class TwoViewModel(Estimator):
     ) -> tuple[ChunkedMatrix, ViewRequest]:
         pair = paired(x, y)
         (n, p), q, k = pair.x.shape, pair.y.shape[1], self.n_components
-        whole = isinstance(k, (int, np.integer)) and not isinstance(k, bool)
-        if k is not None and not (whole and 1 <= k <= min(n, p, q)):
-            raise InvalidInputError(
-                f"n_components={k!r}; expected None or a number from 1 to {min(n, p, q)}, the "
-                f"least of {n} rows, {p} and {q} features"
-            )
+        if k is not None:
+            why = f", the least of {n} rows, {p} and {q} features"
+            whole_number("n_components", k, 1, min(n, p, q), "None or ", why)
         if n < 3:
             raise InvalidInputError(f"{n} rows are in both views; expected at least 3")
         if self.missing not in ("raise", "mean"):

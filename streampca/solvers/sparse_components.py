@@ -32,8 +32,8 @@ class Penalty:
 
     def of_first(self, k: int) -> Penalty:
         """That of the first k components."""
-        parts = (None if one is None else one[:k] for one in (self.nonzero, self.alpha))
-        return Penalty(*parts, self.ridge)
+        nonzero, alpha = (None if one is None else one[:k] for one in (self.nonzero, self.alpha))
+        return Penalty(nonzero, alpha, self.ridge)
 
     @property
     def thresholds(self) -> bool:
